@@ -1,0 +1,29 @@
+//! The pure kernel of Endstop: the vocabulary of agent runs and the state machine that ends each
+//! of them exactly once.
+//!
+//! Nothing here does I/O, reads a clock, draws a random number or holds global state. Time comes
+//! in with events, randomness as a seed, so that what was recorded replays to the same outcome.
+//!
+//! | question | type |
+//! |---|---|
+//! | Why did the model stop this turn? | [`TerminationSignal`] |
+//! | Should the run stop after this step? | [`Verdict`] of a [`TerminationPolicy`] |
+//! | Why did the run end? | [`Termination`] |
+
+pub mod error_class;
+pub mod message;
+pub mod policy;
+pub mod signal;
+pub mod termination;
+pub mod usage;
+
+pub use error_class::{ErrorClass, ModelError};
+pub use message::{
+    Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
+};
+pub use policy::{
+    PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, ToolOutput, Verdict,
+};
+pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
+pub use termination::{Category, MultiTurnReason, Termination};
+pub use usage::{NanoUsd, Price, Usage};

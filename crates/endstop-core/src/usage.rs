@@ -1,0 +1,209 @@
+//! Tokens and money: what a provider reported, and what it cost in integer nano-dollars.
+//!
+//! ```
+//! use endstop_core::{NanoUsd, Price, Usage};
+//! let price = Price { input: NanoUsd::from_usd(3.0), output: NanoUsd::from_usd(15.0), ..Price::default() };
+//! let usage = Usage { input_tokens: Some(1_000), output_tokens: Some(100), ..Usage::default() };
+//! assert_eq!(price.cost(&usage).to_usd(), 0.0045);
+//! ```
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::{Add, AddAssign};
+
+/// An amount of money in nano-dollars (10⁻⁹ USD), so that sums are exact.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct NanoUsd(pub u64);
+
+impl NanoUsd {
+    /// Nothing.
+    pub const ZERO: NanoUsd = NanoUsd(0);
+
+    /// Rounds a dollar amount to the nearest nano-dollar; negative and non-finite amounts are zero.
+    pub fn from_usd(usd: f64) -> NanoUsd {
+        if usd.is_finite() && usd > 0.0 {
+            NanoUsd((usd * 1e9).round() as u64)
+        } else {
+            NanoUsd(0)
+        }
+    }
+
+    /// The amount in dollars, for display; never compute with it.
+    pub fn to_usd(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// `self - other`, or zero where that would be negative.
+    #[must_use]
+    pub fn saturating_sub(self, other: NanoUsd) -> NanoUsd {
+        NanoUsd(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for NanoUsd {
+    type Output = NanoUsd;
+    fn add(self, other: NanoUsd) -> NanoUsd {
+        NanoUsd(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for NanoUsd {
+    fn add_assign(&mut self, other: NanoUsd) {
+        *self = *self + other;
+    }
+}
+
+impl fmt::Display for NanoUsd {
+    /// Dollars with at least two and at most six decimals: `$0.0045`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:.6}", self.to_usd());
+        let kept = text.trim_end_matches('0');
+        let decimals = kept.len() - kept.find('.').map_or(0, |dot| dot + 1);
+        write!(
+            f,
+            "${}",
+            &text[..kept.len() + 2usize.saturating_sub(decimals)]
+        )
+    }
+}
+
+/// What one model call used, as the provider reported it (`None`: not reported).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Prompt tokens, the provider's raw field.
+    pub input_tokens: Option<u64>,
+    /// Generated tokens, the provider's raw field (reasoning included where the provider includes it).
+    pub output_tokens: Option<u64>,
+    /// Prompt tokens read from a cache.
+    pub cached_input_tokens: Option<u64>,
+    /// Prompt tokens written to a cache.
+    pub cache_write_tokens: Option<u64>,
+    /// Generated tokens spent on reasoning.
+    pub reasoning_tokens: Option<u64>,
+    /// `true` where `input_tokens` leaves the cached ones out (Anthropic), `false` where it
+    /// includes them (OpenAI).
+    pub cache_apart: bool,
+    /// The numbers are an estimate of ours: the attempt was cut before the provider counted.
+    pub estimated: bool,
+}
+
+impl Usage {
+    /// All prompt tokens, cached ones included.
+    pub fn prompt_tokens(&self) -> u64 {
+        let input = self.input_tokens.unwrap_or(0);
+        if self.cache_apart {
+            input
+                .saturating_add(self.cached_input_tokens.unwrap_or(0))
+                .saturating_add(self.cache_write_tokens.unwrap_or(0))
+        } else {
+            input
+        }
+    }
+
+    /// Prompt and generated tokens together.
+    pub fn total_tokens(&self) -> u64 {
+        self.prompt_tokens()
+            .saturating_add(self.output_tokens.unwrap_or(0))
+    }
+
+    /// Adds `other` to this running total; the total is estimated once any part of it is.
+    pub fn add(&mut self, other: &Usage) {
+        fn sum(a: &mut Option<u64>, b: Option<u64>) {
+            if let Some(b) = b {
+                *a = Some(a.unwrap_or(0).saturating_add(b));
+            }
+        }
+        sum(&mut self.input_tokens, other.input_tokens);
+        sum(&mut self.output_tokens, other.output_tokens);
+        sum(&mut self.cached_input_tokens, other.cached_input_tokens);
+        sum(&mut self.cache_write_tokens, other.cache_write_tokens);
+        sum(&mut self.reasoning_tokens, other.reasoning_tokens);
+        self.cache_apart |= other.cache_apart;
+        self.estimated |= other.estimated;
+    }
+}
+
+/// What a model costs: nano-dollars per million tokens of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Price {
+    /// Per million prompt tokens.
+    pub input: NanoUsd,
+    /// Per million generated tokens.
+    pub output: NanoUsd,
+    /// Per million prompt tokens read from a cache; `None`: as `input`.
+    pub cached_input: Option<NanoUsd>,
+    /// Per million prompt tokens written to a cache; `None`: as `input`.
+    pub cache_write: Option<NanoUsd>,
+}
+
+impl Price {
+    /// What `usage` costs, rounded up to the next nano-dollar.
+    pub fn cost(&self, usage: &Usage) -> NanoUsd {
+        let cached = usage.cached_input_tokens.unwrap_or(0);
+        let written = usage.cache_write_tokens.unwrap_or(0);
+        let input = usage.input_tokens.unwrap_or(0);
+        let plain = if usage.cache_apart {
+            input
+        } else {
+            input.saturating_sub(cached).saturating_sub(written)
+        };
+        let part = |tokens: u64, rate: NanoUsd| u128::from(tokens) * u128::from(rate.0);
+        let micro = part(plain, self.input)
+            + part(cached, self.cached_input.unwrap_or(self.input))
+            + part(written, self.cache_write.unwrap_or(self.input))
+            + part(usage.output_tokens.unwrap_or(0), self.output);
+        NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
+    }
+
+    /// The most that a call of `prompt` prompt tokens and `output` generated ones can cost.
+    pub fn worst(&self, prompt: u64, output: u64) -> NanoUsd {
+        let input = self.input.max(self.cache_write.unwrap_or(self.input));
+        let micro = u128::from(prompt) * u128::from(input.0)
+            + u128::from(output) * u128::from(self.output.0);
+        NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cached_tokens_are_priced_apart_whichever_way_the_provider_counts() {
+        let price = Price {
+            input: NanoUsd::from_usd(10.0),
+            output: NanoUsd::from_usd(0.0),
+            cached_input: Some(NanoUsd::from_usd(1.0)),
+            cache_write: None,
+        };
+        let within = Usage {
+            input_tokens: Some(100),
+            cached_input_tokens: Some(40),
+            ..Usage::default()
+        };
+        let apart = Usage {
+            input_tokens: Some(60),
+            cache_apart: true,
+            ..within.clone()
+        };
+        assert_eq!(price.cost(&within), price.cost(&apart));
+        assert_eq!(price.cost(&within), NanoUsd(640_000));
+        assert_eq!((within.prompt_tokens(), apart.prompt_tokens()), (100, 100));
+    }
+
+    #[test]
+    fn dollars_are_shown_with_two_to_six_decimals() {
+        let shown: Vec<String> = [0, 1_500_000_000, 4_500_000, 10_000, 123_456_789_012]
+            .map(|n| NanoUsd(n).to_string())
+            .into();
+        assert_eq!(
+            shown,
+            ["$0.00", "$1.50", "$0.0045", "$0.00001", "$123.456789"]
+        );
+    }
+}

@@ -1,0 +1,1 @@
+//! The behaviour of `endstop-core`, one module a subject; vectors come from `testdata/`.

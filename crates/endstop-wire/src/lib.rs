@@ -1,0 +1,1 @@
+//! Provider wire formats for Endstop, pure: no I/O, no clock.

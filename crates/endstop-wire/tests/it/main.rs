@@ -1,0 +1,1 @@
+//! The behaviour of `endstop-wire`, one module a subject; recordings come from `testdata/`.
