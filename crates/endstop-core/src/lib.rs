@@ -11,13 +11,24 @@
 //! | Why did the run end? | [`Termination`] |
 
 pub mod error_class;
+pub mod kernel;
+pub mod limits;
 pub mod message;
 pub mod policy;
 pub mod signal;
+pub mod state;
+pub mod streaming;
 pub mod termination;
 pub mod usage;
 
 pub use error_class::{ErrorClass, ModelError};
+pub use kernel::{
+    Answer, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId, Event,
+    EventKind, Hooks, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
+    ProactiveCompaction, RepeatedCall, Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec,
+    ToolStart, TurnDelta, Unsuccessful,
+};
+pub use limits::{LimitError, Limits};
 pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
@@ -25,5 +36,7 @@ pub use policy::{
     PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, ToolOutput, Verdict,
 };
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
+pub use state::{CompletedCall, MultiTurnState};
+pub use streaming::{InvalidTransition, StreamingState};
 pub use termination::{Category, MultiTurnReason, Termination};
 pub use usage::{NanoUsd, Price, Usage};

@@ -1,0 +1,458 @@
+//! The boundary before a turn: what is checked, in which order, and how a call is made.
+//!
+//! The order is one table, [`PRE_TURN`]. Terminated, cancelled and halted stand before it: they
+//! are decided the moment their event comes, so that no boundary ever sees one pending.
+
+use super::ledger::Ceiling;
+use super::outcome::Ending;
+use super::{
+    Answer, Call, Compaction, ConsultPoint, Effect, EffectId, Flow, Inner, Phase, Point,
+    ProactiveCompaction, RunEvent, guarded,
+};
+use crate::message::{Message, Part, Role};
+use crate::streaming::StreamingState;
+use crate::termination::Termination;
+use crate::usage::NanoUsd;
+
+/// A limit that is looked at before each turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreTurnCheck {
+    /// `max_turns`.
+    MaxTurns,
+    /// `max_consecutive_mistakes`.
+    Mistakes,
+    /// `max_budget_usd`.
+    BudgetUsd,
+    /// `max_tokens`.
+    BudgetTokens,
+    /// `timeout`.
+    BudgetTime,
+    /// `max_unproductive_turns`.
+    NoProgress,
+}
+
+/// What is checked before each turn, in this order; then compaction, then the pre-turn hook.
+pub const PRE_TURN: [PreTurnCheck; 6] = [
+    PreTurnCheck::MaxTurns,
+    PreTurnCheck::Mistakes,
+    PreTurnCheck::BudgetUsd,
+    PreTurnCheck::BudgetTokens,
+    PreTurnCheck::BudgetTime,
+    PreTurnCheck::NoProgress,
+];
+
+impl PreTurnCheck {
+    /// How a run ends that this check ends.
+    pub const fn termination(self) -> Termination {
+        match self {
+            PreTurnCheck::MaxTurns => Termination::ErrorMaxTurns,
+            PreTurnCheck::Mistakes => Termination::ErrorConsecutiveMistakes,
+            PreTurnCheck::BudgetUsd => Termination::ErrorMaxBudgetUsd,
+            PreTurnCheck::BudgetTokens => Termination::ErrorMaxTokens,
+            PreTurnCheck::BudgetTime => Termination::ErrorTimeout,
+            PreTurnCheck::NoProgress => Termination::ErrorNoProgress,
+        }
+    }
+}
+
+impl Inner {
+    /// Whether a check has been met, and on what evidence.
+    fn met(&self, check: PreTurnCheck) -> Option<(&'static str, String)> {
+        let reached = |value: u32, limit: Option<u32>| limit.filter(|limit| value >= *limit);
+        match check {
+            PreTurnCheck::MaxTurns => reached(self.turns, self.limits.max_turns)
+                .map(|max| ("max_turns", format!("{} of {max} turns", self.turns))),
+            PreTurnCheck::Mistakes => reached(self.mistakes, self.limits.max_consecutive_mistakes)
+                .map(|max| {
+                    (
+                        "max_consecutive_mistakes",
+                        format!(
+                            "{} of {max} turns in a row whose every tool call failed",
+                            self.mistakes
+                        ),
+                    )
+                }),
+            PreTurnCheck::BudgetUsd => self.ledger.usd_exceeded().then(|| {
+                let max = self.ledger.max_usd.unwrap_or_default();
+                (
+                    "max_budget_usd",
+                    format!("{} of {max} spent", self.ledger.spent),
+                )
+            }),
+            PreTurnCheck::BudgetTokens => self.ledger.tokens_exceeded().then(|| {
+                let max = self.ledger.max_tokens.unwrap_or_default();
+                (
+                    "max_tokens",
+                    format!("{} of {max} tokens used", self.ledger.tokens),
+                )
+            }),
+            PreTurnCheck::BudgetTime => {
+                self.limits
+                    .timeout
+                    .filter(|limit| self.now >= *limit)
+                    .map(|limit| {
+                        (
+                            "timeout",
+                            format!("the run took {:?} of {limit:?}", self.now),
+                        )
+                    })
+            }
+            PreTurnCheck::NoProgress => {
+                let stuck = self.progress.unproductive();
+                reached(stuck, self.limits.max_unproductive_turns).map(|max| {
+                    (
+                        "max_unproductive_turns",
+                        format!("{stuck} of {max} turns in a row that repeat an earlier one and say nothing new"),
+                    )
+                })
+            }
+        }
+    }
+
+    /// The endings whose checks are met now.
+    pub(super) fn also_true(&self) -> Vec<Termination> {
+        PRE_TURN
+            .into_iter()
+            .filter(|check| self.met(*check).is_some())
+            .map(PreTurnCheck::termination)
+            .collect()
+    }
+
+    fn check_limits(&self) -> Flow {
+        for check in PRE_TURN {
+            if let Some((limit, evidence)) = self.met(check) {
+                return Err(Ending::new(check.termination(), "limit", limit, evidence));
+            }
+        }
+        Ok(())
+    }
+
+    /// A turn may begin: limits, then compaction, then the pre-turn hook.
+    pub(super) fn before_turn(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        // The next step has a higher number, and measurements of its own.
+        self.context.step = i64::from(self.turns);
+        self.context.metrics.clear();
+        self.attempt = 0;
+        self.retries = 0;
+        self.compacted_this_turn = false;
+        self.starved_this_turn = false;
+        self.check_limits()?;
+        let due = match self.compaction.proactive {
+            ProactiveCompaction::Never => false,
+            ProactiveCompaction::Ask => true,
+            ProactiveCompaction::AtShare(share) => self
+                .context_window
+                .is_some_and(|window| self.prompt_estimate() as f64 >= share * window as f64),
+        };
+        if due {
+            self.compact(false, fx);
+            return Ok(());
+        }
+        self.pre_iteration(fx)
+    }
+
+    fn pre_iteration(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        if self.hooks.pre_iteration {
+            let ask = ConsultPoint::PreIteration {
+                tool_turns: self.tool_turns,
+                unproductive: self.progress.unproductive(),
+            };
+            self.consult(Point::PreIteration, ask, fx);
+            return Ok(());
+        }
+        self.chat_params(fx)
+    }
+
+    fn chat_params(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        if self.hooks.chat_params {
+            let ask = ConsultPoint::ChatParams {
+                tool_turns: self.tool_turns,
+                output_cap: self.output_cap,
+            };
+            self.consult(Point::ChatParams, ask, fx);
+            return Ok(());
+        }
+        self.before_call(fx)
+    }
+
+    /// A call may be made: reserve, then make it. Also the way of each retry, so that what an
+    /// attempt spent is seen before the next.
+    pub(super) fn before_call(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        if self.attempt > 0 {
+            for check in [PreTurnCheck::BudgetUsd, PreTurnCheck::BudgetTokens] {
+                if let Some((limit, evidence)) = self.met(check) {
+                    return Err(Ending::new(check.termination(), "limit", limit, evidence));
+                }
+            }
+        }
+        if !self.reserve {
+            return self.call(self.output_cap, None, None, None, fx);
+        }
+        let prompt = self.prompt_bound();
+        let quote = self
+            .ledger
+            .quote(prompt, self.output_cap, self.thinking_budget)
+            .map_err(|ceiling| self.does_not_fit(ceiling, prompt))?;
+        if self.shared_budget && self.ledger.price.is_some() {
+            let id = self.effect_id();
+            self.phase = Phase::Reserving { id };
+            fx.push(Effect::Reserve {
+                id,
+                want: quote.worst,
+                least: quote.least,
+            });
+            return Ok(());
+        }
+        let worst = self.ledger.price.map(|_| quote.worst);
+        self.call(quote.output_cap, quote.lowered_by, worst, None, fx)
+    }
+
+    fn does_not_fit(&self, ceiling: Ceiling, prompt: u64) -> Box<Ending> {
+        let (termination, limit, left) = match ceiling {
+            Ceiling::Usd => (
+                Termination::ErrorMaxBudgetUsd,
+                "max_budget_usd",
+                self.ledger
+                    .max_usd
+                    .unwrap_or_default()
+                    .saturating_sub(self.ledger.spent)
+                    .to_string(),
+            ),
+            Ceiling::Tokens => (
+                Termination::ErrorMaxTokens,
+                "max_tokens",
+                format!(
+                    "{} tokens",
+                    self.ledger
+                        .max_tokens
+                        .unwrap_or_default()
+                        .saturating_sub(self.ledger.tokens)
+                ),
+            ),
+        };
+        Ending::new(
+            termination,
+            "limit",
+            limit,
+            format!(
+                "the next call does not fit: {left} left, and its prompt alone may have {prompt} tokens"
+            ),
+        )
+    }
+
+    pub(super) fn reserved(
+        &mut self,
+        id: EffectId,
+        granted: NanoUsd,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        if !matches!(self.phase, Phase::Reserving { id: waited } if waited == id) {
+            return Ok(());
+        }
+        let prompt = self.prompt_bound();
+        // What was granted is a ceiling of its own for this call.
+        let own = self.ledger.max_usd;
+        self.ledger.max_usd = Some(own.map_or(self.ledger.spent + granted, |own| {
+            own.min(self.ledger.spent + granted)
+        }));
+        let quote = self
+            .ledger
+            .quote(prompt, self.output_cap, self.thinking_budget);
+        self.ledger.max_usd = own;
+        match quote {
+            Ok(quote) if quote.least <= granted => self.call(
+                quote.output_cap,
+                quote.lowered_by,
+                Some(quote.worst),
+                Some(id),
+                fx,
+            ),
+            _ => {
+                fx.push(Effect::Settle {
+                    id,
+                    spent: NanoUsd::ZERO,
+                });
+                Err(Ending::new(
+                    Termination::ErrorMaxBudgetUsd,
+                    "limit",
+                    "shared_budget",
+                    format!("the shared budget granted {granted}, too little for the next call"),
+                ))
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        cap: Option<u64>,
+        lowered_by: Option<Ceiling>,
+        quote: Option<NanoUsd>,
+        reservation: Option<EffectId>,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        let id = self.effect_id();
+        let prompt_bound = self.prompt_bound();
+        self.attempt += 1;
+        self.model_calls = self.model_calls.saturating_add(1);
+        let turn = self.turns + 1;
+        if self.attempt == 1 {
+            self.state.iteration = turn;
+            self.state.last_iteration_at = Some(self.now);
+        }
+        if let Some(policy) = &mut self.policy {
+            guarded(policy.name().to_owned(), || policy.begin_turn())?;
+        }
+        self.stream(StreamingState::Streaming);
+        self.phase = Phase::Calling(Call {
+            id,
+            started: self.now,
+            last_content: self.now,
+            text: String::new(),
+            held: false,
+            hidden: 0,
+            cap,
+            lowered_by,
+            quote,
+            reservation,
+            prompt_bound,
+        });
+        fx.push(Effect::Emit(RunEvent::TurnStarted {
+            turn,
+            attempt: self.attempt,
+        }));
+        fx.push(Effect::CallModel {
+            id,
+            turn,
+            attempt: self.attempt,
+            output_cap: cap,
+        });
+        Ok(())
+    }
+
+    /// An upper bound on the tokens of the next prompt: what the provider counted where it did,
+    /// bytes for the rest.
+    fn prompt_bound(&mut self) -> u64 {
+        let messages = &self.state.messages;
+        if let Some((tokens, covered)) = self.known_prompt {
+            let rest = messages.get(covered..).unwrap_or_default();
+            return tokens + rest.iter().map(Message::byte_len).sum::<u64>();
+        }
+        let (bytes, counted) = &mut self.counted;
+        if *counted > messages.len() {
+            (*bytes, *counted) = (0, 0);
+        }
+        *bytes += messages[*counted..]
+            .iter()
+            .map(Message::byte_len)
+            .sum::<u64>();
+        *counted = messages.len();
+        *bytes + self.prompt_overhead
+    }
+
+    /// About how many tokens the next prompt has, a token for each four bytes not yet counted.
+    fn prompt_estimate(&mut self) -> u64 {
+        match self.known_prompt {
+            Some((tokens, _)) => tokens + (self.prompt_bound() - tokens) / 4,
+            None => self.prompt_bound() / 4,
+        }
+    }
+
+    pub(super) fn compact(&mut self, forced: bool, fx: &mut Vec<Effect>) {
+        let id = self.effect_id();
+        self.phase = Phase::Compacting { id, forced };
+        fx.push(Effect::Compact { id, forced });
+    }
+
+    pub(super) fn compacted(
+        &mut self,
+        id: EffectId,
+        result: Compaction,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        let forced = match self.phase {
+            Phase::Compacting { id: waited, forced } if waited == id => forced,
+            _ => return Ok(()),
+        };
+        match result {
+            Compaction::Done { messages, cost } => {
+                self.ledger
+                    .settle(&crate::usage::Usage::default(), Some(cost), None);
+                let before = self.state.messages.len() as u32;
+                self.state.replace(messages);
+                self.known_prompt = None;
+                self.counted = (0, 0);
+                let after = self.state.messages.len() as u32;
+                fx.push(Effect::Emit(RunEvent::Compacted { before, after }));
+            }
+            Compaction::NotNeeded => {}
+            Compaction::Failed(why) if forced => {
+                return Err(Ending::new(
+                    Termination::ErrorPromptTooLong,
+                    "provider",
+                    "context_length_exceeded",
+                    format!("the prompt does not fit, and compaction failed: {why}"),
+                )
+                .diagnostic(why));
+            }
+            Compaction::Failed(why) => {
+                return Err(Ending::new(
+                    Termination::ErrorCompactionFailed,
+                    "limit",
+                    "compaction",
+                    why.clone(),
+                )
+                .diagnostic(why));
+            }
+        }
+        if forced {
+            self.before_call(fx)
+        } else {
+            self.pre_iteration(fx)
+        }
+    }
+
+    /// A hook or a person answered; the pre-tool hook and approvals are the tools' affair.
+    pub(super) fn answered(&mut self, id: EffectId, answer: Answer, fx: &mut Vec<Effect>) -> Flow {
+        if matches!(self.phase, Phase::Tools(_)) {
+            return self.tool_answered(id, answer, fx);
+        }
+        let point = match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Consulting { id: waited, point } if waited == id => point,
+            other => {
+                self.phase = other;
+                return Ok(());
+            }
+        };
+        if let Point::Stop(success) = point {
+            return self.stop_hook_answered(success, answer, fx);
+        }
+        match answer {
+            Answer::Halt(reason) | Answer::Deny(reason) => {
+                let name = match point {
+                    Point::Prompt => "prompt",
+                    Point::PreIteration => "pre_iteration",
+                    Point::ChatParams => "chat_params",
+                    Point::Stop(_) => "stop",
+                };
+                return Err(Ending::halted("hook", name, reason));
+            }
+            Answer::ProceedWith(text) => self.tell("hook", text, fx),
+            Answer::OutputCap(cap) => self.output_cap = Some(cap),
+            Answer::Proceed => {}
+        }
+        match point {
+            Point::Prompt => self.before_turn(fx),
+            Point::PreIteration => self.chat_params(fx),
+            Point::ChatParams | Point::Stop(_) => self.before_call(fx),
+        }
+    }
+
+    /// Says something to the model on the loop's own behalf.
+    pub(super) fn tell(&mut self, why: &str, text: String, fx: &mut Vec<Effect>) {
+        fx.push(Effect::Emit(RunEvent::Told {
+            why: why.to_owned(),
+            text: text.clone(),
+        }));
+        self.state.push(Role::User, vec![Part::Text { text }]);
+    }
+}

@@ -1,0 +1,192 @@
+//! The ending: stopping what runs, closing the history, and putting the outcome together.
+
+use super::outcome::{Ending, Outcome};
+use super::tools::{OpenCalls, emit_ended};
+use super::{Effect, EventKind, Flow, Inner, Phase, RunEvent};
+use crate::message::{Part, Role, ToolStatus};
+use crate::streaming::StreamingState;
+use crate::termination::Termination;
+use std::time::Duration;
+
+/// How long after the grace tools may still be silent before the run ends without them.
+const GIVE_UP: Duration = Duration::from_secs(1);
+
+impl Inner {
+    pub(super) fn terminated(&mut self) -> Box<Ending> {
+        let mut ending = Ending::new(
+            Termination::Terminated,
+            "caller",
+            "terminate",
+            "the loop was terminated",
+        );
+        if let Phase::Stopping {
+            ending: earlier, ..
+        } = &self.phase
+        {
+            ending.instead_of = Some(earlier.termination);
+        }
+        ending
+    }
+
+    pub(super) fn cancel(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        // What is being stopped already is being stopped; the first cause stands.
+        if matches!(self.phase, Phase::Stopping { .. }) {
+            return Ok(());
+        }
+        let ending = Ending::new(
+            Termination::Cancelled,
+            "caller",
+            "cancel",
+            "the caller cancelled the run",
+        );
+        self.stop(ending, fx)
+    }
+
+    /// Ends the run so, as soon as the running tools have ended.
+    pub(super) fn stop(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
+        let open = match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Tools(open) if !open.running().is_empty() => open,
+            other => {
+                self.phase = other;
+                return Err(ending);
+            }
+        };
+        let ids = open.running();
+        let grace = self.limits.cancel_grace;
+        fx.push(Effect::Emit(RunEvent::Stopping {
+            reason: ending.termination.as_str().to_owned(),
+            running: ids.len() as u32,
+        }));
+        fx.push(Effect::AbortTools { ids, grace });
+        let until = self.now.saturating_add(grace).saturating_add(GIVE_UP);
+        self.armed = None;
+        self.phase = Phase::Stopping {
+            ending,
+            calls: open,
+            until,
+        };
+        Ok(())
+    }
+
+    /// The run is being stopped: tools end, or are given up.
+    pub(super) fn on_stopping(&mut self, event: &EventKind, fx: &mut Vec<Effect>) -> Flow {
+        let now = self.now;
+        let Phase::Stopping { calls, until, .. } = &mut self.phase else {
+            return Ok(());
+        };
+        if let EventKind::ToolEnded { tool, report } = event
+            && let Some((at, started)) = calls.report(*tool, report)
+        {
+            emit_ended(calls, at, now.saturating_sub(started), fx);
+        }
+        if !calls.running().is_empty() && self.now < *until {
+            return Ok(());
+        }
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Stopping { ending, calls, .. } => {
+                self.phase = Phase::Tools(calls);
+                Err(ending)
+            }
+            other => {
+                self.phase = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts the outcome together; what still runs is stopped.
+    pub(super) fn conclude(mut self, ending: Ending, fx: &mut Vec<Effect>) -> Outcome {
+        let termination = ending.termination;
+        let by_caller = matches!(
+            termination,
+            Termination::Cancelled | Termination::Terminated | Termination::ErrorTimeout
+        );
+        let mut also = self.also_true();
+        also.extend(ending.instead_of);
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Calling(call) => {
+                fx.push(Effect::AbortModel { id: call.id });
+                self.settle_aborted(&call, fx);
+                if !call.text.trim().is_empty() {
+                    self.last_text = Some(call.text.clone());
+                    self.state
+                        .push(Role::Assistant, vec![Part::Text { text: call.text }]);
+                }
+            }
+            Phase::Tools(open) | Phase::Stopping { calls: open, .. } => {
+                self.close_calls(open, termination, by_caller, fx);
+            }
+            Phase::Consulting { id, .. }
+            | Phase::Reserving { id }
+            | Phase::Compacting { id, .. }
+            | Phase::Validating { id, .. } => fx.push(Effect::Abandon { id }),
+            Phase::Backoff { .. } | Phase::New => {}
+        }
+        if self.state.streaming != StreamingState::Idle {
+            self.state.streaming.abort();
+        }
+        self.state.end(termination);
+        also.retain(|other| *other != termination);
+        also.dedup();
+        let snapshot = (termination == Termination::ErrorNoProgress)
+            .then(|| self.progress.snapshot().cloned())
+            .flatten();
+        Outcome {
+            termination,
+            decided_by: ending.decided_by,
+            also,
+            last_text: self.last_text,
+            deliverable: ending.deliverable,
+            summary: ending.summary,
+            structured: ending.structured,
+            messages: self.state.messages,
+            epoch: self.state.epoch,
+            signal: self.last_signal,
+            usage: self.ledger.usage,
+            cost: self.ledger.spent,
+            cost_unknown: self.ledger.cost_unknown,
+            overrun: self.ledger.overrun,
+            duration: self.now,
+            turns: self.turns,
+            model_calls: self.model_calls,
+            tool_calls: self.tool_calls,
+            retry_after: ending.retry_after,
+            no_progress_snapshot: snapshot,
+            error_diagnostic: ending.diagnostic,
+            halted_reason: ending.halted_reason,
+            model: self.answered_model.or(self.model),
+            provider: self.provider,
+            run_id: self.run_id,
+            verified: None,
+        }
+    }
+
+    fn close_calls(
+        &mut self,
+        mut open: OpenCalls,
+        termination: Termination,
+        by_caller: bool,
+        fx: &mut Vec<Effect>,
+    ) {
+        if open.is_empty() {
+            return;
+        }
+        let ids = open.running();
+        if !ids.is_empty() {
+            fx.push(Effect::AbortTools {
+                ids,
+                grace: Duration::ZERO,
+            });
+        }
+        for id in open.asked() {
+            fx.push(Effect::Abandon { id });
+        }
+        let status = if by_caller {
+            ToolStatus::Aborted
+        } else {
+            ToolStatus::Skipped
+        };
+        open.close(status, &format!("the run ended as {termination}"));
+        self.file(open);
+    }
+}

@@ -1,0 +1,200 @@
+//! What the kernel is told: one [`Event`] at a time, each with the time it happened.
+//!
+//! An event that answers an effect carries the effect's id; one that answers an effect which is
+//! no longer waited for is dropped.
+
+use super::effect::EffectId;
+use crate::error_class::ModelError;
+use crate::message::{Message, ModelTurn, ToolStatus};
+use crate::usage::{NanoUsd, Price};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// Something that happened, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Time since the run began, monotonic; an event older than the last is read as now.
+    pub at: Duration,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+impl Event {
+    /// An event at a time.
+    pub fn new(at: Duration, kind: EventKind) -> Event {
+        Event { at, kind }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// The run begins.
+    Start {
+        /// Seeds the jitter of backoffs.
+        seed: u64,
+        /// What the model costs, where it is known.
+        price: Option<Price>,
+        /// Wall clock in Unix milliseconds, for display.
+        wall_ms: Option<u64>,
+    },
+    /// More of a turn came.
+    Delta {
+        /// The call it belongs to.
+        call: EffectId,
+        /// What came.
+        delta: TurnDelta,
+    },
+    /// A model call ended with a response.
+    TurnEnded {
+        /// The call.
+        call: EffectId,
+        /// The response.
+        turn: Box<ModelTurn>,
+    },
+    /// A model call ended without a (whole) response.
+    TurnFailed {
+        /// The call.
+        call: EffectId,
+        /// Why.
+        error: ModelError,
+        /// What arrived before it failed, with what it used.
+        partial: Option<Box<ModelTurn>>,
+    },
+    /// A tool call ended.
+    ToolEnded {
+        /// The id it was started under.
+        tool: EffectId,
+        /// How.
+        report: ToolReport,
+    },
+    /// A hook, or a person asked for approval, answered.
+    Answered {
+        /// The question.
+        id: EffectId,
+        /// The answer.
+        answer: Answer,
+    },
+    /// A compaction ended.
+    Compacted {
+        /// The compaction.
+        id: EffectId,
+        /// How.
+        result: Compaction,
+    },
+    /// A structured answer was validated.
+    Validated {
+        /// The validation.
+        id: EffectId,
+        /// The value, or what is wrong with the answer.
+        result: Result<Value, String>,
+    },
+    /// A shared budget answered.
+    Reserved {
+        /// The reservation.
+        id: EffectId,
+        /// What was granted; less than the least asked for is a refusal.
+        granted: NanoUsd,
+    },
+    /// The caller set values that policies read.
+    Observe {
+        /// Named values; they stay.
+        variables: Map<String, Value>,
+        /// Measurements of this turn; they are gone with it.
+        metrics: Map<String, Value>,
+    },
+    /// Time passed.
+    Tick,
+    /// The caller cancels the run.
+    Cancel,
+    /// The caller terminates the loop.
+    Terminate,
+    /// User code of a driver failed: the run cannot go on.
+    Fault {
+        /// What failed.
+        message: String,
+    },
+}
+
+/// A piece of a turn. Only content counts: a ping is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnDelta {
+    /// Visible text.
+    Text(String),
+    /// Reasoning, in characters.
+    Reasoning(u64),
+    /// Arguments of a tool call, in characters.
+    ToolArguments(u64),
+}
+
+/// How a tool call ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolReport {
+    /// `ok`, `error` or `aborted`; the kernel knows the others itself.
+    pub status: ToolStatus,
+    /// What the model is told.
+    pub content: String,
+    /// The tool says that the run must halt, and why.
+    #[serde(default)]
+    pub halt: Option<String>,
+    /// Whether it had started; `false` only for one stopped before it began.
+    pub started: bool,
+    /// Values it set for policies.
+    #[serde(default)]
+    pub variables: Map<String, Value>,
+    /// Measurements it made.
+    #[serde(default)]
+    pub metrics: Map<String, Value>,
+}
+
+impl ToolReport {
+    /// A report of this status and content.
+    pub fn new(status: ToolStatus, content: impl Into<String>) -> ToolReport {
+        ToolReport {
+            status,
+            content: content.into(),
+            halt: None,
+            started: true,
+            variables: Map::new(),
+            metrics: Map::new(),
+        }
+    }
+}
+
+/// The answer of a hook or a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Go on.
+    Proceed,
+    /// Go on, and tell the model this.
+    ProceedWith(String),
+    /// Go on with this output cap (chat parameters).
+    OutputCap(u64),
+    /// This tool call is refused (pre-tool, approval), or this success is vetoed (stop hook); why.
+    Deny(String),
+    /// End the run; why.
+    Halt(String),
+}
+
+/// How a compaction ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compaction {
+    /// Nothing needed to be done (proactive only).
+    NotNeeded,
+    /// The new conversation, and what the summariser's calls cost.
+    Done {
+        /// The messages that replace the history.
+        messages: Vec<Message>,
+        /// What it cost.
+        cost: NanoUsd,
+    },
+    /// It failed; why.
+    Failed(String),
+}

@@ -1,0 +1,557 @@
+//! The kernel: a pure state machine that takes events, returns effects, and ends every run
+//! exactly once.
+//!
+//! ```
+//! use endstop_core::{Confidence, Effect, Event, EventKind, Message, MessageId, ModelTurn, Part,
+//!     Role, Run, RunSpec, SignalReason, Step, Termination, TerminationSignal};
+//! use std::time::Duration;
+//!
+//! let question = Message::text(MessageId(1), Role::User, "What is the capital of France?");
+//! let run = Run::new(RunSpec::new(vec![question]));
+//! let mut effects = Vec::new();
+//!
+//! let start = EventKind::Start { seed: 1, price: None, wall_ms: None };
+//! let Step::Continue(run) = run.handle(Event::new(Duration::ZERO, start), &mut effects) else {
+//!     panic!("it has not called the model yet")
+//! };
+//! let call = effects.iter().find_map(|effect| match effect {
+//!     Effect::CallModel { id, .. } => Some(*id),
+//!     _ => None,
+//! }).unwrap();
+//!
+//! // The driver calls the model and tells what came back.
+//! let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High);
+//! let turn = ModelTurn::new(vec![Part::Text { text: "Paris.".into() }], signal);
+//! let event = EventKind::TurnEnded { call, turn: Box::new(turn) };
+//! let Step::Ended(outcome) = run.handle(Event::new(Duration::from_millis(700), event), &mut effects)
+//! else { panic!("an answer ends the run") };
+//! assert_eq!(outcome.termination, Termination::Stop);
+//! assert_eq!(outcome.last_text.as_deref(), Some("Paris."));
+//! ```
+//!
+//! [`Run::handle`] takes the run by value and gives it back only while it goes on: once it has
+//! ended there is nothing left to feed.
+
+mod boundary;
+mod effect;
+mod ending;
+mod event;
+mod jitter;
+mod ledger;
+mod outcome;
+mod progress;
+mod spec;
+mod tools;
+mod turn;
+
+pub use boundary::{PRE_TURN, PreTurnCheck};
+pub use effect::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
+pub use event::{Answer, Compaction, Event, EventKind, ToolReport, TurnDelta};
+pub use outcome::{DecidedBy, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful};
+pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolSpec};
+
+use crate::error_class::{ErrorClass, ModelError};
+use crate::limits::Limits;
+use crate::message::Message;
+use crate::policy::{StepContext, TerminationPolicy};
+use crate::signal::TerminationSignal;
+use crate::state::MultiTurnState;
+use crate::streaming::StreamingState;
+use crate::termination::Termination;
+use crate::usage::{NanoUsd, Usage};
+use jitter::Jitter;
+use ledger::{Ceiling, Ledger};
+use outcome::Ending;
+use progress::Progress;
+use serde_json::{Map, Value};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+use tools::OpenCalls;
+
+/// A run that goes on.
+#[must_use = "a run that is dropped has no outcome"]
+pub struct Run(Box<Inner>);
+
+/// What became of a run.
+#[must_use]
+pub enum Step {
+    /// It goes on; perform the effects.
+    Continue(Run),
+    /// It has ended; perform the effects (they only stop things), then nothing.
+    Ended(Box<Outcome>),
+}
+
+/// Either go on, or end so.
+type Flow = Result<(), Box<Ending>>;
+
+struct Inner {
+    limits: Limits,
+    policy: Option<Box<dyn TerminationPolicy>>,
+    tools: Vec<ToolSpec>,
+    finish_tool: bool,
+    hooks: Hooks,
+    output_schema: bool,
+    compaction: CompactionSpec,
+    context_window: Option<u64>,
+    prompt_overhead: u64,
+    thinking_budget: u64,
+    reserve: bool,
+    shared_budget: bool,
+    streaming: bool,
+    nudge: bool,
+    model: Option<String>,
+    provider: Option<String>,
+    run_id: Option<String>,
+
+    state: MultiTurnState,
+    context: StepContext,
+    phase: Phase,
+    now: Duration,
+    armed: Option<Duration>,
+    next_effect: u64,
+    jitter: Jitter,
+    ledger: Ledger,
+    progress: Progress,
+
+    output_cap: Option<u64>,
+    turns: u32,
+    tool_turns: u32,
+    model_calls: u32,
+    tool_calls: u32,
+    /// Attempts at the turn that is under way.
+    attempt: u32,
+    retries: u32,
+    compacted_this_turn: bool,
+    starved_this_turn: bool,
+    mistakes: u32,
+    empties: u32,
+    pauses: u32,
+    continuations: u32,
+    repairs: u32,
+    vetoes: u32,
+    last_text: Option<String>,
+    last_signal: Option<TerminationSignal>,
+    answered_model: Option<String>,
+    /// Bytes of the messages, and how many of them are counted.
+    counted: (u64, usize),
+    /// Tokens of the last prompt and its answer, and how many messages they cover.
+    known_prompt: Option<(u64, usize)>,
+}
+
+enum Phase {
+    New,
+    Consulting {
+        id: EffectId,
+        point: Point,
+    },
+    Reserving {
+        id: EffectId,
+    },
+    Calling(Call),
+    Backoff {
+        until: Duration,
+    },
+    Tools(OpenCalls),
+    Compacting {
+        id: EffectId,
+        forced: bool,
+    },
+    Validating {
+        id: EffectId,
+        success: Box<Ending>,
+    },
+    Stopping {
+        ending: Box<Ending>,
+        calls: OpenCalls,
+        until: Duration,
+    },
+}
+
+enum Point {
+    Prompt,
+    PreIteration,
+    ChatParams,
+    Stop(Box<Ending>),
+}
+
+struct Call {
+    id: EffectId,
+    started: Duration,
+    last_content: Duration,
+    text: String,
+    /// The policy stopped, and was held back until the turn is whole.
+    held: bool,
+    /// Characters generated that are no visible text.
+    hidden: u64,
+    cap: Option<u64>,
+    lowered_by: Option<Ceiling>,
+    quote: Option<NanoUsd>,
+    reservation: Option<EffectId>,
+    prompt_bound: u64,
+}
+
+impl Run {
+    /// A run that has not started; its first event is [`EventKind::Start`].
+    pub fn new(spec: RunSpec) -> Run {
+        let mut state = MultiTurnState::new(spec.messages, spec.epoch);
+        state.iteration_limit = spec.limits.max_turns;
+        let ledger = Ledger {
+            max_usd: spec.limits.max_budget_usd.map(NanoUsd::from_usd),
+            max_tokens: spec.limits.max_tokens,
+            ..Ledger::default()
+        };
+        Run(Box::new(Inner {
+            policy: spec.policy,
+            tools: spec.tools,
+            finish_tool: spec.finish_tool,
+            hooks: spec.hooks,
+            output_schema: spec.output_schema,
+            compaction: spec.compaction,
+            context_window: spec.context_window,
+            prompt_overhead: spec.prompt_overhead,
+            thinking_budget: spec.thinking_budget,
+            reserve: spec.reserve,
+            shared_budget: spec.shared_budget,
+            streaming: spec.streaming,
+            nudge: spec.nudge,
+            model: spec.model,
+            provider: spec.provider,
+            run_id: spec.run_id,
+            state,
+            context: StepContext {
+                task: spec.task,
+                step: 0,
+                variables: spec.variables,
+                metrics: Map::new(),
+            },
+            phase: Phase::New,
+            now: Duration::ZERO,
+            armed: None,
+            next_effect: 1,
+            jitter: Jitter::default(),
+            ledger,
+            progress: Progress::default(),
+            output_cap: spec.output_cap,
+            turns: 0,
+            tool_turns: 0,
+            model_calls: 0,
+            tool_calls: 0,
+            attempt: 0,
+            retries: 0,
+            compacted_this_turn: false,
+            starved_this_turn: false,
+            mistakes: 0,
+            empties: 0,
+            pauses: 0,
+            continuations: 0,
+            repairs: 0,
+            vetoes: 0,
+            last_text: None,
+            last_signal: None,
+            answered_model: None,
+            counted: (0, 0),
+            known_prompt: None,
+            limits: spec.limits,
+        }))
+    }
+
+    /// Takes an event, appends what is to be done to `effects`, and says whether the run goes on.
+    pub fn handle(mut self, event: Event, effects: &mut Vec<Effect>) -> Step {
+        let inner = &mut *self.0;
+        inner.now = inner.now.max(event.at);
+        match inner.on(event.kind, effects) {
+            Ok(()) => {
+                inner.arm(effects);
+                Step::Continue(self)
+            }
+            Err(ending) => Step::Ended(Box::new(self.0.conclude(*ending, effects))),
+        }
+    }
+
+    /// The conversation so far.
+    pub fn messages(&self) -> &[Message] {
+        &self.0.state.messages
+    }
+
+    /// The conversation's epoch: messages of another must be encoded anew.
+    pub fn epoch(&self) -> u64 {
+        self.0.state.epoch
+    }
+
+    /// The run over its turns.
+    pub fn state(&self) -> &MultiTurnState {
+        &self.0.state
+    }
+
+    /// What was spent so far, by what the provider reported or, where it did not, an estimate.
+    pub fn spent(&self) -> NanoUsd {
+        self.0.ledger.spent
+    }
+
+    /// What the running call may cost at most, on top of what was spent.
+    pub fn reserved(&self) -> NanoUsd {
+        match &self.0.phase {
+            Phase::Calling(call) => call.quote.unwrap_or_default(),
+            _ => NanoUsd::ZERO,
+        }
+    }
+
+    /// What all attempts used so far.
+    pub fn usage(&self) -> &Usage {
+        &self.0.ledger.usage
+    }
+
+    /// Time since the run began, as of the last event.
+    pub fn elapsed(&self) -> Duration {
+        self.0.now
+    }
+
+    /// The phase that the run is in, for tests and diagnostics.
+    pub fn phase(&self) -> &'static str {
+        match &self.0.phase {
+            Phase::New => "new",
+            Phase::Consulting { point, .. } => match point {
+                Point::Prompt => "consulting_prompt",
+                Point::PreIteration => "consulting_pre_iteration",
+                Point::ChatParams => "consulting_chat_params",
+                Point::Stop(_) => "consulting_stop",
+            },
+            Phase::Reserving { .. } => "reserving",
+            Phase::Calling(_) => "calling",
+            Phase::Backoff { .. } => "backoff",
+            Phase::Tools(_) => "tools",
+            Phase::Compacting { .. } => "compacting",
+            Phase::Validating { .. } => "validating",
+            Phase::Stopping { .. } => "stopping",
+        }
+    }
+}
+
+impl Inner {
+    fn on(&mut self, event: EventKind, fx: &mut Vec<Effect>) -> Flow {
+        match event {
+            EventKind::Terminate => return Err(self.terminated()),
+            EventKind::Cancel => return self.cancel(fx),
+            EventKind::Fault { message } => return Err(fault("driver", message)),
+            _ => {}
+        }
+        // Deadlines pre-empt; a turn that ended on the very instant was still in time.
+        if let Some(deadline) = self.limits.timeout {
+            let late = match event {
+                EventKind::TurnEnded { .. } | EventKind::ToolEnded { .. } => self.now > deadline,
+                EventKind::Start { .. } => false,
+                _ => self.now >= deadline,
+            };
+            if late && !matches!(self.phase, Phase::New | Phase::Stopping { .. }) {
+                let ending = Ending::new(
+                    Termination::ErrorTimeout,
+                    "limit",
+                    "timeout",
+                    format!("the run took {:?} of {:?}", self.now, deadline),
+                );
+                self.stop(ending, fx)?;
+                // The tools have yet to end; what came now may be one of them.
+                return self.on_stopping(&event, fx);
+            }
+        }
+        match event {
+            EventKind::Start {
+                seed,
+                price,
+                wall_ms,
+            } => self.start(seed, price, wall_ms, fx),
+            EventKind::Delta { call, delta } => self.delta(call, delta),
+            EventKind::TurnEnded { call, turn } => match self.take_call(call) {
+                Some(call) => self.turn_ended(&call, *turn, fx),
+                None => Ok(()),
+            },
+            EventKind::TurnFailed {
+                call,
+                error,
+                partial,
+            } => match self.take_call(call) {
+                Some(call) => self.turn_failed(&call, &error, partial.as_deref(), fx),
+                None => Ok(()),
+            },
+            EventKind::ToolEnded { .. } => match self.phase {
+                Phase::Stopping { .. } => self.on_stopping(&event, fx),
+                _ => self.tool_ended(event, fx),
+            },
+            EventKind::Answered { id, answer } => self.answered(id, answer, fx),
+            EventKind::Compacted { id, result } => self.compacted(id, result, fx),
+            EventKind::Validated { id, result } => self.validated(id, result, fx),
+            EventKind::Reserved { id, granted } => self.reserved(id, granted, fx),
+            EventKind::Observe { variables, metrics } => {
+                self.context.variables.extend(variables);
+                self.context.metrics.extend(metrics);
+                Ok(())
+            }
+            EventKind::Tick => self.tick(fx),
+            EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => Ok(()),
+        }
+    }
+
+    fn start(
+        &mut self,
+        seed: u64,
+        price: Option<crate::usage::Price>,
+        wall_ms: Option<u64>,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        if !matches!(self.phase, Phase::New) {
+            return Ok(());
+        }
+        self.jitter = Jitter(seed);
+        self.ledger.price = price;
+        self.state.started_wall_ms = wall_ms;
+        if let Some(policy) = &mut self.policy {
+            guarded(policy.name().to_owned(), || policy.reset())?;
+        }
+        if self.hooks.prompt {
+            self.consult(Point::Prompt, ConsultPoint::Prompt, fx);
+            return Ok(());
+        }
+        self.before_turn(fx)
+    }
+
+    /// A deadline may have come: of the call, the backoff, a tool, or the stopping.
+    fn tick(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        if self.armed.is_some_and(|at| at <= self.now) {
+            self.armed = None;
+        }
+        match &mut self.phase {
+            Phase::Calling(call) => {
+                let passed = |since: Duration, limit: Option<Duration>| {
+                    limit.filter(|limit| since.saturating_add(*limit) <= self.now)
+                };
+                let stall = self.limits.stall_timeout.filter(|_| self.streaming);
+                let clock = passed(call.started, self.limits.turn_timeout)
+                    .map(|limit| ("turn_timeout", limit))
+                    .or(passed(call.last_content, stall).map(|limit| ("stall_timeout", limit)));
+                let Some((clock, limit)) = clock else {
+                    return Ok(());
+                };
+                let id = call.id;
+                fx.push(Effect::AbortModel { id });
+                let error = ModelError::new(
+                    ErrorClass::Timeout,
+                    format!(
+                        "{clock}: the model call brought no {} within {limit:?}",
+                        if clock == "turn_timeout" {
+                            "end"
+                        } else {
+                            "content"
+                        }
+                    ),
+                );
+                match self.take_call(id) {
+                    Some(call) => self.turn_failed(&call, &error, None, fx),
+                    None => Ok(()),
+                }
+            }
+            Phase::Backoff { until } if *until <= self.now => self.before_call(fx),
+            Phase::Tools(_) => self.tools_tick(fx),
+            Phase::Stopping { until, .. } if *until <= self.now => {
+                self.on_stopping(&EventKind::Tick, fx)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for a tick at the next deadline, where that is sooner than the one asked for.
+    fn arm(&mut self, fx: &mut Vec<Effect>) {
+        let run = self.limits.timeout;
+        let phase = match &self.phase {
+            Phase::Calling(call) => {
+                let turn = self
+                    .limits
+                    .turn_timeout
+                    .map(|t| call.started.saturating_add(t));
+                let stall = self
+                    .limits
+                    .stall_timeout
+                    .filter(|_| self.streaming)
+                    .map(|t| call.last_content.saturating_add(t));
+                earliest(turn, stall)
+            }
+            Phase::Backoff { until } | Phase::Stopping { until, .. } => Some(*until),
+            Phase::Tools(calls) => calls.next_deadline(),
+            _ => None,
+        };
+        let next = match &self.phase {
+            Phase::New => None,
+            Phase::Stopping { .. } => phase,
+            _ => earliest(run, phase),
+        };
+        if let Some(at) = next
+            && self.armed.is_none_or(|armed| at < armed)
+        {
+            self.armed = Some(at);
+            fx.push(Effect::WakeAt { at });
+        }
+    }
+
+    fn effect_id(&mut self) -> EffectId {
+        let id = EffectId(self.next_effect);
+        self.next_effect += 1;
+        id
+    }
+
+    fn consult(&mut self, point: Point, ask: ConsultPoint, fx: &mut Vec<Effect>) {
+        let id = self.effect_id();
+        self.phase = Phase::Consulting { id, point };
+        fx.push(Effect::Consult { id, point: ask });
+    }
+
+    fn take_call(&mut self, id: EffectId) -> Option<Call> {
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Calling(call) if call.id == id => Some(call),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// Moves the stream; the kernel's own path through its phases only makes allowed moves, and
+    /// a move that is not allowed is an abort, never a panic.
+    fn stream(&mut self, to: StreamingState) {
+        if self.state.streaming != to && self.state.streaming.transition(to).is_err() {
+            self.state.streaming.abort();
+        }
+    }
+
+    fn variables(&mut self, variables: Map<String, Value>, metrics: Map<String, Value>) {
+        self.context.variables.extend(variables);
+        self.context.metrics.extend(metrics);
+    }
+}
+
+fn earliest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Runs user code; a panic becomes the run's ending.
+fn guarded<T>(name: String, code: impl FnOnce() -> T) -> Result<T, Box<Ending>> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
+        let message = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned());
+        fault(name, format!("panicked: {message}"))
+    })
+}
+
+fn fault(name: impl Into<String>, message: String) -> Box<Ending> {
+    Ending::new(
+        Termination::ErrorDuringExecution,
+        "fault",
+        name,
+        message.clone(),
+    )
+    .diagnostic(message)
+}

@@ -1,0 +1,253 @@
+//! The outcome of a run: how it ended, who decided on which evidence, what it cost.
+
+use crate::message::Message;
+use crate::signal::TerminationSignal;
+use crate::termination::{Category, Termination};
+use crate::usage::{NanoUsd, Usage};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+use std::fmt;
+use std::time::Duration;
+
+/// Who decided that the run ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecidedBy {
+    /// `turn` (the model's signal), `policy`, `tool`, `hook`, `limit`, `provider`, `caller`,
+    /// `fault`.
+    pub layer: String,
+    /// The rule, policy, tool or limit.
+    pub name: String,
+    /// What it was decided on, for a person to read.
+    pub evidence: String,
+}
+
+/// The proof that a run was stuck.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoProgressSnapshot {
+    /// Unproductive turns in a row.
+    pub unproductive_turns: u32,
+    /// The last turn's calls, with what they answered (cut to 200 characters each).
+    pub calls: Vec<RepeatedCall>,
+    /// The last turn's text (cut to 200 characters).
+    pub text: String,
+}
+
+/// A call that repeats.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepeatedCall {
+    /// The tool.
+    pub name: String,
+    /// The arguments.
+    pub arguments: String,
+    /// What it answered.
+    pub result: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Why it ended.
+    pub termination: Termination,
+    /// Who decided.
+    pub decided_by: DecidedBy,
+    /// Other endings that were also true (a finished answer that crossed a ceiling, say).
+    pub also: Vec<Termination>,
+    /// The last visible text that is not blank; partial where it was cut.
+    pub last_text: Option<String>,
+    /// The declared answer of a `submitted` run.
+    pub deliverable: Option<Value>,
+    /// The model's own summary, where `finish` gave one.
+    pub summary: Option<String>,
+    /// The validated answer, where an output schema was given.
+    pub structured: Option<Value>,
+    /// The conversation: always one that the provider accepts.
+    pub messages: Vec<Message>,
+    /// The conversation's epoch.
+    pub epoch: u64,
+    /// Why the last response stopped.
+    pub signal: Option<TerminationSignal>,
+    /// What all attempts used.
+    pub usage: Usage,
+    /// What all attempts cost.
+    pub cost: NanoUsd,
+    /// Whether no price was known: the cost is then a lower bound.
+    pub cost_unknown: bool,
+    /// What the provider billed beyond the quotes.
+    pub overrun: NanoUsd,
+    /// Time from the start to the end.
+    pub duration: Duration,
+    /// Turns: responses that were kept.
+    pub turns: u32,
+    /// Attempts at model calls.
+    pub model_calls: u32,
+    /// Tool calls that were answered to the model.
+    pub tool_calls: u32,
+    /// How long the provider asked to wait, where that is why the run ended.
+    pub retry_after: Option<Duration>,
+    /// The proof of `error_no_progress`.
+    pub no_progress_snapshot: Option<NoProgressSnapshot>,
+    /// What was wrong, for `error_schema_validation`, provider errors and faults.
+    pub error_diagnostic: Option<String>,
+    /// Why, for `error_halted`, and what the model said for `gave_up`.
+    pub halted_reason: Option<String>,
+    /// The model, as the provider names it, else as it was asked for.
+    pub model: Option<String>,
+    /// The provider.
+    pub provider: Option<String>,
+    /// The run's id, where the driver gave one.
+    pub run_id: Option<String>,
+    /// Whether the work is right: `None` until a verifier has looked.
+    pub verified: Option<bool>,
+}
+
+impl Outcome {
+    /// What to do about the ending.
+    pub fn category(&self) -> Category {
+        self.termination.category()
+    }
+
+    /// Whether the run is a success.
+    pub fn is_success(&self) -> bool {
+        self.termination.is_success()
+    }
+
+    /// The outcome of a success, or an [`Unsuccessful`] to use with `?`.
+    ///
+    /// # Errors
+    /// The run did not end as a success.
+    pub fn into_result(self) -> Result<Outcome, Box<Unsuccessful>> {
+        if self.is_success() {
+            Ok(self)
+        } else {
+            Err(Box::new(Unsuccessful(self)))
+        }
+    }
+
+    /// The answer: the deliverable, else the structured value, else the last text.
+    pub fn answer(&self) -> Option<String> {
+        match self.deliverable.as_ref().or(self.structured.as_ref()) {
+            Some(Value::String(text)) => Some(text.clone()),
+            Some(value) => Some(value.to_string()),
+            None => self.last_text.clone(),
+        }
+    }
+
+    /// The process exit status: the termination's, or 1 for a success that its verifier refused.
+    pub fn exit_status(&self) -> u8 {
+        if self.is_success() && self.verified == Some(false) {
+            1
+        } else {
+            self.termination.exit_status()
+        }
+    }
+}
+
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut s = serializer.serialize_struct("Outcome", 30)?;
+        s.serialize_field("type", "outcome")?;
+        s.serialize_field("termination", &self.termination)?;
+        s.serialize_field("category", &self.category())?;
+        s.serialize_field("decided_by", &self.decided_by)?;
+        s.serialize_field("also", &self.also)?;
+        s.serialize_field("last_text", &self.last_text)?;
+        s.serialize_field("deliverable", &self.deliverable)?;
+        s.serialize_field("summary", &self.summary)?;
+        s.serialize_field("structured", &self.structured)?;
+        s.serialize_field("turns", &self.turns)?;
+        s.serialize_field("model_calls", &self.model_calls)?;
+        s.serialize_field("tool_calls", &self.tool_calls)?;
+        s.serialize_field("usage", &self.usage)?;
+        s.serialize_field("cost_usd", &self.cost.to_usd())?;
+        s.serialize_field("cost_unknown", &self.cost_unknown)?;
+        s.serialize_field("overrun_usd", &self.overrun.to_usd())?;
+        s.serialize_field("duration_ms", &(self.duration.as_micros() as f64 / 1e3))?;
+        s.serialize_field(
+            "retry_after_ms",
+            &self.retry_after.map(|d| d.as_millis() as u64),
+        )?;
+        s.serialize_field("no_progress_snapshot", &self.no_progress_snapshot)?;
+        s.serialize_field("error_diagnostic", &self.error_diagnostic)?;
+        s.serialize_field("halted_reason", &self.halted_reason)?;
+        s.serialize_field("signal", &self.signal)?;
+        s.serialize_field("model", &self.model)?;
+        s.serialize_field("provider", &self.provider)?;
+        s.serialize_field("run_id", &self.run_id)?;
+        s.serialize_field("verified", &self.verified)?;
+        s.serialize_field("messages", &self.messages)?;
+        s.end()
+    }
+}
+
+/// A run that did not end as a success, as an error to use with `?`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unsuccessful(pub Outcome);
+
+impl fmt::Display for Unsuccessful {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the run ended as {}", self.0.termination)?;
+        if !self.0.decided_by.evidence.is_empty() {
+            write!(f, ": {}", self.0.decided_by.evidence)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Unsuccessful {}
+
+/// An ending that was decided, before the outcome is put together.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ending {
+    pub(crate) termination: Termination,
+    pub(crate) decided_by: DecidedBy,
+    pub(crate) deliverable: Option<Value>,
+    pub(crate) summary: Option<String>,
+    pub(crate) structured: Option<Value>,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) diagnostic: Option<String>,
+    pub(crate) halted_reason: Option<String>,
+    /// An ending that was under way when this one outranked it.
+    pub(crate) instead_of: Option<Termination>,
+}
+
+impl Ending {
+    pub(crate) fn new(
+        termination: Termination,
+        layer: &str,
+        name: impl Into<String>,
+        evidence: impl Into<String>,
+    ) -> Box<Ending> {
+        Box::new(Ending {
+            termination,
+            decided_by: DecidedBy {
+                layer: layer.to_owned(),
+                name: name.into(),
+                evidence: evidence.into(),
+            },
+            deliverable: None,
+            summary: None,
+            structured: None,
+            retry_after: None,
+            diagnostic: None,
+            halted_reason: None,
+            instead_of: None,
+        })
+    }
+
+    pub(crate) fn diagnostic(mut self: Box<Self>, text: impl Into<String>) -> Box<Ending> {
+        self.diagnostic = Some(text.into());
+        self
+    }
+
+    pub(crate) fn halted(
+        layer: &str,
+        name: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Box<Ending> {
+        let reason = reason.into();
+        let mut ending = Ending::new(Termination::ErrorHalted, layer, name, reason.clone());
+        ending.halted_reason = Some(reason);
+        ending
+    }
+}

@@ -1,0 +1,159 @@
+//! No-progress detection: a turn that did what one of the last four did, and said nothing new.
+//!
+//! Judged on what turns did (tool names, canonical arguments, results) and on new text, never on
+//! call ids or key order; a poll whose result changes is progress. Constant cost a turn.
+
+use super::outcome::{NoProgressSnapshot, RepeatedCall};
+use crate::message::{ToolCall, ToolResult};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// How many turns back a repetition is seen: cycles of up to four.
+pub(crate) const WINDOW: usize = 4;
+
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    recent: [Option<u64>; WINDOW],
+    next: usize,
+    texts: HashSet<u64>,
+    unproductive: u32,
+    last: Option<NoProgressSnapshot>,
+}
+
+impl Progress {
+    /// Judges a turn that called tools; returns the unproductive turns in a row.
+    pub(crate) fn record(&mut self, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> u32 {
+        let fingerprint = fingerprint(calls);
+        let repeated = self.recent.contains(&Some(fingerprint));
+        let trimmed = text.trim();
+        let new_text = !trimmed.is_empty() && self.texts.insert(hash_of(trimmed));
+        self.recent[self.next] = Some(fingerprint);
+        self.next = (self.next + 1) % WINDOW;
+        if repeated && !new_text {
+            self.unproductive += 1;
+            self.last = Some(NoProgressSnapshot {
+                unproductive_turns: self.unproductive,
+                calls: calls
+                    .iter()
+                    .take(8)
+                    .map(|(call, result)| RepeatedCall {
+                        name: call.name.clone(),
+                        arguments: excerpt(&call.arguments),
+                        result: excerpt(&result.content),
+                    })
+                    .collect(),
+                text: excerpt(trimmed),
+            });
+        } else {
+            self.unproductive = 0;
+            self.last = None;
+        }
+        self.unproductive
+    }
+
+    pub(crate) fn unproductive(&self) -> u32 {
+        self.unproductive
+    }
+
+    pub(crate) fn snapshot(&self) -> Option<&NoProgressSnapshot> {
+        self.last.as_ref()
+    }
+}
+
+/// The first 200 characters.
+pub(crate) fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
+}
+
+fn hash_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
+    let mut parts: Vec<(&str, u64, u64)> = calls
+        .iter()
+        .map(|(call, result)| {
+            let arguments = match serde_json::from_str::<Value>(&call.arguments) {
+                Ok(value) => canonical(&value),
+                Err(_) => hash_of(call.arguments.trim()),
+            };
+            (
+                call.name.as_str(),
+                arguments,
+                hash_of((result.status, &result.content)),
+            )
+        })
+        .collect();
+    parts.sort_unstable();
+    hash_of(parts)
+}
+
+/// A hash that does not depend on the order of keys or on how a number is written.
+fn canonical(value: &Value) -> u64 {
+    match value {
+        Value::Null => hash_of(0u8),
+        Value::Bool(b) => hash_of((1u8, b)),
+        Value::Number(n) => match (n.as_i64(), n.as_f64()) {
+            (Some(i), _) => hash_of((2u8, i)),
+            (None, Some(f)) if f.fract() == 0.0 && f.abs() < 9e15 => hash_of((2u8, f as i64)),
+            _ => hash_of((3u8, n.to_string())),
+        },
+        Value::String(s) => hash_of((4u8, s)),
+        Value::Array(items) => hash_of((5u8, items.iter().map(canonical).collect::<Vec<_>>())),
+        Value::Object(map) => {
+            let mut entries: Vec<(&str, u64)> = map
+                .iter()
+                .map(|(key, value)| (key.as_str(), canonical(value)))
+                .collect();
+            entries.sort_unstable();
+            hash_of((6u8, entries))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::ToolStatus;
+
+    fn turn(progress: &mut Progress, text: &str, arguments: &str, result: &str) -> u32 {
+        let call = ToolCall {
+            id: "x".into(),
+            name: "read".into(),
+            arguments: arguments.into(),
+        };
+        let result = ToolResult {
+            call_id: "x".into(),
+            name: "read".into(),
+            status: ToolStatus::Ok,
+            content: result.into(),
+            started: true,
+        };
+        progress.record(text, &[(&call, &result)])
+    }
+
+    #[test]
+    fn key_order_and_number_spelling_do_not_matter() {
+        let mut p = Progress::default();
+        assert_eq!(turn(&mut p, "", r#"{"a":1,"b":{"c":2.0}}"#, "r"), 0);
+        assert_eq!(turn(&mut p, "", r#"{"b":{"c":2},"a":1.0}"#, "r"), 1);
+        assert_eq!(turn(&mut p, "", r#"{"b":{"c":2},"a":2}"#, "r"), 0);
+    }
+
+    #[test]
+    fn a_changed_result_or_new_text_is_progress_and_a_parrot_is_not() {
+        let mut p = Progress::default();
+        assert_eq!(turn(&mut p, "look", "{}", "1"), 0);
+        assert_eq!(turn(&mut p, "look", "{}", "2"), 0);
+        assert_eq!(turn(&mut p, "look", "{}", "2"), 1);
+        assert_eq!(turn(&mut p, "look again", "{}", "2"), 0);
+        assert_eq!(turn(&mut p, "look", "{}", "2"), 1);
+        assert_eq!(turn(&mut p, "  look again ", "{}", "2"), 2);
+    }
+}

@@ -1,0 +1,164 @@
+//! What a run is made of before it starts.
+
+use crate::limits::Limits;
+use crate::message::Message;
+use crate::policy::TerminationPolicy;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::time::Duration;
+
+/// Whether a tool may be run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Permission {
+    /// Yes.
+    #[default]
+    Allow,
+    /// A person is asked before each call.
+    Ask,
+    /// No: a call is answered as denied.
+    Deny,
+}
+
+/// What the kernel knows of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolSpec {
+    /// Its name.
+    pub name: String,
+    /// Whether it may run beside others; one that may not runs alone.
+    pub parallel_safe: bool,
+    /// Whether it runs code: what it prints is then a step of type `code`.
+    pub runs_code: bool,
+    /// Whether its calls are left out of the no-progress judgement (waiting, polling).
+    pub exempt_from_no_progress: bool,
+    /// Its own time limit; `None`: the run's `tool_timeout`.
+    pub timeout: Option<Duration>,
+    /// Whether it may be run.
+    pub permission: Permission,
+}
+
+/// Which hooks the driver has; the kernel asks only those.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// When the user's input came.
+    pub prompt: bool,
+    /// Before each turn.
+    pub pre_iteration: bool,
+    /// Before each model call.
+    pub chat_params: bool,
+    /// Before each tool call.
+    pub pre_tool: bool,
+    /// Before a success; may veto it, at most three times a run.
+    pub stop: bool,
+}
+
+/// When the conversation is shortened before a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum ProactiveCompaction {
+    /// Never.
+    #[default]
+    Never,
+    /// When the prompt reaches this share (0 to 1) of the context window.
+    AtShare(f64),
+    /// The driver is asked before every turn.
+    Ask,
+}
+
+/// Whether and when the conversation is shortened.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CompactionSpec {
+    /// Before a call.
+    pub proactive: ProactiveCompaction,
+    /// After the provider refused a prompt as too long, once a turn.
+    pub reactive: bool,
+}
+
+/// A run before it starts.
+pub struct RunSpec {
+    /// The task, for policies to read.
+    pub task: String,
+    /// The conversation, the user's input last.
+    pub messages: Vec<Message>,
+    /// The conversation's epoch.
+    pub epoch: u64,
+    /// The limits.
+    pub limits: Limits,
+    /// The termination policy, if any.
+    pub policy: Option<Box<dyn TerminationPolicy>>,
+    /// The tools, `finish` left out.
+    pub tools: Vec<ToolSpec>,
+    /// Whether the model has the `finish` tool.
+    pub finish_tool: bool,
+    /// Which hooks there are.
+    pub hooks: Hooks,
+    /// Whether the answer must satisfy a schema; the driver validates.
+    pub output_schema: bool,
+    /// Whether and when the conversation is shortened.
+    pub compaction: CompactionSpec,
+    /// The model's context window in tokens, where known.
+    pub context_window: Option<u64>,
+    /// Upper bound in tokens on what each prompt has beside the messages (system, tools).
+    pub prompt_overhead: u64,
+    /// The output cap of each call; `None`: the provider's own.
+    pub output_cap: Option<u64>,
+    /// The least output cap that makes sense because of a thinking budget (0: none).
+    pub thinking_budget: u64,
+    /// Whether ceilings are kept by reserving before each call (off where costs are only known
+    /// afterwards, as in a recording).
+    pub reserve: bool,
+    /// Whether reservations go to a budget shared with other runs.
+    pub shared_budget: bool,
+    /// Whether responses are streamed; only then does a stall show.
+    pub streaming: bool,
+    /// Whether the model is told once what it repeats before `error_no_progress`.
+    pub nudge: bool,
+    /// Named values for policies.
+    pub variables: Map<String, Value>,
+    /// The model as it was asked for.
+    pub model: Option<String>,
+    /// The provider.
+    pub provider: Option<String>,
+    /// The run's id.
+    pub run_id: Option<String>,
+}
+
+impl RunSpec {
+    /// A run over this conversation with every default: no tools but `finish`, no policy.
+    pub fn new(messages: Vec<Message>) -> RunSpec {
+        RunSpec {
+            task: messages.last().map(Message::plain_text).unwrap_or_default(),
+            messages,
+            epoch: 0,
+            limits: Limits::default(),
+            policy: None,
+            tools: Vec::new(),
+            finish_tool: true,
+            hooks: Hooks::default(),
+            output_schema: false,
+            compaction: CompactionSpec::default(),
+            context_window: None,
+            prompt_overhead: 0,
+            output_cap: None,
+            thinking_budget: 0,
+            reserve: true,
+            shared_budget: false,
+            streaming: true,
+            nudge: true,
+            variables: Map::new(),
+            model: None,
+            provider: None,
+            run_id: None,
+        }
+    }
+}
+
+impl fmt::Debug for RunSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunSpec")
+            .field("messages", &self.messages.len())
+            .field("limits", &self.limits)
+            .field("policy", &self.policy.as_ref().map(|p| p.name().to_owned()))
+            .field("tools", &self.tools)
+            .field("hooks", &self.hooks)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,607 @@
+//! The tools of a turn: in call order, one question at a time, as many at once as is allowed.
+//!
+//! Each call is answered exactly once. `finish` is the kernel's own tool: it declares the answer.
+
+use super::outcome::Ending;
+use super::progress::excerpt;
+use super::{
+    Answer, ConsultPoint, Effect, EffectId, EventKind, Flow, Inner, Permission, Phase, RunEvent,
+    ToolReport, ToolStart, earliest,
+};
+use crate::message::{Part, Role, ToolCall, ToolResult, ToolStatus};
+use crate::policy::{ToolOutput, Verdict};
+use crate::streaming::StreamingState;
+use crate::termination::Termination;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// How long after the grace a stopped tool may still be silent before it is given up.
+const GIVE_UP: Duration = Duration::from_secs(1);
+
+/// The calls of a turn.
+#[derive(Default)]
+pub(super) struct OpenCalls {
+    calls: Vec<OpenCall>,
+    /// All before this one are started or answered.
+    next: usize,
+    /// Started and not answered: the id and the place.
+    running: Vec<Running>,
+    finish: Option<Map<String, Value>>,
+}
+
+struct Running {
+    id: EffectId,
+    at: usize,
+    started: Duration,
+    deadline: Option<Duration>,
+    parallel_safe: bool,
+    /// It was told to stop because its time was up, and is given up at the deadline.
+    timed_out: bool,
+}
+
+struct OpenCall {
+    call: ToolCall,
+    state: CallState,
+}
+
+enum CallState {
+    Waiting,
+    /// The hook is asked.
+    Hook(EffectId),
+    /// A person is asked.
+    Approval(EffectId),
+    /// It may start as soon as there is room.
+    Ready(Map<String, Value>),
+    Running,
+    Done(ToolResult),
+}
+
+impl OpenCalls {
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.running
+            .iter()
+            .fold(None, |next, running| earliest(next, running.deadline))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    pub(super) fn running(&self) -> Vec<EffectId> {
+        self.running.iter().map(|running| running.id).collect()
+    }
+
+    /// The questions that are still open.
+    pub(super) fn asked(&self) -> Vec<EffectId> {
+        self.calls
+            .iter()
+            .filter_map(|call| match call.state {
+                CallState::Hook(id) | CallState::Approval(id) => Some(id),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn result(&self, at: usize) -> Option<&ToolResult> {
+        match &self.calls.get(at)?.state {
+            CallState::Done(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    fn finished(&mut self, at: usize, status: ToolStatus, content: String, started: bool) {
+        let open = &mut self.calls[at];
+        open.state = CallState::Done(ToolResult {
+            call_id: open.call.id.clone(),
+            name: open.call.name.clone(),
+            status,
+            content,
+            started,
+        });
+    }
+
+    /// Answers all that are still open with what is true of them.
+    pub(super) fn close(&mut self, not_started: ToolStatus, why: &str) {
+        for running in std::mem::take(&mut self.running) {
+            self.finished(
+                running.at,
+                ToolStatus::Aborted,
+                format!("aborted: {why}. It had started and may have done part of its work."),
+                true,
+            );
+        }
+        for at in 0..self.calls.len() {
+            if !matches!(self.calls[at].state, CallState::Done(_)) {
+                self.finished(at, not_started, format!("not run: {why}"), false);
+            }
+        }
+        self.next = self.calls.len();
+    }
+
+    /// Takes a report; `None` where the id is not running (late, or never started).
+    pub(super) fn report(
+        &mut self,
+        id: EffectId,
+        report: &ToolReport,
+    ) -> Option<(usize, Duration)> {
+        let place = self.running.iter().position(|running| running.id == id)?;
+        let running = self.running.swap_remove(place);
+        let (status, content) = if running.timed_out {
+            let had = excerpt(&report.content);
+            let had = if had.is_empty() {
+                had
+            } else {
+                format!(" It had answered: {had}")
+            };
+            (
+                ToolStatus::Timeout,
+                format!(
+                    "timed out after {:?} and was stopped; it may have done part of its work.{had}",
+                    running
+                        .deadline
+                        .unwrap_or_default()
+                        .saturating_sub(running.started)
+                ),
+            )
+        } else {
+            (report.status, report.content.clone())
+        };
+        self.finished(running.at, status, content, report.started);
+        Some((running.at, running.started))
+    }
+}
+
+impl Inner {
+    /// Puts a turn's calls on the table, pending.
+    pub(super) fn open(&mut self, calls: Vec<ToolCall>) {
+        if calls.is_empty() {
+            return;
+        }
+        self.state
+            .pending_calls
+            .extend(calls.iter().map(|call| call.id.clone()));
+        self.phase = Phase::Tools(OpenCalls {
+            calls: calls
+                .into_iter()
+                .map(|call| OpenCall {
+                    call,
+                    state: CallState::Waiting,
+                })
+                .collect(),
+            ..OpenCalls::default()
+        });
+    }
+
+    pub(super) fn begin_tools(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        self.empties = 0;
+        self.advance(fx)
+    }
+
+    /// Answers the calls on the table without running them, and puts the answers into the history.
+    pub(super) fn answer_unrun(&mut self, why: &str) {
+        if let Phase::Tools(mut open) = std::mem::replace(&mut self.phase, Phase::New) {
+            open.close(ToolStatus::Skipped, why);
+            self.file(open);
+        }
+    }
+
+    /// Puts the answers into the history, in call order.
+    pub(super) fn file(&mut self, open: OpenCalls) {
+        let mut parts = Vec::with_capacity(open.calls.len());
+        for call in open.calls {
+            if let CallState::Done(result) = call.state {
+                let unrun = match result.status {
+                    ToolStatus::Skipped => true,
+                    ToolStatus::Aborted => !result.started,
+                    _ => false,
+                };
+                if !unrun {
+                    self.tool_calls = self.tool_calls.saturating_add(1);
+                }
+                self.state.complete(&result);
+                parts.push(Part::ToolResult(result));
+            }
+        }
+        if !parts.is_empty() {
+            self.state.push(Role::Tool, parts);
+        }
+    }
+
+    /// Starts what may start, and asks what must be asked.
+    fn advance(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        let Phase::Tools(mut open) = std::mem::replace(&mut self.phase, Phase::New) else {
+            return Ok(());
+        };
+        let mut starts = Vec::new();
+        while open.next < open.calls.len() {
+            if !self.advance_call(&mut open, &mut starts, fx) {
+                break;
+            }
+        }
+        if !starts.is_empty() {
+            fx.push(Effect::StartTools { calls: starts });
+        }
+        if open.next == open.calls.len() && open.running.is_empty() {
+            return self.tools_done(open, fx);
+        }
+        self.phase = Phase::Tools(open);
+        Ok(())
+    }
+
+    /// Takes the next call a step further; `false` where it has to wait.
+    fn advance_call(
+        &mut self,
+        open: &mut OpenCalls,
+        starts: &mut Vec<ToolStart>,
+        fx: &mut Vec<Effect>,
+    ) -> bool {
+        let at = open.next;
+        match &open.calls[at].state {
+            CallState::Waiting => {
+                self.admit(open, at, fx);
+                if matches!(open.calls[at].state, CallState::Done(_)) {
+                    emit_ended(open, at, Duration::ZERO, fx);
+                    open.next += 1;
+                }
+                true
+            }
+            CallState::Ready(_) => {
+                let name = &open.calls[at].call.name;
+                let tool = self.tools.iter().find(|tool| tool.name == *name);
+                let parallel_safe = tool.is_some_and(|tool| tool.parallel_safe);
+                let limit = tool
+                    .and_then(|tool| tool.timeout)
+                    .or(self.limits.tool_timeout);
+                let room = if parallel_safe {
+                    open.running.len() < self.limits.tool_concurrency.max(1) as usize
+                        && open.running.iter().all(|running| running.parallel_safe)
+                } else {
+                    open.running.is_empty()
+                };
+                if !room {
+                    return false;
+                }
+                let id = self.effect_id();
+                let state = std::mem::replace(&mut open.calls[at].state, CallState::Running);
+                let arguments = if let CallState::Ready(map) = state {
+                    map
+                } else {
+                    Map::new()
+                };
+                let call = open.calls[at].call.clone();
+                fx.push(Effect::Emit(RunEvent::ToolStarted {
+                    call_id: call.id.clone(),
+                    name: call.name.clone(),
+                    arguments: call.arguments.clone(),
+                }));
+                starts.push(ToolStart {
+                    id,
+                    call,
+                    arguments,
+                });
+                open.running.push(Running {
+                    id,
+                    at,
+                    started: self.now,
+                    deadline: limit.map(|limit| self.now.saturating_add(limit)),
+                    parallel_safe,
+                    timed_out: false,
+                });
+                open.next += 1;
+                true
+            }
+            CallState::Hook(_) | CallState::Approval(_) => false,
+            CallState::Running | CallState::Done(_) => {
+                open.next += 1;
+                true
+            }
+        }
+    }
+
+    /// Decides about a call that nobody has looked at: refuse it, ask, or let it start.
+    fn admit(&mut self, open: &mut OpenCalls, at: usize, fx: &mut Vec<Effect>) {
+        let call = &open.calls[at].call;
+        let arguments = call.parsed_arguments();
+        if self.finish_tool && call.name == "finish" {
+            match arguments {
+                Ok(arguments) => {
+                    open.finished(at, ToolStatus::Ok, "The run ends here.".to_owned(), true);
+                    open.finish.get_or_insert(arguments);
+                }
+                Err(problem) => open.finished(at, ToolStatus::Error, problem, false),
+            }
+            return;
+        }
+        let Some(tool) = self.tools.iter().find(|tool| tool.name == call.name) else {
+            let mut names: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
+            if self.finish_tool {
+                names.push("finish");
+            }
+            let problem = format!(
+                "unknown tool `{}`; there are: {}",
+                call.name,
+                names.join(", ")
+            );
+            open.finished(at, ToolStatus::Error, problem, false);
+            return;
+        };
+        if tool.permission == Permission::Deny {
+            let problem = format!("permission denied: `{}` may not be run", call.name);
+            open.finished(at, ToolStatus::Denied, problem, false);
+            return;
+        }
+        if let Err(problem) = arguments {
+            open.finished(at, ToolStatus::Error, problem, false);
+            return;
+        }
+        if self.hooks.pre_tool {
+            let point = ConsultPoint::PreTool { call: call.clone() };
+            let id = self.effect_id();
+            fx.push(Effect::Consult { id, point });
+            open.calls[at].state = CallState::Hook(id);
+            return;
+        }
+        self.approve(open, at, fx);
+    }
+
+    fn approve(&mut self, open: &mut OpenCalls, at: usize, fx: &mut Vec<Effect>) {
+        let call = &open.calls[at].call;
+        let asks = self
+            .tools
+            .iter()
+            .any(|tool| tool.name == call.name && tool.permission == Permission::Ask);
+        if asks {
+            let point = ConsultPoint::Approval { call: call.clone() };
+            let id = self.effect_id();
+            fx.push(Effect::Consult { id, point });
+            open.calls[at].state = CallState::Approval(id);
+        } else {
+            open.calls[at].state = CallState::Ready(call.parsed_arguments().unwrap_or_default());
+        }
+    }
+
+    pub(super) fn tool_answered(
+        &mut self,
+        id: EffectId,
+        answer: Answer,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        let Phase::Tools(mut open) = std::mem::replace(&mut self.phase, Phase::New) else {
+            return Ok(());
+        };
+        let at = open.next;
+        let by_hook = match open.calls.get(at).map(|open| &open.state) {
+            Some(CallState::Hook(waited)) if *waited == id => true,
+            Some(CallState::Approval(waited)) if *waited == id => false,
+            _ => {
+                self.phase = Phase::Tools(open);
+                return Ok(());
+            }
+        };
+        match answer {
+            Answer::Halt(reason) => {
+                self.phase = Phase::Tools(open);
+                let name = if by_hook { "pre_tool" } else { "approval" };
+                return self.stop(Ending::halted("hook", name, reason), fx);
+            }
+            Answer::Deny(reason) => {
+                open.finished(at, ToolStatus::Denied, format!("denied: {reason}"), false);
+                emit_ended(&open, at, Duration::ZERO, fx);
+            }
+            Answer::Proceed | Answer::ProceedWith(_) | Answer::OutputCap(_) if by_hook => {
+                self.approve(&mut open, at, fx);
+            }
+            Answer::Proceed | Answer::ProceedWith(_) | Answer::OutputCap(_) => {
+                let arguments = open.calls[at].call.parsed_arguments().unwrap_or_default();
+                open.calls[at].state = CallState::Ready(arguments);
+            }
+        }
+        self.phase = Phase::Tools(open);
+        self.advance(fx)
+    }
+
+    pub(super) fn tool_ended(&mut self, event: EventKind, fx: &mut Vec<Effect>) -> Flow {
+        let EventKind::ToolEnded { tool, report } = event else {
+            return Ok(());
+        };
+        let Phase::Tools(mut open) = std::mem::replace(&mut self.phase, Phase::New) else {
+            return Ok(());
+        };
+        let Some((at, started)) = open.report(tool, &report) else {
+            self.phase = Phase::Tools(open);
+            return Ok(());
+        };
+        emit_ended(&open, at, self.now.saturating_sub(started), fx);
+        let name = open.calls[at].call.name.clone();
+        self.phase = Phase::Tools(open);
+        self.variables(report.variables, report.metrics);
+        if let Some(reason) = report.halt {
+            return self.stop(Ending::halted("tool", name, reason), fx);
+        }
+        self.advance(fx)
+    }
+
+    /// Stops the tools whose time is up; gives up those that were told and did not end.
+    pub(super) fn tools_tick(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        let grace = self.limits.cancel_grace;
+        let Phase::Tools(open) = &mut self.phase else {
+            return Ok(());
+        };
+        let mut stopped = Vec::new();
+        let mut given_up = Vec::new();
+        for running in &mut open.running {
+            if running.deadline.is_none_or(|deadline| deadline > self.now) {
+                continue;
+            }
+            if running.timed_out {
+                given_up.push(running.id);
+            } else {
+                running.timed_out = true;
+                running.deadline = Some(self.now.saturating_add(grace).saturating_add(GIVE_UP));
+                stopped.push(running.id);
+            }
+        }
+        if !stopped.is_empty() {
+            fx.push(Effect::AbortTools {
+                ids: stopped,
+                grace,
+            });
+        }
+        let mut gone = Vec::new();
+        for id in given_up {
+            let silent = ToolReport::new(ToolStatus::Aborted, "");
+            gone.extend(open.report(id, &silent));
+        }
+        if gone.is_empty() {
+            return Ok(());
+        }
+        if let Phase::Tools(open) = std::mem::replace(&mut self.phase, Phase::New) {
+            for (at, started) in gone {
+                emit_ended(&open, at, self.now.saturating_sub(started), fx);
+            }
+            self.phase = Phase::Tools(open);
+        }
+        self.advance(fx)
+    }
+
+    /// All calls are answered: count, judge, and go on or end.
+    fn tools_done(&mut self, mut open: OpenCalls, fx: &mut Vec<Effect>) -> Flow {
+        self.stream(StreamingState::Resuming);
+        let finish = open.finish.take();
+        let text = self
+            .state
+            .messages
+            .last()
+            .map(crate::message::Message::plain_text)
+            .unwrap_or_default();
+        let mut judged = Vec::with_capacity(open.calls.len());
+        let mut outputs = Vec::with_capacity(open.calls.len());
+        for open in &open.calls {
+            let CallState::Done(result) = &open.state else {
+                continue;
+            };
+            judged.push((&open.call, result));
+            let tool = self.tools.iter().find(|tool| tool.name == result.name);
+            outputs.push(ToolOutput {
+                action_type: if tool.is_some_and(|t| t.runs_code) {
+                    "code"
+                } else {
+                    "tool"
+                }
+                .to_owned(),
+                name: result.name.clone(),
+                success: !result.status.is_error(),
+                output: result.content.clone(),
+            });
+        }
+        let all_failed = judged.iter().all(|(_, result)| result.status.is_error());
+        self.mistakes = if all_failed { self.mistakes + 1 } else { 0 };
+        let exempt = judged.iter().all(|(call, _)| {
+            self.tools
+                .iter()
+                .any(|tool| tool.name == call.name && tool.exempt_from_no_progress)
+        });
+        let unproductive = if exempt {
+            0
+        } else {
+            self.progress.record(&text, &judged)
+        };
+        self.tool_turns += 1;
+        self.file(open);
+
+        let action = if finish.is_some() { "final" } else { "message" };
+        if finish.is_some() {
+            outputs.retain(|output| output.name != "finish");
+        }
+        let step = self.step(action, &text, outputs);
+        let verdict = self.judge(&step)?;
+        if let Some(arguments) = finish {
+            return self.finished_by_tool(arguments, fx);
+        }
+        match verdict {
+            Verdict::Stop(stop) => return self.policy_stop(stop, fx),
+            Verdict::Tell(text) => self.tell("policy", text, fx),
+            Verdict::Continue => {}
+        }
+        if self.nudge
+            && unproductive > 0
+            && self.limits.max_unproductive_turns == Some(unproductive + 1)
+        {
+            let names: Vec<String> = self
+                .progress
+                .snapshot()
+                .map(|snapshot| {
+                    snapshot
+                        .calls
+                        .iter()
+                        .map(|call| format!("{}({})", call.name, call.arguments))
+                        .collect()
+                })
+                .unwrap_or_default();
+            self.tell(
+                "no_progress",
+                format!(
+                    "You are repeating yourself: {} gave the same result as before. Try something else, or say what is in the way.",
+                    names.join(", ")
+                ),
+                fx,
+            );
+        }
+        self.before_turn(fx)
+    }
+
+    /// The `finish` tool was called.
+    fn finished_by_tool(
+        &mut self,
+        mut arguments: Map<String, Value>,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        let summary = arguments
+            .get("summary")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        let infeasible = match arguments.get("infeasible") {
+            Some(Value::String(reason)) if !reason.trim().is_empty() => Some(reason.clone()),
+            Some(Value::Bool(true)) => Some(
+                summary
+                    .clone()
+                    .unwrap_or_else(|| "no reason given".to_owned()),
+            ),
+            _ => None,
+        };
+        if let Some(reason) = infeasible {
+            let mut ending = Ending::new(Termination::GaveUp, "tool", "finish", reason.clone());
+            ending.halted_reason = Some(reason);
+            ending.summary = summary;
+            return Err(ending);
+        }
+        let deliverable = arguments
+            .remove("deliverable")
+            .filter(|value| !value.is_null());
+        let candidate = deliverable
+            .clone()
+            .or_else(|| self.last_text.clone().map(Value::String))
+            .unwrap_or(Value::Null);
+        let mut ending = Ending::new(
+            Termination::Submitted,
+            "tool",
+            "finish",
+            "the model called `finish`",
+        );
+        ending.deliverable = deliverable;
+        ending.summary = summary;
+        self.succeed(ending, candidate, fx)
+    }
+}
+
+pub(super) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, fx: &mut Vec<Effect>) {
+    if let Some(result) = open.result(at) {
+        fx.push(Effect::Emit(RunEvent::ToolEnded {
+            call_id: result.call_id.clone(),
+            name: result.name.clone(),
+            status: result.status,
+            duration_ms: ran.as_millis() as u64,
+            content: result.content.clone(),
+        }));
+    }
+}
