@@ -18,6 +18,7 @@ pub mod policy;
 pub mod signal;
 pub mod state;
 pub mod streaming;
+pub mod structured;
 pub mod termination;
 pub mod usage;
 

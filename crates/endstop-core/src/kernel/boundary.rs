@@ -14,6 +14,9 @@ use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
 
+/// Generated tokens that are reserved at a shared budget for a call without an output cap.
+const USUAL_OUTPUT: u64 = 8192;
+
 /// A limit that is looked at before each turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreTurnCheck {
@@ -196,9 +199,15 @@ impl Inner {
         if self.shared_budget && self.ledger.price.is_some() {
             let id = self.effect_id();
             self.phase = Phase::Reserving { id };
+            // Without a cap a call has no worst cost; it asks for a usual one, and what is granted
+            // becomes its cap.
+            let want = match (quote.output_cap, self.ledger.price) {
+                (None, Some(price)) => price.worst(prompt, USUAL_OUTPUT),
+                _ => quote.worst,
+            };
             fx.push(Effect::Reserve {
                 id,
-                want: quote.worst,
+                want: want.max(quote.least),
                 least: quote.least,
             });
             return Ok(());

@@ -172,6 +172,17 @@ impl Inner {
         });
     }
 
+    /// Takes the calls off the table; another phase is left as it is.
+    fn take_open(&mut self) -> Option<OpenCalls> {
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Tools(open) => Some(open),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
     pub(super) fn begin_tools(&mut self, fx: &mut Vec<Effect>) -> Flow {
         self.empties = 0;
         self.advance(fx)
@@ -179,7 +190,7 @@ impl Inner {
 
     /// Answers the calls on the table without running them, and puts the answers into the history.
     pub(super) fn answer_unrun(&mut self, why: &str) {
-        if let Phase::Tools(mut open) = std::mem::replace(&mut self.phase, Phase::New) {
+        if let Some(mut open) = self.take_open() {
             open.close(ToolStatus::Skipped, why);
             self.file(open);
         }
@@ -209,7 +220,7 @@ impl Inner {
 
     /// Starts what may start, and asks what must be asked.
     fn advance(&mut self, fx: &mut Vec<Effect>) -> Flow {
-        let Phase::Tools(mut open) = std::mem::replace(&mut self.phase, Phase::New) else {
+        let Some(mut open) = self.take_open() else {
             return Ok(());
         };
         let mut starts = Vec::new();
@@ -366,7 +377,7 @@ impl Inner {
         answer: Answer,
         fx: &mut Vec<Effect>,
     ) -> Flow {
-        let Phase::Tools(mut open) = std::mem::replace(&mut self.phase, Phase::New) else {
+        let Some(mut open) = self.take_open() else {
             return Ok(());
         };
         let at = open.next;
@@ -404,7 +415,7 @@ impl Inner {
         let EventKind::ToolEnded { tool, report } = event else {
             return Ok(());
         };
-        let Phase::Tools(mut open) = std::mem::replace(&mut self.phase, Phase::New) else {
+        let Some(mut open) = self.take_open() else {
             return Ok(());
         };
         let Some((at, started)) = open.report(tool, &report) else {
@@ -455,7 +466,7 @@ impl Inner {
         if gone.is_empty() {
             return Ok(());
         }
-        if let Phase::Tools(open) = std::mem::replace(&mut self.phase, Phase::New) {
+        if let Some(open) = self.take_open() {
             for (at, started) in gone {
                 emit_ended(&open, at, self.now.saturating_sub(started), fx);
             }

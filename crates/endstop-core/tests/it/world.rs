@@ -1,0 +1,953 @@
+//! A random world around the kernel: models, tools, hooks, people and clocks that answer, lie
+//! about ids, come late or twice, and interrupt. Everything follows from one seed.
+//!
+//! `play(seed)` plays one run and checks the laws of the kernel on the way; the test
+//! `kernel_laws` plays some thousands, the example `soak` a million.
+
+use endstop_core::*;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+/// SplitMix64.
+#[derive(Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// A policy that stops, tells or panics where the text says so; its looks see the text in pieces.
+#[derive(Default)]
+struct Marks {
+    seen: String,
+    steps: u32,
+    counted_to: u32,
+}
+
+const END_MARKS: [(&str, PolicyEnd); 4] = [
+    ("[submit]", PolicyEnd::Submitted),
+    ("[stuck]", PolicyEnd::NoProgress),
+    ("[mistaken]", PolicyEnd::ConsecutiveMistakes),
+    ("[halt]", PolicyEnd::Halted),
+];
+
+impl TerminationPolicy for Marks {
+    fn name(&self) -> &str {
+        "marks"
+    }
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        self.steps += 1;
+        assert!(
+            context.step >= i64::from(self.steps) - 1,
+            "each step is seen once"
+        );
+        let text = step.output.clone().unwrap_or_default();
+        assert!(!text.contains("[panic]"), "asked to panic");
+        if text.contains("[tell]") {
+            return Verdict::Tell("told".to_owned());
+        }
+        for output in &step.outputs {
+            if output.output.contains("[submit]") {
+                return Verdict::Stop(Stop::submitted("marks", "a tool said so").answer("tool"));
+            }
+        }
+        match END_MARKS.iter().find(|(mark, _)| text.contains(mark)) {
+            Some((mark, end)) => Verdict::Stop(Stop {
+                ends_as: *end,
+                ..Stop::submitted("marks", *mark).answer("text")
+            }),
+            None => Verdict::Continue,
+        }
+    }
+    fn begin_turn(&mut self) {
+        self.seen.clear();
+    }
+    fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
+        self.seen.push_str(piece);
+        // Only submissions are seen in mid-stream.
+        self.seen
+            .contains("[submit]")
+            .then(|| Stop::submitted("marks", "[submit]").answer("text"))
+    }
+    fn reset(&mut self) {
+        (self.steps, self.counted_to) = (0, 0);
+        self.seen.clear();
+    }
+}
+
+/// What a world is like; derived from its seed.
+pub struct Setup {
+    pub price: Option<Price>,
+    pub limits: Limits,
+    pub shared: bool,
+    pub window: u64,
+}
+
+pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
+    let maybe = |rng: &mut Rng, percent: u64, value: u32| rng.chance(percent).then_some(value);
+    let mut limits = Limits {
+        max_turns: if rng.chance(4) {
+            None
+        } else {
+            Some([0, 4, 12, 20, 30][rng.below(5) as usize])
+        },
+        max_consecutive_mistakes: {
+            let n = 1 + rng.below(4) as u32;
+            maybe(rng, 80, n)
+        },
+        max_unproductive_turns: {
+            let n = 1 + rng.below(4) as u32;
+            maybe(rng, 80, n)
+        },
+        max_structured_output_retries: {
+            let n = rng.below(3) as u32;
+            maybe(rng, 90, n)
+        },
+        max_retries: rng.below(3) as u32,
+        max_empty_turns: {
+            let n = rng.below(3) as u32;
+            maybe(rng, 90, n)
+        },
+        max_continuations: rng.below(3) as u32,
+        tool_concurrency: 1 + rng.below(4) as u32,
+        accept_unknown_finish: rng.chance(20),
+        tool_timeout: rng.chance(70).then(|| Duration::from_millis(50)),
+        turn_timeout: rng.chance(50).then(|| Duration::from_millis(400)),
+        stall_timeout: rng.chance(70).then(|| Duration::from_millis(150)),
+        cancel_grace: Duration::from_millis(rng.below(3) * 20),
+        ..Limits::default()
+    };
+    if limits.max_turns == Some(0) && rng.chance(90) {
+        limits.max_turns = Some(25);
+    }
+    let price = rng.chance(60).then(|| Price {
+        input: NanoUsd(rng.below(5_000_000_000)),
+        output: NanoUsd(rng.below(20_000_000_000)),
+        ..Price::default()
+    });
+    if price.is_some() && rng.chance(40) {
+        limits.max_budget_usd = Some(rng.below(4000) as f64 / 1000.0);
+    }
+    if rng.chance(20) {
+        limits.max_tokens = Some(rng.below(90_000));
+    }
+    if rng.chance(25) {
+        limits.timeout = Some(Duration::from_millis(20 + rng.below(2000)));
+    }
+    let permission = |rng: &mut Rng| match rng.below(8) {
+        0 | 1 => Permission::Ask,
+        2 if rng.chance(40) => Permission::Deny,
+        _ => Permission::Allow,
+    };
+    let tools = ["read", "write", "wait", "code"]
+        .into_iter()
+        .map(|name| ToolSpec {
+            name: name.to_owned(),
+            parallel_safe: name == "read" || name == "wait",
+            runs_code: name == "code",
+            exempt_from_no_progress: name == "wait",
+            timeout: None,
+            permission: permission(rng),
+        })
+        .collect();
+    let shared = rng.chance(20);
+    let window = [2_000, 32_000, 128_000][rng.below(3) as usize];
+    let spec = RunSpec {
+        limits: limits.clone(),
+        policy: rng
+            .chance(60)
+            .then(|| Box::new(Marks::default()) as Box<dyn TerminationPolicy>),
+        tools,
+        finish_tool: rng.chance(80),
+        hooks: Hooks {
+            prompt: rng.chance(10),
+            pre_iteration: rng.chance(15),
+            chat_params: rng.chance(15),
+            pre_tool: rng.chance(20),
+            stop: rng.chance(20),
+        },
+        output_schema: rng.chance(25),
+        compaction: CompactionSpec {
+            proactive: match rng.below(4) {
+                0 => ProactiveCompaction::Ask,
+                1 => ProactiveCompaction::AtShare(0.02),
+                _ => ProactiveCompaction::Never,
+            },
+            reactive: rng.chance(50),
+        },
+        context_window: rng.chance(80).then_some(window),
+        prompt_overhead: rng.below(200),
+        output_cap: rng.chance(60).then(|| 1 + rng.below(3000)),
+        thinking_budget: if rng.chance(20) { 300 } else { 0 },
+        reserve: true,
+        shared_budget: shared,
+        nudge: rng.chance(80),
+        ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "do it")])
+    };
+    (
+        spec,
+        Setup {
+            price,
+            limits,
+            shared,
+            window,
+        },
+    )
+}
+
+/// What a run of the world was like.
+pub struct Played {
+    pub outcome: Outcome,
+    pub events: Vec<Event>,
+    /// (phase, event) pairs that occurred.
+    pub pairs: Vec<(&'static str, &'static str)>,
+}
+
+#[derive(Clone)]
+enum Waiting {
+    Call {
+        id: EffectId,
+        cap: Option<u64>,
+        prompt: u64,
+    },
+    Tool(EffectId),
+    Consult(EffectId, ConsultPoint),
+    Compact(EffectId),
+    Validate(EffectId),
+    Reserve(EffectId, NanoUsd, NanoUsd),
+}
+
+impl Waiting {
+    fn id(&self) -> EffectId {
+        match self {
+            Waiting::Call { id, .. }
+            | Waiting::Tool(id)
+            | Waiting::Consult(id, _)
+            | Waiting::Compact(id)
+            | Waiting::Validate(id)
+            | Waiting::Reserve(id, ..) => *id,
+        }
+    }
+}
+
+pub fn kind_name(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::Start { .. } => "start",
+        EventKind::Delta { .. } => "delta",
+        EventKind::TurnEnded { .. } => "turn_ended",
+        EventKind::TurnFailed { .. } => "turn_failed",
+        EventKind::ToolEnded { .. } => "tool_ended",
+        EventKind::Answered { .. } => "answered",
+        EventKind::Compacted { .. } => "compacted",
+        EventKind::Validated { .. } => "validated",
+        EventKind::Reserved { .. } => "reserved",
+        EventKind::Observe { .. } => "observe",
+        EventKind::Tick => "tick",
+        EventKind::Cancel => "cancel",
+        EventKind::Terminate => "terminate",
+        EventKind::Fault { .. } => "fault",
+        _ => "other",
+    }
+}
+
+pub const KINDS: [&str; 14] = [
+    "start",
+    "delta",
+    "turn_ended",
+    "turn_failed",
+    "tool_ended",
+    "answered",
+    "compacted",
+    "validated",
+    "reserved",
+    "observe",
+    "tick",
+    "cancel",
+    "terminate",
+    "fault",
+];
+pub const PHASES: [&str; 11] = [
+    "new",
+    "consulting_prompt",
+    "consulting_pre_iteration",
+    "consulting_chat_params",
+    "consulting_stop",
+    "reserving",
+    "calling",
+    "backoff",
+    "tools",
+    "compacting",
+    "validating",
+];
+
+struct World {
+    rng: Rng,
+    waiting: Vec<Waiting>,
+    old: Vec<Waiting>,
+    wake: Option<Duration>,
+    now: Duration,
+    stopped: bool,
+    reasons: u64,
+    shared_left: u64,
+    held: BTreeMap<EffectId, u64>,
+    partial: String,
+    /// Times in a row that nothing was due.
+    idle: u32,
+}
+
+/// Plays one run; `Err` says which law was broken.
+pub fn play(seed: u64) -> Result<Played, String> {
+    let mut rng = Rng(seed);
+    let (spec, setup) = spec(&mut rng);
+    let mut run = Run::new(spec);
+    let mut world = World {
+        rng,
+        waiting: Vec::new(),
+        old: Vec::new(),
+        wake: None,
+        now: Duration::ZERO,
+        stopped: false,
+        reasons: seed,
+        shared_left: 300_000_000,
+        held: BTreeMap::new(),
+        partial: String::new(),
+        idle: 0,
+    };
+    let mut events = Vec::new();
+    let mut pairs = Vec::new();
+    let mut effects = Vec::new();
+    let mut started = false;
+    for _ in 0..3000 {
+        let kind = if started {
+            world.next_event(&setup, run.phase())
+        } else if world.rng.chance(4) {
+            match world.rng.below(40) {
+                0 => EventKind::Cancel,
+                1 => EventKind::Terminate,
+                2 => EventKind::Fault {
+                    message: "scripted fault".to_owned(),
+                },
+                _ => world.noise(),
+            }
+        } else {
+            started = true;
+            EventKind::Start {
+                seed,
+                price: setup.price,
+                wall_ms: None,
+            }
+        };
+        if world.idle > 3 {
+            return Err(format!(
+                "stuck in {}: nothing is waited for, and no time is due",
+                run.phase()
+            ));
+        }
+        let event = Event::new(world.now, kind);
+        pairs.push((run.phase(), kind_name(&event.kind)));
+        let cancelled = matches!(event.kind, EventKind::Cancel) && run.phase() != "stopping";
+        world.stopped |= cancelled;
+        events.push(event.clone());
+        let step = run.handle(event, &mut effects);
+        if world.stopped {
+            let bad = effects.iter().find(|effect| {
+                !matches!(
+                    effect,
+                    Effect::AbortModel { .. }
+                        | Effect::AbortTools { .. }
+                        | Effect::Abandon { .. }
+                        | Effect::Settle { .. }
+                        | Effect::WakeAt { .. }
+                        | Effect::Emit(_)
+                )
+            });
+            if let Some(bad) = bad {
+                return Err(format!("after a cancel the kernel asked for {bad:?}"));
+            }
+        }
+        for effect in effects.drain(..) {
+            world.take(effect, &step)?;
+        }
+        match step {
+            Step::Continue(next) => {
+                check_ceilings(
+                    &setup,
+                    next.spent(),
+                    next.reserved(),
+                    next.usage(),
+                    NanoUsd::ZERO,
+                )?;
+                run = next;
+            }
+            Step::Ended(outcome) => {
+                check_ceilings(
+                    &setup,
+                    outcome.cost,
+                    NanoUsd::ZERO,
+                    &outcome.usage,
+                    outcome.overrun,
+                )?;
+                check_outcome(&outcome)?;
+                if !world.held.is_empty() {
+                    return Err(format!(
+                        "a reservation was not settled; {:?} {:?}",
+                        outcome.termination,
+                        events.iter().rev().take(4).collect::<Vec<_>>()
+                    ));
+                }
+                return Ok(Played {
+                    outcome: *outcome,
+                    events,
+                    pairs,
+                });
+            }
+        }
+    }
+    Err("no ending after 3000 events".to_owned())
+}
+
+/// Plays recorded events on a fresh run of the same seed.
+pub fn replay(seed: u64, events: &[Event]) -> Result<Outcome, String> {
+    let (spec, _) = spec(&mut Rng(seed));
+    let mut run = Run::new(spec);
+    let mut effects = Vec::new();
+    for event in events {
+        effects.clear();
+        match run.handle(event.clone(), &mut effects) {
+            Step::Continue(next) => run = next,
+            Step::Ended(outcome) => return Ok(*outcome),
+        }
+    }
+    Err("the replay did not end".to_owned())
+}
+
+/// Cuts the texts of recorded events elsewhere: each is split, at random.
+pub fn cut_elsewhere(events: &[Event], rng: &mut Rng) -> Vec<Event> {
+    let mut out = Vec::new();
+    for event in events {
+        match &event.kind {
+            EventKind::Delta {
+                call,
+                delta: TurnDelta::Text(text),
+            } if text.len() > 1 => {
+                let chars: Vec<char> = text.chars().collect();
+                let at = rng.below(chars.len() as u64 + 1) as usize;
+                for part in [&chars[..at], &chars[at..]] {
+                    let delta = TurnDelta::Text(part.iter().collect());
+                    out.push(Event::new(
+                        event.at,
+                        EventKind::Delta { call: *call, delta },
+                    ));
+                }
+            }
+            _ => out.push(event.clone()),
+        }
+    }
+    out
+}
+
+fn check_ceilings(
+    setup: &Setup,
+    spent: NanoUsd,
+    reserved: NanoUsd,
+    usage: &Usage,
+    overrun: NanoUsd,
+) -> Result<(), String> {
+    if let Some(max) = setup.limits.max_budget_usd {
+        let max = NanoUsd::from_usd(max);
+        if spent + reserved > max + overrun {
+            return Err(format!("spent {spent} and reserved {reserved} of {max}"));
+        }
+    }
+    if let Some(max) = setup.limits.max_tokens
+        && usage.total_tokens() > max
+    {
+        return Err(format!("{} of {max} tokens used", usage.total_tokens()));
+    }
+    Ok(())
+}
+
+fn check_outcome(outcome: &Outcome) -> Result<(), String> {
+    check_history(&outcome.messages)?;
+    if outcome.also.contains(&outcome.termination) {
+        return Err("an ending stands beside itself".to_owned());
+    }
+    let evidence = !outcome.decided_by.layer.is_empty() && !outcome.decided_by.name.is_empty();
+    if !evidence {
+        return Err(format!("nobody decided {}", outcome.termination));
+    }
+    if outcome.termination == Termination::Stop && outcome.signal.is_none() {
+        return Err("a stop without a signal".to_owned());
+    }
+    if outcome.termination == Termination::Stop {
+        let reason = outcome.signal.as_ref().map(|signal| signal.reason);
+        let never = [
+            SignalReason::TokenLimitReached,
+            SignalReason::ContentFiltered,
+            SignalReason::ErrorTermination,
+            SignalReason::InProgress,
+            SignalReason::Paused,
+        ];
+        if reason.is_some_and(|reason| never.contains(&reason)) {
+            return Err(format!("{reason:?} ended as stop"));
+        }
+    }
+    let halted = outcome.termination == Termination::ErrorHalted;
+    if halted && outcome.halted_reason.is_none() {
+        return Err("halted without a reason".to_owned());
+    }
+    Ok(())
+}
+
+/// The rules of both providers: calls are answered at once, each once, by nothing else.
+pub fn check_history(messages: &[Message]) -> Result<(), String> {
+    let mut ids = HashSet::new();
+    for (at, message) in messages.iter().enumerate() {
+        if !ids.insert(message.id) {
+            return Err(format!("message id {:?} twice", message.id));
+        }
+        if message.parts.is_empty() {
+            return Err(format!("message {at} is empty"));
+        }
+        let calls: Vec<&str> = message.tool_calls().map(|call| call.id.as_str()).collect();
+        let unique: HashSet<&&str> = calls.iter().collect();
+        if unique.len() != calls.len() {
+            return Err(format!("message {at} has a call id twice"));
+        }
+        let results: Vec<&str> = message
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::ToolResult(result) => Some(result.call_id.as_str()),
+                _ => None,
+            })
+            .collect();
+        if !calls.is_empty() {
+            let next = messages.get(at + 1);
+            let answers: Vec<&str> = next
+                .filter(|next| next.role == Role::Tool)
+                .map(|next| {
+                    next.parts
+                        .iter()
+                        .filter_map(|part| match part {
+                            Part::ToolResult(result) => Some(result.call_id.as_str()),
+                            _ => None,
+                        })
+                        .collect()
+                })
+                .unwrap_or_default();
+            if answers != calls {
+                return Err(format!(
+                    "message {at} asks for {calls:?}, answered are {answers:?}"
+                ));
+            }
+        }
+        if message.role == Role::Tool
+            && (at == 0 || messages[at - 1].tool_calls().count() != results.len())
+        {
+            return Err(format!("message {at} answers what was not asked"));
+        }
+    }
+    if messages
+        .first()
+        .is_none_or(|first| first.role != Role::User)
+    {
+        return Err("the history does not begin with the user".to_owned());
+    }
+    Ok(())
+}
+
+impl World {
+    fn take(&mut self, effect: Effect, step: &Step) -> Result<(), String> {
+        let run = match step {
+            Step::Continue(run) => Some(run),
+            Step::Ended(_) => None,
+        };
+        match effect {
+            Effect::CallModel { id, output_cap, .. } => {
+                self.partial.clear();
+                let prompt = run.map_or(0, |run| run.messages().len() as u64);
+                self.waiting.push(Waiting::Call {
+                    id,
+                    cap: output_cap,
+                    prompt,
+                });
+            }
+            Effect::AbortModel { id } | Effect::Abandon { id } => {
+                self.held.remove(&id);
+                self.drop_waiting(id);
+            }
+            Effect::StartTools { calls } => {
+                self.waiting
+                    .extend(calls.iter().map(|call| Waiting::Tool(call.id)));
+            }
+            Effect::AbortTools { .. } => {}
+            Effect::WakeAt { at } => self.wake = Some(at),
+            Effect::Reserve { id, want, least } => {
+                self.waiting.push(Waiting::Reserve(id, want, least));
+            }
+            Effect::Settle { id, spent } => {
+                if let Some(granted) = self.held.remove(&id)
+                    && spent.0 > granted
+                {
+                    return Err(format!("settled {spent} of a reservation of {granted}"));
+                }
+            }
+            Effect::Validate { id, .. } => self.waiting.push(Waiting::Validate(id)),
+            Effect::Consult { id, point } => self.waiting.push(Waiting::Consult(id, point)),
+            Effect::Compact { id, .. } => self.waiting.push(Waiting::Compact(id)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn drop_waiting(&mut self, id: EffectId) {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id() == id) {
+            let gone = self.waiting.swap_remove(at);
+            self.old.push(gone);
+        }
+    }
+
+    fn next_event(&mut self, setup: &Setup, phase: &str) -> EventKind {
+        self.now += Duration::from_millis(self.rng.below(8));
+        if phase == "stopping" && self.rng.chance(10) {
+            return match self.rng.below(3) {
+                0 => EventKind::Cancel,
+                1 => EventKind::Terminate,
+                _ => EventKind::Fault {
+                    message: "scripted fault".to_owned(),
+                },
+            };
+        }
+        match self.rng.below(1000) {
+            0..=1 => return EventKind::Cancel,
+            5..=6 => return EventKind::Terminate,
+            7 => {
+                return EventKind::Fault {
+                    message: "scripted fault".to_owned(),
+                };
+            }
+            4..=90 => return self.noise(),
+            91..=140 => return EventKind::Tick,
+            _ => {}
+        }
+        let must_wait = self.waiting.is_empty();
+        if (must_wait || self.rng.chance(6))
+            && let Some(at) = self.wake
+            && (must_wait || at < self.now + Duration::from_millis(500))
+        {
+            self.now = self.now.max(at);
+            self.wake = None;
+            self.idle = 0;
+            return EventKind::Tick;
+        }
+        if must_wait {
+            // Nothing is due: only time can help, and the kernel must have asked for it.
+            self.now += Duration::from_secs(2);
+            self.idle += 1;
+            return EventKind::Tick;
+        }
+        self.idle = 0;
+        let at = self.rng.below(self.waiting.len() as u64) as usize;
+        if let Waiting::Call { id, .. } = self.waiting[at]
+            && self.rng.chance(55)
+        {
+            return EventKind::Delta {
+                call: id,
+                delta: self.delta(),
+            };
+        }
+        let waiting = self.waiting.swap_remove(at);
+        self.old.push(waiting.clone());
+        self.answer(waiting, setup)
+    }
+
+    /// An event that answers nothing: late, twice, never asked for, or only informative.
+    fn noise(&mut self) -> EventKind {
+        let id = if self.old.is_empty() || self.rng.chance(30) {
+            EffectId(self.rng.below(200) + 1_000_000)
+        } else {
+            let at = self.rng.below(self.old.len() as u64) as usize;
+            self.old[at].id()
+        };
+        match self.rng.below(11) {
+            0 => EventKind::Start {
+                seed: 1,
+                price: None,
+                wall_ms: None,
+            },
+            1 => EventKind::Delta {
+                call: id,
+                delta: TurnDelta::Text("late [submit]".to_owned()),
+            },
+            2 => EventKind::TurnEnded {
+                call: id,
+                turn: Box::new(ModelTurn::new(
+                    vec![Part::Text {
+                        text: "late".to_owned(),
+                    }],
+                    TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High),
+                )),
+            },
+            3 => EventKind::TurnFailed {
+                call: id,
+                error: ModelError::new(ErrorClass::ServerError, "late"),
+                partial: None,
+            },
+            4 => EventKind::ToolEnded {
+                tool: id,
+                report: ToolReport::new(ToolStatus::Ok, "late"),
+            },
+            5 => EventKind::Answered {
+                id,
+                answer: Answer::Halt("late".to_owned()),
+            },
+            6 => EventKind::Compacted {
+                id,
+                result: Compaction::Failed("late".to_owned()),
+            },
+            7 => EventKind::Validated {
+                id,
+                result: Err("late".to_owned()),
+            },
+            8 => EventKind::Reserved {
+                id,
+                granted: NanoUsd(1),
+            },
+            9 => EventKind::Tick,
+            _ => {
+                let mut metrics = Map::new();
+                metrics.insert("last_reward".to_owned(), json!(0.1));
+                EventKind::Observe {
+                    variables: Map::new(),
+                    metrics,
+                }
+            }
+        }
+    }
+
+    fn text(&mut self) -> String {
+        self.reasons += 1;
+        match self.rng.below(200) {
+            0 => "done [submit] now".to_owned(),
+            1 => "done [stuck]".to_owned(),
+            2 => "done [mistaken]".to_owned(),
+            3 => "done [halt]".to_owned(),
+            4 => "oh [panic]".to_owned(),
+            5..=12 => "well [tell]".to_owned(),
+            13..=80 => String::new(),
+            81..=110 => "again".to_owned(),
+            _ => format!("thought {}", self.reasons),
+        }
+    }
+
+    fn delta(&mut self) -> TurnDelta {
+        match self.rng.below(12) {
+            0 => TurnDelta::Text(String::new()),
+            1..=3 => TurnDelta::Reasoning(self.rng.below(20)),
+            4 => TurnDelta::ToolArguments(self.rng.below(20)),
+            5 if self.rng.chance(20) => self.piece("[sub"),
+            6 => self.piece("mit]"),
+            _ => self.piece("word "),
+        }
+    }
+
+    fn piece(&mut self, piece: &str) -> TurnDelta {
+        self.partial.push_str(piece);
+        TurnDelta::Text(piece.to_owned())
+    }
+
+    fn answer(&mut self, waiting: Waiting, setup: &Setup) -> EventKind {
+        match waiting {
+            Waiting::Call { id, cap, prompt } => self.model(id, cap, prompt, setup),
+            Waiting::Tool(tool) => {
+                let mut report = match self.rng.below(14) {
+                    0..=1 => ToolReport::new(ToolStatus::Error, "no"),
+                    3 if self.rng.chance(15) => ToolReport::new(ToolStatus::Ok, "[submit]"),
+                    4..=8 => ToolReport::new(ToolStatus::Ok, format!("r{}", self.rng.next())),
+                    _ => ToolReport::new(ToolStatus::Ok, "same"),
+                };
+                if self.rng.below(400) == 0 {
+                    report.halt = Some("the tool says halt".to_owned());
+                }
+                EventKind::ToolEnded { tool, report }
+            }
+            Waiting::Consult(id, point) => {
+                let answer = match (self.rng.below(12), point) {
+                    (0, ConsultPoint::Stop { .. } | ConsultPoint::Approval { .. }) => {
+                        Answer::Halt("halt".to_owned())
+                    }
+                    (0, _) if self.rng.chance(8) => Answer::Halt("halt".to_owned()),
+                    (
+                        1..=4,
+                        ConsultPoint::Stop { .. }
+                        | ConsultPoint::PreTool { .. }
+                        | ConsultPoint::Approval { .. },
+                    ) => Answer::Deny("not so".to_owned()),
+                    (5, _) => Answer::ProceedWith("by the way".to_owned()),
+                    (6, _) => Answer::OutputCap(1 + self.rng.below(2000)),
+                    _ => Answer::Proceed,
+                };
+                EventKind::Answered { id, answer }
+            }
+            Waiting::Compact(id) => {
+                let result = match self.rng.below(40) {
+                    0 => Compaction::Failed("could not".to_owned()),
+                    1..=3 => Compaction::Done {
+                        messages: vec![Message::text(MessageId(1), Role::User, "summary")],
+                        cost: NanoUsd::ZERO,
+                    },
+                    _ => Compaction::NotNeeded,
+                };
+                EventKind::Compacted { id, result }
+            }
+            Waiting::Validate(id) => {
+                let result = if self.rng.chance(40) {
+                    Err("wrong".to_owned())
+                } else {
+                    Ok(json!({"k": 1}))
+                };
+                EventKind::Validated { id, result }
+            }
+            Waiting::Reserve(id, want, least) => {
+                let granted = if self.shared_left < least.0 {
+                    0
+                } else {
+                    want.0.min(self.shared_left)
+                };
+                if granted > 0 {
+                    self.held.insert(id, granted);
+                }
+                EventKind::Reserved {
+                    id,
+                    granted: NanoUsd(granted),
+                }
+            }
+        }
+    }
+
+    fn model(&mut self, call: EffectId, cap: Option<u64>, prompt: u64, setup: &Setup) -> EventKind {
+        let classes = ErrorClass::ALL;
+        if self.rng.chance(6) {
+            let class = *self.rng.pick(&classes);
+            let mut error = ModelError::new(class, "scripted");
+            if self.rng.chance(20) {
+                error.retry_after_ms = Some(*self.rng.pick(&[10, 1000, 120_000]));
+            }
+            return EventKind::TurnFailed {
+                call,
+                error,
+                partial: None,
+            };
+        }
+        let streamed = std::mem::take(&mut self.partial);
+        let text = if streamed.is_empty() {
+            self.text()
+        } else {
+            streamed
+        };
+        let mut parts = Vec::new();
+        let calls = self.rng.below(100);
+        let mut wants_tools = false;
+        if !text.is_empty() {
+            parts.push(Part::Text { text: text.clone() });
+        }
+        if calls < 90 {
+            wants_tools = true;
+            for n in 0..=self.rng.below(3) {
+                let name = *self.rng.pick(&[
+                    "read", "read", "read", "read", "write", "write", "wait", "code", "code",
+                    "nope",
+                ]);
+                let name = if self.rng.below(150) == 0 {
+                    "finish"
+                } else {
+                    name
+                };
+                let arguments = match self.rng.below(20) {
+                    0 => "{broken".to_owned(),
+                    1 if name == "finish" => json!({"infeasible": "cannot"}).to_string(),
+                    2..=6 if name == "finish" => json!({"infeasible": true}).to_string(),
+                    _ if name == "finish" => {
+                        json!({"deliverable": "d", "summary": "s"}).to_string()
+                    }
+                    2..=8 => json!({"n": 1}).to_string(),
+                    _ => json!({"n": self.rng.next() % 1000}).to_string(),
+                };
+                // Now and then the same id twice in one response.
+                let id = if self.rng.chance(3) {
+                    "c0".to_owned()
+                } else {
+                    format!("c{n}")
+                };
+                parts.push(Part::ToolCall(ToolCall {
+                    id,
+                    name: name.to_owned(),
+                    arguments,
+                }));
+            }
+        }
+        let reason = match self.rng.below(300) {
+            0..=3 => SignalReason::TokenLimitReached,
+            4 => SignalReason::ContentFiltered,
+            5..=6 => SignalReason::Unknown,
+            7..=20 => SignalReason::Paused,
+            21 => SignalReason::ErrorTermination,
+            22 => SignalReason::InProgress,
+            23 => SignalReason::StopSequence,
+            _ if wants_tools => SignalReason::ToolUse,
+            _ => SignalReason::NaturalCompletion,
+        };
+        let signal =
+            TerminationSignal::new(reason, Confidence::High).from_field("f", reason.as_str());
+        let starving = !wants_tools && text.is_empty() && self.rng.chance(40);
+        let mut turn = ModelTurn::new(parts, signal);
+        // A provider that keeps to its word: no more prompt than bytes, no more output than the cap.
+        let most = cap.unwrap_or(2_000);
+        let output = if starving {
+            most
+        } else {
+            1 + self.rng.below(most.min(900))
+        };
+        // A token a message: what was counted once counts the same in the next prompt.
+        turn.usage.input_tokens = Some(prompt);
+        turn.usage.output_tokens = Some(output);
+        if self.rng.chance(5) {
+            turn.usage = Usage::default();
+        }
+        if self.rng.chance(1) && self.rng.chance(50) {
+            turn.unparseable = Some("broken".to_owned());
+        }
+        let _ = setup;
+        EventKind::TurnEnded {
+            call,
+            turn: Box::new(turn),
+        }
+    }
+}
+
+/// Whether an outcome could be another with other pieces: a policy cut it in mid-stream.
+pub fn cut_in_mid_stream(outcome: &Outcome) -> bool {
+    outcome.decided_by.evidence.contains("mid-stream")
+}
+
+/// A value that says all of an outcome, for comparisons.
+pub fn all_of(outcome: &Outcome) -> Value {
+    serde_json::to_value(outcome).unwrap_or_default()
+}

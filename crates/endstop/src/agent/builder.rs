@@ -1,0 +1,297 @@
+//! Builds an [`AgentLoop`].
+
+use super::policy::SharedPolicy;
+use super::{AgentEvent, AgentLoop, Config, Lifecycle, Shared, StartError, State};
+use crate::budget::SharedBudget;
+use crate::hook::{Approver, Compactor, Hook};
+use crate::provider::Provider;
+use crate::schema::OutputSchema;
+use crate::tool::Tool;
+use endstop_core::{
+    Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolSpec,
+};
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Builds an [`AgentLoop`]; every setting has a default but the provider.
+#[must_use]
+pub struct AgentBuilder {
+    config: Config,
+    permissions: Vec<(String, Permission)>,
+    schema: Option<Value>,
+    messages: Vec<Message>,
+}
+
+impl AgentBuilder {
+    pub(super) fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
+        AgentBuilder {
+            config: Config {
+                price: provider.price(),
+                context_window: provider.context_window(),
+                provider,
+                policy: None,
+                system: None,
+                limits: Limits::default(),
+                tools: Vec::new(),
+                tool_specs: Vec::new(),
+                finish_tool: true,
+                hooks: Vec::new(),
+                approver: None,
+                compactor: None,
+                proactive: ProactiveCompaction::Never,
+                schema: None,
+                budget: None,
+                output_cap: None,
+                streaming: true,
+                nudge: true,
+                strict_detection: false,
+                seed: None,
+                variables: Map::new(),
+                working_dir: None,
+                observers: Vec::new(),
+                busy_observers: Vec::new(),
+            },
+            permissions: Vec::new(),
+            schema: None,
+            messages: Vec::new(),
+        }
+    }
+
+    /// Instructions.
+    pub fn system(mut self, system: impl Into<String>) -> Self {
+        self.config.system = Some(system.into());
+        self
+    }
+
+    /// The limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.config.limits = limits;
+        self
+    }
+
+    /// A tool that the model may call.
+    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
+        self.config.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// A tool that is shared.
+    pub fn shared_tool(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.config.tools.push(tool);
+        self
+    }
+
+    /// Whether a tool may be run; the default is [`Permission::Allow`].
+    pub fn permission(mut self, tool: impl Into<String>, permission: Permission) -> Self {
+        self.permissions.push((tool.into(), permission));
+        self
+    }
+
+    /// Whether the model has the `finish` tool (it has).
+    pub fn finish_tool(mut self, on: bool) -> Self {
+        self.config.finish_tool = on;
+        self
+    }
+
+    /// The termination policy (none).
+    pub fn policy(mut self, policy: impl TerminationPolicy + 'static) -> Self {
+        self.config.policy = Some(SharedPolicy::new(Box::new(policy)));
+        self
+    }
+
+    /// The termination policy, boxed, as a registry builds it.
+    pub fn boxed_policy(mut self, policy: Box<dyn TerminationPolicy>) -> Self {
+        self.config.policy = Some(SharedPolicy::new(policy));
+        self
+    }
+
+    /// A hook.
+    pub fn hook(mut self, hook: impl Hook + 'static) -> Self {
+        self.config.hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// Who is asked about tools whose permission is [`Permission::Ask`].
+    pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
+        self.config.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// What shortens the conversation after the provider refused a prompt as too long.
+    pub fn compactor(mut self, compactor: impl Compactor + 'static) -> Self {
+        self.config.compactor = Some(Arc::new(compactor));
+        self
+    }
+
+    /// When the conversation is shortened before a call.
+    pub fn proactive_compaction(mut self, when: ProactiveCompaction) -> Self {
+        self.config.proactive = when;
+        self
+    }
+
+    /// A JSON Schema that the answer must satisfy.
+    pub fn output_schema(mut self, schema: Value) -> Self {
+        self.schema = Some(schema);
+        self
+    }
+
+    /// A budget shared with other runs.
+    pub fn shared_budget(mut self, budget: SharedBudget) -> Self {
+        self.config.budget = Some(budget);
+        self
+    }
+
+    /// What the model costs, above what the provider knows.
+    pub fn price(mut self, price: Price) -> Self {
+        self.config.price = Some(price);
+        self
+    }
+
+    /// The model's context window in tokens, above what the provider knows.
+    pub fn context_window(mut self, tokens: u64) -> Self {
+        self.config.context_window = Some(tokens);
+        self
+    }
+
+    /// The output cap of each call in tokens.
+    pub fn max_output_tokens(mut self, tokens: u64) -> Self {
+        self.config.output_cap = Some(tokens);
+        self
+    }
+
+    /// Whether responses are streamed (they are).
+    pub fn streaming(mut self, on: bool) -> Self {
+        self.config.streaming = on;
+        self
+    }
+
+    /// Whether the model is told once what it repeats before `error_no_progress` (it is).
+    pub fn nudge(mut self, on: bool) -> Self {
+        self.config.nudge = on;
+        self
+    }
+
+    /// Whether a provider that only says yes or no reads as `unknown` instead of as a natural
+    /// completion (it does not).
+    pub fn strict_detection(mut self, on: bool) -> Self {
+        self.config.strict_detection = on;
+        self
+    }
+
+    /// Seeds the jitter of backoffs, for runs that repeat exactly.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = Some(seed);
+        self
+    }
+
+    /// A named value for policies.
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.config.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// The folder that tools work in (the process's own).
+    pub fn working_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.config.working_dir = Some(dir.into());
+        self
+    }
+
+    /// Hears every event. It is called on the run's task: it should be quick.
+    pub fn on_event(mut self, observer: impl Fn(&AgentEvent) + Send + Sync + 'static) -> Self {
+        self.config.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Hears `true` when a run starts and `false` when it ends.
+    pub fn on_busy(mut self, observer: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        self.config.busy_observers.push(Box::new(observer));
+        self
+    }
+
+    /// A conversation to go on with.
+    pub fn history(mut self, messages: Vec<Message>) -> Self {
+        self.messages = messages;
+        self
+    }
+
+    /// Builds the loop.
+    ///
+    /// # Errors
+    /// Two tools of one name, a permission for a tool that is not there, a schema that is none, a
+    /// cost ceiling without a price, a tool that must be asked about with nobody to ask.
+    pub fn build(mut self) -> Result<AgentLoop, StartError> {
+        let config = &mut self.config;
+        let refuse = |what: String| Err(StartError::Config(what));
+        for (at, tool) in config.tools.iter().enumerate() {
+            let name = tool.name();
+            if config.tools[..at].iter().any(|other| other.name() == name)
+                || (config.finish_tool && name == "finish")
+            {
+                return refuse(format!("there are two tools named `{name}`: rename one"));
+            }
+        }
+        for (name, _) in &self.permissions {
+            if !config.tools.iter().any(|tool| tool.name() == name) {
+                let names: Vec<&str> = config.tools.iter().map(|tool| tool.name()).collect();
+                return refuse(format!(
+                    "a permission names the tool `{name}`, which is not there; there are: {}",
+                    names.join(", ")
+                ));
+            }
+        }
+        config.tool_specs = config
+            .tools
+            .iter()
+            .map(|tool| ToolSpec {
+                name: tool.name().to_owned(),
+                parallel_safe: tool.parallel_safe(),
+                runs_code: tool.runs_code(),
+                exempt_from_no_progress: tool.exempt_from_no_progress(),
+                timeout: tool.timeout(),
+                permission: self
+                    .permissions
+                    .iter()
+                    .rev()
+                    .find(|(name, _)| name == tool.name())
+                    .map_or(Permission::Allow, |(_, permission)| *permission),
+            })
+            .collect();
+        let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);
+        if let Some(tool) = asks.filter(|_| config.approver.is_none()) {
+            return refuse(format!(
+                "the tool `{}` must be asked about, and there is nobody to ask: give an approver",
+                tool.name
+            ));
+        }
+        if let Some(schema) = self.schema {
+            match OutputSchema::new(schema) {
+                Ok(schema) => config.schema = Some(Arc::new(schema)),
+                Err(problem) => return refuse(problem),
+            }
+        }
+        let ceiling = config.limits.max_budget_usd.is_some() || config.budget.is_some();
+        if ceiling && config.price.is_none() {
+            return refuse(format!(
+                "max_budget_usd needs a price, and none is known for `{}`: give one (`--price in=…,out=…` in US dollars per million tokens)",
+                config.provider.model()
+            ));
+        }
+        Ok(AgentLoop(Arc::new(Shared {
+            config: self.config,
+            token: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            state: Mutex::new(State {
+                lifecycle: Lifecycle::Idle,
+                running: None,
+                messages: self.messages,
+                epoch: 0,
+                busy: false,
+            }),
+            runs: AtomicU64::new(0),
+        })))
+    }
+}

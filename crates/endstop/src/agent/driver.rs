@@ -1,0 +1,607 @@
+//! Drives one run of the kernel on tokio: performs its effects, and feeds it what comes of them.
+//!
+//! The driver decides nothing. It holds the model call, the tools and the questions under way;
+//! dropping it (its task is aborted, or the runtime goes down) stops all of them and still writes
+//! the run's one ending.
+
+use super::control::{Control, Request};
+use super::ending::EndingCell;
+use super::handle::{AgentEvent, DeltaEvent, EventSink};
+use super::{Shared, panic_message};
+use crate::hook::{Hook, asks};
+use crate::provider::{CallEvent, CallSpec, CallStream, Response, Session, SessionSpec};
+use crate::tool::{Tool, ToolContext, ToolOutput};
+use endstop_core::{
+    Answer, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId, ErrorClass,
+    Event, EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunEvent, RunSpec,
+    Step, Termination, ToolReport, ToolStart, ToolStatus, TurnDelta,
+};
+use futures_core::Stream;
+use serde_json::Map;
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+/// How long what was told to stop may take before the outcome is given without it.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    number: u64,
+    control: Control,
+    heard: Option<Request>,
+    ending: EndingCell,
+    sink: EventSink,
+    run: Option<Run>,
+    session: Option<Box<dyn Session>>,
+    began: Instant,
+    call: Option<(EffectId, CallStream)>,
+    tasks: JoinSet<EventKind>,
+    /// Which effect a task works on, for one that panics.
+    task_of: HashMap<Id, (EffectId, bool)>,
+    tools: HashMap<EffectId, CancellationToken>,
+    asked: HashMap<EffectId, AbortHandle>,
+    reserved: HashMap<EffectId, NanoUsd>,
+    timer: Option<Pin<Box<Sleep>>>,
+    effects: Vec<Effect>,
+    queue: Vec<EventKind>,
+    finished: bool,
+}
+
+impl Driver {
+    #[expect(clippy::too_many_arguments, reason = "one caller, and each is another thing")]
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        number: u64,
+        control: Control,
+        ending: EndingCell,
+        sink: EventSink,
+        messages: Vec<Message>,
+        epoch: u64,
+    ) -> Driver {
+        let config = &shared.config;
+        let definitions = shared.tool_definitions();
+        let overhead = config.system.as_ref().map_or(0, String::len)
+            + definitions
+                .iter()
+                .map(|t| t.name.len() + t.description.len() + t.schema.to_string().len() + 64)
+                .sum::<usize>();
+        let spec = RunSpec {
+            epoch,
+            limits: config.limits.clone(),
+            policy: config.policy.clone().map(|policy| Box::new(policy) as _),
+            tools: config.tool_specs.clone(),
+            finish_tool: config.finish_tool,
+            hooks: shared.hook_points(),
+            output_schema: config.schema.is_some(),
+            compaction: CompactionSpec {
+                proactive: config.proactive,
+                reactive: config.compactor.is_some(),
+            },
+            context_window: config.context_window,
+            prompt_overhead: overhead as u64,
+            output_cap: config.output_cap,
+            reserve: config.limits.max_budget_usd.is_some()
+                || config.limits.max_tokens.is_some()
+                || config.budget.is_some(),
+            shared_budget: config.budget.is_some(),
+            streaming: config.streaming,
+            nudge: config.nudge,
+            variables: config.variables.clone(),
+            model: Some(config.provider.model().to_owned()),
+            provider: Some(config.provider.name().to_owned()),
+            run_id: Some(format!("{number}")),
+            ..RunSpec::new(messages)
+        };
+        let session = SessionSpec {
+            system: config.system.clone(),
+            tools: definitions,
+            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            streaming: config.streaming,
+        };
+        Driver {
+            number,
+            control,
+            heard: None,
+            ending,
+            sink,
+            run: Some(Run::new(spec)),
+            session: Some(config.provider.open(session)),
+            began: Instant::now(),
+            call: None,
+            tasks: JoinSet::new(),
+            task_of: HashMap::new(),
+            tools: HashMap::new(),
+            asked: HashMap::new(),
+            reserved: HashMap::new(),
+            timer: None,
+            effects: Vec::new(),
+            queue: Vec::new(),
+            finished: false,
+            shared,
+        }
+    }
+
+    /// Drives the run to its end.
+    pub(crate) async fn drive(mut self) {
+        let config = &self.shared.config;
+        let start = EventKind::Start {
+            seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
+            price: config.price,
+            wall_ms: Some(crate::clock::wall_ms()),
+        };
+        // A cancel or terminate that came before the start stands before it.
+        let mut outcome = match self.control.pending(None) {
+            Some(request) => self.feed(self.requested(request)),
+            None => self.feed(start),
+        };
+        while outcome.is_none() {
+            let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
+            outcome = self.feed(event);
+        }
+        if let Some(outcome) = outcome {
+            self.finish(*outcome).await;
+        }
+    }
+
+    fn requested(&self, request: Request) -> EventKind {
+        match request {
+            Request::Cancel => EventKind::Cancel,
+            Request::Terminate => EventKind::Terminate,
+        }
+    }
+
+    /// The next thing that happened: what was asked of the run first, then what it waits for.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<EventKind> {
+        loop {
+            if let Some(request) = self.control.pending(self.heard) {
+                self.heard = Some(request);
+                return Poll::Ready(self.requested(request));
+            }
+            let control = self.control.clone();
+            let asked = std::pin::pin!(control.asked());
+            // Registers the task; a permit that was waiting means: look again.
+            if asked.poll(cx).is_pending() {
+                break;
+            }
+        }
+        if let Some(event) = self.queue.pop() {
+            return Poll::Ready(event);
+        }
+        if let Some(timer) = &mut self.timer
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            self.timer = None;
+            return Poll::Ready(EventKind::Tick);
+        }
+        if let Poll::Ready(Some(joined)) = self.tasks.poll_join_next_with_id(cx) {
+            return Poll::Ready(self.joined(joined));
+        }
+        if let Some((id, stream)) = &mut self.call {
+            let id = *id;
+            let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
+            match polled {
+                Err(payload) => {
+                    self.call = None;
+                    return Poll::Ready(EventKind::Fault {
+                        message: format!("the provider panicked: {}", panic_message(&*payload)),
+                    });
+                }
+                Ok(Poll::Ready(event)) => {
+                    let event = self.called(id, event);
+                    return Poll::Ready(event);
+                }
+                Ok(Poll::Pending) => {}
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Reads what came of the model call.
+    fn called(&mut self, call: EffectId, event: Option<CallEvent>) -> EventKind {
+        match event {
+            Some(CallEvent::Delta(delta)) => {
+                self.tell_delta(&delta);
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::Ended(response)) => {
+                self.call = None;
+                match self.signal(&response) {
+                    Ok(signal) => EventKind::TurnEnded {
+                        call,
+                        turn: Box::new(response.into_turn(signal)),
+                    },
+                    Err(message) => EventKind::Fault { message },
+                }
+            }
+            Some(CallEvent::Failed(error, partial)) => {
+                self.call = None;
+                let partial = partial.map(|response| {
+                    let signal = response.signal.clone().unwrap_or_else(|| {
+                        endstop_core::TerminationSignal::new(
+                            endstop_core::SignalReason::ErrorTermination,
+                            endstop_core::Confidence::High,
+                        )
+                    });
+                    Box::new(response.into_turn(signal))
+                });
+                EventKind::TurnFailed { call, error, partial }
+            }
+            None => {
+                self.call = None;
+                let error = ModelError::new(
+                    ErrorClass::IncompleteStream,
+                    "the provider's stream closed without its end",
+                );
+                EventKind::TurnFailed { call, error, partial: None }
+            }
+        }
+    }
+
+    fn signal(&self, response: &Response) -> Result<endstop_core::TerminationSignal, String> {
+        let config = &self.shared.config;
+        catch_unwind(AssertUnwindSafe(|| {
+            crate::provider::detect(&*config.provider, response, config.strict_detection)
+        }))
+        .map_err(|payload| format!("the provider's detection panicked: {}", panic_message(&*payload)))
+    }
+
+    /// Feeds the kernel and performs what it asks for; the outcome where the run has ended.
+    fn feed(&mut self, event: EventKind) -> Option<Box<Outcome>> {
+        let run = self.run.take()?;
+        let event = Event::new(self.began.elapsed(), event);
+        let step = run.handle(event, &mut self.effects);
+        let mut effects = std::mem::take(&mut self.effects);
+        let outcome = match step {
+            Step::Continue(run) => {
+                self.run = Some(run);
+                None
+            }
+            Step::Ended(outcome) => Some(outcome),
+        };
+        for effect in effects.drain(..) {
+            self.perform(effect);
+        }
+        self.effects = effects;
+        outcome
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::CallModel { id, output_cap, .. } => self.call_model(id, output_cap),
+            Effect::AbortModel { id } => {
+                if self.call.as_ref().is_some_and(|(running, _)| *running == id) {
+                    self.call = None;
+                }
+            }
+            Effect::StartTools { calls } => {
+                for start in calls {
+                    self.start_tool(start);
+                }
+            }
+            Effect::AbortTools { ids, .. } => {
+                for id in ids {
+                    if let Some(token) = self.tools.get(&id) {
+                        token.cancel();
+                    }
+                }
+            }
+            Effect::WakeAt { at } => {
+                let at = self.began + at;
+                match &mut self.timer {
+                    Some(timer) => timer.as_mut().reset(at),
+                    None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
+                }
+            }
+            Effect::Reserve { id, want, least } => {
+                let granted = match &self.shared.config.budget {
+                    Some(budget) => budget.reserve(want, least),
+                    None => want,
+                };
+                self.reserved.insert(id, granted);
+                self.queue.push(EventKind::Reserved { id, granted });
+            }
+            Effect::Settle { id, spent } => self.settle(id, spent),
+            Effect::Validate { id, candidate } => {
+                let result = match &self.shared.config.schema {
+                    Some(schema) => schema.validate(&candidate),
+                    None => Ok(candidate),
+                };
+                self.queue.push(EventKind::Validated { id, result });
+            }
+            Effect::Consult { id, point } => self.consult(id, point),
+            Effect::Compact { id, forced } => self.compact(id, forced),
+            Effect::Abandon { id } => {
+                if let Some(task) = self.asked.remove(&id) {
+                    task.abort();
+                }
+                self.settle(id, NanoUsd::ZERO);
+            }
+            Effect::Emit(event) => self.tell(AgentEvent::Run(event)),
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self, id: EffectId, spent: NanoUsd) {
+        if let (Some(granted), Some(budget)) =
+            (self.reserved.remove(&id), &self.shared.config.budget)
+        {
+            budget.settle(granted, spent);
+        }
+    }
+
+    fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
+        let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
+        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
+        match catch_unwind(AssertUnwindSafe(|| session.call(call))) {
+            Ok(stream) => self.call = Some((id, stream)),
+            Err(payload) => self.queue.push(EventKind::Fault {
+                message: format!("the provider panicked: {}", panic_message(&*payload)),
+            }),
+        }
+    }
+
+    fn start_tool(&mut self, start: ToolStart) {
+        let token = self.control.token.child_token();
+        let id = start.id;
+        let Some(tool) =
+            self.shared.config.tools.iter().find(|tool| tool.name() == start.call.name).cloned()
+        else {
+            let report = ToolReport::new(ToolStatus::Error, "the tool is gone");
+            self.queue.push(EventKind::ToolEnded { tool: id, report });
+            return;
+        };
+        let context = ToolContext::new(
+            start.call.id.clone(),
+            token.clone(),
+            self.shared.token.clone(),
+            self.shared.config.limits.cancel_grace,
+            self.shared.config.working_dir.clone(),
+        );
+        self.tools.insert(id, token);
+        let task = self.tasks.spawn(run_tool(tool, start, context));
+        self.task_of.insert(task.id(), (id, true));
+    }
+
+    fn consult(&mut self, id: EffectId, point: ConsultPoint) {
+        let hooks: Vec<Arc<dyn Hook>> = self.shared.config.hooks.clone();
+        let approver = self.shared.config.approver.clone();
+        let task = self.tasks.spawn(async move {
+            let answer = match (&point, approver) {
+                (ConsultPoint::Approval { call }, Some(approver)) => {
+                    approver.approve(call.clone()).await
+                }
+                (ConsultPoint::Approval { .. }, None) => {
+                    Answer::Deny("there is nobody to ask".to_owned())
+                }
+                _ => ask_hooks(&hooks, &point).await,
+            };
+            EventKind::Answered { id, answer }
+        });
+        self.task_of.insert(task.id(), (id, false));
+        self.asked.insert(id, task);
+    }
+
+    fn compact(&mut self, id: EffectId, forced: bool) {
+        let Some(compactor) = self.shared.config.compactor.clone() else {
+            let result = if forced {
+                Compaction::Failed("there is no compactor".to_owned())
+            } else {
+                Compaction::NotNeeded
+            };
+            self.queue.push(EventKind::Compacted { id, result });
+            return;
+        };
+        let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
+        let task = self.tasks.spawn(async move {
+            EventKind::Compacted { id, result: compactor.compact(messages, forced).await }
+        });
+        self.task_of.insert(task.id(), (id, false));
+        self.asked.insert(id, task);
+    }
+
+    /// A tool or a question ended.
+    fn joined(&mut self, joined: Result<(Id, EventKind), JoinError>) -> EventKind {
+        let (task, result) = match joined {
+            Ok((task, event)) => (task, Ok(event)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let work = self.task_of.remove(&task);
+        if let Some((id, _)) = work {
+            self.tools.remove(&id);
+            self.asked.remove(&id);
+        }
+        match (result, work) {
+            (Ok(event), _) => event,
+            (Err(error), work) if error.is_panic() => {
+                let message = panic_message(&*error.into_panic());
+                match work {
+                    // A tool that panics fails as the documentation says: the run ends, once.
+                    Some((_, true)) => {
+                        EventKind::Fault { message: format!("a tool panicked: {message}") }
+                    }
+                    _ => EventKind::Fault { message: format!("a hook panicked: {message}") },
+                }
+            }
+            (Err(_), Some((tool, true))) => EventKind::ToolEnded {
+                tool,
+                report: ToolReport::new(ToolStatus::Aborted, "aborted"),
+            },
+            (Err(_), _) => EventKind::Tick,
+        }
+    }
+
+    fn tell(&mut self, event: AgentEvent) {
+        if let Err(message) = self.shared.tell(&event) {
+            self.queue.push(EventKind::Fault { message });
+        }
+        if self.sink.is_open() {
+            self.sink.send(event);
+        }
+    }
+
+    fn tell_delta(&mut self, delta: &TurnDelta) {
+        let heard = self.sink.is_open() || !self.shared.config.observers.is_empty();
+        if heard {
+            self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
+        }
+    }
+
+    /// Stops what still runs, and gives the outcome.
+    async fn finish(&mut self, outcome: Outcome) {
+        self.call = None;
+        self.session = None;
+        self.timer = None;
+        for token in self.tools.values() {
+            token.cancel();
+        }
+        for task in self.asked.values() {
+            task.abort();
+        }
+        if !self.tasks.is_empty() {
+            // Tools that were told to stop end their processes; those that do not are dropped,
+            // and with them what they hold.
+            let grace = if outcome.termination == Termination::Terminated {
+                Duration::ZERO
+            } else {
+                LAST_WAIT
+            };
+            let ended = async { while self.tasks.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(grace, ended).await;
+            self.tasks.abort_all();
+            let dropped = async { while self.tasks.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(LAST_WAIT, dropped).await;
+        }
+        self.give(outcome);
+    }
+
+    /// Gives the outcome: to the loop, to the observers, to whoever waits.
+    fn give(&mut self, outcome: Outcome) {
+        self.finished = true;
+        let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
+        for id in reserved {
+            self.settle(id, NanoUsd::ZERO);
+        }
+        let event = AgentEvent::Ended(Arc::new(outcome.clone()));
+        // An observer that panics on the last event cannot change the ending any more.
+        let _ = self.shared.tell(&event);
+        self.shared.finished(self.number, Some(&outcome));
+        self.ending.write(outcome);
+        self.sink.send(event);
+    }
+}
+
+impl Drop for Driver {
+    /// The task was aborted, or the runtime went down: the run ends all the same.
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let terminated = self.shared.token.is_cancelled();
+        let event = if terminated {
+            EventKind::Terminate
+        } else {
+            EventKind::Fault { message: "the run's task was dropped before it ended".to_owned() }
+        };
+        let at = self.began.elapsed();
+        let run = self.run.take();
+        let outcome = run.and_then(|run| match run.handle(Event::new(at, event), &mut Vec::new()) {
+            Step::Ended(outcome) => Some(*outcome),
+            Step::Continue(_) => None,
+        });
+        let outcome = outcome.unwrap_or_else(|| lost(terminated, at));
+        self.call = None;
+        self.give(outcome);
+    }
+}
+
+/// The outcome of a run whose kernel was lost with its task.
+fn lost(terminated: bool, duration: Duration) -> Outcome {
+    let (termination, layer, name) = if terminated {
+        (Termination::Terminated, "caller", "terminate")
+    } else {
+        (Termination::ErrorDuringExecution, "fault", "driver")
+    };
+    Outcome {
+        termination,
+        decided_by: DecidedBy {
+            layer: layer.to_owned(),
+            name: name.to_owned(),
+            evidence: "the run's task was lost".to_owned(),
+        },
+        also: Vec::new(),
+        last_text: None,
+        deliverable: None,
+        summary: None,
+        structured: None,
+        messages: Vec::new(),
+        epoch: 0,
+        signal: None,
+        usage: endstop_core::Usage::default(),
+        cost: NanoUsd::ZERO,
+        cost_unknown: true,
+        overrun: NanoUsd::ZERO,
+        duration,
+        turns: 0,
+        model_calls: 0,
+        tool_calls: 0,
+        retry_after: None,
+        no_progress_snapshot: None,
+        error_diagnostic: None,
+        halted_reason: None,
+        model: None,
+        provider: None,
+        run_id: None,
+        verified: None,
+    }
+}
+
+async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -> EventKind {
+    let id = start.id;
+    // The last look before it starts: a token made after a terminate is born cancelled.
+    if context.is_cancelled() {
+        let mut report = ToolReport::new(ToolStatus::Aborted, "aborted before it started");
+        report.started = false;
+        return EventKind::ToolEnded { tool: id, report };
+    }
+    let ToolOutput { content, is_error, halt, .. } =
+        tool.call(start.arguments, context.clone()).await;
+    let status = if context.is_cancelled() && is_error {
+        ToolStatus::Aborted
+    } else if is_error {
+        ToolStatus::Error
+    } else {
+        ToolStatus::Ok
+    };
+    let (variables, metrics) = context.take_values();
+    EventKind::ToolEnded {
+        tool: id,
+        report: ToolReport { status, content, halt, started: true, variables, metrics },
+    }
+}
+
+/// Asks the hooks in order; the first that does not let the run go on decides.
+async fn ask_hooks(hooks: &[Arc<dyn Hook>], point: &ConsultPoint) -> Answer {
+    let mut told = Vec::new();
+    let mut cap = None;
+    for hook in hooks.iter().filter(|hook| asks(hook.points(), point)) {
+        match hook.consult(point.clone()).await {
+            Answer::Proceed => {}
+            Answer::ProceedWith(text) => told.push(text),
+            Answer::OutputCap(tokens) => cap = Some(tokens),
+            decided => return decided,
+        }
+    }
+    match (told.is_empty(), cap) {
+        (false, _) => Answer::ProceedWith(told.join("\n")),
+        (true, Some(tokens)) => Answer::OutputCap(tokens),
+        (true, None) => Answer::Proceed,
+    }
+}

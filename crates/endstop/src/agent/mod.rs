@@ -1,0 +1,351 @@
+//! The agent loop: a conversation that makes runs, one at a time, each with one outcome.
+//!
+//! ```
+//! use endstop::{AgentLoop, Termination};
+//! use endstop::testkit::{ScriptedModel, Turn};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = ScriptedModel::new([Turn::text("The capital of France is Paris.")]);
+//! let agent = AgentLoop::builder(model).system("Be brief.").build()?;
+//! let outcome = agent.run("What is the capital of France?")?.outcome().await;
+//! assert_eq!(outcome.termination, Termination::Stop);
+//! # Ok(()) }
+//! ```
+//!
+//! [`cancel`](AgentLoop::cancel) stops the run that is under way; the loop can run again.
+//! [`terminate`](AgentLoop::terminate) is final. Both return at once, from any thread, never fail,
+//! and reach streams and tool processes.
+
+mod builder;
+mod control;
+mod driver;
+mod ending;
+mod handle;
+mod policy;
+
+pub use builder::AgentBuilder;
+pub use handle::{AgentEvent, RunHandle};
+
+use crate::budget::SharedBudget;
+use crate::hook::{Approver, Compactor, Hook};
+use crate::provider::{Provider, ToolDefinition};
+use crate::schema::OutputSchema;
+use crate::tool::Tool;
+use control::Control;
+use driver::Driver;
+use ending::EndingCell;
+use policy::SharedPolicy;
+use endstop_core::{
+    Hooks, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role, ToolSpec,
+};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Why a run could not be started. How a run ended is an [`Outcome`], never an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The loop was terminated; it never runs again.
+    Terminated,
+    /// A run is under way.
+    Busy,
+    /// The loop cannot run as it is configured; what to do about it.
+    Config(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Terminated => f.write_str("AgentLoop has been terminated"),
+            StartError::Busy => f.write_str("AgentLoop is busy: a run is under way"),
+            StartError::Config(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// May the loop still be used?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// Nothing runs.
+    Idle,
+    /// A run is under way.
+    Running,
+    /// It was terminated.
+    Terminated,
+}
+
+/// A conversation that makes runs, one at a time. Cheap to clone; clones are the same loop.
+#[derive(Clone)]
+pub struct AgentLoop(Arc<Shared>);
+
+pub(crate) struct Shared {
+    config: Config,
+    /// Cancelled by `terminate`; every run's token is a child of it.
+    token: CancellationToken,
+    tasks: TaskTracker,
+    state: Mutex<State>,
+    runs: AtomicU64,
+}
+
+struct State {
+    lifecycle: Lifecycle,
+    running: Option<Running>,
+    messages: Vec<Message>,
+    epoch: u64,
+    /// Whether observers were told `busy = true` and not yet `false`.
+    busy: bool,
+}
+
+struct Running {
+    number: u64,
+    control: Control,
+}
+
+type Observer = Box<dyn Fn(&AgentEvent) + Send + Sync>;
+type BusyObserver = Box<dyn Fn(bool) + Send + Sync>;
+
+struct Config {
+    provider: Arc<dyn Provider>,
+    policy: Option<SharedPolicy>,
+    system: Option<String>,
+    limits: Limits,
+    tools: Vec<Arc<dyn Tool>>,
+    tool_specs: Vec<ToolSpec>,
+    finish_tool: bool,
+    hooks: Vec<Arc<dyn Hook>>,
+    approver: Option<Arc<dyn Approver>>,
+    compactor: Option<Arc<dyn Compactor>>,
+    proactive: ProactiveCompaction,
+    schema: Option<Arc<OutputSchema>>,
+    budget: Option<SharedBudget>,
+    price: Option<Price>,
+    context_window: Option<u64>,
+    output_cap: Option<u64>,
+    streaming: bool,
+    nudge: bool,
+    strict_detection: bool,
+    seed: Option<u64>,
+    variables: Map<String, Value>,
+    working_dir: Option<std::path::PathBuf>,
+    observers: Vec<Observer>,
+    busy_observers: Vec<BusyObserver>,
+}
+
+impl fmt::Debug for AgentLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentLoop")
+            .field("provider", &self.0.config.provider.name())
+            .field("model", &self.0.config.provider.model())
+            .field("lifecycle", &self.lifecycle())
+            .finish_non_exhaustive()
+    }
+}
+
+impl AgentLoop {
+    /// Builds a loop over a provider.
+    pub fn builder(provider: impl Provider + 'static) -> AgentBuilder {
+        AgentBuilder::new(Arc::new(provider))
+    }
+
+    /// Whether the loop may still be used, and is.
+    pub fn lifecycle(&self) -> Lifecycle {
+        self.0.state().lifecycle
+    }
+
+    /// The conversation so far; that of a run under way is its own until it ends.
+    pub fn messages(&self) -> Vec<Message> {
+        self.0.state().messages.clone()
+    }
+
+    /// Starts a run: from this input to one outcome. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The loop was terminated, is busy, or cannot run as it is configured.
+    pub fn run(&self, input: impl Into<String>) -> Result<RunHandle, StartError> {
+        let parts = vec![Part::Text { text: input.into() }];
+        self.run_parts(parts)
+    }
+
+    /// [`run`](Self::run) with an input of several parts (text and images).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_parts(&self, input: Vec<Part>) -> Result<RunHandle, StartError> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
+            StartError::Config("a run needs a tokio runtime: call it within one".to_owned())
+        })?;
+        let shared = &self.0;
+        let (driver, handle) = {
+            let mut state = shared.state();
+            match state.lifecycle {
+                Lifecycle::Terminated => return Err(StartError::Terminated),
+                Lifecycle::Running => return Err(StartError::Busy),
+                Lifecycle::Idle => {}
+            }
+            let number = shared.runs.fetch_add(1, Ordering::Relaxed) + 1;
+            let control = Control::new(shared.token.child_token());
+            let mut messages = state.messages.clone();
+            let id = MessageId(messages.last().map_or(1, |message| message.id.0 + 1));
+            messages.push(Message { id, role: Role::User, parts: input });
+            let ending = EndingCell::default();
+            let (handle, sink) = RunHandle::new(ending.clone(), control.clone());
+            let driver = Driver::new(
+                Arc::clone(shared),
+                number,
+                control.clone(),
+                ending,
+                sink,
+                messages,
+                state.epoch,
+            );
+            state.lifecycle = Lifecycle::Running;
+            state.running = Some(Running { number, control });
+            state.busy = true;
+            (driver, handle)
+        };
+        shared.tell_busy(true);
+        shared.tasks.spawn_on(driver.drive(), &runtime);
+        Ok(handle)
+    }
+
+    /// Cancels the run that is under way; the loop can run again. Does nothing on an idle or
+    /// terminated loop. Returns at once; the outcome says `cancelled`.
+    pub fn cancel(&self) {
+        let state = self.0.state();
+        if let Some(running) = &state.running {
+            running.control.cancel();
+        }
+    }
+
+    /// Terminates the loop: what runs is stopped without grace, and it never runs again.
+    ///
+    /// Idempotent, returns at once, never fails or panics. Observers hear `busy = false` once,
+    /// also on a loop that never ran; after it no callback fires.
+    pub fn terminate(&self) {
+        let first = {
+            let mut state = self.0.state();
+            let first = state.lifecycle != Lifecycle::Terminated;
+            state.lifecycle = Lifecycle::Terminated;
+            if let Some(running) = &state.running {
+                running.control.terminate();
+            }
+            state.busy = false;
+            first
+        };
+        self.0.token.cancel();
+        self.0.tasks.close();
+        if first {
+            self.0.tell_busy(false);
+        }
+    }
+
+    /// Waits until nothing of the loop runs any more: no run, no tool.
+    pub async fn settled(&self) {
+        loop {
+            if self.0.tasks.is_empty() {
+                return;
+            }
+            // `wait` wants a closed tracker; one that was open is opened again.
+            let was_open = self.0.tasks.close();
+            self.0.tasks.wait().await;
+            if was_open && self.lifecycle() != Lifecycle::Terminated {
+                self.0.tasks.reopen();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the observers whether the loop is busy; one that panics is left out.
+    fn tell_busy(&self, busy: bool) {
+        for observer in &self.config.busy_observers {
+            let _ = catch_unwind(AssertUnwindSafe(|| observer(busy)));
+        }
+    }
+
+    /// Tells the observers of an event, unless the loop was terminated.
+    ///
+    /// `Err`: an observer panicked, with this message.
+    fn tell(&self, event: &AgentEvent) -> Result<(), String> {
+        if self.config.observers.is_empty() || self.token.is_cancelled() {
+            return Ok(());
+        }
+        for observer in &self.config.observers {
+            catch_unwind(AssertUnwindSafe(|| observer(event))).map_err(|payload| {
+                format!("an observer panicked: {}", panic_message(&*payload))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A run has ended: its conversation is the loop's.
+    fn finished(&self, number: u64, outcome: Option<&Outcome>) {
+        let tell = {
+            let mut state = self.state();
+            if state.running.as_ref().is_some_and(|running| running.number == number) {
+                state.running = None;
+                if state.lifecycle == Lifecycle::Running {
+                    state.lifecycle = Lifecycle::Idle;
+                }
+            }
+            if let Some(outcome) = outcome {
+                state.messages.clone_from(&outcome.messages);
+                state.epoch = outcome.epoch;
+            }
+            std::mem::take(&mut state.busy)
+        };
+        if tell {
+            self.tell_busy(false);
+        }
+    }
+
+    fn hook_points(&self) -> Hooks {
+        let mut points = Hooks::default();
+        for hook in &self.config.hooks {
+            let asked = hook.points();
+            points.prompt |= asked.prompt;
+            points.pre_iteration |= asked.pre_iteration;
+            points.chat_params |= asked.chat_params;
+            points.pre_tool |= asked.pre_tool;
+            points.stop |= asked.stop;
+        }
+        points
+    }
+
+    fn tool_definitions(&self) -> Vec<ToolDefinition> {
+        let mut definitions: Vec<ToolDefinition> = self
+            .config
+            .tools
+            .iter()
+            .map(|tool| ToolDefinition {
+                name: tool.name().to_owned(),
+                description: tool.description().to_owned(),
+                schema: tool.schema(),
+            })
+            .collect();
+        if self.config.finish_tool {
+            definitions.push(crate::tool::finish::definition());
+        }
+        definitions
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}

@@ -1,0 +1,148 @@
+//! Providers: where a model's turns come from.
+//!
+//! A [`Provider`] opens a [`Session`] for each run; the session encodes the conversation (and may
+//! keep what it has encoded) and starts calls. A call is a stream of [`CallEvent`]s that ends
+//! with `Ended` or `Failed`; dropping it aborts the call.
+//!
+//! Whether a response ends the model's part in the run is said by [`Provider::is_terminal`], or,
+//! better, by the optional [`Provider::detect_termination`].
+
+use endstop_core::{
+    Message, ModelError, ModelTurn, Part, TerminationSignal, TurnDelta, Usage,
+};
+use futures_core::Stream;
+use serde_json::{Map, Value};
+use std::pin::Pin;
+
+/// A call under way: deltas, then `Ended` or `Failed`; dropping it aborts the call.
+pub type CallStream = Pin<Box<dyn Stream<Item = CallEvent> + Send>>;
+
+/// What comes of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallEvent {
+    /// More of the turn.
+    Delta(TurnDelta),
+    /// The response is whole.
+    Ended(Box<Response>),
+    /// The call failed; with what had arrived.
+    Failed(ModelError, Option<Box<Response>>),
+}
+
+/// What every call of a run has in common.
+#[derive(Clone, Debug, Default)]
+pub struct SessionSpec {
+    /// Instructions.
+    pub system: Option<String>,
+    /// The tools that the model may call.
+    pub tools: Vec<ToolDefinition>,
+    /// A JSON Schema that the answer must satisfy.
+    pub output_schema: Option<Value>,
+    /// Whether to stream.
+    pub streaming: bool,
+}
+
+/// A tool as the model is told of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolDefinition {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub schema: Value,
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSpec<'a> {
+    /// The conversation.
+    pub messages: &'a [Message],
+    /// Its epoch: messages of another must be encoded anew.
+    pub epoch: u64,
+    /// The output cap; `None`: the provider's own.
+    pub output_cap: Option<u64>,
+}
+
+/// A response, whole or partial.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Response {
+    /// What was said, in order.
+    pub parts: Vec<Part>,
+    /// What it used.
+    pub usage: Usage,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// The provider's id of it.
+    pub id: Option<String>,
+    /// The output cap that was in force, where known.
+    pub output_cap: Option<u64>,
+    /// The mean token probability, where known.
+    pub confidence: Option<f64>,
+    /// What the provider says of the ending, in its own words: `finish_reason`, `stop_reason` …
+    /// The default detection reads these.
+    pub metadata: Map<String, Value>,
+    /// The signal, where the provider's decoder has already read it.
+    pub signal: Option<TerminationSignal>,
+}
+
+impl Response {
+    /// A response that is this text.
+    pub fn text(text: impl Into<String>) -> Response {
+        Response { parts: vec![Part::Text { text: text.into() }], ..Response::default() }
+    }
+
+    /// The turn that it is, with this signal.
+    pub fn into_turn(self, signal: TerminationSignal) -> ModelTurn {
+        ModelTurn {
+            usage: self.usage,
+            model: self.model,
+            response_id: self.id,
+            output_cap: self.output_cap,
+            confidence: self.confidence,
+            ..ModelTurn::new(self.parts, signal)
+        }
+    }
+}
+
+/// Where a model's turns come from.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a provider",
+    note = "implement `name`, `open` and `is_terminal`; the example `custom-provider` shows one whole"
+)]
+pub trait Provider: Send + Sync {
+    /// Its name, for outcomes.
+    fn name(&self) -> &str;
+
+    /// The model that it asks.
+    fn model(&self) -> &str;
+
+    /// Opens a session: one for each run.
+    fn open(&self, spec: SessionSpec) -> Box<dyn Session>;
+
+    /// Whether this response ends the model's part in the run: the yes or no of a provider that
+    /// knows no more. It is asked only where [`detect_termination`](Self::detect_termination)
+    /// says `None`.
+    fn is_terminal(&self, response: &Response) -> bool;
+
+    /// Why this response ended, where the provider can tell.
+    fn detect_termination(&self, response: &Response) -> Option<TerminationSignal> {
+        let _ = response;
+        None
+    }
+
+    /// The model's context window in tokens, where known.
+    fn context_window(&self) -> Option<u64> {
+        None
+    }
+
+    /// What the model costs, where known.
+    fn price(&self) -> Option<endstop_core::Price> {
+        None
+    }
+}
+
+/// A run's conversation with a provider.
+pub trait Session: Send {
+    /// Starts a call. What must be read of the conversation is read before this returns.
+    fn call(&mut self, call: CallSpec<'_>) -> CallStream;
+}

@@ -1,0 +1,73 @@
+//! JSON Schema: compiled once, asked by the kernel's `Validate` effect.
+//!
+//! ```
+//! use endstop::schema::OutputSchema;
+//! use serde_json::json;
+//! let schema = OutputSchema::new(json!({"type": "object", "required": ["age"]})).unwrap();
+//! assert!(schema.validate(&json!("{\"age\": 36}")).is_ok());
+//! assert!(schema.validate(&json!("{}")).unwrap_err().contains("age"));
+//! ```
+
+use endstop_core::structured;
+use serde_json::Value;
+use std::fmt;
+
+/// A schema that answers must satisfy.
+pub struct OutputSchema {
+    schema: Value,
+    validator: jsonschema::Validator,
+}
+
+impl fmt::Debug for OutputSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OutputSchema").field(&self.schema).finish()
+    }
+}
+
+impl OutputSchema {
+    /// Compiles a JSON Schema; references to other documents are not fetched.
+    ///
+    /// # Errors
+    /// It is no schema; the message says where.
+    pub fn new(schema: Value) -> Result<OutputSchema, String> {
+        let validator = jsonschema::validator_for(&schema).map_err(|e| {
+            format!(
+                "the output schema is not valid at `{}`: {e}",
+                e.instance_path()
+            )
+        })?;
+        Ok(OutputSchema { schema, validator })
+    }
+
+    /// The schema as it was given.
+    pub fn as_value(&self) -> &Value {
+        &self.schema
+    }
+
+    /// The first value of an answer that satisfies the schema.
+    ///
+    /// # Errors
+    /// What is wrong, for the model to read: each violation with its place, at most five.
+    pub fn validate(&self, candidate: &Value) -> Result<Value, String> {
+        structured::accept(candidate, |value| {
+            let problems: Vec<String> = self
+                .validator
+                .iter_errors(value)
+                .take(5)
+                .map(|e| {
+                    let at = e.instance_path().to_string();
+                    if at.is_empty() {
+                        e.to_string()
+                    } else {
+                        format!("at `{at}`: {e}")
+                    }
+                })
+                .collect();
+            if problems.is_empty() {
+                Ok(())
+            } else {
+                Err(problems.join("; "))
+            }
+        })
+    }
+}

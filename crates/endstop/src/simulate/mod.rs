@@ -1,0 +1,445 @@
+//! The kernel on a script, in virtual time: the outcome that a run would have.
+//!
+//! ```
+//! use endstop::simulate::{simulate, Scenario};
+//! use endstop::{PolicyRegistry, Termination};
+//! use serde_json::json;
+//! let scenario = Scenario::from_value(&json!({
+//!     "limits": {"timeout_ms": 500},
+//!     "turns": [{"text": "a long answer", "duration_ms": 1000}]
+//! })).unwrap();
+//! let outcome = simulate(&scenario, &PolicyRegistry::default()).unwrap();
+//! assert_eq!(outcome.termination, Termination::ErrorTimeout);
+//! ```
+//!
+//! No price is known in a scenario: a cost is what its turn says, and nothing is reserved.
+
+mod scenario;
+
+pub use scenario::{Scenario, ScenarioError};
+
+use crate::schema::OutputSchema;
+use endstop_core::{
+    Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
+    EventKind, Hooks, Message, MessageId, ModelError, ModelTurn, NanoUsd, Outcome, Part,
+    Permission, PolicyRegistry, ProactiveCompaction, Role, Run, RunSpec, Step, ToolCall,
+    ToolReport, ToolSpec, ToolStart, ToolStatus, Usage,
+};
+use endstop_wire::precedence::{Facts, Finish, resolve};
+use scenario::{ScriptedTurn, ToolKind, What};
+use serde_json::{Map, Value};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+/// Runs a scenario to its outcome.
+///
+/// # Errors
+/// The scenario's policy or schema cannot be built.
+pub fn simulate(
+    scenario: &Scenario,
+    policies: &PolicyRegistry,
+) -> Result<Box<Outcome>, ScenarioError> {
+    Simulation::new(scenario, policies)?.run()
+}
+
+/// What is due, in order of time; at equal times interruptions first, ticks last.
+type Due = Reverse<(Duration, u8, u64)>;
+
+struct Simulation<'s> {
+    scenario: &'s Scenario,
+    schema: Option<OutputSchema>,
+    run: Option<Run>,
+    now: Duration,
+    due: BinaryHeap<Due>,
+    events: BTreeMap<u64, EventKind>,
+    running: BTreeMap<EffectId, u64>,
+    next: u64,
+    next_turn: usize,
+    answers: BTreeMap<String, usize>,
+}
+
+const INTERRUPTION: u8 = 0;
+const COMPLETION: u8 = 1;
+const TICK: u8 = 2;
+
+impl<'s> Simulation<'s> {
+    fn new(
+        scenario: &'s Scenario,
+        policies: &PolicyRegistry,
+    ) -> Result<Simulation<'s>, ScenarioError> {
+        let at = |field: &str| {
+            let field = field.to_owned();
+            move |problem: String| ScenarioError { field, problem }
+        };
+        let schema = match &scenario.output_schema {
+            Some(schema) => Some(OutputSchema::new(schema.clone()).map_err(at("output_schema"))?),
+            None => None,
+        };
+        let policy = match &scenario.policy {
+            Some(spec) => Some(
+                policies
+                    .build_value(spec)
+                    .map_err(|e| e.to_string())
+                    .map_err(at("policy"))?,
+            ),
+            None => None,
+        };
+        let tools = scenario
+            .tools
+            .iter()
+            .map(|(name, tool)| ToolSpec {
+                name: name.clone(),
+                parallel_safe: tool.parallel_safe,
+                permission: if scenario.denied.contains(name) {
+                    Permission::Deny
+                } else {
+                    Permission::Allow
+                },
+                ..ToolSpec::default()
+            })
+            .chain(
+                scenario
+                    .denied
+                    .iter()
+                    .filter(|name| !scenario.tools.contains_key(*name))
+                    .map(|name| ToolSpec {
+                        name: name.clone(),
+                        permission: Permission::Deny,
+                        ..ToolSpec::default()
+                    }),
+            )
+            .collect();
+        let hooks = &scenario.hooks;
+        let spec = RunSpec {
+            limits: scenario.limits()?,
+            policy,
+            tools,
+            finish_tool: scenario.finish_tool,
+            hooks: Hooks {
+                prompt: scenario.early_halt.is_some(),
+                pre_iteration: hooks.pre_iteration.is_some(),
+                chat_params: hooks.chat_params.is_some(),
+                pre_tool: !hooks.pre_tool.is_empty(),
+                stop: false,
+            },
+            output_schema: schema.is_some(),
+            compaction: CompactionSpec {
+                proactive: if scenario.compaction.proactive_fails_at.is_some() {
+                    ProactiveCompaction::Ask
+                } else {
+                    ProactiveCompaction::Never
+                },
+                reactive: scenario.compaction.reactive,
+            },
+            context_window: Some(scenario.context_window),
+            reserve: false,
+            streaming: false,
+            ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "simulate")])
+        };
+        Ok(Simulation {
+            scenario,
+            schema,
+            run: Some(Run::new(spec)),
+            now: Duration::ZERO,
+            due: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            running: BTreeMap::new(),
+            next: 0,
+            next_turn: 0,
+            answers: BTreeMap::new(),
+        })
+    }
+
+    fn run(mut self) -> Result<Box<Outcome>, ScenarioError> {
+        for interruption in &self.scenario.at {
+            let kind = match interruption.what {
+                What::Cancel => EventKind::Cancel,
+                What::Terminate => EventKind::Terminate,
+            };
+            self.schedule(Duration::from_millis(interruption.ms), INTERRUPTION, kind);
+        }
+        let start = EventKind::Start {
+            seed: 0,
+            price: None,
+            wall_ms: None,
+        };
+        self.schedule(Duration::ZERO, COMPLETION, start);
+        let mut effects = Vec::new();
+        while let Some(Reverse((at, _, key))) = self.due.pop() {
+            let Some(kind) = self.events.remove(&key) else {
+                continue;
+            };
+            self.now = self.now.max(at);
+            let Some(run) = self.run.take() else { break };
+            match run.handle(Event::new(self.now, kind), &mut effects) {
+                Step::Ended(outcome) => return Ok(outcome),
+                Step::Continue(run) => self.run = Some(run),
+            }
+            for effect in effects.drain(..) {
+                self.perform(effect);
+            }
+        }
+        Err(ScenarioError {
+            field: String::new(),
+            problem: "nothing is due any more, and the run has not ended".to_owned(),
+        })
+    }
+
+    fn schedule(&mut self, at: Duration, rank: u8, kind: EventKind) -> u64 {
+        let key = self.next;
+        self.next += 1;
+        self.due.push(Reverse((at, rank, key)));
+        self.events.insert(key, kind);
+        key
+    }
+
+    fn soon(&mut self, kind: EventKind) {
+        self.schedule(self.now, COMPLETION, kind);
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::CallModel { id, .. } => self.call_model(id),
+            Effect::StartTools { calls } => {
+                for start in calls {
+                    self.start_tool(start);
+                }
+            }
+            Effect::AbortTools { ids, .. } => {
+                for tool in ids {
+                    if let Some(key) = self.running.remove(&tool) {
+                        self.events.remove(&key);
+                    }
+                    let report = ToolReport::new(ToolStatus::Aborted, "aborted");
+                    self.soon(EventKind::ToolEnded { tool, report });
+                }
+            }
+            Effect::WakeAt { at } => {
+                self.schedule(at, TICK, EventKind::Tick);
+            }
+            Effect::Consult { id, point } => {
+                let answer = self.consult(&point);
+                self.soon(EventKind::Answered { id, answer });
+            }
+            Effect::Compact { id, forced } => {
+                let result = self.compact(forced);
+                self.soon(EventKind::Compacted { id, result });
+            }
+            Effect::Validate { id, candidate } => {
+                let result = match &self.schema {
+                    Some(schema) => schema.validate(&candidate),
+                    None => Ok(candidate),
+                };
+                self.soon(EventKind::Validated { id, result });
+            }
+            Effect::Reserve { id, want, .. } => {
+                self.soon(EventKind::Reserved { id, granted: want });
+            }
+            _ => {}
+        }
+    }
+
+    fn call_model(&mut self, call: EffectId) {
+        let at = if self.scenario.repeat_last {
+            self.next_turn
+                .min(self.scenario.turns.len().saturating_sub(1))
+        } else {
+            self.next_turn
+        };
+        self.next_turn += 1;
+        let Some(turn) = self.scenario.turns.get(at) else {
+            let error = ModelError::new(
+                ErrorClass::UnknownError,
+                format!(
+                    "the scenario has no turn {}: it ends after {}",
+                    at + 1,
+                    self.scenario.turns.len()
+                ),
+            );
+            self.soon(EventKind::TurnFailed {
+                call,
+                error,
+                partial: None,
+            });
+            return;
+        };
+        let ends = self.now + Duration::from_millis(turn.duration_ms);
+        if !turn.metrics.is_empty() {
+            let observe = EventKind::Observe {
+                variables: Map::new(),
+                metrics: turn.metrics.clone(),
+            };
+            self.schedule(ends, COMPLETION, observe);
+        }
+        let kind = self.turn(call, turn);
+        self.schedule(ends, COMPLETION, kind);
+    }
+
+    /// The event that a scripted turn ends with.
+    fn turn(&self, call: EffectId, scripted: &ScriptedTurn) -> EventKind {
+        if let Some(error) = scripted.error {
+            let class = error.class();
+            let error = ModelError {
+                retry_after_ms: scripted.retry_after_ms,
+                ..ModelError::new(class, format!("scripted {class}"))
+            };
+            return EventKind::TurnFailed {
+                call,
+                error,
+                partial: None,
+            };
+        }
+        let text = scripted.text.clone().unwrap_or_default();
+        let blank = text.trim().is_empty();
+        let mut parts = Vec::new();
+        if !text.is_empty() {
+            parts.push(Part::Text { text });
+        }
+        if let Some(text) = &scripted.refusal {
+            parts.push(Part::Refusal { text: text.clone() });
+        }
+        for call in &scripted.tool_calls {
+            parts.push(Part::ToolCall(ToolCall {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                arguments: match &call.args {
+                    Value::Null => "{}".to_owned(),
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                },
+            }));
+        }
+        let (finish, raw) = match &scripted.finish {
+            Some(Some(raw)) => (Finish::of(raw), Some(raw.clone())),
+            Some(None) => (Finish::Missing, None),
+            None if scripted.starved.is_some() => (Finish::Length, Some("length".to_owned())),
+            None if !scripted.tool_calls.is_empty() => {
+                (Finish::ToolUse, Some("tool_calls".to_owned()))
+            }
+            None => (Finish::Natural, Some("stop".to_owned())),
+        };
+        let resolved = resolve(&Facts {
+            finish,
+            raw,
+            calls: scripted.tool_calls.len(),
+            blank,
+            refusal: scripted.refusal.is_some(),
+            ..Facts::default()
+        });
+        let mut turn = ModelTurn::new(parts, resolved.signal);
+        turn.usage = Usage {
+            input_tokens: scripted
+                .input_tokens
+                .or(scripted.starved.map(|_| self.scenario.prompt_tokens)),
+            output_tokens: scripted.output_tokens,
+            ..Usage::default()
+        };
+        turn.cost = scripted.cost.map(NanoUsd::from_usd);
+        turn.output_cap = scripted.starved.and_then(|starved| starved.completion_cap);
+        if scripted.unparseable {
+            turn.unparseable =
+                Some("the scenario says that the tool calls do not parse".to_owned());
+        }
+        match resolved.error {
+            Some(class) => EventKind::TurnFailed {
+                call,
+                error: ModelError::new(class, "the stream closed without its end"),
+                partial: Some(Box::new(turn)),
+            },
+            None => EventKind::TurnEnded {
+                call,
+                turn: Box::new(turn),
+            },
+        }
+    }
+
+    fn start_tool(&mut self, start: ToolStart) {
+        let scripted = self.scenario.tools.get(&start.call.name);
+        let nth = self.answers.entry(start.call.name.clone()).or_insert(0);
+        let value = scripted.and_then(|tool| {
+            tool.results
+                .get(*nth)
+                .or(tool.results.last())
+                .or(tool.result.as_ref())
+        });
+        *nth += 1;
+        let content = match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        let kind = scripted.map_or(ToolKind::Ok, |tool| tool.kind);
+        let status = if kind == ToolKind::Error || content.starts_with("ERR:") {
+            ToolStatus::Error
+        } else {
+            ToolStatus::Ok
+        };
+        let mut report = ToolReport::new(status, content.clone());
+        if kind == ToolKind::Halt {
+            report.halt = Some(content);
+        }
+        let wait = Duration::from_millis(scripted.map_or(0, |tool| tool.duration_ms));
+        let ended = EventKind::ToolEnded {
+            tool: start.id,
+            report,
+        };
+        let key = self.schedule(self.now + wait, COMPLETION, ended);
+        self.running.insert(start.id, key);
+    }
+
+    fn consult(&self, point: &ConsultPoint) -> Answer {
+        let hooks = &self.scenario.hooks;
+        let halt = |reason: &String| Answer::Halt(reason.clone());
+        match point {
+            ConsultPoint::Prompt => self.scenario.early_halt.as_ref().map(halt),
+            ConsultPoint::PreIteration {
+                tool_turns,
+                unproductive,
+            } => hooks
+                .pre_iteration
+                .as_ref()
+                .filter(|hook| {
+                    hook.at.is_some_and(|at| at == *tool_turns)
+                        || hook.when_unproductive.is_some_and(|n| *unproductive >= n)
+                })
+                .map(|hook| halt(&hook.halt)),
+            ConsultPoint::ChatParams { tool_turns, .. } => hooks
+                .chat_params
+                .as_ref()
+                .filter(|hook| hook.at.is_none_or(|at| at == *tool_turns))
+                .map(|hook| halt(&hook.halt)),
+            ConsultPoint::PreTool { call } => hooks.pre_tool.get(&call.name).map(halt),
+            _ => None,
+        }
+        .unwrap_or(Answer::Proceed)
+    }
+
+    fn compact(&mut self, forced: bool) -> Compaction {
+        let scripted = &self.scenario.compaction;
+        let tool_turns = self.run.as_ref().map_or(0, |run| {
+            run.messages()
+                .iter()
+                .filter(|message| message.role == Role::Tool)
+                .count() as u32
+        });
+        if forced {
+            if scripted.force_fails {
+                return Compaction::Failed("the scenario says that compaction fails".to_owned());
+            }
+            let messages = self
+                .run
+                .as_ref()
+                .map(|run| run.messages().to_vec())
+                .unwrap_or_default();
+            return Compaction::Done {
+                messages,
+                cost: NanoUsd::ZERO,
+            };
+        }
+        if scripted.proactive_fails_at == Some(tool_turns) {
+            return Compaction::Failed("the scenario says that compaction fails".to_owned());
+        }
+        Compaction::NotNeeded
+    }
+}

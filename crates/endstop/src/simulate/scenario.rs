@@ -1,0 +1,266 @@
+//! The scenario of a simulation: what the model, the tools and the caller do, and when.
+
+use endstop_core::{ErrorClass, Limits};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// A scenario, as `endstop simulate` reads it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    #[serde(default)]
+    pub(super) limits: Map<String, Value>,
+    #[serde(default)]
+    pub(super) policy: Option<Value>,
+    #[serde(default)]
+    pub(super) tools: std::collections::BTreeMap<String, ScriptedTool>,
+    #[serde(default)]
+    pub(super) denied: Vec<String>,
+    #[serde(default = "yes")]
+    pub(super) finish_tool: bool,
+    #[serde(default)]
+    pub(super) hooks: ScriptedHooks,
+    #[serde(default)]
+    pub(super) early_halt: Option<String>,
+    #[serde(default)]
+    pub(super) compaction: ScriptedCompaction,
+    #[serde(default = "default_window")]
+    pub(super) context_window: u64,
+    #[serde(default = "default_prompt")]
+    pub(super) prompt_tokens: u64,
+    #[serde(default)]
+    pub(super) output_schema: Option<Value>,
+    pub(super) turns: Vec<ScriptedTurn>,
+    #[serde(default)]
+    pub(super) repeat_last: bool,
+    #[serde(default)]
+    pub(super) at: Vec<Interruption>,
+}
+
+fn yes() -> bool {
+    true
+}
+fn default_window() -> u64 {
+    128_000
+}
+fn default_prompt() -> u64 {
+    10
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScriptedTool {
+    #[serde(default)]
+    pub(super) parallel_safe: bool,
+    #[serde(default)]
+    pub(super) result: Option<Value>,
+    #[serde(default)]
+    pub(super) results: Vec<Value>,
+    #[serde(default)]
+    pub(super) kind: ToolKind,
+    #[serde(default)]
+    pub(super) duration_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToolKind {
+    #[default]
+    Ok,
+    Error,
+    Halt,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScriptedHooks {
+    #[serde(default, rename = "PreIteration")]
+    pub(super) pre_iteration: Option<ScriptedHalt>,
+    #[serde(default, rename = "ChatParams")]
+    pub(super) chat_params: Option<ScriptedHalt>,
+    #[serde(default, rename = "PreToolUse")]
+    pub(super) pre_tool: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScriptedHalt {
+    #[serde(default)]
+    pub(super) at: Option<u32>,
+    #[serde(default)]
+    pub(super) when_unproductive: Option<u32>,
+    pub(super) halt: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScriptedCompaction {
+    #[serde(default = "yes")]
+    pub(super) reactive: bool,
+    #[serde(default)]
+    pub(super) force_fails: bool,
+    #[serde(default)]
+    pub(super) proactive_fails_at: Option<u32>,
+}
+
+impl Default for ScriptedCompaction {
+    fn default() -> ScriptedCompaction {
+        ScriptedCompaction {
+            reactive: true,
+            force_fails: false,
+            proactive_fails_at: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScriptedTurn {
+    #[serde(default)]
+    pub(super) text: Option<String>,
+    #[serde(default)]
+    pub(super) tool_calls: Vec<ScriptedCall>,
+    #[serde(default)]
+    pub(super) cost: Option<f64>,
+    #[serde(default)]
+    pub(super) input_tokens: Option<u64>,
+    #[serde(default)]
+    pub(super) output_tokens: Option<u64>,
+    #[serde(default)]
+    pub(super) duration_ms: u64,
+    #[serde(default)]
+    pub(super) refusal: Option<String>,
+    #[serde(default)]
+    pub(super) metrics: Map<String, Value>,
+    #[serde(default)]
+    pub(super) starved: Option<Starved>,
+    /// Absent: what fits the content. `null`: the stream closed without one.
+    #[serde(default, deserialize_with = "present")]
+    pub(super) finish: Option<Option<String>>,
+    #[serde(default)]
+    pub(super) error: Option<ScriptedError>,
+    #[serde(default)]
+    pub(super) retry_after_ms: Option<u64>,
+    #[serde(default)]
+    pub(super) unparseable: bool,
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::<String>::deserialize(d).map(Some)
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScriptedCall {
+    pub(super) id: String,
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) args: Value,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Starved {
+    #[serde(default)]
+    pub(super) completion_cap: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ScriptedError {
+    Unauthorized,
+    Forbidden,
+    RateLimited,
+    Overloaded,
+    ServerError,
+    Transport,
+    Timeout,
+    ContextLengthExceeded,
+    BadRequest,
+    ModelNotFound,
+    InsufficientQuota,
+    Other,
+}
+
+impl ScriptedError {
+    pub(super) fn class(self) -> ErrorClass {
+        match self {
+            ScriptedError::Unauthorized => ErrorClass::Authentication,
+            ScriptedError::Forbidden => ErrorClass::Permission,
+            ScriptedError::RateLimited => ErrorClass::RateLimit,
+            ScriptedError::Overloaded => ErrorClass::Overloaded,
+            ScriptedError::ServerError | ScriptedError::Transport => ErrorClass::ServerError,
+            ScriptedError::Timeout => ErrorClass::Timeout,
+            ScriptedError::ContextLengthExceeded => ErrorClass::ContextLengthExceeded,
+            ScriptedError::BadRequest => ErrorClass::InvalidRequest,
+            ScriptedError::ModelNotFound => ErrorClass::NotFound,
+            ScriptedError::InsufficientQuota => ErrorClass::QuotaExhausted,
+            ScriptedError::Other => ErrorClass::UnknownError,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Interruption {
+    pub(super) ms: u64,
+    #[serde(rename = "do")]
+    pub(super) what: What,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum What {
+    Cancel,
+    Terminate,
+}
+
+/// A scenario that cannot be run: the field, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScenarioError {
+    /// The place within the scenario (`turns[2].finish`).
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.field.is_empty() || self.field == "." {
+            f.write_str(&self.problem)
+        } else {
+            write!(f, "`{}`: {}", self.field, self.problem)
+        }
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl Scenario {
+    /// Reads a scenario.
+    ///
+    /// # Errors
+    /// The field that is wrong, and what is wrong with it.
+    pub fn from_value(value: &Value) -> Result<Scenario, ScenarioError> {
+        let scenario: Scenario =
+            serde_path_to_error::deserialize(value).map_err(|e| ScenarioError {
+                field: e.path().to_string(),
+                problem: e.inner().to_string(),
+            })?;
+        scenario.limits()?;
+        Ok(scenario)
+    }
+
+    /// Its limits: the defaults, and what it says.
+    pub(super) fn limits(&self) -> Result<Limits, ScenarioError> {
+        let mut limits = Limits::default();
+        for (key, value) in &self.limits {
+            limits.set(key, value).map_err(|e| ScenarioError {
+                field: format!("limits.{}", e.key),
+                problem: e.problem,
+            })?;
+        }
+        Ok(limits)
+    }
+}
