@@ -32,6 +32,8 @@ pub struct Composite {
     members: Vec<Policy>,
     /// How many must stop.
     quorum: usize,
+    /// One member decides alone, also in mid-text.
+    any: bool,
 }
 
 impl Composite {
@@ -81,25 +83,35 @@ impl Composite {
 
     /// Stops when any member does. An empty list never stops.
     pub fn any(members: Vec<Policy>) -> Composite {
-        Composite { members, quorum: 1 }
+        Composite {
+            members,
+            quorum: 1,
+            any: true,
+        }
     }
 
     /// Stops when all members do. An empty list never stops.
     pub fn all(members: Vec<Policy>) -> Composite {
         let n = members.len();
-        Composite::at_least(n, members)
+        Composite::joined(n, members)
     }
 
     /// Stops when at least `n` members do (`n` is at least 1).
-    pub fn at_least(n: usize, mut members: Vec<Policy>) -> Composite {
-        if n > 1 {
-            for member in &mut members {
-                member.join_all();
-            }
+    pub fn at_least(n: usize, members: Vec<Policy>) -> Composite {
+        if n <= 1 {
+            return Composite::any(members);
+        }
+        Composite::joined(n, members)
+    }
+
+    fn joined(quorum: usize, mut members: Vec<Policy>) -> Composite {
+        for member in &mut members {
+            member.join_all();
         }
         Composite {
             members,
-            quorum: n.max(1),
+            quorum: quorum.max(1),
+            any: false,
         }
     }
 
@@ -147,7 +159,7 @@ impl TerminationPolicy for Composite {
         }
         let decided = if stops.len() < self.quorum {
             None
-        } else if self.quorum == 1 && !self.members.is_empty() {
+        } else if self.any {
             stops.into_iter().next()
         } else {
             Composite::agreement(stops)
@@ -166,7 +178,7 @@ impl TerminationPolicy for Composite {
     }
 
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
-        if self.quorum > 1 {
+        if !self.any {
             return None;
         }
         let mut first = None;

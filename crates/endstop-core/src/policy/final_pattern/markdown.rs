@@ -1,12 +1,12 @@
 //! What of a message is code: fenced blocks and inline code, read left to right.
 //!
-//! ```text
+//! ````text
 //! ```python            a fenced block of backticks or tildes, to its closing fence or the end
 //! FINAL('draft')
 //! ```
 //! Call `FINAL('x')`    inline code: a run of backticks to the next run of the same length in the
 //!                      same paragraph; a run without a partner is text
-//! ```
+//! ````
 //!
 //! Whether a run has a partner is known only later; until then the calls behind it are tentative.
 //! The caller numbers its calls; the tracker says from which number on they are tentative and
