@@ -10,6 +10,7 @@
 //! | Should the run stop after this step? | [`Verdict`] of a [`TerminationPolicy`] |
 //! | Why did the run end? | [`Termination`] |
 
+pub mod decide;
 pub mod error_class;
 pub mod kernel;
 pub mod limits;
@@ -34,7 +35,8 @@ pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
 pub use policy::{
-    PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, ToolOutput, Verdict,
+    Policy, PolicyEnd, PolicyError, Registry, StepContext, StepResult, Stop, TerminationPolicy,
+    ToolOutput, Verdict,
 };
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};

@@ -23,6 +23,22 @@
 //!
 //! Source: RLM Code's termination policies.
 
+mod combinators;
+mod composite;
+mod confidence;
+mod config;
+pub mod final_pattern;
+mod registry;
+mod reward_threshold;
+
+pub use combinators::{Policy, k_of};
+pub use composite::Composite;
+pub use confidence::Confident;
+pub use config::PolicyError;
+pub use final_pattern::FinalPattern;
+pub use registry::{PolicyInfo, Registry};
+pub use reward_threshold::RewardThreshold;
+
 use crate::termination::Termination;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -199,6 +215,10 @@ pub trait TerminationPolicy: Send {
     fn look(&mut self, _piece: &str, _context: &StepContext) -> Option<Stop> {
         None
     }
+
+    /// It became a member of a policy that needs several to agree: switch off what would make it
+    /// agree with another member's reasons (the fallback of `confidence`).
+    fn join_all(&mut self) {}
 
     /// A run begins: forget everything.
     fn reset(&mut self);

@@ -11,6 +11,12 @@
 //! Source: Burnside's unified termination signals; the three reasons that do not end a turn's
 //! part in the run (`tool_use`, `paused`, `in_progress`) are ours.
 
+mod default_detection;
+mod helpers;
+
+pub use default_detection::{NoDetection, YesNo, default_detection, known_value};
+pub use helpers::{calculate_confidence, create_signal, is_signal};
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;

@@ -1,5 +1,11 @@
 //! The behaviour of `endstop-core`, one module a subject; vectors come from `testdata/`.
-#![allow(clippy::unwrap_used, clippy::pedantic, missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::pedantic, missing_docs, unreachable_pub, reason = "tests")]
 
+mod default_detection;
+mod final_pattern;
 mod kernel_laws;
+mod policies;
+mod registry;
+mod termination_vectors;
+mod vectors;
 mod world;

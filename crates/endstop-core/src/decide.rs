@@ -1,0 +1,223 @@
+//! The core of `endstop decide`: steps in, a policy's verdicts out, one JSON text a line.
+//!
+//! ```
+//! use endstop_core::{decide::Decider, Registry};
+//! let mut decider = Decider::new(Registry::new().build_text("final_pattern")?);
+//! let line = r#"{"result": {"action_type": "message", "success": true,
+//!     "output": "FINAL('42')", "metadata": {}}, "context": {"step": 0}}"#;
+//! assert_eq!(
+//!     decider.line(&line.replace('\n', " ")).unwrap().unwrap().to_string(),
+//!     r#"{"terminate":true,"answer":"42","deliverable":"42","ends_as":"submitted","policy":"final_pattern","evidence":"FINAL(…) at byte 0"}"#
+//! );
+//! # Ok::<(), endstop_core::policy::PolicyError>(())
+//! ```
+
+use crate::policy::{Policy, StepContext, StepResult, TerminationPolicy, ToolOutput, Verdict};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineError {
+    /// The line's number, from 1.
+    pub line: u64,
+    /// The field (`result.output`); empty where the line is no JSON object.
+    pub field: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        if !self.field.is_empty() {
+            write!(f, "`{}` ", self.field)?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for LineError {}
+
+/// A line that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// A step to judge.
+    Step(Box<StepResult>, Box<StepContext>),
+    /// A run begins.
+    Reset,
+}
+
+/// One policy that judges line after line.
+#[derive(Debug)]
+pub struct Decider {
+    policy: Policy,
+    lines: u64,
+}
+
+impl Decider {
+    /// A decider at its first line.
+    pub fn new(policy: Policy) -> Decider {
+        Decider { policy, lines: 0 }
+    }
+
+    /// Judges the next line: the output object, or null for a reset. A blank line gives nothing.
+    pub fn line(&mut self, text: &str) -> Option<Result<Value, LineError>> {
+        self.lines += 1;
+        if text.trim().is_empty() {
+            return None;
+        }
+        Some(parse_line(text, self.lines).map(|line| match line {
+            Line::Reset => {
+                self.policy.reset();
+                Value::Null
+            }
+            Line::Step(step, context) => {
+                self.policy.begin_turn();
+                let verdict = self.policy.should_terminate(&step, &context);
+                output(&verdict, self.policy.name())
+            }
+        }))
+    }
+}
+
+/// The output object of a verdict; `policy` names the one that was asked.
+pub fn output(verdict: &Verdict, policy: &str) -> Value {
+    match verdict {
+        Verdict::Stop(stop) => json!({
+            "terminate": true,
+            "answer": stop.answer,
+            "deliverable": stop.deliverable(),
+            "ends_as": stop.ends_as,
+            "policy": stop.policy,
+            "evidence": stop.evidence,
+        }),
+        Verdict::Continue | Verdict::Tell(_) => json!({
+            "terminate": false,
+            "answer": null,
+            "deliverable": null,
+            "ends_as": null,
+            "policy": policy,
+            "evidence": match verdict {
+                Verdict::Tell(text) => Some(text),
+                _ => None,
+            },
+        }),
+    }
+}
+
+/// Reads an input line; `number` is its number, from 1. Unknown fields are ignored, and of a
+/// result and a context only `action_type` must be there.
+///
+/// # Errors
+/// Names the line and the field.
+pub fn parse_line(text: &str, number: u64) -> Result<Line, LineError> {
+    let fail = |field: &str, problem: String| LineError {
+        line: number,
+        field: field.to_owned(),
+        problem,
+    };
+    let value: Value =
+        serde_json::from_str(text).map_err(|e| fail("", format!("is not valid JSON: {e}")))?;
+    let Value::Object(line) = value else {
+        return Err(fail("", "is not a JSON object".to_owned()));
+    };
+    match line.get("reset") {
+        None | Some(Value::Bool(false)) => {}
+        Some(Value::Bool(true)) => return Ok(Line::Reset),
+        Some(_) => return Err(fail("reset", "must be true".to_owned())),
+    }
+    let empty = Map::new();
+    let Some(result) = line.get("result") else {
+        return Err(fail("result", "is missing".to_owned()));
+    };
+    let result = Fields::of(result, "result", number, &empty)?;
+    let context = line.get("context").unwrap_or(&Value::Null);
+    let context = Fields::of(context, "context", number, &empty)?;
+    let Some(action_type) = result.text("action_type")? else {
+        return Err(fail("result.action_type", "is missing".to_owned()));
+    };
+    let outputs = match result.map.get("outputs") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(outputs) => serde_json::from_value::<Vec<ToolOutput>>(outputs.clone())
+            .map_err(|e| fail("result.outputs", format!("is not a list of outputs: {e}")))?,
+    };
+    let step = StepResult {
+        action_type,
+        success: result.flag("success", true)?,
+        output: result.text("output")?,
+        metadata: result.object("metadata")?,
+        outputs,
+    };
+    let context = StepContext {
+        task: context.text("task")?.unwrap_or_default(),
+        step: context.whole("step")?,
+        variables: context.object("variables")?,
+        metrics: context.object("metrics")?,
+    };
+    Ok(Line::Step(Box::new(step), Box::new(context)))
+}
+
+/// An object of a line, read field by field; null is as good as absent.
+struct Fields<'a> {
+    name: &'a str,
+    line: u64,
+    map: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    fn of(
+        value: &'a Value,
+        name: &'a str,
+        line: u64,
+        empty: &'a Map<String, Value>,
+    ) -> Result<Fields<'a>, LineError> {
+        let map = match value {
+            Value::Object(map) => map,
+            Value::Null if name == "context" => empty,
+            _ => {
+                return Err(LineError {
+                    line,
+                    field: name.to_owned(),
+                    problem: "must be an object".to_owned(),
+                });
+            }
+        };
+        Ok(Fields { name, line, map })
+    }
+
+    fn read<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, LineError> {
+        match self.map.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => read(value).map(Some).ok_or_else(|| LineError {
+                line: self.line,
+                field: format!("{}.{key}", self.name),
+                problem: format!("must be {expected}"),
+            }),
+        }
+    }
+
+    fn text(&self, key: &str) -> Result<Option<String>, LineError> {
+        self.read(key, "a text or null", |v| v.as_str().map(str::to_owned))
+    }
+
+    fn flag(&self, key: &str, default: bool) -> Result<bool, LineError> {
+        self.read(key, "true or false", Value::as_bool)
+            .map(|b| b.unwrap_or(default))
+    }
+
+    fn whole(&self, key: &str) -> Result<i64, LineError> {
+        self.read(key, "a whole number", Value::as_i64)
+            .map(Option::unwrap_or_default)
+    }
+
+    fn object(&self, key: &str) -> Result<Map<String, Value>, LineError> {
+        self.read(key, "an object", |v| v.as_object().cloned())
+            .map(Option::unwrap_or_default)
+    }
+}

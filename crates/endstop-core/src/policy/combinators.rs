@@ -1,0 +1,225 @@
+//! Policies out of policies, in code: `a | b`, `a & b`, `!a`, `a.after_steps(n)`,
+//! `a.sustained(n)`, `k_of(n, […])`.
+//!
+//! ```
+//! use endstop_core::policy::{Policy, RewardThreshold, FinalPattern};
+//! let reward = RewardThreshold::from_config(&serde_json::json!({}))?;
+//! let answered = Policy::new(FinalPattern::default());
+//! let policy = (answered | Policy::new(reward)).after_steps(3);
+//! # let _ = policy;
+//! # Ok::<(), endstop_core::policy::PolicyError>(())
+//! ```
+//!
+//! Every member sees every step, also where another has decided, so that state does not depend on
+//! order. In mid-stream only an OR decides, by any of its members: an AND needs the whole step,
+//! and so do a NOT, a count and a streak.
+
+use super::composite::Composite;
+use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use serde_json::Value;
+use std::fmt;
+use std::ops::{BitAnd, BitOr, Not};
+
+/// Any policy, boxed, with the operators.
+pub struct Policy(Box<dyn TerminationPolicy>);
+
+impl Policy {
+    /// Boxes a policy.
+    pub fn new(policy: impl TerminationPolicy + 'static) -> Policy {
+        Policy(Box::new(policy))
+    }
+
+    /// The boxed policy.
+    pub fn into_inner(self) -> Box<dyn TerminationPolicy> {
+        self.0
+    }
+
+    /// Stops as this one does, but not before `steps` turns are completed.
+    #[must_use]
+    pub fn after_steps(self, steps: i64) -> Policy {
+        Policy::new(AfterSteps { inner: self, steps })
+    }
+
+    /// Stops when this one would for the `steps`-th step in a row (0 and 1: as it does).
+    #[must_use]
+    pub fn sustained(self, steps: u32) -> Policy {
+        Policy::new(Sustained {
+            inner: self,
+            steps,
+            streak: 0,
+        })
+    }
+}
+
+/// Stops when at least `n` of these do, with the first answer among them.
+pub fn k_of(n: usize, members: Vec<Policy>) -> Policy {
+    Policy::new(Composite::at_least(n, members))
+}
+
+impl From<Box<dyn TerminationPolicy>> for Policy {
+    fn from(inner: Box<dyn TerminationPolicy>) -> Policy {
+        Policy(inner)
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Policy").field(&self.0.name()).finish()
+    }
+}
+
+impl BitOr for Policy {
+    type Output = Policy;
+    fn bitor(self, other: Policy) -> Policy {
+        Policy::new(Composite::any(vec![self, other]))
+    }
+}
+
+impl BitAnd for Policy {
+    type Output = Policy;
+    fn bitand(self, other: Policy) -> Policy {
+        Policy::new(Composite::all(vec![self, other]))
+    }
+}
+
+impl Not for Policy {
+    type Output = Policy;
+    fn not(self) -> Policy {
+        Policy::new(Negated { inner: self })
+    }
+}
+
+impl TerminationPolicy for Policy {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn description(&self) -> &str {
+        self.0.description()
+    }
+    fn default_config(&self) -> Value {
+        self.0.default_config()
+    }
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        self.0.should_terminate(step, context)
+    }
+    fn begin_turn(&mut self) {
+        self.0.begin_turn();
+    }
+    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        self.0.look(piece, context)
+    }
+    fn join_all(&mut self) {
+        self.0.join_all();
+    }
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
+/// Stops, without an answer, where the inner policy does not.
+struct Negated {
+    inner: Policy,
+}
+
+impl TerminationPolicy for Negated {
+    fn name(&self) -> &'static str {
+        "not"
+    }
+    fn description(&self) -> &'static str {
+        "Stop where another policy does not"
+    }
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        match self.inner.should_terminate(step, context) {
+            Verdict::Stop(_) => Verdict::Continue,
+            Verdict::Continue | Verdict::Tell(_) => Verdict::Stop(Stop::submitted(
+                "not",
+                format!("`{}` did not stop", self.inner.name()),
+            )),
+        }
+    }
+    fn join_all(&mut self) {
+        self.inner.join_all();
+    }
+    fn begin_turn(&mut self) {
+        self.inner.begin_turn();
+    }
+    fn reset(&mut self) {
+        self.inner.reset();
+    }
+}
+
+struct AfterSteps {
+    inner: Policy,
+    steps: i64,
+}
+
+impl TerminationPolicy for AfterSteps {
+    fn name(&self) -> &'static str {
+        "after_steps"
+    }
+    fn description(&self) -> &'static str {
+        "Stop as another policy does, but not before so many steps"
+    }
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        match self.inner.should_terminate(step, context) {
+            Verdict::Stop(_) if context.step < self.steps => Verdict::Continue,
+            verdict => verdict,
+        }
+    }
+    fn begin_turn(&mut self) {
+        self.inner.begin_turn();
+    }
+    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        let stop = self.inner.look(piece, context);
+        stop.filter(|_| context.step >= self.steps)
+    }
+    fn join_all(&mut self) {
+        self.inner.join_all();
+    }
+    fn reset(&mut self) {
+        self.inner.reset();
+    }
+}
+
+struct Sustained {
+    inner: Policy,
+    steps: u32,
+    streak: u32,
+}
+
+impl TerminationPolicy for Sustained {
+    fn name(&self) -> &'static str {
+        "sustained"
+    }
+    fn description(&self) -> &'static str {
+        "Stop when another policy would for so many steps in a row"
+    }
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        match self.inner.should_terminate(step, context) {
+            Verdict::Stop(mut stop) => {
+                self.streak = self.streak.saturating_add(1);
+                if self.streak < self.steps {
+                    return Verdict::Continue;
+                }
+                if self.steps > 1 {
+                    stop.evidence = format!("{}, {} steps in a row", stop.evidence, self.streak);
+                }
+                Verdict::Stop(stop)
+            }
+            verdict => {
+                self.streak = 0;
+                verdict
+            }
+        }
+    }
+    fn join_all(&mut self) {
+        self.inner.join_all();
+    }
+    fn begin_turn(&mut self) {
+        self.inner.begin_turn();
+    }
+    fn reset(&mut self) {
+        self.streak = 0;
+        self.inner.reset();
+    }
+}

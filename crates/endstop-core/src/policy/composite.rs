@@ -1,0 +1,203 @@
+//! `composite`: stops when any of its members does, or when all do.
+//!
+//! ```
+//! use endstop_core::Registry;
+//! let registry = Registry::new();
+//! registry.build(&serde_json::json!({"composite": {
+//!     "policies": ["final_pattern", {"name": "confidence", "config": {"confidence_threshold": 0.9}}],
+//!     "require_all": true,
+//! }}))?;
+//! // The same, shorter:
+//! registry.build(&serde_json::json!({"all": ["final_pattern", {"confidence": {"confidence_threshold": 0.9}}]}))?;
+//! # Ok::<(), endstop_core::policy::PolicyError>(())
+//! ```
+//!
+//! OR answers with the first member that fires, in list order; AND with the first answer that is
+//! not blank. A member that gives up (a negative streak) agrees, too.
+//!
+//! Source: RLM Code's `composite`. Ours: members may be nested and configured, and an unknown
+//! name or an empty list is an error.
+
+use super::combinators::Policy;
+use super::config::{Config, PolicyError};
+use super::registry::Registry;
+use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use serde_json::{Value, json};
+
+const NAME: &str = "composite";
+
+/// Several policies that decide together; see the module's documentation.
+#[derive(Debug)]
+pub struct Composite {
+    members: Vec<Policy>,
+    /// How many must stop.
+    quorum: usize,
+    /// One member decides alone, also in mid-text.
+    any: bool,
+}
+
+impl Composite {
+    /// One line for a person.
+    pub const DESCRIPTION: &'static str =
+        "Combine policies: stop when any of them does, or when all do";
+
+    /// The configuration where nothing is configured: `policies` `final_pattern` and
+    /// `reward_threshold`, `require_all` false.
+    pub fn defaults() -> Value {
+        json!({"policies": ["final_pattern", "reward_threshold"], "require_all": false})
+    }
+
+    /// Builds it from its configuration; `registry` knows the members.
+    pub fn from_config(config: &Value, registry: &Registry) -> Result<Composite, PolicyError> {
+        Self::nested(config, registry, 0)
+    }
+
+    pub(super) fn nested(
+        config: &Value,
+        registry: &Registry,
+        depth: u32,
+    ) -> Result<Composite, PolicyError> {
+        let config = Config::new(NAME, config)?;
+        config.only(&["policies", "require_all"])?;
+        let defaults = Self::defaults();
+        let list = config.get("policies").or_else(|| defaults.get("policies"));
+        let specs = match list {
+            Some(Value::Array(specs)) if !specs.is_empty() => specs,
+            _ => {
+                let known = registry.names().collect::<Vec<_>>().join(", ");
+                let expected =
+                    format!("a list of at least one policy (name or {{name, config}}; {known})");
+                return Err(config.bad("policies", &expected));
+            }
+        };
+        let members = specs
+            .iter()
+            .map(|spec| registry.build_nested(spec, depth + 1))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(if config.flag("require_all", false)? {
+            Composite::all(members)
+        } else {
+            Composite::any(members)
+        })
+    }
+
+    /// Stops when any member does. An empty list never stops.
+    pub fn any(members: Vec<Policy>) -> Composite {
+        Composite {
+            members,
+            quorum: 1,
+            any: true,
+        }
+    }
+
+    /// Stops when all members do. An empty list never stops.
+    pub fn all(members: Vec<Policy>) -> Composite {
+        let n = members.len();
+        Composite::joined(n, members)
+    }
+
+    /// Stops when at least `n` members do (`n` is at least 1).
+    pub fn at_least(n: usize, members: Vec<Policy>) -> Composite {
+        if n <= 1 {
+            return Composite::any(members);
+        }
+        Composite::joined(n, members)
+    }
+
+    fn joined(quorum: usize, mut members: Vec<Policy>) -> Composite {
+        for member in &mut members {
+            member.join_all();
+        }
+        Composite {
+            members,
+            quorum: quorum.max(1),
+            any: false,
+        }
+    }
+
+    /// The answer of an AND: the first that is not blank, else the first member's stop.
+    fn agreement(stops: Vec<Stop>) -> Option<Stop> {
+        let evidence: Vec<String> = stops
+            .iter()
+            .map(|s| format!("{}: {}", s.policy, s.evidence))
+            .collect();
+        let answered = stops
+            .iter()
+            .position(|s| s.answer.as_deref().is_some_and(|a| !a.trim().is_empty()));
+        let mut chosen = stops.into_iter().nth(answered.unwrap_or(0))?;
+        chosen.evidence = evidence.join("; ");
+        Some(chosen)
+    }
+}
+
+impl TerminationPolicy for Composite {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn description(&self) -> &str {
+        Self::DESCRIPTION
+    }
+
+    fn default_config(&self) -> Value {
+        Self::defaults()
+    }
+
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        let mut stops = Vec::new();
+        let mut told = Vec::new();
+        for member in &mut self.members {
+            match member.should_terminate(step, context) {
+                Verdict::Continue => {}
+                Verdict::Tell(text) => {
+                    if !told.contains(&text) {
+                        told.push(text);
+                    }
+                }
+                Verdict::Stop(stop) => stops.push(stop),
+            }
+        }
+        let decided = if stops.len() < self.quorum {
+            None
+        } else if self.any {
+            stops.into_iter().next()
+        } else {
+            Composite::agreement(stops)
+        };
+        match decided {
+            Some(stop) => Verdict::Stop(stop),
+            None if told.is_empty() => Verdict::Continue,
+            None => Verdict::Tell(told.join("\n")),
+        }
+    }
+
+    fn begin_turn(&mut self) {
+        for member in &mut self.members {
+            member.begin_turn();
+        }
+    }
+
+    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        if !self.any {
+            return None;
+        }
+        let mut first = None;
+        for member in &mut self.members {
+            let stop = member.look(piece, context);
+            first = first.or(stop);
+        }
+        first
+    }
+
+    fn join_all(&mut self) {
+        for member in &mut self.members {
+            member.join_all();
+        }
+    }
+
+    fn reset(&mut self) {
+        for member in &mut self.members {
+            member.reset();
+        }
+    }
+}

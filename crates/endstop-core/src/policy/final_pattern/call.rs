@@ -1,0 +1,416 @@
+//! `matching = "call"`: finds the calls of `FINAL`, `FINAL_VAR` and `SUBMIT` in a text that comes
+//! in pieces.
+//!
+//! One left-to-right scanner with these properties, whatever the text:
+//!
+//! - cutting the text into other pieces changes nothing;
+//! - the work is linear in the text, also for a hundred thousand open calls inside each other;
+//! - a call that never closes hides no later one.
+//!
+//! A call that is not a declaration is prose, and hides nothing either. The argument of a call
+//! that is one belongs to it: where the first declaration is wanted it begins first, where the
+//! last is wanted it ends last.
+//!
+//! ```
+//! use endstop_core::policy::final_pattern::{Pick, Scanner, ScannerOptions};
+//! let mut s = Scanner::new(ScannerOptions { prose: true, ..ScannerOptions::default() });
+//! s.push("I am done: FIN");
+//! s.push("AL('Par");
+//! assert!(s.decided().is_none());
+//! s.push("is')");
+//! assert_eq!(s.decided().unwrap().argument(), "'Paris'");
+//! ```
+
+use super::argument;
+use super::brackets::{Brackets, Closed};
+use super::markdown::Markdown;
+
+/// Which function was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// `FINAL(answer)`
+    Final,
+    /// `FINAL_VAR(name)`
+    FinalVar,
+    /// `SUBMIT(key=value, …)`
+    Submit,
+}
+
+impl Callee {
+    /// The name as it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Callee::Final => "FINAL",
+            Callee::FinalVar => "FINAL_VAR",
+            Callee::Submit => "SUBMIT",
+        }
+    }
+
+    fn named(word: &str, case_sensitive: bool) -> Option<Callee> {
+        [Callee::Final, Callee::FinalVar, Callee::Submit]
+            .into_iter()
+            .find(|c| {
+                if case_sensitive {
+                    word == c.as_str()
+                } else {
+                    word.eq_ignore_ascii_case(c.as_str())
+                }
+            })
+    }
+}
+
+/// Which of several declarations counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pick {
+    /// The first in the text.
+    #[default]
+    First,
+    /// The last in the text.
+    Last,
+}
+
+/// How a [`Scanner`] reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScannerOptions {
+    /// The text is a message: calls in fenced blocks and inline code do not count.
+    pub prose: bool,
+    /// `final(…)` is no call.
+    pub case_sensitive: bool,
+    /// Which declaration counts.
+    pub pick: Pick,
+}
+
+impl Default for ScannerOptions {
+    fn default() -> Self {
+        ScannerOptions {
+            prose: false,
+            case_sensitive: true,
+            pick: Pick::First,
+        }
+    }
+}
+
+/// A declaration that was found.
+#[derive(Clone, Copy, Debug)]
+pub struct Declaration<'a> {
+    callee: Callee,
+    at: usize,
+    argument: &'a str,
+}
+
+impl<'a> Declaration<'a> {
+    /// Which function.
+    pub fn callee(&self) -> Callee {
+        self.callee
+    }
+
+    /// Where its name begins, in bytes from the start of the text.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// What stands between its brackets.
+    pub fn argument(&self) -> &'a str {
+        self.argument
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not closed so far.
+    Open,
+    /// Closed at this byte; counts if it ends its line.
+    Awaiting(usize),
+    /// Closed at this byte; counts.
+    Declared(usize),
+    /// Does not count.
+    Dead,
+}
+
+#[derive(Debug)]
+struct Call {
+    callee: Callee,
+    at: usize,
+    /// The first byte of the argument.
+    argument: usize,
+    begins_line: bool,
+    state: State,
+}
+
+/// The identifier that may be a callee's name.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    start: usize,
+    end: usize,
+    begins_line: bool,
+    /// Blanks stand behind it.
+    over: bool,
+}
+
+/// The scanner.
+#[derive(Debug)]
+pub struct Scanner {
+    options: ScannerOptions,
+    text: String,
+    calls: Vec<Call>,
+    /// All calls before this one are dead.
+    front: usize,
+    brackets: Brackets,
+    markdown: Option<Markdown>,
+    word: Option<Word>,
+    /// Only blanks and list or quotation marks since the line's start.
+    at_line_start: bool,
+    after_word: bool,
+    /// An `=` that is a keyword's unless another follows.
+    equals: bool,
+    awaiting: Vec<u32>,
+    closed: Vec<Closed>,
+    finished: bool,
+}
+
+impl Scanner {
+    /// A scanner at the start of a text.
+    pub fn new(options: ScannerOptions) -> Scanner {
+        Scanner {
+            options,
+            text: String::new(),
+            calls: Vec::new(),
+            front: 0,
+            brackets: Brackets::default(),
+            markdown: options.prose.then(Markdown::new),
+            word: None,
+            at_line_start: true,
+            after_word: false,
+            equals: false,
+            awaiting: Vec::new(),
+            closed: Vec::new(),
+            finished: false,
+        }
+    }
+
+    /// Reads the next piece. Pieces after [`finish`](Self::finish) are ignored.
+    pub fn push(&mut self, piece: &str) {
+        if self.finished {
+            return;
+        }
+        let start = self.text.len();
+        self.text.push_str(piece);
+        for (i, c) in piece.char_indices() {
+            self.character(start + i, c);
+        }
+    }
+
+    /// The text is over.
+    pub fn finish(&mut self) {
+        if self.finished {
+            return;
+        }
+        self.finished = true;
+        if let Some(markdown) = &mut self.markdown {
+            markdown.finish(self.calls.len());
+        }
+        self.kill_code();
+        self.end_of_line(true);
+        for call in &mut self.calls {
+            if call.state == State::Open {
+                call.state = State::Dead;
+            }
+        }
+    }
+
+    /// The declaration that nothing later in the text can change, in mid-text: only where the
+    /// first one is wanted.
+    pub fn decided(&mut self) -> Option<Declaration<'_>> {
+        if self.options.pick == Pick::Last {
+            return None;
+        }
+        while self
+            .calls
+            .get(self.front)
+            .is_some_and(|c| c.state == State::Dead)
+        {
+            self.front += 1;
+        }
+        let tentative = self
+            .markdown
+            .as_ref()
+            .map_or(usize::MAX, Markdown::tentative_from);
+        let call = self.calls.get(self.front)?;
+        match call.state {
+            State::Declared(end) if self.front < tentative => Some(self.declaration(call, end)),
+            _ => None,
+        }
+    }
+
+    /// All declarations, the one that counts first. After [`finish`](Self::finish).
+    pub fn declarations(&self) -> Vec<Declaration<'_>> {
+        let mut found: Vec<(usize, &Call)> = self
+            .calls
+            .iter()
+            .filter_map(|c| match c.state {
+                State::Declared(end) => Some((end, c)),
+                _ => None,
+            })
+            .collect();
+        if self.options.pick == Pick::Last {
+            found.sort_by_key(|(end, c)| std::cmp::Reverse((*end, std::cmp::Reverse(c.at))));
+        }
+        found
+            .into_iter()
+            .map(|(end, c)| self.declaration(c, end))
+            .collect()
+    }
+
+    /// Elementary steps that the bracket matching took so far.
+    #[doc(hidden)]
+    pub fn work(&self) -> u64 {
+        self.text.len() as u64 + self.brackets.work()
+    }
+
+    fn declaration<'a>(&'a self, call: &Call, end: usize) -> Declaration<'a> {
+        Declaration {
+            callee: call.callee,
+            at: call.at,
+            argument: self.text.get(call.argument..end).unwrap_or_default(),
+        }
+    }
+
+    fn character(&mut self, at: usize, c: char) {
+        self.line_end(c);
+        if let Some(markdown) = &mut self.markdown {
+            markdown.feed(c, self.calls.len());
+        }
+        self.kill_code();
+
+        if self.equals && c != '=' && self.keyword_before(at - 1) {
+            self.brackets.keyword();
+        }
+        self.equals = c == '=' && !self.equals && !self.brackets.is_empty();
+
+        self.brackets.feed(c, self.after_word, &mut self.closed);
+        self.close(at);
+
+        if c == '(' {
+            self.open(at);
+        }
+        self.read_word(at, c);
+    }
+
+    /// Keeps the identifier before the reader, and whether the line began with it.
+    fn read_word(&mut self, at: usize, c: char) {
+        let in_word = c == '_' || c.is_alphanumeric();
+        if in_word {
+            match &mut self.word {
+                Some(w) if !w.over => w.end = at + c.len_utf8(),
+                _ => {
+                    self.word = Some(Word {
+                        start: at,
+                        end: at + c.len_utf8(),
+                        begins_line: self.at_line_start,
+                        over: false,
+                    });
+                }
+            }
+        } else if c == ' ' || c == '\t' {
+            if let Some(w) = &mut self.word {
+                w.over = true;
+            }
+        } else {
+            self.word = None;
+        }
+        self.after_word = in_word;
+        self.at_line_start = c == '\n'
+            || c == '\r'
+            || (self.at_line_start && matches!(c, ' ' | '\t' | '>' | '-' | '*' | '#'));
+    }
+
+    fn open(&mut self, at: usize) {
+        let fenced = self.markdown.as_ref().is_some_and(Markdown::fenced);
+        let Some(word) = self.word.filter(|_| !fenced) else {
+            return;
+        };
+        let name = self.text.get(word.start..word.end).unwrap_or_default();
+        let Some(callee) = Callee::named(name, self.options.case_sensitive) else {
+            return;
+        };
+        let Ok(id) = u32::try_from(self.calls.len()) else {
+            return;
+        };
+        self.calls.push(Call {
+            callee,
+            at: word.start,
+            argument: at + 1,
+            begins_line: word.begins_line,
+            state: State::Open,
+        });
+        self.brackets.open(id);
+    }
+
+    /// Judges the calls that the bracket at `end` closed.
+    fn close(&mut self, end: usize) {
+        for closed in self.closed.drain(..) {
+            let Some(call) = self.calls.get_mut(closed.id as usize) else {
+                continue;
+            };
+            if call.state != State::Open {
+                continue;
+            }
+            let argument = self.text.get(call.argument..end).unwrap_or_default();
+            let bare = match call.callee {
+                Callee::Submit if closed.keyword => Some(false),
+                Callee::Submit => None,
+                Callee::Final => argument::is_bare(argument),
+                Callee::FinalVar => argument::is_bare_name(argument),
+            };
+            call.state = match bare {
+                None => State::Dead,
+                Some(true) if !call.begins_line => {
+                    self.awaiting.push(closed.id);
+                    State::Awaiting(end)
+                }
+                Some(_) => State::Declared(end),
+            };
+        }
+    }
+
+    fn line_end(&mut self, c: char) {
+        match c {
+            ' ' | '\t' | '.' | '!' | '*' => {}
+            '\n' | '\r' => self.end_of_line(true),
+            _ => self.end_of_line(false),
+        }
+    }
+
+    /// The calls that wait for their line's end have it, or something else stands there.
+    fn end_of_line(&mut self, ends: bool) {
+        for id in self.awaiting.drain(..) {
+            if let Some(call) = self.calls.get_mut(id as usize) {
+                if let State::Awaiting(end) = call.state {
+                    call.state = if ends {
+                        State::Declared(end)
+                    } else {
+                        State::Dead
+                    };
+                }
+            }
+        }
+    }
+
+    fn kill_code(&mut self) {
+        if let Some(markdown) = &mut self.markdown {
+            for range in markdown.code.drain(..) {
+                for call in self.calls.get_mut(range).into_iter().flatten() {
+                    call.state = State::Dead;
+                }
+            }
+        }
+    }
+
+    /// Whether an identifier that begins an argument stands before the `=` at this byte.
+    fn keyword_before(&self, equals: usize) -> bool {
+        let before = self.text.get(..equals).unwrap_or_default().trim_end();
+        let rest = before.trim_end_matches(|c: char| c == '_' || c.is_alphanumeric());
+        let name = before.get(rest.len()..).unwrap_or_default();
+        argument::is_keyword(name) && rest.trim_end().ends_with(['(', ','])
+    }
+}

@@ -1,0 +1,229 @@
+//! What of a message is code: fenced blocks and inline code, read left to right.
+//!
+//! ````text
+//! ```python            a fenced block of backticks or tildes, to its closing fence or the end
+//! FINAL('draft')
+//! ```
+//! Call `FINAL('x')`    inline code: a run of backticks to the next run of the same length in the
+//!                      same paragraph; a run without a partner is text
+//! ````
+//!
+//! Whether a run has a partner is known only later; until then the calls behind it are tentative.
+//! The caller numbers its calls; the tracker says from which number on they are tentative and
+//! which of them turn out to be code. Fences are recognised behind any mix of blanks, quotation
+//! and list markers. Source of the grammar: CommonMark 0.31, 4.5 and 6.1, simplified so that no
+//! other block than a blank line or a fence ends a paragraph.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+#[derive(Clone, Copy, Debug)]
+struct Fence {
+    mark: char,
+    len: usize,
+}
+
+/// A run of backticks, and the number of calls before it.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    len: usize,
+    calls: usize,
+}
+
+/// Where in its line the reader is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nothing but blanks and quotation marks so far.
+    Blank,
+    /// List markers too.
+    Marker,
+    /// In the run of fence marks that the line begins with.
+    Fence(usize),
+    /// In the blanks behind it.
+    Tail(usize),
+    /// Elsewhere.
+    Text,
+}
+
+/// The reader.
+#[derive(Debug)]
+pub(super) struct Markdown {
+    place: Place,
+    fence: Option<Fence>,
+    /// The line is a fence unless a backtick follows in it.
+    opening: Option<(Fence, usize)>,
+    /// Runs of this paragraph without a partner so far.
+    runs: Vec<Run>,
+    /// The length of the run that is being read.
+    run: usize,
+    /// Calls that are code, for the caller to take.
+    pub(super) code: Vec<Range<usize>>,
+}
+
+impl Markdown {
+    pub(super) fn new() -> Markdown {
+        Markdown {
+            place: Place::Blank,
+            fence: None,
+            opening: None,
+            runs: Vec::new(),
+            run: 0,
+            code: Vec::new(),
+        }
+    }
+
+    /// Whether the reader is inside a fenced block.
+    pub(super) fn fenced(&self) -> bool {
+        self.fence.is_some()
+    }
+
+    /// Calls from this number on may turn out to be code.
+    pub(super) fn tentative_from(&self) -> usize {
+        let run = self.runs.first().map_or(usize::MAX, |r| r.calls);
+        let opening = self.opening.map_or(usize::MAX, |(_, calls)| calls);
+        run.min(opening)
+    }
+
+    /// Reads a character; `calls` have begun before it.
+    pub(super) fn feed(&mut self, c: char, calls: usize) {
+        if let Some(fence) = self.fence {
+            self.in_fence(c, fence);
+            return;
+        }
+        if c == '\n' {
+            let blank = self.place == Place::Blank;
+            self.end_of_line(calls);
+            if blank {
+                self.end_of_paragraph();
+            }
+            self.place = Place::Blank;
+            return;
+        }
+        match self.place {
+            Place::Blank | Place::Marker if c == '`' || c == '~' => {
+                self.place = Place::Fence(1);
+                self.opening = Some((Fence { mark: c, len: 0 }, calls));
+            }
+            Place::Blank if matches!(c, ' ' | '\t' | '>' | '\r') => {}
+            Place::Blank | Place::Marker
+                if matches!(c, ' ' | '\t' | '>' | '-' | '*' | '+' | '.' | ')')
+                    || c.is_ascii_digit() =>
+            {
+                self.place = Place::Marker;
+            }
+            Place::Fence(n) if self.opening.is_some_and(|(f, _)| f.mark == c) => {
+                self.place = Place::Fence(n + 1);
+            }
+            Place::Fence(n) => {
+                self.end_of_fence_marks(n);
+                self.place = Place::Text;
+                self.text(c, calls);
+            }
+            _ => {
+                self.place = Place::Text;
+                self.text(c, calls);
+            }
+        }
+    }
+
+    /// The text is over.
+    pub(super) fn finish(&mut self, calls: usize) {
+        if self.fence.is_none() {
+            self.end_of_line(calls);
+            self.end_of_paragraph();
+        }
+    }
+
+    fn in_fence(&mut self, c: char, fence: Fence) {
+        self.place = match (self.place, c) {
+            (Place::Fence(n) | Place::Tail(n), '\n') => {
+                if n >= fence.len {
+                    self.fence = None;
+                }
+                Place::Blank
+            }
+            (_, '\n') => Place::Blank,
+            (Place::Blank, ' ' | '\t' | '>' | '\r') => Place::Blank,
+            (Place::Blank, c) if c == fence.mark => Place::Fence(1),
+            (Place::Fence(n), c) if c == fence.mark => Place::Fence(n + 1),
+            (Place::Fence(n) | Place::Tail(n), ' ' | '\t' | '\r') => Place::Tail(n),
+            _ => Place::Text,
+        };
+    }
+
+    /// `n` fence marks began the line: a fence, as far as is known, or a run of backticks.
+    fn end_of_fence_marks(&mut self, n: usize) {
+        if let Some((mut fence, calls)) = self.opening.take() {
+            if n >= 3 {
+                fence.len = n;
+                self.opening = Some((fence, calls));
+            } else if fence.mark == '`' {
+                self.end_of_run(n, calls);
+            }
+        }
+    }
+
+    fn text(&mut self, c: char, calls: usize) {
+        match self.opening {
+            Some((fence, before)) if fence.mark == '`' && c == '`' => {
+                // The info string of a backtick fence holds no backtick: it is inline code.
+                self.opening = None;
+                self.end_of_run(fence.len, before);
+            }
+            Some(_) => return,
+            None => {}
+        }
+        if c == '`' {
+            self.run += 1;
+        } else if self.run > 0 {
+            let n = std::mem::take(&mut self.run);
+            self.end_of_run(n, calls);
+        }
+    }
+
+    fn end_of_run(&mut self, len: usize, calls: usize) {
+        match self.runs.first() {
+            Some(first) if first.len == len => {
+                self.code.push(first.calls..calls);
+                self.runs.clear();
+            }
+            _ => self.runs.push(Run { len, calls }),
+        }
+    }
+
+    fn end_of_line(&mut self, calls: usize) {
+        if let Place::Fence(n) = self.place {
+            self.end_of_fence_marks(n);
+        }
+        if self.run > 0 {
+            let n = std::mem::take(&mut self.run);
+            self.end_of_run(n, calls);
+        }
+        if let Some((fence, before)) = self.opening.take() {
+            self.end_of_paragraph();
+            self.code.push(before..calls);
+            self.fence = Some(fence);
+        }
+    }
+
+    /// The runs that are left find their partners among each other, or are text.
+    fn end_of_paragraph(&mut self) {
+        if self.runs.is_empty() {
+            return;
+        }
+        let mut partner = vec![None; self.runs.len()];
+        let mut last: HashMap<usize, usize> = HashMap::new();
+        for (i, run) in self.runs.iter().enumerate().rev() {
+            partner[i] = last.insert(run.len, i);
+        }
+        let mut i = 0;
+        while i < self.runs.len() {
+            if let Some(j) = partner[i] {
+                self.code.push(self.runs[i].calls..self.runs[j].calls);
+                i = j;
+            }
+            i += 1;
+        }
+        self.runs.clear();
+    }
+}

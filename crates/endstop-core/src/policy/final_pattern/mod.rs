@@ -1,0 +1,289 @@
+//! `final_pattern`: stops when the model declares its answer in text: `FINAL('42')`,
+//! `FINAL_VAR(name)`, `SUBMIT(answer="42")`.
+//!
+//! ```
+//! use endstop_core::{policy::FinalPattern, StepContext, StepResult, TerminationPolicy};
+//! let mut policy = FinalPattern::default();
+//! let context = StepContext::default();
+//! assert!(policy.look("The capital is FINAL('Pa", &context).is_none());
+//! let stop = policy.look("ris').", &context).unwrap();
+//! assert_eq!(stop.answer.as_deref(), Some("Paris"));
+//! ```
+//!
+//! Two ways to read. `matching = "call"`, the default, reads calls with their brackets and
+//! strings ([`Scanner`]). `matching = "regex"` searches for patterns as Python's `re` would, in
+//! linear time ([`regex`]). A step of the action type `final` stops with its whole output.
+//!
+//! Source: RLM Code's `final_pattern`.
+
+mod argument;
+mod brackets;
+mod call;
+mod markdown;
+mod pattern;
+mod python;
+pub mod regex;
+
+pub use call::{Callee, Declaration, Pick, Scanner, ScannerOptions};
+pub use regex::Patterns;
+
+use super::config::{Config, PolicyError};
+use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use serde_json::{Value, json};
+
+pub(super) const NAME: &str = "final_pattern";
+
+#[derive(Debug)]
+enum Matching {
+    Call {
+        case_sensitive: bool,
+        anywhere: bool,
+        pick: Pick,
+    },
+    Regex(Patterns),
+}
+
+/// Stops when the model declares its answer in text; see the module's documentation.
+#[derive(Debug)]
+pub struct FinalPattern {
+    matching: Matching,
+    extract_answer: bool,
+    /// The message as far as it came.
+    scanner: Option<Scanner>,
+}
+
+impl Default for FinalPattern {
+    fn default() -> Self {
+        FinalPattern {
+            matching: Matching::Call {
+                case_sensitive: true,
+                anywhere: false,
+                pick: Pick::First,
+            },
+            extract_answer: true,
+            scanner: None,
+        }
+    }
+}
+
+/// What one text says.
+enum Found {
+    Nothing,
+    /// A name that is no variable.
+    Unknown(String),
+    Stop(Stop),
+}
+
+impl FinalPattern {
+    /// One line for a person.
+    pub const DESCRIPTION: &'static str =
+        "Stop when the answer is declared: FINAL(…), FINAL_VAR(…), SUBMIT(…)";
+
+    /// The configuration where nothing is configured. With `matching = "regex"` there are also
+    /// `final_patterns` (default: [`regex::DEFAULT_PATTERNS`]) and `lenient`, `case_sensitive` is
+    /// false, and there is no `scope` and no `pick`.
+    pub fn defaults() -> Value {
+        json!({
+            "matching": "call",
+            "case_sensitive": true,
+            "extract_answer": true,
+            "scope": "prose",
+            "pick": "first"
+        })
+    }
+
+    /// Builds it from its configuration.
+    pub fn from_config(config: &Value) -> Result<FinalPattern, PolicyError> {
+        let config = Config::new(NAME, config)?;
+        let implied = if config.get("final_patterns").is_some() {
+            "regex"
+        } else {
+            "call"
+        };
+        let matching = config
+            .choice("matching", &["call", "regex"])?
+            .unwrap_or(implied);
+        if matching == "regex" {
+            let (patterns, extract_answer) = Patterns::from_config(&config)?;
+            return Ok(FinalPattern {
+                matching: Matching::Regex(patterns),
+                extract_answer,
+                scanner: None,
+            });
+        }
+        config.only(&[
+            "matching",
+            "case_sensitive",
+            "extract_answer",
+            "scope",
+            "pick",
+        ])?;
+        Ok(FinalPattern {
+            matching: Matching::Call {
+                case_sensitive: config.flag("case_sensitive", true)?,
+                anywhere: config.choice("scope", &["prose", "anywhere"])? == Some("anywhere"),
+                pick: match config.choice("pick", &["first", "last"])? {
+                    Some("last") => Pick::Last,
+                    _ => Pick::First,
+                },
+            },
+            extract_answer: config.flag("extract_answer", true)?,
+            scanner: None,
+        })
+    }
+
+    fn scanner(&self, message: bool) -> Option<Scanner> {
+        match self.matching {
+            Matching::Regex(_) => None,
+            Matching::Call {
+                case_sensitive,
+                anywhere,
+                pick,
+            } => Some(Scanner::new(ScannerOptions {
+                prose: message && !anywhere,
+                case_sensitive,
+                pick,
+            })),
+        }
+    }
+
+    fn find(&self, text: &str, action_type: &str, context: &StepContext) -> Found {
+        let Some(mut scanner) = self.scanner(action_type == "message") else {
+            return match &self.matching {
+                Matching::Regex(patterns) => patterns
+                    .find(text, self.extract_answer, context)
+                    .map_or(Found::Nothing, Found::Stop),
+                Matching::Call { .. } => Found::Nothing,
+            };
+        };
+        scanner.push(text);
+        scanner.finish();
+        let mut unknown = None;
+        for declaration in scanner.declarations() {
+            match resolve(&declaration, context) {
+                Ok(mut stop) => {
+                    if !self.extract_answer {
+                        stop.answer = Some(text.to_owned());
+                        stop.deliverable = None;
+                    }
+                    return Found::Stop(stop);
+                }
+                Err(name) => unknown = unknown.or(Some(name)),
+            }
+        }
+        unknown.map_or(Found::Nothing, Found::Unknown)
+    }
+}
+
+/// What a declaration declares, or the name that is no variable.
+fn resolve(declaration: &Declaration<'_>, context: &StepContext) -> Result<Stop, String> {
+    let evidence = format!(
+        "{}(…) at byte {}",
+        declaration.callee().as_str(),
+        declaration.at()
+    );
+    let mut stop = Stop::submitted(NAME, evidence);
+    match declaration.callee() {
+        Callee::Final => stop.answer = Some(argument::content(declaration.argument())),
+        Callee::FinalVar => {
+            let name = argument::name(declaration.argument());
+            let value = context.variables.get(name).ok_or_else(|| name.to_owned())?;
+            stop.answer = Some(as_text(value));
+            if !value.is_string() {
+                stop.deliverable = Some(value.clone());
+            }
+        }
+        Callee::Submit => {
+            let object = argument::keywords(declaration.argument());
+            let answer = object.get("answer").map(as_text);
+            let object = Value::Object(object);
+            stop.answer = Some(answer.unwrap_or_else(|| object.to_string()));
+            stop.deliverable = Some(object);
+        }
+    }
+    Ok(stop)
+}
+
+/// A text as it is, other values as compact JSON.
+fn as_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn tell(name: &str, context: &StepContext) -> Verdict {
+    let known: Vec<&str> = context
+        .variables
+        .keys()
+        .take(20)
+        .map(String::as_str)
+        .collect();
+    let known = if known.is_empty() {
+        "there are none".to_owned()
+    } else {
+        format!("known are {}", known.join(", "))
+    };
+    Verdict::Tell(format!(
+        "FINAL_VAR({name}): there is no variable `{name}`; {known}"
+    ))
+}
+
+impl TerminationPolicy for FinalPattern {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn description(&self) -> &str {
+        Self::DESCRIPTION
+    }
+
+    fn default_config(&self) -> Value {
+        Self::defaults()
+    }
+
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        if step.action_type == "final" {
+            let mut stop = Stop::submitted(NAME, "a final action");
+            stop.answer = step.output.clone().filter(|o| !o.is_empty());
+            return Verdict::Stop(stop);
+        }
+        let message = step.output.as_deref().unwrap_or_default();
+        let texts = std::iter::once((message, step.action_type.as_str())).chain(
+            step.outputs
+                .iter()
+                .map(|o| (o.output.as_str(), o.action_type.as_str())),
+        );
+        let mut unknown = None;
+        for (text, action_type) in texts {
+            match self.find(text, action_type, context) {
+                Found::Stop(stop) => return Verdict::Stop(stop),
+                Found::Unknown(name) => unknown = unknown.or(Some(name)),
+                Found::Nothing => {}
+            }
+        }
+        unknown.map_or(Verdict::Continue, |name| tell(&name, context))
+    }
+
+    fn begin_turn(&mut self) {
+        self.scanner = None;
+    }
+
+    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        // The whole text may become the answer, or a later declaration the one that counts.
+        if !self.extract_answer {
+            return None;
+        }
+        if self.scanner.is_none() {
+            self.scanner = self.scanner(true);
+        }
+        let scanner = self.scanner.as_mut()?;
+        scanner.push(piece);
+        // A name that is not known yet may be at the turn's end, so nothing behind it is decided.
+        resolve(&scanner.decided()?, context).ok()
+    }
+
+    fn reset(&mut self) {
+        self.scanner = None;
+    }
+}

@@ -1,0 +1,317 @@
+//! The policies that configuration can name. An instance, not a global: what one run registers
+//! changes nothing for another.
+//!
+//! ```
+//! use endstop_core::Registry;
+//! use serde_json::json;
+//! let registry = Registry::new();
+//! // All the ways to say which policy:
+//! registry.build(&json!("final_pattern"))?;
+//! registry.build(&json!({"name": "confidence", "config": {"confidence_threshold": 0.9}}))?;
+//! registry.build(&json!({"confidence": {"confidence_threshold": 0.9}}))?;
+//! registry.build(&json!({"any": ["final_pattern", {"not": "reward_threshold"}]}))?;
+//! registry.build_text("confidence={\"confidence_threshold\": 0.9}")?;
+//! # Ok::<(), endstop_core::policy::PolicyError>(())
+//! ```
+//!
+//! Source: RLM Code's registry. Ours: a name twice is an error unless replaced explicitly.
+
+use super::combinators::Policy;
+use super::composite::Composite;
+use super::confidence::Confident;
+use super::config::PolicyError;
+use super::final_pattern::FinalPattern;
+use super::reward_threshold::RewardThreshold;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+
+/// Nested deeper than this a specification is refused.
+const MAX_DEPTH: u32 = 32;
+
+/// Builds a policy from its configuration (an object, or null for none).
+type Factory = Arc<dyn Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync>;
+
+/// What is known of a registered policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyInfo {
+    /// Its name.
+    pub name: String,
+    /// One line for a person.
+    pub description: String,
+    /// The configuration that it has where nothing is configured.
+    pub default_config: Value,
+}
+
+#[derive(Clone)]
+enum Maker {
+    /// Needs the registry for its members.
+    Composite,
+    Factory(Factory),
+}
+
+#[derive(Clone)]
+struct Entry {
+    info: PolicyInfo,
+    maker: Maker,
+}
+
+/// The policies that configuration can name.
+#[derive(Clone)]
+pub struct Registry {
+    entries: Vec<Entry>,
+    default: String,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("names", &self.names().collect::<Vec<_>>())
+            .field("default", &self.default)
+            .finish()
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Registry {
+    /// The built-in policies, with `final_pattern` as the default.
+    pub fn new() -> Registry {
+        let entry = |name: &str, description: &str, default_config, maker| Entry {
+            info: PolicyInfo {
+                name: name.to_owned(),
+                description: description.to_owned(),
+                default_config,
+            },
+            maker,
+        };
+        Registry {
+            entries: vec![
+                entry(
+                    "final_pattern",
+                    FinalPattern::DESCRIPTION,
+                    FinalPattern::defaults(),
+                    Maker::Factory(Arc::new(|c| FinalPattern::from_config(c).map(Policy::new))),
+                ),
+                entry(
+                    "reward_threshold",
+                    RewardThreshold::DESCRIPTION,
+                    RewardThreshold::defaults(),
+                    Maker::Factory(Arc::new(|c| {
+                        RewardThreshold::from_config(c).map(Policy::new)
+                    })),
+                ),
+                entry(
+                    "confidence",
+                    Confident::DESCRIPTION,
+                    Confident::defaults(),
+                    Maker::Factory(Arc::new(|c| Confident::from_config(c).map(Policy::new))),
+                ),
+                entry(
+                    "composite",
+                    Composite::DESCRIPTION,
+                    Composite::defaults(),
+                    Maker::Composite,
+                ),
+            ],
+            default: "final_pattern".to_owned(),
+        }
+    }
+
+    /// The names, in the order of registration.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|e| e.info.name.as_str())
+    }
+
+    /// What is registered, in the order of registration.
+    pub fn policies(&self) -> impl Iterator<Item = &PolicyInfo> {
+        self.entries.iter().map(|e| &e.info)
+    }
+
+    /// What is known of one policy.
+    pub fn get(&self, name: &str) -> Result<&PolicyInfo, PolicyError> {
+        self.entry(name).map(|e| &e.info)
+    }
+
+    /// The name of the default policy.
+    pub fn default_name(&self) -> &str {
+        &self.default
+    }
+
+    /// Makes a registered policy the default.
+    pub fn set_default(&mut self, name: &str) -> Result<(), PolicyError> {
+        self.entry(name)?;
+        name.clone_into(&mut self.default);
+        Ok(())
+    }
+
+    /// Registers a policy under a new name.
+    ///
+    /// # Errors
+    /// [`PolicyError::Duplicate`] where the name is taken; a name that specifications could not
+    /// spell (empty, or one of their own words) is refused.
+    pub fn register<F>(&mut self, info: PolicyInfo, factory: F) -> Result<(), PolicyError>
+    where
+        F: Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync + 'static,
+    {
+        if self.names().any(|n| n == info.name) {
+            return Err(PolicyError::Duplicate { name: info.name });
+        }
+        if ["", "any", "all", "not", "name", "config"].contains(&info.name.as_str()) {
+            return Err(PolicyError::spec(format!(
+                "a policy cannot be named `{}`",
+                info.name
+            )));
+        }
+        self.entries.push(Entry {
+            info,
+            maker: Maker::Factory(Arc::new(factory)),
+        });
+        Ok(())
+    }
+
+    /// Replaces a registered policy; it keeps its place in the order.
+    pub fn replace<F>(&mut self, info: PolicyInfo, factory: F) -> Result<(), PolicyError>
+    where
+        F: Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync + 'static,
+    {
+        let unknown = self.unknown(&info.name);
+        match self.entries.iter_mut().find(|e| e.info.name == info.name) {
+            Some(entry) => {
+                *entry = Entry {
+                    info,
+                    maker: Maker::Factory(Arc::new(factory)),
+                };
+                Ok(())
+            }
+            None => Err(unknown),
+        }
+    }
+
+    /// Builds a policy from a specification: a name; `{"name", "config"}`, where a missing name
+    /// is the default policy; `{NAME: config}`; `{"any": […]}`, `{"all": […]}`, `{"not": …}`.
+    pub fn build(&self, spec: &Value) -> Result<Policy, PolicyError> {
+        self.build_nested(spec, 0)
+    }
+
+    /// Builds the default policy with its default configuration.
+    pub fn build_default(&self) -> Result<Policy, PolicyError> {
+        self.build_named(&self.default, &Value::Null, 0)
+    }
+
+    /// Builds a policy from a command line's words: `name`, `name={json config}`, or a
+    /// specification in JSON.
+    pub fn build_text(&self, text: &str) -> Result<Policy, PolicyError> {
+        self.build(&Self::parse_text(text)?)
+    }
+
+    /// Reads a command line's words: the specification for [`build`](Self::build).
+    pub fn parse_text(text: &str) -> Result<Value, PolicyError> {
+        let text = text.trim();
+        let json = |json: &str, what: &str| {
+            serde_json::from_str::<Value>(json)
+                .map_err(|e| PolicyError::spec(format!("{what} is not valid JSON: {e}")))
+        };
+        if text.starts_with('{') {
+            return json(text, "the specification");
+        }
+        let Some((name, config)) = text.split_once('=') else {
+            return Ok(Value::String(text.to_owned()));
+        };
+        let name = name.trim();
+        let config = json(config, &format!("the configuration of `{name}`"))?;
+        let mut spec = Map::new();
+        spec.insert("name".to_owned(), Value::String(name.to_owned()));
+        spec.insert("config".to_owned(), config);
+        Ok(Value::Object(spec))
+    }
+
+    pub(super) fn build_nested(&self, spec: &Value, depth: u32) -> Result<Policy, PolicyError> {
+        if depth > MAX_DEPTH {
+            return Err(PolicyError::spec(format!(
+                "nested deeper than {MAX_DEPTH} levels"
+            )));
+        }
+        match spec {
+            Value::String(name) => self.build_named(name, &Value::Null, depth),
+            Value::Object(map) => self.build_object(map, depth),
+            other => Err(PolicyError::spec(format!(
+                "a policy is a name or an object, not {other}; known are {}",
+                self.known().join(", ")
+            ))),
+        }
+    }
+
+    fn build_object(&self, map: &Map<String, Value>, depth: u32) -> Result<Policy, PolicyError> {
+        let single = || map.iter().next().filter(|_| map.len() == 1);
+        if map.keys().all(|k| k == "name" || k == "config") {
+            let name = match map.get("name") {
+                None => self.default.as_str(),
+                Some(Value::String(name)) => name,
+                Some(other) => {
+                    return Err(PolicyError::spec(format!(
+                        "`name` must be a text, not {other}"
+                    )));
+                }
+            };
+            return self.build_named(name, map.get("config").unwrap_or(&Value::Null), depth);
+        }
+        match single() {
+            Some((key, Value::Array(specs))) if key == "any" || key == "all" => {
+                if specs.is_empty() {
+                    return Err(PolicyError::spec(format!(
+                        "`{key}` needs at least one policy"
+                    )));
+                }
+                let members = specs
+                    .iter()
+                    .map(|s| self.build_nested(s, depth + 1))
+                    .collect::<Result<Vec<_>, _>>()?;
+                Ok(Policy::new(if key == "any" {
+                    Composite::any(members)
+                } else {
+                    Composite::all(members)
+                }))
+            }
+            Some((key, other)) if key == "any" || key == "all" => Err(PolicyError::spec(format!(
+                "`{key}` must be a list of policies, not {other}"
+            ))),
+            Some((key, spec)) if key == "not" => Ok(!self.build_nested(spec, depth + 1)?),
+            Some((name, config)) => self.build_named(name, config, depth),
+            None => Err(PolicyError::spec(format!(
+                "an object of one key (any, all, not, {}), or of `name` and `config`, not of {}",
+                self.known().join(", "),
+                map.keys().cloned().collect::<Vec<_>>().join(", ")
+            ))),
+        }
+    }
+
+    fn build_named(&self, name: &str, config: &Value, depth: u32) -> Result<Policy, PolicyError> {
+        match &self.entry(name)?.maker {
+            Maker::Composite => Composite::nested(config, self, depth).map(Policy::new),
+            Maker::Factory(factory) => factory(config),
+        }
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry, PolicyError> {
+        self.entries
+            .iter()
+            .find(|e| e.info.name == name)
+            .ok_or_else(|| self.unknown(name))
+    }
+
+    fn known(&self) -> Vec<String> {
+        self.names().map(str::to_owned).collect()
+    }
+
+    fn unknown(&self, name: &str) -> PolicyError {
+        PolicyError::UnknownPolicy {
+            name: name.to_owned(),
+            known: self.known(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `reward_threshold`: stops when the sum of the rewards reaches a threshold, or gives up after
+//! too many negative ones in a row.
+//!
+//! Each step's reward is `metrics.last_reward`; a step without one (or with one that is not a
+//! number) counts as 0, which ends a streak.
+//!
+//! ```
+//! use endstop_core::Registry;
+//! let policy = Registry::new().build(&serde_json::json!({"reward_threshold": {"min_reward_threshold": 0.5}}));
+//! assert!(policy.is_ok());
+//! ```
+//!
+//! Source: RLM Code's `reward_threshold`. Ours: the threshold is met within 1e-9, the streak is
+//! looked at also while a final action is waited for, and a streak gives no answer.
+
+use super::config::{Config, PolicyError};
+use super::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use serde_json::{Value, json};
+
+const NAME: &str = "reward_threshold";
+
+/// How far below the threshold a sum still meets it: sums of decimal fractions are not exact.
+const TOLERANCE: f64 = 1e-9;
+
+/// Stops when the sum of the rewards reaches a threshold; see the module's documentation.
+#[derive(Clone, Debug)]
+pub struct RewardThreshold {
+    threshold: f64,
+    max_negative_streak: Option<u64>,
+    require_final_action: bool,
+    total: f64,
+    streak: u64,
+}
+
+impl RewardThreshold {
+    /// One line for a person.
+    pub const DESCRIPTION: &'static str = "Stop when the sum of the rewards reaches a threshold";
+
+    /// The configuration where nothing is configured: `min_reward_threshold` 0.8,
+    /// `max_negative_streak` 3 (null: off), `require_final_action` false.
+    pub fn defaults() -> Value {
+        json!({"min_reward_threshold": 0.8, "max_negative_streak": 3, "require_final_action": false})
+    }
+
+    /// Builds it from its configuration.
+    pub fn from_config(config: &Value) -> Result<RewardThreshold, PolicyError> {
+        let config = Config::new(NAME, config)?;
+        config.only(&[
+            "min_reward_threshold",
+            "max_negative_streak",
+            "require_final_action",
+        ])?;
+        Ok(RewardThreshold {
+            threshold: config.number("min_reward_threshold", 0.8)?,
+            max_negative_streak: config.count("max_negative_streak", 3)?,
+            require_final_action: config.flag("require_final_action", false)?,
+            total: 0.0,
+            streak: 0,
+        })
+    }
+}
+
+impl TerminationPolicy for RewardThreshold {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn description(&self) -> &str {
+        Self::DESCRIPTION
+    }
+
+    fn default_config(&self) -> Value {
+        Self::defaults()
+    }
+
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        let reward = context
+            .metrics
+            .get("last_reward")
+            .and_then(Value::as_f64)
+            .unwrap_or(0.0);
+        self.total += reward;
+        self.streak = if reward < 0.0 {
+            self.streak.saturating_add(1)
+        } else {
+            0
+        };
+        let held_back = self.require_final_action && step.action_type != "final";
+        if self.total >= self.threshold - TOLERANCE && !held_back {
+            let answer = match step.output.as_deref() {
+                Some(output) if !output.is_empty() => output.to_owned(),
+                _ => format!("Reward threshold reached: {:.2}", self.total),
+            };
+            let evidence = format!(
+                "the rewards add up to {}, the threshold is {}",
+                self.total, self.threshold
+            );
+            return Verdict::Stop(Stop::submitted(NAME, evidence).answer(answer));
+        }
+        if self.max_negative_streak.is_some_and(|n| self.streak >= n) {
+            let evidence = format!("{} negative rewards in a row", self.streak);
+            return Verdict::Stop(Stop {
+                ends_as: PolicyEnd::ConsecutiveMistakes,
+                ..Stop::submitted(NAME, evidence)
+            });
+        }
+        Verdict::Continue
+    }
+
+    fn reset(&mut self) {
+        self.total = 0.0;
+        self.streak = 0;
+    }
+}

@@ -1,0 +1,239 @@
+//! The signal of a provider that only says yes or no: "this was the last piece".
+//!
+//! Such a provider's run ends as `stop` only if its answer says more than that. It must do one of
+//! these:
+//!
+//! - set `metadata.finish_reason` (or `stop_reason`, `finishReason`) of the last response or delta
+//!   to a well-known value: `stop`, `end_turn`;
+//! - set `finished: true` (or `metadata.done`, `metadata.finished`) on the last delta;
+//! - answer yes on a whole response whose text is not blank (medium confidence; low, and unknown,
+//!   where detection is strict).
+//!
+//! ```
+//! use endstop_core::signal::{YesNo, default_detection};
+//! use endstop_core::{Confidence, SignalReason};
+//! let response = serde_json::json!({
+//!     "message": {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+//!     "metadata": {"finish_reason": "length"}
+//! });
+//! let signal = default_detection(&YesNo { payload: &response, is_terminal: Some(true), own: None, strict: false })?;
+//! assert_eq!(signal.reason, SignalReason::TokenLimitReached);
+//! assert_eq!(signal.confidence, Confidence::High);
+//! # Ok::<(), endstop_core::signal::NoDetection>(())
+//! ```
+//!
+//! Source: Burnside's fallback for providers without `detectTermination`. Ours: calls of client
+//! tools outrank a stop-like value, finish reasons on deltas are read, values are known in any
+//! case, and an unknown first field does not hide a known later one.
+
+use super::{Confidence, SignalReason, TerminationSignal};
+use serde_json::{Value, json};
+use std::fmt;
+
+/// What such a provider gives.
+#[derive(Clone, Debug)]
+pub struct YesNo<'a> {
+    /// The response (`message`, `usage`, `model`, `metadata`) or the delta (`delta`, `finished`,
+    /// `usage`, `id`, `metadata`).
+    pub payload: &'a Value,
+    /// The provider's yes or no, where it gives one.
+    pub is_terminal: Option<bool>,
+    /// The provider's own detection, where it has one: returned as it is.
+    pub own: Option<TerminationSignal>,
+    /// A yes alone is unknown with low confidence, whatever the text.
+    pub strict: bool,
+}
+
+/// A provider that says neither yes or no nor a signal of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoDetection;
+
+impl fmt::Display for NoDetection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the provider neither detects the termination nor says whether it is terminal")
+    }
+}
+
+impl std::error::Error for NoDetection {}
+
+/// The fields that name a finish reason, in the order of precedence.
+const FIELDS: [&str; 3] = ["finish_reason", "stop_reason", "finishReason"];
+
+/// The reason that a finish value stands for with most providers; upper and lower case are equal.
+pub fn known_value(value: &str) -> Option<SignalReason> {
+    Some(match value.to_ascii_lowercase().as_str() {
+        "stop" | "end_turn" => SignalReason::NaturalCompletion,
+        "length" | "max_tokens" | "max_output_tokens" | "model_context_window_exceeded" => {
+            SignalReason::TokenLimitReached
+        }
+        "content_filter" | "refusal" | "safety" | "recitation" | "blocklist"
+        | "prohibited_content" | "spii" => SignalReason::ContentFiltered,
+        "stop_sequence" => SignalReason::StopSequence,
+        "tool_calls" | "function_call" | "tool_use" => SignalReason::ToolUse,
+        "pause_turn" => SignalReason::Paused,
+        "malformed_function_call" => SignalReason::ErrorTermination,
+        _ => return None,
+    })
+}
+
+/// The signal of a provider that only says yes or no.
+///
+/// # Errors
+/// [`NoDetection`] where it says neither, and has no detection of its own.
+pub fn default_detection(from: &YesNo<'_>) -> Result<TerminationSignal, NoDetection> {
+    if let Some(own) = &from.own {
+        return Ok(own.clone());
+    }
+    let terminal = from.is_terminal.ok_or(NoDetection)?;
+    let payload = from.payload;
+    let signal = finish_field(payload, terminal)
+        .or_else(|| finished_delta(payload))
+        .unwrap_or_else(|| yes_or_no(payload, terminal, from.strict));
+    Ok(with_tool_calls(payload, signal))
+}
+
+fn with_metadata(mut signal: TerminationSignal, metadata: &Value) -> TerminationSignal {
+    signal.provider_specific.metadata = metadata.as_object().cloned().unwrap_or_default();
+    signal
+}
+
+/// What the finish fields say: the first known value; else the first unknown one, for which the
+/// provider's yes or no decides.
+fn finish_field(payload: &Value, terminal: bool) -> Option<TerminationSignal> {
+    let metadata = payload.get("metadata")?;
+    let given: Vec<(&str, &str)> = FIELDS
+        .iter()
+        .filter_map(|&f| metadata.get(f).and_then(Value::as_str).map(|v| (f, v)))
+        .filter(|(_, v)| !v.is_empty())
+        .collect();
+    let &(first, first_value) = given.first()?;
+    let known = given
+        .iter()
+        .find_map(|&(f, v)| known_value(v).map(|reason| (f, v, reason)));
+    let signal = if let Some((field, value, reason)) = known {
+        // An unknown value before it contradicts it.
+        let confidence = if field == first {
+            Confidence::High
+        } else {
+            Confidence::Medium
+        };
+        TerminationSignal::new(reason, confidence).from_field(field, value)
+    } else {
+        let mut signal = TerminationSignal::new(SignalReason::Unknown, Confidence::Medium)
+            .from_field(first, first_value);
+        signal.should_terminate = terminal;
+        signal
+    };
+    Some(with_metadata(signal, metadata))
+}
+
+/// What the flags of a delta say.
+fn finished_delta(payload: &Value) -> Option<TerminationSignal> {
+    payload.get("delta")?;
+    let is_true = |v: Option<&Value>| v.and_then(Value::as_bool) == Some(true);
+    let natural = |field: &str| {
+        TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High)
+            .from_field(field, "true")
+    };
+    if is_true(payload.get("finished")) {
+        let metadata = json!({
+            "finished": true,
+            "hasUsage": present(payload, "usage"),
+            "deltaId": payload.get("id").unwrap_or(&Value::Null),
+        });
+        return Some(with_metadata(natural("finished"), &metadata));
+    }
+    let metadata = payload.get("metadata")?;
+    let flag = ["done", "finished"]
+        .into_iter()
+        .find(|flag| is_true(metadata.get(flag)))?;
+    Some(with_metadata(
+        natural(&format!("metadata.{flag}")),
+        metadata,
+    ))
+}
+
+fn yes_or_no(payload: &Value, terminal: bool, strict: bool) -> TerminationSignal {
+    let delta = payload.get("delta");
+    let (reason, confidence) = if delta.is_some() || !terminal || strict {
+        (SignalReason::Unknown, Confidence::Low)
+    } else if text(payload.get("message")).trim().is_empty() {
+        (SignalReason::NaturalCompletion, Confidence::Low)
+    } else {
+        (SignalReason::NaturalCompletion, Confidence::Medium)
+    };
+    let metadata = if let Some(delta) = delta {
+        let parts = delta.get("content").and_then(Value::as_array);
+        json!({
+            "finished": payload.get("finished").unwrap_or(&Value::Null),
+            "hasContent": parts.is_some_and(|p| !p.is_empty()),
+            "deltaId": payload.get("id").unwrap_or(&Value::Null),
+        })
+    } else {
+        json!({
+            "model": payload.get("model").unwrap_or(&Value::Null),
+            "hasUsage": present(payload, "usage"),
+            "messageRole": payload.pointer("/message/role").unwrap_or(&Value::Null),
+        })
+    };
+    let mut signal = TerminationSignal::new(reason, confidence)
+        .from_field("isTerminal", if terminal { "true" } else { "false" });
+    signal.should_terminate = terminal;
+    with_metadata(signal, &metadata)
+}
+
+/// Calls of client tools outrank a stop-like value; a token limit, a filter and an error outrank
+/// them.
+fn with_tool_calls(payload: &Value, signal: TerminationSignal) -> TerminationSignal {
+    let outranked = matches!(
+        signal.reason,
+        SignalReason::NaturalCompletion | SignalReason::StopSequence | SignalReason::Unknown
+    );
+    if !outranked || !has_tool_calls(payload) {
+        return signal;
+    }
+    let confidence = match signal.reason {
+        // The calls and the value contradict each other.
+        SignalReason::NaturalCompletion | SignalReason::StopSequence => Confidence::Medium,
+        _ => Confidence::High,
+    };
+    TerminationSignal {
+        should_terminate: false,
+        reason: SignalReason::ToolUse,
+        confidence,
+        ..signal
+    }
+}
+
+fn has_tool_calls(payload: &Value) -> bool {
+    const PLACES: [&str; 6] = [
+        "/message/metadata/toolCalls",
+        "/message/metadata/tool_calls",
+        "/message/toolCalls",
+        "/message/tool_calls",
+        "/delta/toolCalls",
+        "/delta/tool_calls",
+    ];
+    PLACES.iter().any(|place| {
+        payload
+            .pointer(place)
+            .and_then(Value::as_array)
+            .is_some_and(|calls| !calls.is_empty())
+    })
+}
+
+fn present(payload: &Value, key: &str) -> bool {
+    payload.get(key).is_some_and(|v| !v.is_null())
+}
+
+/// The text of a message: a text, or the joined text parts.
+fn text(message: Option<&Value>) -> String {
+    match message.and_then(|m| m.get("content")) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => parts
+            .iter()
+            .filter_map(|p| p.get("text").and_then(Value::as_str))
+            .collect(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,74 @@
+//! Small helpers for whoever writes a detection of their own.
+//!
+//! ```
+//! use endstop_core::signal::{calculate_confidence, create_signal, is_signal};
+//! use endstop_core::{Confidence, SignalReason};
+//! let mut signal = create_signal(true, "finish_reason", "stop");
+//! assert_eq!((signal.reason, signal.confidence), (SignalReason::Unknown, Confidence::Low));
+//! signal.reason = SignalReason::NaturalCompletion;
+//! signal.confidence = calculate_confidence(true, true);
+//! assert!(is_signal(&serde_json::to_value(&signal).unwrap()));
+//! ```
+//!
+//! Source: Burnside's `createTerminationSignal`, `calculateTerminationConfidence` and
+//! `isUnifiedTerminationSignal`.
+
+use super::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
+use serde_json::{Map, Value};
+
+/// A signal of unknown reason and low confidence; the other fields are public.
+pub fn create_signal(
+    should_terminate: bool,
+    original_field: impl Into<String>,
+    original_value: impl Into<String>,
+) -> TerminationSignal {
+    TerminationSignal {
+        should_terminate,
+        reason: SignalReason::Unknown,
+        confidence: Confidence::Low,
+        provider_specific: ProviderSpecific {
+            original_field: original_field.into(),
+            original_value: original_value.into(),
+            metadata: Map::new(),
+        },
+        message: None,
+    }
+}
+
+/// High for an explicit signal of a well-known value, medium for one of the two, else low.
+pub const fn calculate_confidence(explicit_signal: bool, well_known_value: bool) -> Confidence {
+    match (explicit_signal, well_known_value) {
+        (true, true) => Confidence::High,
+        (true, false) | (false, true) => Confidence::Medium,
+        (false, false) => Confidence::Low,
+    }
+}
+
+/// Whether a JSON value is a termination signal, in our spelling (`should_terminate`) or in
+/// Burnside's (`shouldTerminate`). Further keys are allowed. Ours: the reason must be a known one,
+/// a message a text and the metadata an object.
+pub fn is_signal(value: &Value) -> bool {
+    let Value::Object(signal) = value else {
+        return false;
+    };
+    let field = |map: &Map<String, Value>, ours: &str, theirs: &str| {
+        map.get(ours).or_else(|| map.get(theirs)).cloned()
+    };
+    let reason = signal.get("reason").and_then(Value::as_str);
+    let confidence = signal.get("confidence").and_then(Value::as_str);
+    let specific = field(signal, "provider_specific", "providerSpecific");
+    let Some(Value::Object(specific)) = specific else {
+        return false;
+    };
+    field(signal, "should_terminate", "shouldTerminate").is_some_and(|v| v.is_boolean())
+        && reason.is_some_and(|r| SignalReason::ALL.iter().any(|known| known.as_str() == r))
+        && confidence.is_some_and(|c| matches!(c, "low" | "medium" | "high"))
+        && field(&specific, "original_field", "originalField").is_some_and(|v| v.is_string())
+        && field(&specific, "original_value", "originalValue").is_some_and(|v| v.is_string())
+        && specific
+            .get("metadata")
+            .is_none_or(|m| m.is_object() || m.is_null())
+        && signal
+            .get("message")
+            .is_none_or(|m| m.is_string() || m.is_null())
+}

@@ -1,0 +1,269 @@
+//! The detection for providers that only say yes or no, and its helpers, on the vectors.
+
+use crate::vectors::{assert_differences, cases, id};
+use endstop_core::signal::{
+    YesNo, calculate_confidence, create_signal, default_detection, is_signal,
+};
+use endstop_core::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
+use serde_json::{Map, Value, json};
+
+/// What ours does where it differs from the original, and why.
+const DIFFERS: &[(&str, &str)] = &[
+    // Calls outrank a stop-like value (DESIGN 2): a tool turn does not end.
+    ("dd-resp-tools-true", "tool_use medium, does not terminate"),
+    // The original reads `toolCalls` only.
+    (
+        "dd-resp-tools-snake-true",
+        "tool_use medium, does not terminate",
+    ),
+    ("dd-resp-tools-false", "tool_use high, does not terminate"),
+    (
+        "dd-resp-tools-snake-false",
+        "tool_use high, does not terminate",
+    ),
+    // The field is named truthfully.
+    ("dd-delta-meta-finished-true", "field metadata.finished"),
+    ("dd-delta-meta-finished-false", "field metadata.finished"),
+    // Finish reasons on deltas are read, and a truncated stream is truncated.
+    (
+        "dd-delta-finish-reason-true",
+        "natural_completion high from finish_reason",
+    ),
+    (
+        "dd-delta-finish-reason-false",
+        "natural_completion high from finish_reason",
+    ),
+    (
+        "dd-delta-finished-length-true",
+        "token_limit_reached high from finish_reason",
+    ),
+    (
+        "dd-delta-finished-length-false",
+        "token_limit_reached high from finish_reason",
+    ),
+    // Tool turns are `tool_use` and do not end (DESIGN 2), whatever the provider's flag says.
+    ("dd-fr-tool_calls-true", "tool_use high, does not terminate"),
+    (
+        "dd-fr-function_call-true",
+        "tool_use high, does not terminate",
+    ),
+    ("dd-sr-tool_use-true", "tool_use high, does not terminate"),
+    (
+        "dd-fr-tool_calls-false",
+        "tool_use high, does not terminate",
+    ),
+    (
+        "dd-fr-function_call-false",
+        "tool_use high, does not terminate",
+    ),
+    ("dd-sr-tool_use-false", "tool_use high, does not terminate"),
+    // As the Gemini provider itself maps it.
+    ("dd-gm-RECITATION-true", "content_filtered high"),
+    ("dd-gm-RECITATION-false", "content_filtered high"),
+    // The known value counts; with medium confidence, since the unknown one contradicts it.
+    (
+        "dd-unknown-first-shadows",
+        "natural_completion medium from stop_reason",
+    ),
+    // Known values are known in any case.
+    ("dd-case-sensitive", "natural_completion high"),
+    // The check is strict about the fields that it knows.
+    ("tg-unknown-reason-accepted", "not a signal"),
+    ("tg-message-not-string", "not a signal"),
+    ("tg-metadata-not-object", "not a signal"),
+    // The message is kept; the original's output leaves it out.
+    ("cs-full", "message kept"),
+];
+
+fn camel(signal: &TerminationSignal) -> Value {
+    let mut specific = json!({
+        "originalField": signal.provider_specific.original_field,
+        "originalValue": signal.provider_specific.original_value,
+    });
+    if !signal.provider_specific.metadata.is_empty() {
+        specific["metadata"] = json!(signal.provider_specific.metadata);
+    }
+    let mut out = json!({
+        "shouldTerminate": signal.should_terminate,
+        "reason": signal.reason,
+        "confidence": signal.confidence,
+        "providerSpecific": specific,
+    });
+    if let Some(message) = &signal.message {
+        out["message"] = json!(message);
+    }
+    out
+}
+
+fn from_camel(value: &Value) -> TerminationSignal {
+    TerminationSignal {
+        should_terminate: value["shouldTerminate"].as_bool().unwrap(),
+        reason: serde_json::from_value(value["reason"].clone()).unwrap(),
+        confidence: serde_json::from_value(value["confidence"].clone()).unwrap(),
+        provider_specific: ProviderSpecific {
+            original_field: value["providerSpecific"]["originalField"]
+                .as_str()
+                .unwrap()
+                .into(),
+            original_value: value["providerSpecific"]["originalValue"]
+                .as_str()
+                .unwrap()
+                .into(),
+            metadata: Map::new(),
+        },
+        message: None,
+    }
+}
+
+fn helper(name: &str, input: &Value) -> Value {
+    let flag = |key: &str| input[key].as_bool().unwrap();
+    match name {
+        "calculate_confidence" => json!({"confidence":
+            calculate_confidence(flag("has_explicit_signal"), flag("is_well_known_value"))}),
+        "is_signal" => json!({"valid": is_signal(&input["value"])}),
+        "create_signal" => {
+            let text = |key: &str| input[key].as_str().unwrap();
+            let mut signal = create_signal(
+                flag("should_terminate"),
+                text("original_field"),
+                text("original_value"),
+            );
+            if let Some(reason) = input.get("reason") {
+                signal.reason = serde_json::from_value(reason.clone()).unwrap();
+                signal.confidence = serde_json::from_value(input["confidence"].clone()).unwrap();
+                signal.message = Some(text("message").to_owned());
+                signal.provider_specific.metadata = input["metadata"].as_object().unwrap().clone();
+            }
+            camel(&signal)
+        }
+        other => panic!("unknown helper {other}"),
+    }
+}
+
+fn detect(input: &Value) -> Value {
+    let result = default_detection(&YesNo {
+        payload: &input["payload"],
+        is_terminal: input["is_terminal"].as_bool(),
+        own: input.get("detect").map(from_camel),
+        strict: false,
+    });
+    let Ok(signal) = result else {
+        return json!({"raises": "TypeError"});
+    };
+    let own = input.get("detect").is_some();
+    let mut out = json!({
+        "should_terminate": signal.should_terminate,
+        "reason": signal.reason,
+        "confidence": signal.confidence,
+        "original_field": signal.provider_specific.original_field,
+        "original_value": signal.provider_specific.original_value,
+        "metadata": signal.provider_specific.metadata,
+    });
+    if own {
+        out["metadata"] = Value::Null;
+        out["message"] = Value::Null;
+    }
+    out
+}
+
+#[test]
+fn vectors() {
+    let mut found = Vec::new();
+    for case in cases("default_detection.json", 111) {
+        let input = &case["input"];
+        let ours = match input.get("fn").and_then(Value::as_str) {
+            Some(name) => helper(name, input),
+            None => detect(input),
+        };
+        if ours != case["expect"] {
+            found.push((
+                id(&case).to_owned(),
+                format!("{ours} for {}", case["expect"]),
+            ));
+        }
+    }
+    assert_differences(&found, DIFFERS);
+}
+
+#[test]
+fn the_differences_are_what_they_are_said_to_be() {
+    for case in cases("default_detection.json", 111) {
+        let Some((_, said)) = DIFFERS.iter().find(|(name, _)| *name == id(&case)) else {
+            continue;
+        };
+        if !id(&case).starts_with("dd-") {
+            continue;
+        }
+        let ours = detect(&case["input"]);
+        let text = |key: &str| ours[key].as_str().unwrap();
+        let summary = format!(
+            "{} {} from {} field {}{}",
+            text("reason"),
+            text("confidence"),
+            text("original_field"),
+            text("original_field"),
+            if ours["should_terminate"] == json!(false) {
+                ", does not terminate"
+            } else {
+                ""
+            }
+        );
+        for word in said.split([' ', ',']).filter(|w| !w.is_empty()) {
+            assert!(summary.contains(word), "{}: {said}: {summary}", id(&case));
+        }
+    }
+}
+
+fn signal(payload: &Value, is_terminal: bool, strict: bool) -> TerminationSignal {
+    let from = YesNo {
+        payload,
+        is_terminal: Some(is_terminal),
+        own: None,
+        strict,
+    };
+    default_detection(&from).unwrap()
+}
+
+#[test]
+fn where_detection_is_strict_a_yes_alone_is_unknown() {
+    let response = json!({"message": {"role": "assistant", "content": "All done."}});
+    let lenient = signal(&response, true, false);
+    assert_eq!(lenient.reason, SignalReason::NaturalCompletion);
+    assert_eq!(lenient.confidence, Confidence::Medium);
+    let strict = signal(&response, true, true);
+    assert_eq!(strict.reason, SignalReason::Unknown);
+    assert_eq!(strict.confidence, Confidence::Low);
+    assert!(strict.should_terminate);
+}
+
+#[test]
+fn a_cut_or_filtered_turn_outranks_its_tool_calls() {
+    for (value, reason) in [
+        ("length", SignalReason::TokenLimitReached),
+        ("SAFETY", SignalReason::ContentFiltered),
+        ("stop", SignalReason::ToolUse),
+        ("weird", SignalReason::ToolUse),
+    ] {
+        let response = json!({
+            "message": {"content": "x", "metadata": {"toolCalls": [{"id": "c", "name": "t"}]}},
+            "metadata": {"finish_reason": value}
+        });
+        let signal = signal(&response, true, false);
+        assert_eq!(signal.reason, reason, "{value}");
+        assert_eq!(signal.provider_specific.original_value, value);
+    }
+}
+
+#[test]
+fn our_own_signals_are_signals_and_nothing_panics() {
+    let signal = create_signal(true, "f", "v");
+    assert!(is_signal(&serde_json::to_value(&signal).unwrap()));
+    for payload in [
+        json!(null),
+        json!([]),
+        json!("x"),
+        json!({"metadata": 1, "delta": 2}),
+    ] {
+        let _ = self::signal(&payload, true, false);
+    }
+}
