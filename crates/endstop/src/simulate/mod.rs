@@ -2,13 +2,13 @@
 //!
 //! ```
 //! use endstop::simulate::{simulate, Scenario};
-//! use endstop::{PolicyRegistry, Termination};
+//! use endstop::{Registry, Termination};
 //! use serde_json::json;
 //! let scenario = Scenario::from_value(&json!({
 //!     "limits": {"timeout_ms": 500},
 //!     "turns": [{"text": "a long answer", "duration_ms": 1000}]
 //! })).unwrap();
-//! let outcome = simulate(&scenario, &PolicyRegistry::default()).unwrap();
+//! let outcome = simulate(&scenario, &Registry::default()).unwrap();
 //! assert_eq!(outcome.termination, Termination::ErrorTimeout);
 //! ```
 //!
@@ -22,7 +22,7 @@ use crate::schema::OutputSchema;
 use endstop_core::{
     Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
     EventKind, Hooks, Message, MessageId, ModelError, ModelTurn, NanoUsd, Outcome, Part,
-    Permission, PolicyRegistry, ProactiveCompaction, Role, Run, RunSpec, Step, ToolCall,
+    Permission, Policy, ProactiveCompaction, Registry, Role, Run, RunSpec, Step, ToolCall,
     ToolReport, ToolSpec, ToolStart, ToolStatus, Usage,
 };
 use endstop_wire::precedence::{Facts, Finish, resolve};
@@ -38,7 +38,7 @@ use std::time::Duration;
 /// The scenario's policy or schema cannot be built.
 pub fn simulate(
     scenario: &Scenario,
-    policies: &PolicyRegistry,
+    policies: &Registry,
 ) -> Result<Box<Outcome>, ScenarioError> {
     Simulation::new(scenario, policies)?.run()
 }
@@ -66,7 +66,7 @@ const TICK: u8 = 2;
 impl<'s> Simulation<'s> {
     fn new(
         scenario: &'s Scenario,
-        policies: &PolicyRegistry,
+        policies: &Registry,
     ) -> Result<Simulation<'s>, ScenarioError> {
         let at = |field: &str| {
             let field = field.to_owned();
@@ -79,7 +79,8 @@ impl<'s> Simulation<'s> {
         let policy = match &scenario.policy {
             Some(spec) => Some(
                 policies
-                    .build_value(spec)
+                    .build(spec)
+                    .map(Policy::into_inner)
                     .map_err(|e| e.to_string())
                     .map_err(at("policy"))?,
             ),

@@ -1,0 +1,237 @@
+//! The arguments of every command: one struct each, with the words of `--help`.
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Run LLM agents and know why they ended.
+#[derive(Debug, Parser)]
+#[command(name = "endstop", version, about, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 success, 10 retryable, 20 capacity (a limit), 30 fatal, \
+    130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, 2 usage or bad \
+    input, 70 a fault of ours.")]
+pub(crate) struct Args {
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run an agent and say why it ended.
+    Run(Box<RunArgs>),
+    /// Show an ending live, without a key: fix, loop, cut, budget, cancel, filtered.
+    Demo(DemoArgs),
+    /// Read a provider's raw response and say why the turn ended.
+    Detect(DetectArgs),
+    /// Read steps and print a policy's verdicts.
+    Decide(DecideArgs),
+    /// Run the kernel on a script in virtual time and print the outcome it would have.
+    Simulate(SimulateArgs),
+    /// Show the timeline of a run from its --events file, and what ended it.
+    Explain(ExplainArgs),
+    /// List the providers that are understood, with their keys and endpoints.
+    Providers(ProvidersArgs),
+    /// List the termination policies with their defaults.
+    Policies,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The task; also from standard input.
+    pub(crate) task: Option<String>,
+    /// The model, as PROVIDER/MODEL: anthropic/claude-sonnet-4-5, openai/gpt-4.1-mini, ollama/qwen3.
+    #[arg(long, short)]
+    pub(crate) model: Option<String>,
+    /// The wire format, where the provider's own is not wanted: openai-chat or anthropic-messages.
+    #[arg(long)]
+    pub(crate) api: Option<String>,
+    /// The address of an OpenAI-compatible (or Anthropic-compatible) server.
+    #[arg(long)]
+    pub(crate) base_url: Option<String>,
+    /// Instructions for the model.
+    #[arg(long)]
+    pub(crate) system: Option<String>,
+    /// A tool that the model may use: shell, read_file, write_file. May be repeated.
+    #[arg(long = "tool", value_name = "NAME")]
+    pub(crate) tools: Vec<String>,
+    /// Ask before each tool call.
+    #[arg(long)]
+    pub(crate) ask: bool,
+    /// The folder that tools work in.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// A termination policy: a name, NAME={json config}, a JSON object, or a TOML file.
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) policy: Option<String>,
+    /// A file with the JSON Schema that the answer must satisfy.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
+    /// The output cap of each model call, in tokens.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_output_tokens: Option<u64>,
+    /// A command that says whether the work is right, once the run has succeeded.
+    #[arg(long, value_name = "CMD")]
+    pub(crate) verify: Option<String>,
+    /// Write every event to this file, a line of JSON each.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
+    /// What the model costs, in US dollars per million tokens: in=3,out=15.
+    #[arg(long, value_name = "PRICE")]
+    pub(crate) price: Option<String>,
+    /// The model's context window, in tokens.
+    #[arg(long, value_name = "N")]
+    pub(crate) context_window: Option<u64>,
+    /// Ask for whole responses instead of streams.
+    #[arg(long)]
+    pub(crate) no_stream: bool,
+    /// Settings; endstop.toml in this folder where there is one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+/// Limits as flags; `off` switches one off. They stand above endstop.toml.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Limits (a value of `off` switches one off)")]
+pub(crate) struct LimitArgs {
+    /// Model responses that are kept [default: 25].
+    #[arg(long, value_name = "N")]
+    max_turns: Option<String>,
+    /// Cost ceiling in US dollars.
+    #[arg(long, value_name = "USD")]
+    max_budget_usd: Option<String>,
+    /// Ceiling on prompt and generated tokens together.
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<String>,
+    /// Wall-clock ceiling of the run: 90s, 10m, 2h.
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+    /// How long one model call may take [default: 10m].
+    #[arg(long, value_name = "TIME")]
+    turn_timeout: Option<String>,
+    /// How long a stream may bring no content [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    stall_timeout: Option<String>,
+    /// How long one tool call may take [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    tool_timeout: Option<String>,
+    /// How long stopped tools have to end [default: 2s].
+    #[arg(long, value_name = "TIME")]
+    cancel_grace: Option<String>,
+    /// Turns in a row all of whose tool calls failed [default: 3].
+    #[arg(long, value_name = "N")]
+    max_consecutive_mistakes: Option<String>,
+    /// Turns in a row that repeat themselves [default: 3].
+    #[arg(long, value_name = "N")]
+    max_unproductive_turns: Option<String>,
+    /// Repairs of a structured answer [default: 2].
+    #[arg(long, value_name = "N")]
+    max_structured_output_retries: Option<String>,
+    /// Retries of a turn after transient provider errors [default: 2].
+    #[arg(long, value_name = "N")]
+    max_retries: Option<String>,
+    /// Blank answers in a row that are answered with a nudge [default: 1].
+    #[arg(long, value_name = "N")]
+    max_empty_turns: Option<String>,
+    /// Times that an answer cut by the token limit is continued [default: 0].
+    #[arg(long, value_name = "N")]
+    max_continuations: Option<String>,
+    /// Tool calls that run at once [default: 4].
+    #[arg(long, value_name = "N")]
+    tool_concurrency: Option<String>,
+    /// Take a whole answer with an unknown finish value as an answer.
+    #[arg(long)]
+    accept_unknown_finish: bool,
+}
+
+impl LimitArgs {
+    /// The limits that were given, by name.
+    pub(crate) fn given(&self) -> Vec<(&'static str, String)> {
+        let mut given: Vec<(&'static str, String)> = [
+            ("max_turns", &self.max_turns),
+            ("max_budget_usd", &self.max_budget_usd),
+            ("max_tokens", &self.max_tokens),
+            ("timeout", &self.timeout),
+            ("turn_timeout", &self.turn_timeout),
+            ("stall_timeout", &self.stall_timeout),
+            ("tool_timeout", &self.tool_timeout),
+            ("cancel_grace", &self.cancel_grace),
+            ("max_consecutive_mistakes", &self.max_consecutive_mistakes),
+            ("max_unproductive_turns", &self.max_unproductive_turns),
+            ("max_structured_output_retries", &self.max_structured_output_retries),
+            ("max_retries", &self.max_retries),
+            ("max_empty_turns", &self.max_empty_turns),
+            ("max_continuations", &self.max_continuations),
+            ("tool_concurrency", &self.tool_concurrency),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.clone()?)))
+        .collect();
+        if self.accept_unknown_finish {
+            given.push(("accept_unknown_finish", "true".to_owned()));
+        }
+        given
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Which ending: fix, loop, cut, budget, cancel, filtered.
+    #[arg(default_value = "fix")]
+    pub(crate) name: String,
+    /// For fix: plant a bug that the scripted agent cannot repair.
+    #[arg(long)]
+    pub(crate) unfixable: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DetectArgs {
+    /// The wire format or provider: openai-chat, anthropic-messages …
+    #[arg(long, required_unless_present = "jsonl")]
+    pub(crate) api: Option<String>,
+    /// The response body; standard input where it is left out or `-`. With --jsonl, the lines.
+    pub(crate) file: Option<PathBuf>,
+    /// The response's HTTP status.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) status: u16,
+    /// A response header, as 'name: value'. May be repeated.
+    #[arg(long = "header", value_name = "HEADER")]
+    pub(crate) headers: Vec<String>,
+    /// Read a recorded response a line, and print a line for each.
+    #[arg(long, conflicts_with = "api")]
+    pub(crate) jsonl: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DecideArgs {
+    /// The policy: a name, NAME={json config}, a JSON object, or a TOML file.
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) policy: String,
+    /// The steps, a line of JSON each; standard input where it is left out or `-`.
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SimulateArgs {
+    /// The scenario; `-` for standard input.
+    #[arg(default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Read {"id", "scenario"} a line, and print a line for each.
+    #[arg(long)]
+    pub(crate) jsonl: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// The file that `endstop run --events` wrote.
+    pub(crate) run: PathBuf,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ProvidersArgs {
+    /// Show one provider: its endpoint, its keys, its finish values and where each leads.
+    pub(crate) name: Option<String>,
+}

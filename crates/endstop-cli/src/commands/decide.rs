@@ -1,0 +1,29 @@
+//! `endstop decide`: steps in, a policy's verdicts out.
+
+use crate::args::DecideArgs;
+use crate::input::Source;
+use crate::settings::policy;
+use crate::{Result, output};
+use endstop::core::decide::Decider;
+
+pub(crate) fn run(args: &DecideArgs) -> Result {
+    let mut decider = Decider::new(policy(&args.policy)?);
+    let source = Source::of(args.file.as_deref());
+    let mut status = 0;
+    source.each_line(|_, text| {
+        match decider.line(text) {
+            None => {}
+            Some(Ok(verdict)) => {
+                let _ = output::json(&verdict);
+            }
+            Some(Err(error)) => {
+                // The line's place in the output is kept, so that lines still match.
+                status = 2;
+                let _ = output::json(&serde_json::json!({"error": error.to_string()}));
+                output::note(&format!("endstop: {}: {error}", source.name()));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(status)
+}

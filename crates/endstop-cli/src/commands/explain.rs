@@ -1,0 +1,123 @@
+//! `endstop explain`: the timeline of a run from its events, and what ended it.
+
+use crate::args::ExplainArgs;
+use crate::card::{seconds, shorten};
+use crate::input::Source;
+use crate::{Failure, Result, output};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
+    let source = Source::of(Some(&args.run));
+    let mut events = Vec::new();
+    source.each_line(|number, text| {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let event: Value = serde_json::from_str(text).map_err(|error| {
+            Failure::usage(format!(
+                "{}: line {number}: not valid JSON: {error}; the file was cut or is not one that `endstop run --events` wrote",
+                source.name()
+            ))
+        })?;
+        if event.get("type").and_then(Value::as_str).is_none() {
+            return Err(Failure::usage(format!(
+                "{}: line {number}: no field `type`; it is not an event",
+                source.name()
+            )));
+        }
+        events.push(event);
+        Ok(())
+    })?;
+    if events.is_empty() {
+        return Err(Failure::usage(format!("{}: there are no events in it", source.name())));
+    }
+    let outcome = events.iter().rev().find(|event| event["type"] == "outcome");
+    if as_json {
+        let _ = output::json(&json!({"events": events.len(), "outcome": outcome, "timeline": timeline(&events)}));
+        return Ok(0);
+    }
+    for line in timeline(&events) {
+        let _ = output::line(&line);
+    }
+    match outcome {
+        Some(outcome) => {
+            let by = &outcome["decided_by"];
+            let _ = output::line(&format!(
+                "\nended as {} ({}), decided by {} `{}`: {}",
+                text(&outcome["termination"]),
+                text(&outcome["category"]),
+                text(&by["layer"]),
+                text(&by["name"]),
+                text(&by["evidence"]),
+            ));
+            if let Some(also) = outcome["also"].as_array().filter(|also| !also.is_empty()) {
+                let also: Vec<String> = also.iter().map(text).collect();
+                let _ = output::line(&format!("also true then: {}", also.join(", ")));
+            }
+            let _ = output::line(&format!(
+                "{} turns, {} model calls, {} tool calls, ${}, {}",
+                outcome["turns"],
+                outcome["model_calls"],
+                outcome["tool_calls"],
+                outcome["cost_usd"],
+                seconds(Duration::from_secs_f64(
+                    outcome["duration_ms"].as_f64().unwrap_or(0.0).max(0.0) / 1e3
+                )),
+            ));
+            Ok(0)
+        }
+        None => {
+            let _ = output::line("\nno outcome: the file ends before the run did (it was killed, or still runs)");
+            Ok(0)
+        }
+    }
+}
+
+/// A line for each event that a reader wants to see.
+fn timeline(events: &[Value]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for event in events {
+        let at = event["at_ms"].as_f64().unwrap_or(0.0);
+        let what = match event["type"].as_str().unwrap_or_default() {
+            "turn_started" => format!("turn {} attempt {}", event["turn"], event["attempt"]),
+            "turn_ended" => format!(
+                "  said {:?} ({} = {:?}, {} tokens, ${:.4} so far)",
+                shorten(&text(&event["text"]), 100),
+                text(&event["signal"]["provider_specific"]["original_field"]),
+                text(&event["signal"]["provider_specific"]["original_value"]),
+                event["usage"]["output_tokens"],
+                event["cost"].as_f64().unwrap_or(0.0) / 1e9,
+            ),
+            "attempt_failed" => format!(
+                "  failed: {}: {}{}",
+                text(&event["error"]["class"]),
+                shorten(&text(&event["error"]["message"]), 160),
+                event["retry_in_ms"].as_u64().map_or(String::new(), |ms| format!(" (again in {ms} ms)")),
+            ),
+            "tool_started" => format!(
+                "  → {} {}",
+                text(&event["name"]),
+                shorten(&text(&event["arguments"]), 120)
+            ),
+            "tool_ended" => format!(
+                "  ← {} {} in {} ms: {}",
+                text(&event["name"]),
+                text(&event["status"]),
+                event["duration_ms"],
+                shorten(&text(&event["content"]).replace('\n', " ⏎ "), 120)
+            ),
+            "told" => format!("  ! told the model ({}): {}", text(&event["why"]), shorten(&text(&event["text"]), 120)),
+            "compacted" => format!("  shortened {} → {} messages", event["before"], event["after"]),
+            "stopping" => format!("■ stopping: {}", text(&event["reason"])),
+            _ => continue,
+        };
+        lines.push(format!("{:>10}  {what}", seconds(Duration::from_secs_f64(at.max(0.0) / 1e3))));
+    }
+    lines
+}
+
+/// A JSON value as a person reads it.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

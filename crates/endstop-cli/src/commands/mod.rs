@@ -1,0 +1,10 @@
+//! The commands, one file each.
+
+pub(crate) mod decide;
+pub(crate) mod demo;
+pub(crate) mod detect;
+pub(crate) mod explain;
+pub(crate) mod policies;
+pub(crate) mod providers;
+pub(crate) mod run;
+pub(crate) mod simulate;

@@ -1,0 +1,62 @@
+//! `endstop simulate`: the kernel on a script, in virtual time.
+//!
+//! The command's own work is the simulation: it exits 0 whatever the simulated outcome is.
+
+use crate::args::SimulateArgs;
+use crate::input::Source;
+use crate::{Failure, Result, output};
+use endstop::Registry;
+use endstop::simulate::{Scenario, simulate};
+use serde_json::{Value, json};
+
+pub(crate) fn run(args: &SimulateArgs) -> Result {
+    let registry = Registry::default();
+    let source = Source::of(Some(&args.file));
+    if !args.jsonl {
+        let text = source.text()?;
+        let value: Value = serde_json::from_str(&text).map_err(|error| {
+            Failure::usage(format!("{}: not valid JSON: {error}", source.name()))
+        })?;
+        let outcome = one(&value, &registry)
+            .map_err(|problem| Failure::usage(format!("{}: {problem}", source.name())))?;
+        let _ = output::json(&outcome);
+        return Ok(0);
+    }
+    let mut status = 0;
+    source.each_line(|number, text| {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let line: std::result::Result<Value, String> =
+            serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"));
+        let id = line.as_ref().ok().and_then(|line| line.get("id").cloned());
+        let outcome = line.and_then(|line| match line.get("scenario") {
+            Some(scenario) => one(scenario, &registry),
+            None => Err("no field `scenario`; a line is {\"id\", \"scenario\"}".to_owned()),
+        });
+        let _ = match outcome {
+            Ok(outcome) => {
+                let mut object = serde_json::Map::new();
+                object.insert("id".to_owned(), id.unwrap_or(Value::Null));
+                if let Value::Object(fields) = outcome {
+                    object.extend(fields);
+                }
+                output::json(&object)
+            }
+            Err(problem) => {
+                status = 2;
+                let problem = format!("line {number}: {problem}");
+                output::note(&format!("endstop: {}: {problem}", source.name()));
+                output::json(&json!({"id": id, "error": problem}))
+            }
+        };
+        Ok(())
+    })?;
+    Ok(status)
+}
+
+fn one(scenario: &Value, registry: &Registry) -> std::result::Result<Value, String> {
+    let scenario = Scenario::from_value(scenario).map_err(|error| error.to_string())?;
+    let outcome = simulate(&scenario, registry).map_err(|error| error.to_string())?;
+    serde_json::to_value(&*outcome).map_err(|error| error.to_string())
+}

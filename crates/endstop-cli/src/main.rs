@@ -1,0 +1,68 @@
+//! The `endstop` command. `main` parses the arguments, hands them to a command, and turns what
+//! comes back into the exit status; it is the only place that does.
+
+mod args;
+mod card;
+mod commands;
+mod input;
+mod output;
+mod screen;
+mod settings;
+
+use args::{Args, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are no errors.
+            let status = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(status);
+        }
+    };
+    let json = args.json;
+    let result = match args.command {
+        Command::Run(run) => commands::run::run(&run, json),
+        Command::Demo(demo) => commands::demo::run(&demo, json),
+        Command::Detect(detect) => commands::detect::run(&detect),
+        Command::Decide(decide) => commands::decide::run(&decide),
+        Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        Command::Explain(explain) => commands::explain::run(&explain, json),
+        Command::Providers(providers) => commands::providers::run(&providers, json),
+        Command::Policies => commands::policies::run(json),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            output::problem(&failure.message, json);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+/// A command that could not do its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What is wrong, where, and what to do.
+    message: String,
+    /// 2: usage or bad input; 70: a fault of ours.
+    status: u8,
+}
+
+impl Failure {
+    /// Usage or bad input.
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), status: 2 }
+    }
+
+    /// A fault of ours.
+    pub(crate) fn fault(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), status: 70 }
+    }
+}
+
+/// The exit status, or why there is none.
+pub(crate) type Result<T = u8> = std::result::Result<T, Failure>;

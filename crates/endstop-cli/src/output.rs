@@ -1,0 +1,32 @@
+//! Standard output and error, written so that a closed one is no panic: the cleaning up goes on.
+
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Writes a line to standard output.
+pub(crate) fn line(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Writes a value as one line of JSON to standard output.
+pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string(value)?;
+    line(&text)
+}
+
+/// Writes a line to standard error; a closed one is not told to anybody.
+pub(crate) fn note(text: &str) {
+    let mut err = io::stderr().lock();
+    let _ = writeln!(err, "{text}");
+}
+
+/// Says what went wrong: on standard error, and as an object on standard output under `--json`.
+pub(crate) fn problem(message: &str, as_json: bool) {
+    if as_json {
+        let _ = json(&serde_json::json!({"type": "error", "message": message}));
+    }
+    note(&format!("endstop: {message}"));
+}

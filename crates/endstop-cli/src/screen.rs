@@ -1,0 +1,180 @@
+//! What a person sees while a run goes on: the model's text on standard output, calls, cost and
+//! limits on standard error; on a terminal the last line moves.
+
+use crate::card::{seconds, shorten, thousands};
+use endstop::agent::AgentEvent;
+use endstop::{Limits, NanoUsd, RunEvent, TurnDelta, Usage};
+use std::io::{self, IsTerminal, Write};
+use std::time::Instant;
+
+pub(crate) struct Screen {
+    limits: Limits,
+    began: Instant,
+    pub(crate) terminal: bool,
+    color: bool,
+    turn: u32,
+    cost: NanoUsd,
+    usage: Usage,
+    /// Characters of this turn's text that were shown.
+    shown: usize,
+    at_line_start: bool,
+    status: bool,
+    /// Standard output is closed: nobody reads.
+    pub(crate) closed: bool,
+}
+
+impl Screen {
+    pub(crate) fn new(limits: Limits) -> Screen {
+        let terminal = io::stderr().is_terminal();
+        Screen {
+            limits,
+            began: Instant::now(),
+            terminal,
+            color: terminal && std::env::var_os("NO_COLOR").is_none(),
+            turn: 0,
+            cost: NanoUsd::ZERO,
+            usage: Usage::default(),
+            shown: 0,
+            at_line_start: true,
+            status: false,
+            closed: false,
+        }
+    }
+
+    /// Whether the card may be painted.
+    pub(crate) fn color(&self) -> bool {
+        self.color
+    }
+
+    pub(crate) fn show(&mut self, event: &AgentEvent) {
+        match event {
+            AgentEvent::Delta(delta) => {
+                if let TurnDelta::Text(text) = &delta.delta {
+                    self.text(text);
+                }
+            }
+            AgentEvent::Run(event) => self.run_event(event),
+            _ => {}
+        }
+    }
+
+    fn run_event(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::TurnStarted { turn, attempt } => {
+                if *attempt > 1 && self.shown > 0 {
+                    self.end_line();
+                    self.note("↻ the turn starts anew; what was shown of it is void");
+                }
+                self.turn = *turn;
+                self.shown = 0;
+            }
+            RunEvent::TurnEnded { text, cost, usage, tool_calls, signal, .. } => {
+                // A response that was not streamed, or whose deltas were dropped.
+                if self.shown == 0 && !text.trim().is_empty() {
+                    self.text(text);
+                }
+                self.end_line();
+                self.cost = *cost;
+                self.usage.add(usage);
+                if *tool_calls == 0 && !self.terminal {
+                    self.note(&format!("· {} ({})", self.status_text(), signal.reason));
+                }
+            }
+            RunEvent::AttemptFailed { error, retry_in_ms, .. } => {
+                self.end_line();
+                let then = match retry_in_ms {
+                    Some(wait) => format!("; again in {wait} ms"),
+                    None => String::new(),
+                };
+                self.note(&format!("✗ {}{then}", shorten(&error.to_string(), 300)));
+            }
+            RunEvent::ToolStarted { name, arguments, .. } => {
+                self.note(&format!("→ {name} {}", shorten(&arguments.replace('\n', " "), 200)));
+            }
+            RunEvent::ToolEnded { name, status, content, duration_ms, .. } => {
+                let first = content.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
+                self.note(&format!(
+                    "← {name} {} in {duration_ms} ms: {}",
+                    status.as_str(),
+                    shorten(first, 160)
+                ));
+            }
+            RunEvent::Told { why, text } => {
+                self.note(&format!("! told the model ({why}): {}", shorten(text, 200)));
+            }
+            RunEvent::Stopping { reason, running } => {
+                self.end_line();
+                self.note(&format!("■ stopping ({reason}): {running} tools still to end"));
+            }
+            RunEvent::Compacted { before, after } => {
+                self.note(&format!("· the conversation was shortened: {before} → {after} messages"));
+            }
+            _ => {}
+        }
+        self.draw_status();
+    }
+
+    fn text(&mut self, text: &str) {
+        self.clear_status();
+        let mut out = io::stdout().lock();
+        self.closed |= out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err();
+        self.shown += text.len();
+        self.at_line_start = text.ends_with('\n');
+    }
+
+    /// Ends the model's line, so that what follows begins one.
+    pub(crate) fn end_line(&mut self) {
+        self.clear_status();
+        if !self.at_line_start {
+            let mut out = io::stdout().lock();
+            self.closed |= out.write_all(b"\n").and_then(|()| out.flush()).is_err();
+            self.at_line_start = true;
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.end_line();
+        if self.color {
+            crate::output::note(&format!("\x1b[2m{text}\x1b[0m"));
+        } else {
+            crate::output::note(text);
+        }
+    }
+
+    fn status_text(&self) -> String {
+        let of = |used: String, most: Option<String>| match most {
+            Some(most) => format!("{used}/{most}"),
+            None => used,
+        };
+        let budget = self.limits.max_budget_usd.map(|usd| NanoUsd::from_usd(usd).to_string());
+        [
+            format!("turn {}", of(self.turn.to_string(), self.limits.max_turns.map(|n| n.to_string()))),
+            of(self.cost.to_string(), budget),
+            format!(
+                "{} tokens",
+                of(thousands(self.usage.total_tokens()), self.limits.max_tokens.map(thousands))
+            ),
+            of(seconds(self.began.elapsed()), self.limits.timeout.map(seconds)),
+        ]
+        .join(" · ")
+    }
+
+    /// Draws the moving line, where it does not cut into the model's text.
+    pub(crate) fn draw_status(&mut self) {
+        if !self.terminal || !self.at_line_start {
+            return;
+        }
+        let mut err = io::stderr().lock();
+        let _ = write!(err, "\r\x1b[2K\x1b[2m{}\x1b[0m", self.status_text());
+        let _ = err.flush();
+        self.status = true;
+    }
+
+    pub(crate) fn clear_status(&mut self) {
+        if std::mem::take(&mut self.status) {
+            let mut err = io::stderr().lock();
+            let _ = write!(err, "\r\x1b[2K");
+            let _ = err.flush();
+        }
+    }
+}
