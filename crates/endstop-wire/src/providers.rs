@@ -1,0 +1,345 @@
+//! The providers that are understood, as data, and how `provider/model` becomes a place to call.
+//!
+//! ```
+//! use endstop_wire::providers::{ApiFamily, resolve};
+//!
+//! let env = |name: &str| (name == "OPENROUTER_API_KEY").then(|| "sk-secret".to_owned());
+//! let model = resolve("openrouter/anthropic/claude-sonnet-4", &env).unwrap();
+//! assert_eq!(model.model, "anthropic/claude-sonnet-4");
+//! assert_eq!(model.api, ApiFamily::OpenAiChat);
+//! assert_eq!(model.url(), "https://openrouter.ai/api/v1/chat/completions");
+//! assert!(!format!("{model:?}").contains("sk-secret"));
+//!
+//! let error = resolve("antropic/claude", &env).unwrap_err();
+//! assert!(error.to_string().contains("did you mean `anthropic`?"));
+//! ```
+//!
+//! Nothing here reads the environment: the caller passes a function that does. A variable that is
+//! unset or blank is no value. Names of variables, addresses and paths are those of each
+//! provider's own SDK or documentation; where a provider documents no variable, none is made up.
+
+mod resolve;
+mod secret;
+
+pub use resolve::{Overrides, ResolveError, ResolvedModel, resolve, resolve_with};
+pub use secret::Secret;
+
+use std::fmt;
+
+/// A wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ApiFamily {
+    /// OpenAI's Chat Completions, and what is compatible with it.
+    OpenAiChat,
+    /// OpenAI's Responses.
+    OpenAiResponses,
+    /// Anthropic's Messages.
+    AnthropicMessages,
+}
+
+impl ApiFamily {
+    /// The name on the command line: `openai-chat`, `openai-responses`, `anthropic-messages`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ApiFamily::OpenAiChat => "openai-chat",
+            ApiFamily::OpenAiResponses => "openai-responses",
+            ApiFamily::AnthropicMessages => "anthropic-messages",
+        }
+    }
+}
+
+impl fmt::Display for ApiFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The header that carries a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AuthStyle {
+    /// `authorization: Bearer KEY`
+    Bearer,
+    /// `x-api-key: KEY`
+    XApiKey,
+    /// `api-key: KEY`
+    ApiKey,
+}
+
+/// A variable that may hold a key, and the header for such a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyVar {
+    /// The variable's name.
+    pub name: &'static str,
+    /// The header.
+    pub auth: AuthStyle,
+}
+
+/// A wire format that a provider speaks, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The format.
+    pub api: ApiFamily,
+    /// The path after the base URL.
+    pub path: &'static str,
+}
+
+/// What is known of a provider.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// What comes before the first slash in `provider/model`.
+    pub id: &'static str,
+    /// The name to show.
+    pub name: &'static str,
+    /// The formats it speaks, the usual one first.
+    pub endpoints: &'static [Endpoint],
+    /// Where it is, unless the caller or [`Provider::base_url_var`] says otherwise.
+    pub base_url: &'static str,
+    /// The variable that its SDK reads the base URL from.
+    pub base_url_var: Option<&'static str>,
+    /// The variables that its SDK reads the key from, in that order.
+    pub key_vars: &'static [KeyVar],
+    /// A call without a key is refused.
+    pub key_required: bool,
+    /// Headers of every request.
+    pub headers: &'static [(&'static str, &'static str)],
+    /// Headers whose value is in a variable: header, variable. Left out where that is unset.
+    pub header_vars: &'static [(&'static str, &'static str)],
+    /// What a user should know.
+    pub notes: &'static str,
+}
+
+const CHAT: &[Endpoint] = &[Endpoint {
+    api: ApiFamily::OpenAiChat,
+    path: "/chat/completions",
+}];
+
+const CHAT_V1: &[Endpoint] = &[Endpoint {
+    api: ApiFamily::OpenAiChat,
+    path: "/v1/chat/completions",
+}];
+
+const CHAT_AND_RESPONSES: &[Endpoint] = &[
+    CHAT[0],
+    Endpoint {
+        api: ApiFamily::OpenAiResponses,
+        path: "/responses",
+    },
+];
+
+/// What most of them have in common.
+const PLAIN: Provider = Provider {
+    id: "",
+    name: "",
+    endpoints: CHAT,
+    base_url: "",
+    base_url_var: None,
+    key_vars: &[],
+    key_required: true,
+    headers: &[],
+    header_vars: &[],
+    notes: "",
+};
+
+macro_rules! bearer {
+    ($name:literal) => {
+        &[KeyVar {
+            name: $name,
+            auth: AuthStyle::Bearer,
+        }]
+    };
+}
+
+/// All providers, in the order in which they are listed to a user.
+pub const PROVIDERS: &[Provider] = &[
+    Provider {
+        id: "anthropic",
+        name: "Anthropic",
+        endpoints: &[Endpoint {
+            api: ApiFamily::AnthropicMessages,
+            path: "/v1/messages",
+        }],
+        base_url: "https://api.anthropic.com",
+        base_url_var: Some("ANTHROPIC_BASE_URL"),
+        key_vars: &[
+            KeyVar {
+                name: "ANTHROPIC_API_KEY",
+                auth: AuthStyle::XApiKey,
+            },
+            KeyVar {
+                name: "ANTHROPIC_AUTH_TOKEN",
+                auth: AuthStyle::Bearer,
+            },
+        ],
+        headers: &[("anthropic-version", "2023-06-01")],
+        notes: "The version header is that of the format which is encoded and decoded here.",
+        ..PLAIN
+    },
+    Provider {
+        id: "openai",
+        name: "OpenAI",
+        endpoints: CHAT_AND_RESPONSES,
+        base_url: "https://api.openai.com/v1",
+        base_url_var: Some("OPENAI_BASE_URL"),
+        key_vars: bearer!("OPENAI_API_KEY"),
+        header_vars: &[
+            ("openai-organization", "OPENAI_ORG_ID"),
+            ("openai-project", "OPENAI_PROJECT_ID"),
+        ],
+        ..PLAIN
+    },
+    Provider {
+        id: "ollama",
+        name: "Ollama",
+        base_url: "http://localhost:11434/v1",
+        key_required: false,
+        notes: "Local, without a key. OLLAMA_HOST is not read: it is an address to listen on.",
+        ..PLAIN
+    },
+    Provider {
+        id: "llamacpp",
+        name: "llama.cpp server",
+        base_url: "http://localhost:8080/v1",
+        key_vars: bearer!("LLAMA_API_KEY"),
+        key_required: false,
+        notes: "Local. The key is needed where the server was started with one.",
+        ..PLAIN
+    },
+    Provider {
+        id: "vllm",
+        name: "vLLM",
+        base_url: "http://localhost:8000/v1",
+        key_vars: bearer!("VLLM_API_KEY"),
+        key_required: false,
+        notes: "Local. The key is needed where the server was started with one.",
+        ..PLAIN
+    },
+    Provider {
+        id: "openrouter",
+        name: "OpenRouter",
+        base_url: "https://openrouter.ai/api/v1",
+        key_vars: bearer!("OPENROUTER_API_KEY"),
+        notes: "Model ids contain a slash: openrouter/VENDOR/MODEL.",
+        ..PLAIN
+    },
+    Provider {
+        id: "cerebras",
+        name: "Cerebras",
+        endpoints: CHAT_V1,
+        base_url: "https://api.cerebras.ai",
+        base_url_var: Some("CEREBRAS_BASE_URL"),
+        key_vars: bearer!("CEREBRAS_API_KEY"),
+        ..PLAIN
+    },
+    Provider {
+        id: "deepseek",
+        name: "DeepSeek",
+        base_url: "https://api.deepseek.com",
+        key_vars: bearer!("DEEPSEEK_API_KEY"),
+        ..PLAIN
+    },
+    Provider {
+        id: "fireworks",
+        name: "Fireworks AI",
+        endpoints: CHAT_V1,
+        base_url: "https://api.fireworks.ai/inference",
+        base_url_var: Some("FIREWORKS_BASE_URL"),
+        key_vars: bearer!("FIREWORKS_API_KEY"),
+        notes: "Model ids contain slashes: fireworks/accounts/fireworks/models/MODEL.",
+        ..PLAIN
+    },
+    Provider {
+        id: "groq",
+        name: "Groq",
+        endpoints: &[Endpoint {
+            api: ApiFamily::OpenAiChat,
+            path: "/openai/v1/chat/completions",
+        }],
+        base_url: "https://api.groq.com",
+        base_url_var: Some("GROQ_BASE_URL"),
+        key_vars: bearer!("GROQ_API_KEY"),
+        ..PLAIN
+    },
+    Provider {
+        id: "mistral",
+        name: "Mistral AI",
+        endpoints: CHAT_V1,
+        base_url: "https://api.mistral.ai",
+        key_vars: bearer!("MISTRAL_API_KEY"),
+        ..PLAIN
+    },
+    Provider {
+        id: "moonshot",
+        name: "Moonshot AI",
+        base_url: "https://api.moonshot.ai/v1",
+        key_vars: bearer!("MOONSHOT_API_KEY"),
+        notes: "Keys of the Chinese platform need its own base URL.",
+        ..PLAIN
+    },
+    Provider {
+        id: "perplexity",
+        name: "Perplexity",
+        base_url: "https://api.perplexity.ai",
+        base_url_var: Some("PERPLEXITY_BASE_URL"),
+        key_vars: bearer!("PERPLEXITY_API_KEY"),
+        notes: "Sonar models bill each request besides its tokens: a ceiling on cost needs a price.",
+        ..PLAIN
+    },
+    Provider {
+        id: "together",
+        name: "Together AI",
+        endpoints: CHAT_V1,
+        base_url: "https://api-inference.together.ai",
+        base_url_var: Some("TOGETHER_BASE_URL"),
+        key_vars: bearer!("TOGETHER_API_KEY"),
+        notes: "Model ids contain a slash: together/VENDOR/MODEL.",
+        ..PLAIN
+    },
+    Provider {
+        id: "xai",
+        name: "xAI",
+        endpoints: CHAT_AND_RESPONSES,
+        base_url: "https://api.x.ai/v1",
+        key_vars: bearer!("XAI_API_KEY"),
+        notes: "xAI calls its Chat Completions deprecated; openai-responses is there too.",
+        ..PLAIN
+    },
+    Provider {
+        id: "zai",
+        name: "Z.AI",
+        base_url: "https://api.z.ai/api/paas/v4",
+        base_url_var: Some("ZAI_BASE_URL"),
+        key_vars: bearer!("ZAI_API_KEY"),
+        ..PLAIN
+    },
+];
+
+/// The provider of this id.
+pub fn provider(id: &str) -> Option<&'static Provider> {
+    PROVIDERS.iter().find(|provider| provider.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sound() {
+        for (at, provider) in PROVIDERS.iter().enumerate() {
+            assert!(PROVIDERS[..at].iter().all(|other| other.id != provider.id));
+            assert!(!provider.name.is_empty() && !provider.endpoints.is_empty());
+            assert!(
+                provider.id.bytes().all(|b| b.is_ascii_lowercase()),
+                "{}",
+                provider.id
+            );
+            assert!(provider.base_url.starts_with("http") && !provider.base_url.ends_with('/'));
+            assert!(provider.endpoints.iter().all(|e| e.path.starts_with('/')));
+            assert!(!provider.key_required || !provider.key_vars.is_empty());
+            let local = provider.base_url.starts_with("http://localhost:");
+            assert_eq!(local, !provider.key_required, "{}", provider.id);
+            assert!(local || provider.base_url.starts_with("https://"));
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! From `provider/model` and the environment to an address, a key and headers.
+
+use super::{ApiFamily, AuthStyle, PROVIDERS, Provider, Secret, provider};
+use std::fmt;
+
+/// Names that people try, and the provider they mean; for hints only.
+const HINTS: &[(&str, &str)] = &[
+    ("claude", "anthropic"),
+    ("gpt", "openai"),
+    ("chatgpt", "openai"),
+    ("grok", "xai"),
+    ("x-ai", "xai"),
+    ("kimi", "moonshot"),
+    ("moonshotai", "moonshot"),
+    ("glm", "zai"),
+    ("z-ai", "zai"),
+    ("llama.cpp", "llamacpp"),
+    ("llama-cpp", "llamacpp"),
+    ("mistralai", "mistral"),
+    ("together_ai", "together"),
+    ("fireworks_ai", "fireworks"),
+];
+
+/// What the caller says instead of the table and the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// Another of the provider's formats.
+    pub api: Option<ApiFamily>,
+    /// Another base URL.
+    pub base_url: Option<String>,
+    /// A key, in the provider's usual header.
+    pub key: Option<Secret>,
+}
+
+/// A model and how to reach it.
+#[derive(Clone, Debug)]
+pub struct ResolvedModel {
+    /// The provider.
+    pub provider: &'static Provider,
+    /// The model's id, as the provider takes it.
+    pub model: String,
+    /// The wire format.
+    pub api: ApiFamily,
+    /// Where the provider is, without a slash at the end.
+    pub base_url: String,
+    /// The path after the base URL.
+    pub path: &'static str,
+    /// The key and the header for it; `None` where the provider needs none.
+    pub key: Option<(AuthStyle, Secret)>,
+    /// All other headers that the provider wants.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+impl ResolvedModel {
+    /// The address of the call.
+    ///
+    /// SDKs differ in what they count to the base URL, so what its end and the path's beginning
+    /// have in common is written once: `…/v1` and `/v1/messages` are `…/v1/messages`.
+    pub fn url(&self) -> String {
+        let base = self.base_url.as_str();
+        let common = self
+            .path
+            .match_indices('/')
+            .map(|(at, _)| &self.path[..at])
+            .rfind(|start| !start.is_empty() && base.ends_with(start))
+            .unwrap_or("");
+        format!("{base}{}", &self.path[common.len()..])
+    }
+
+    /// The header that carries the key: its name and its value.
+    pub fn auth_header(&self) -> Option<(&'static str, Secret)> {
+        let (style, key) = self.key.as_ref()?;
+        Some(match style {
+            AuthStyle::Bearer => (
+                "authorization",
+                Secret::new(format!("Bearer {}", key.expose())),
+            ),
+            AuthStyle::XApiKey => ("x-api-key", key.clone()),
+            AuthStyle::ApiKey => ("api-key", key.clone()),
+        })
+    }
+}
+
+/// Why a model could not be resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// It is not of the form `provider/model`.
+    NotAModel {
+        /// What was given.
+        spec: String,
+        /// The provider that was probably meant.
+        did_you_mean: Option<&'static str>,
+    },
+    /// There is no such provider.
+    UnknownProvider {
+        /// What was given.
+        name: String,
+        /// The provider that was probably meant.
+        did_you_mean: Option<&'static str>,
+    },
+    /// The provider does not speak the format that was asked for.
+    UnsupportedApi {
+        /// The provider.
+        provider: &'static Provider,
+        /// The format.
+        api: ApiFamily,
+    },
+    /// The provider needs a key and there is none.
+    MissingKey {
+        /// The provider.
+        provider: &'static Provider,
+    },
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResolveError::NotAModel { spec, did_you_mean } => {
+                write!(f, "`{spec}` is not PROVIDER/MODEL")?;
+                match did_you_mean {
+                    Some(id) => write!(f, "; did you mean `{id}/{}`?", spec.trim_matches('/')),
+                    None => write!(f, "; providers: {}", ids()),
+                }
+            }
+            ResolveError::UnknownProvider { name, did_you_mean } => {
+                write!(f, "unknown provider `{name}`")?;
+                if let Some(id) = did_you_mean {
+                    write!(f, "; did you mean `{id}`?")?;
+                }
+                write!(f, " (providers: {})", ids())
+            }
+            ResolveError::UnsupportedApi { provider, api } => {
+                let apis: Vec<&str> = provider.endpoints.iter().map(|e| e.api.as_str()).collect();
+                let choices = apis.join(", ");
+                write!(
+                    f,
+                    "{} does not speak {api}; it speaks {choices}",
+                    provider.name
+                )
+            }
+            ResolveError::MissingKey { provider } => {
+                let vars: Vec<&str> = provider.key_vars.iter().map(|var| var.name).collect();
+                write!(f, "no key for {}: set {}", provider.name, vars.join(" or "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ResolveError {}
+
+fn ids() -> String {
+    let ids: Vec<&str> = PROVIDERS.iter().map(|provider| provider.id).collect();
+    ids.join(", ")
+}
+
+/// Turns `provider/model` into a place to call; `env` looks a variable up.
+pub fn resolve(
+    spec: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<ResolvedModel, ResolveError> {
+    resolve_with(spec, &Overrides::default(), env)
+}
+
+/// [`resolve`], where the caller's word is above the environment's.
+pub fn resolve_with(
+    spec: &str,
+    overrides: &Overrides,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<ResolvedModel, ResolveError> {
+    let var = |name: &str| {
+        env(name)
+            .map(|value| value.trim().to_owned())
+            .filter(|value| !value.is_empty())
+    };
+    let spec = spec.trim();
+    let (id, model) = spec.split_once('/').unwrap_or((spec, ""));
+    let Some(provider) = provider(&id.to_lowercase()) else {
+        return Err(if model.is_empty() {
+            ResolveError::NotAModel {
+                spec: spec.to_owned(),
+                did_you_mean: maker(spec),
+            }
+        } else {
+            ResolveError::UnknownProvider {
+                name: id.to_owned(),
+                did_you_mean: nearest(id),
+            }
+        });
+    };
+    if model.is_empty() {
+        return Err(ResolveError::NotAModel {
+            spec: spec.to_owned(),
+            did_you_mean: None,
+        });
+    }
+    let endpoint = match overrides.api {
+        None => &provider.endpoints[0],
+        Some(api) => provider
+            .endpoints
+            .iter()
+            .find(|endpoint| endpoint.api == api)
+            .ok_or(ResolveError::UnsupportedApi { provider, api })?,
+    };
+    let given = overrides.key.clone().map(|key| {
+        let usual = provider.key_vars.first().map(|var| var.auth);
+        (usual.unwrap_or(AuthStyle::Bearer), key)
+    });
+    let key = given.or_else(|| {
+        provider
+            .key_vars
+            .iter()
+            .find_map(|key| Some((key.auth, Secret::new(var(key.name)?))))
+    });
+    if key.is_none() && provider.key_required {
+        return Err(ResolveError::MissingKey { provider });
+    }
+    let base_url = overrides
+        .base_url
+        .clone()
+        .or_else(|| var(provider.base_url_var?))
+        .unwrap_or_else(|| provider.base_url.to_owned());
+    let fixed = provider
+        .headers
+        .iter()
+        .map(|(name, value)| (*name, (*value).to_owned()));
+    let from_env = provider
+        .header_vars
+        .iter()
+        .filter_map(|(name, from)| Some((*name, var(from)?)));
+    Ok(ResolvedModel {
+        provider,
+        model: model.to_owned(),
+        api: endpoint.api,
+        base_url: base_url.trim().trim_end_matches('/').to_owned(),
+        path: endpoint.path,
+        key,
+        headers: fixed.chain(from_env).collect(),
+    })
+}
+
+/// The provider whose models have such names: `claude-…` is Anthropic's.
+fn maker(model: &str) -> Option<&'static str> {
+    let model = model.to_lowercase();
+    let hint = HINTS.iter().find(|(name, _)| model.starts_with(name));
+    hint.map(|(_, id)| *id)
+}
+
+/// The provider whose id is at most two edits away.
+fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
+    if let Some((_, id)) = HINTS.iter().find(|(hint, _)| *hint == name) {
+        return Some(id);
+    }
+    let closest = PROVIDERS
+        .iter()
+        .map(|provider| (edits(&name, provider.id), provider.id))
+        .min()?;
+    (closest.0 <= 2 && closest.0 < closest.1.len().min(name.len())).then_some(closest.1)
+}
+
+/// How many characters have to be put in, taken out or replaced to make one text of the other.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    /// Every variable is set to its own name.
+    #[allow(clippy::unnecessary_wraps)] // an environment may also say no
+    fn all(name: &str) -> Option<String> {
+        Some(name.to_owned())
+    }
+
+    /// Keys only, each its own name.
+    fn keys(name: &str) -> Option<String> {
+        (name.ends_with("_KEY") || name.ends_with("_TOKEN")).then(|| name.to_owned())
+    }
+
+    #[test]
+    fn hints_lead_somewhere() {
+        for (hint, id) in HINTS {
+            assert!(provider(id).is_some() && provider(hint).is_none(), "{hint}");
+        }
+    }
+
+    #[test]
+    fn every_provider_has_its_address() {
+        let urls: Vec<String> = PROVIDERS
+            .iter()
+            .map(|p| resolve(&format!("{}/m", p.id), &keys).unwrap().url())
+            .collect();
+        assert_eq!(
+            urls,
+            [
+                "https://api.anthropic.com/v1/messages",
+                "https://api.openai.com/v1/chat/completions",
+                "http://localhost:11434/v1/chat/completions",
+                "http://localhost:8080/v1/chat/completions",
+                "http://localhost:8000/v1/chat/completions",
+                "https://openrouter.ai/api/v1/chat/completions",
+                "https://api.cerebras.ai/v1/chat/completions",
+                "https://api.deepseek.com/chat/completions",
+                "https://api.fireworks.ai/inference/v1/chat/completions",
+                "https://api.groq.com/openai/v1/chat/completions",
+                "https://api.mistral.ai/v1/chat/completions",
+                "https://api.moonshot.ai/v1/chat/completions",
+                "https://api.perplexity.ai/chat/completions",
+                "https://api-inference.together.ai/v1/chat/completions",
+                "https://api.x.ai/v1/chat/completions",
+                "https://api.z.ai/api/paas/v4/chat/completions",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_environment_is_read_as_the_sdks_read_it() {
+        let model = resolve("openai/gpt-5", &all).unwrap();
+        assert_eq!(model.base_url, "OPENAI_BASE_URL");
+        let (name, value) = model.auth_header().unwrap();
+        assert_eq!(
+            (name, value.expose()),
+            ("authorization", "Bearer OPENAI_API_KEY")
+        );
+        assert_eq!(
+            model.headers,
+            [
+                ("openai-organization", "OPENAI_ORG_ID".to_owned()),
+                ("openai-project", "OPENAI_PROJECT_ID".to_owned()),
+            ]
+        );
+
+        let model = resolve("anthropic/claude", &all).unwrap();
+        let (name, value) = model.auth_header().unwrap();
+        assert_eq!((name, value.expose()), ("x-api-key", "ANTHROPIC_API_KEY"));
+        assert_eq!(
+            model.headers,
+            [("anthropic-version", "2023-06-01".to_owned())]
+        );
+
+        let token = |name: &str| match name {
+            "ANTHROPIC_API_KEY" => Some(" \n".to_owned()),
+            "ANTHROPIC_AUTH_TOKEN" => Some("token\n".to_owned()),
+            _ => None,
+        };
+        let model = resolve("anthropic/claude", &token).unwrap();
+        let (name, value) = model.auth_header().unwrap();
+        assert_eq!((name, value.expose()), ("authorization", "Bearer token"));
+        assert_eq!(model.base_url, "https://api.anthropic.com");
+
+        let model = resolve("ollama/llama3:8b", &none).unwrap();
+        assert!(model.auth_header().is_none() && model.headers.is_empty());
+    }
+
+    #[test]
+    fn a_model_keeps_its_slashes_and_its_case() {
+        let model = resolve("Together/Qwen/Qwen3-Coder/x", &keys).unwrap();
+        assert_eq!(
+            (model.provider.id, model.model.as_str()),
+            ("together", "Qwen/Qwen3-Coder/x")
+        );
+    }
+
+    #[test]
+    fn the_callers_word_is_above_the_environments() {
+        let overrides = Overrides {
+            api: Some(ApiFamily::OpenAiResponses),
+            base_url: Some("http://127.0.0.1:9/v1/".to_owned()),
+            key: Some(Secret::new("mine")),
+        };
+        let model = resolve_with("openai/gpt-5", &overrides, &all).unwrap();
+        assert_eq!(model.url(), "http://127.0.0.1:9/v1/responses");
+        assert_eq!(model.auth_header().unwrap().1.expose(), "Bearer mine");
+        let error = resolve_with("groq/x", &overrides, &all).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Groq does not speak openai-responses; it speaks openai-chat"
+        );
+    }
+
+    #[test]
+    fn what_base_and_path_share_is_written_once() {
+        for (spec, base, url) in [
+            ("anthropic/m", "http://h/v1", "http://h/v1/messages"),
+            ("anthropic/m", "http://h/v1/", "http://h/v1/messages"),
+            ("anthropic/m", "http://h", "http://h/v1/messages"),
+            (
+                "groq/m",
+                "http://h/openai/v1",
+                "http://h/openai/v1/chat/completions",
+            ),
+            (
+                "groq/m",
+                "http://h/openai",
+                "http://h/openai/v1/chat/completions",
+            ),
+            (
+                "groq/m",
+                "http://h/v1",
+                "http://h/v1/openai/v1/chat/completions",
+            ),
+            (
+                "mistral/m",
+                "http://h/xv1",
+                "http://h/xv1/v1/chat/completions",
+            ),
+            (
+                "openai/m",
+                "http://h/v1/chat",
+                "http://h/v1/chat/completions",
+            ),
+        ] {
+            let overrides = Overrides {
+                base_url: Some(base.to_owned()),
+                ..Overrides::default()
+            };
+            assert_eq!(resolve_with(spec, &overrides, &keys).unwrap().url(), url);
+        }
+    }
+
+    #[test]
+    fn errors_name_the_choices() {
+        let said = |spec: &str| resolve(spec, &none).unwrap_err().to_string();
+        assert_eq!(
+            said("openai/gpt-5"),
+            "no key for OpenAI: set OPENAI_API_KEY"
+        );
+        assert_eq!(
+            said("anthropic/claude"),
+            "no key for Anthropic: set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"
+        );
+        assert_eq!(
+            said("gpt-5"),
+            "`gpt-5` is not PROVIDER/MODEL; did you mean `openai/gpt-5`?"
+        );
+        for spec in ["", "/", "openai", "openai/", "/gpt-5", "nothing"] {
+            assert!(
+                said(spec).contains("providers: anthropic, openai, "),
+                "{spec}: {}",
+                said(spec)
+            );
+        }
+        for (name, meant) in [
+            ("opnai", Some("openai")),
+            ("antrhopic", Some("anthropic")),
+            ("grok", Some("xai")),
+            ("z-ai", Some("zai")),
+            ("a", None),
+            ("", None),
+            ("bedrock", None),
+        ] {
+            assert_eq!(nearest(name), meant, "{name}");
+        }
+        assert!(
+            said("bedrock/x").starts_with("unknown provider `bedrock` (providers: anthropic, ")
+        );
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let env = |_: &str| Some("hunter2".to_owned());
+        for provider in PROVIDERS.iter().filter(|p| !p.key_vars.is_empty()) {
+            let spec = format!("{}/m", provider.id);
+            let env = |name: &str| {
+                provider
+                    .key_vars
+                    .iter()
+                    .find(|v| v.name == name)
+                    .and_then(|v| env(v.name))
+            };
+            let model = resolve(&spec, &env).unwrap();
+            let header = model.auth_header().unwrap();
+            assert!(header.1.expose().ends_with("hunter2"));
+            for shown in [
+                format!("{model:?} {model:#?} {header:?}"),
+                header.1.to_string(),
+            ] {
+                assert!(!shown.contains("hunter2"), "{shown}");
+            }
+        }
+    }
+}
