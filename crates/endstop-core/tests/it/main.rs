@@ -1,9 +1,17 @@
 //! The behaviour of `endstop-core`, one module a subject; vectors come from `testdata/`.
-#![allow(clippy::unwrap_used, clippy::pedantic, missing_docs, unreachable_pub, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::pedantic,
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    reason = "tests"
+)]
 
 mod default_detection;
 mod final_pattern;
 mod kernel_laws;
+mod kernel_rules;
 mod policies;
 mod registry;
 mod termination_vectors;

@@ -1,0 +1,1052 @@
+//! The rules of the kernel one by one: orders of precedence, deadlines, retries, budgets, answers
+//! to open calls. Each test drives a run by hand and reads its outcome.
+
+use endstop_core::*;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// A run driven by hand: it answers nothing by itself.
+pub struct Hand {
+    run: Option<Run>,
+    now: Duration,
+    pub effects: Vec<Effect>,
+    pub outcome: Option<Outcome>,
+}
+
+impl Hand {
+    pub fn start(spec: RunSpec, price: Option<Price>) -> Hand {
+        let mut hand = Hand {
+            run: Some(Run::new(spec)),
+            now: Duration::ZERO,
+            effects: Vec::new(),
+            outcome: None,
+        };
+        hand.feed(EventKind::Start {
+            seed: 7,
+            price,
+            wall_ms: None,
+        });
+        hand
+    }
+
+    pub fn feed(&mut self, kind: EventKind) -> &mut Hand {
+        let run = self.run.take().expect("the run has ended");
+        self.effects.clear();
+        match run.handle(Event::new(self.now, kind), &mut self.effects) {
+            Step::Continue(run) => self.run = Some(run),
+            Step::Ended(outcome) => self.outcome = Some(*outcome),
+        }
+        self
+    }
+
+    pub fn at(&mut self, ms: u64) -> &mut Hand {
+        self.now = Duration::from_millis(ms);
+        self
+    }
+
+    pub fn run(&self) -> &Run {
+        self.run.as_ref().expect("the run has ended")
+    }
+
+    pub fn call(&self) -> EffectId {
+        self.effects
+            .iter()
+            .find_map(|e| {
+                if let Effect::CallModel { id, .. } = e {
+                    Some(*id)
+                } else {
+                    None
+                }
+            })
+            .unwrap_or_else(|| panic!("no call among {:?}", self.effects))
+    }
+
+    pub fn cap(&self) -> Option<u64> {
+        self.effects
+            .iter()
+            .find_map(|e| {
+                if let Effect::CallModel { output_cap, .. } = e {
+                    Some(*output_cap)
+                } else {
+                    None
+                }
+            })
+            .expect("no call")
+    }
+
+    pub fn started(&self) -> Vec<(EffectId, String)> {
+        self.effects
+            .iter()
+            .filter_map(|e| {
+                if let Effect::StartTools { calls } = e {
+                    Some(calls)
+                } else {
+                    None
+                }
+            })
+            .flatten()
+            .map(|start| (start.id, start.call.id.clone()))
+            .collect()
+    }
+
+    pub fn consulted(&self) -> EffectId {
+        self.effects
+            .iter()
+            .find_map(|e| {
+                if let Effect::Consult { id, .. } = e {
+                    Some(*id)
+                } else {
+                    None
+                }
+            })
+            .unwrap_or_else(|| panic!("nothing asked among {:?}", self.effects))
+    }
+
+    pub fn answer(&mut self, turn: ModelTurn) -> &mut Hand {
+        let call = self.call();
+        self.feed(EventKind::TurnEnded {
+            call,
+            turn: Box::new(turn),
+        })
+    }
+
+    pub fn fail(&mut self, class: ErrorClass) -> &mut Hand {
+        let call = self.call();
+        self.feed(EventKind::TurnFailed {
+            call,
+            error: ModelError::new(class, "x"),
+            partial: None,
+        })
+    }
+
+    pub fn tools_end(&mut self, status: ToolStatus, content: &str) -> &mut Hand {
+        for (tool, _) in self.started() {
+            let report = ToolReport::new(status, content);
+            self.feed(EventKind::ToolEnded { tool, report });
+        }
+        self
+    }
+
+    pub fn outcome(&self) -> &Outcome {
+        self.outcome.as_ref().unwrap_or_else(|| {
+            panic!(
+                "it goes on in {} with {:?}",
+                self.run().phase(),
+                self.effects
+            )
+        })
+    }
+
+    pub fn ended(&self) -> Termination {
+        self.outcome().termination
+    }
+}
+
+pub fn spec() -> RunSpec {
+    RunSpec {
+        tools: ["read", "write"]
+            .map(|name| ToolSpec {
+                name: name.to_owned(),
+                parallel_safe: name == "read",
+                ..ToolSpec::default()
+            })
+            .into(),
+        reserve: false,
+        ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "do it")])
+    }
+}
+
+pub fn said(text: &str, reason: SignalReason) -> ModelTurn {
+    let signal =
+        TerminationSignal::new(reason, Confidence::High).from_field("finish", reason.as_str());
+    let parts = if text.is_empty() {
+        vec![]
+    } else {
+        vec![Part::Text { text: text.into() }]
+    };
+    ModelTurn::new(parts, signal)
+}
+
+pub fn stop(text: &str) -> ModelTurn {
+    said(text, SignalReason::NaturalCompletion)
+}
+
+pub fn calls(names: &[&str]) -> ModelTurn {
+    let mut turn = said("", SignalReason::ToolUse);
+    for (n, name) in names.iter().enumerate() {
+        turn.parts.push(Part::ToolCall(ToolCall {
+            id: format!("c{n}"),
+            name: (*name).to_owned(),
+            arguments: json!({"n": n}).to_string(),
+        }));
+    }
+    turn
+}
+
+fn results(outcome: &Outcome) -> Vec<(String, ToolStatus, bool)> {
+    outcome
+        .messages
+        .iter()
+        .flat_map(|m| &m.parts)
+        .filter_map(|part| match part {
+            Part::ToolResult(r) => Some((r.call_id.clone(), r.status, r.started)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn before_a_turn_the_checks_come_in_the_order_of_the_table() {
+    // Each check is met by the same one turn; the first in the table decides, the others stand
+    // beside it.
+    let price = Price {
+        input: NanoUsd(1_000_000_000),
+        ..Price::default()
+    };
+    for first in 0..PRE_TURN.len() {
+        let on = |check: PreTurnCheck| PRE_TURN.iter().position(|c| *c == check).unwrap() >= first;
+        let limits = Limits {
+            max_turns: on(PreTurnCheck::MaxTurns).then_some(2),
+            max_consecutive_mistakes: on(PreTurnCheck::Mistakes).then_some(2),
+            max_budget_usd: on(PreTurnCheck::BudgetUsd).then_some(0.000_1),
+            max_tokens: on(PreTurnCheck::BudgetTokens).then_some(100),
+            timeout: on(PreTurnCheck::BudgetTime).then_some(Duration::from_millis(5)),
+            max_unproductive_turns: Some(1),
+            ..Limits::default()
+        };
+        let mut hand = Hand::start(RunSpec { limits, ..spec() }, Some(price));
+        let mut turn = calls(&["write"]);
+        turn.usage = Usage {
+            input_tokens: Some(10),
+            output_tokens: Some(1),
+            ..Usage::default()
+        };
+        hand.answer(turn.clone()).tools_end(ToolStatus::Error, "no");
+        turn.usage.input_tokens = Some(200_000);
+        hand.answer(turn).at(5).tools_end(ToolStatus::Error, "no");
+        let expected: Vec<Termination> = PRE_TURN[first..]
+            .iter()
+            .map(|check| check.termination())
+            .collect();
+        assert_eq!(hand.ended(), expected[0], "with {first} checks off");
+        assert_eq!(
+            hand.outcome().also,
+            expected[1..],
+            "with {first} checks off"
+        );
+    }
+}
+
+#[test]
+fn the_order_of_the_table_is_that_of_the_documentation() {
+    use PreTurnCheck::*;
+    assert_eq!(
+        PRE_TURN,
+        [
+            MaxTurns,
+            Mistakes,
+            BudgetUsd,
+            BudgetTokens,
+            BudgetTime,
+            NoProgress
+        ]
+    );
+}
+
+#[test]
+fn a_finished_answer_stands_beside_the_limit_it_crossed() {
+    let limits = Limits {
+        max_budget_usd: Some(0.01),
+        max_turns: Some(1),
+        ..Limits::default()
+    };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    let mut turn = stop("42");
+    turn.cost = Some(NanoUsd::from_usd(5.0));
+    hand.answer(turn);
+    assert_eq!(hand.ended(), Termination::Stop);
+    let also = &hand.outcome().also;
+    assert_eq!(
+        *also,
+        [Termination::ErrorMaxTurns, Termination::ErrorMaxBudgetUsd]
+    );
+}
+
+#[test]
+fn a_turn_that_ends_on_the_deadline_is_in_time_and_a_later_one_is_not() {
+    for (ms, expected) in [(1000, Termination::Stop), (1001, Termination::ErrorTimeout)] {
+        let limits = Limits {
+            timeout: Some(Duration::from_secs(1)),
+            ..Limits::default()
+        };
+        let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+        let call = hand.call();
+        hand.at(ms).feed(EventKind::TurnEnded {
+            call,
+            turn: Box::new(stop("x")),
+        });
+        assert_eq!(hand.ended(), expected);
+    }
+}
+
+#[test]
+fn a_ceiling_of_zero_makes_no_call() {
+    for limits in [
+        Limits {
+            max_turns: Some(0),
+            ..Limits::default()
+        },
+        Limits {
+            max_budget_usd: Some(0.0),
+            ..Limits::default()
+        },
+        Limits {
+            max_tokens: Some(0),
+            ..Limits::default()
+        },
+        Limits {
+            timeout: Some(Duration::ZERO),
+            ..Limits::default()
+        },
+    ] {
+        let hand = Hand::start(RunSpec { limits, ..spec() }, Some(Price::default()));
+        assert_eq!(hand.outcome().model_calls, 0);
+        assert_eq!(hand.outcome().category(), Category::Capacity);
+    }
+}
+
+#[test]
+fn cancel_answers_each_open_call_with_what_is_true_of_it() {
+    let limits = Limits {
+        tool_concurrency: 2,
+        ..Limits::default()
+    };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    hand.answer(calls(&["read", "read", "read", "write"]));
+    let started = hand.started();
+    assert_eq!(started.len(), 2);
+    let report = ToolReport::new(ToolStatus::Ok, "done");
+    hand.feed(EventKind::ToolEnded {
+        tool: started[0].0,
+        report,
+    });
+    let third = hand.started()[0].0;
+    hand.feed(EventKind::Cancel);
+    assert_eq!(hand.run().phase(), "stopping");
+    assert!(
+        hand.effects
+            .iter()
+            .any(|e| matches!(e, Effect::AbortTools { ids, .. } if ids.len() == 2))
+    );
+    // One finishes after all: its result is true. The other was stopped.
+    let report = ToolReport::new(ToolStatus::Ok, "finished after all");
+    hand.feed(EventKind::ToolEnded {
+        tool: third,
+        report,
+    });
+    let report = ToolReport::new(ToolStatus::Aborted, "killed");
+    hand.feed(EventKind::ToolEnded {
+        tool: started[1].0,
+        report,
+    });
+    assert_eq!(hand.ended(), Termination::Cancelled);
+    assert_eq!(
+        results(hand.outcome()),
+        [
+            ("c0".into(), ToolStatus::Ok, true),
+            ("c1".into(), ToolStatus::Aborted, true),
+            ("c2".into(), ToolStatus::Ok, true),
+            ("c3".into(), ToolStatus::Aborted, false),
+        ]
+    );
+    assert_eq!(hand.outcome().tool_calls, 3);
+}
+
+#[test]
+fn cancel_gives_up_tools_that_stay_silent_past_the_grace() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(calls(&["read"])).at(10).feed(EventKind::Cancel);
+    let wake = hand.effects.iter().find_map(|e| match e {
+        Effect::WakeAt { at } => Some(*at),
+        _ => None,
+    });
+    assert_eq!(wake, Some(Duration::from_millis(10 + 2000 + 1000)));
+    hand.at(3009).feed(EventKind::Tick);
+    assert!(hand.outcome.is_none());
+    hand.at(3010).feed(EventKind::Tick);
+    assert_eq!(hand.ended(), Termination::Cancelled);
+    assert_eq!(
+        results(hand.outcome()),
+        [("c0".into(), ToolStatus::Aborted, true)]
+    );
+}
+
+#[test]
+fn terminate_ends_at_once_also_while_a_cancel_waits_for_tools() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(calls(&["read"]))
+        .feed(EventKind::Cancel)
+        .feed(EventKind::Terminate);
+    assert_eq!(hand.ended(), Termination::Terminated);
+    assert_eq!(hand.outcome().also, [Termination::Cancelled]);
+    let kill = hand
+        .effects
+        .iter()
+        .any(|e| matches!(e, Effect::AbortTools { grace, .. } if grace.is_zero()));
+    assert!(kill, "{:?}", hand.effects);
+}
+
+#[test]
+fn a_second_cancel_changes_nothing() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(calls(&["read"]))
+        .feed(EventKind::Cancel)
+        .feed(EventKind::Cancel);
+    assert!(hand.effects.is_empty());
+}
+
+#[test]
+fn partial_text_is_kept_when_a_stream_is_cancelled() {
+    let mut hand = Hand::start(spec(), None);
+    let call = hand.call();
+    hand.feed(EventKind::Delta {
+        call,
+        delta: TurnDelta::Text("half an ".into()),
+    });
+    hand.feed(EventKind::Delta {
+        call,
+        delta: TurnDelta::Text("answer".into()),
+    });
+    hand.feed(EventKind::Cancel);
+    assert_eq!(hand.outcome().last_text.as_deref(), Some("half an answer"));
+    assert_eq!(hand.outcome().messages[1].plain_text(), "half an answer");
+    assert!(hand.outcome().usage.estimated);
+    assert_eq!(hand.effects, [Effect::AbortModel { id: call }]);
+}
+
+#[test]
+fn only_content_resets_the_stall_clock() {
+    let mut hand = Hand::start(spec(), None);
+    let call = hand.call();
+    hand.at(50_000).feed(EventKind::Delta {
+        call,
+        delta: TurnDelta::Text("word".into()),
+    });
+    for empty in [
+        TurnDelta::Text(String::new()),
+        TurnDelta::Reasoning(0),
+        TurnDelta::ToolArguments(0),
+    ] {
+        hand.at(100_000)
+            .feed(EventKind::Delta { call, delta: empty });
+    }
+    hand.at(109_999).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase(), "calling");
+    hand.at(110_000).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase(), "backoff");
+    let named = hand.effects.iter().any(|e| {
+        matches!(e, Effect::Emit(RunEvent::AttemptFailed { error, .. }) if error.message.contains("stall_timeout"))
+    });
+    assert!(named, "the clock that fired is named: {:?}", hand.effects);
+    assert!(hand.effects.contains(&Effect::AbortModel { id: call }));
+}
+
+#[test]
+fn what_cannot_be_mended_by_repeating_is_not_retried() {
+    for class in ErrorClass::ALL {
+        let mut hand = Hand::start(spec(), None);
+        hand.fail(class);
+        if class.is_retryable() {
+            assert_eq!(hand.run().phase(), "backoff", "{class}");
+        } else {
+            assert_eq!(hand.ended(), class.termination());
+            assert_eq!(hand.outcome().model_calls, 1);
+        }
+    }
+}
+
+#[test]
+fn retries_are_counted_a_turn_and_a_kept_turn_sets_them_back() {
+    let mut hand = Hand::start(spec(), None);
+    let mut ms = 0;
+    for _ in 0..2 {
+        for _ in 0..2 {
+            hand.fail(ErrorClass::Overloaded);
+            ms += 60_000;
+            hand.at(ms).feed(EventKind::Tick);
+        }
+        hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "r");
+    }
+    hand.fail(ErrorClass::Overloaded)
+        .at(ms + 60_000)
+        .feed(EventKind::Tick);
+    hand.fail(ErrorClass::Overloaded)
+        .at(ms + 120_000)
+        .feed(EventKind::Tick);
+    hand.fail(ErrorClass::Overloaded);
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    assert_eq!((hand.outcome().turns, hand.outcome().model_calls), (2, 9));
+}
+
+#[test]
+fn a_wait_of_over_a_minute_is_surfaced_and_not_slept() {
+    let mut hand = Hand::start(spec(), None);
+    let call = hand.call();
+    let error = ModelError {
+        retry_after_ms: Some(60_001),
+        ..ModelError::new(ErrorClass::RateLimit, "later")
+    };
+    hand.feed(EventKind::TurnFailed {
+        call,
+        error,
+        partial: None,
+    });
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    assert_eq!(
+        hand.outcome().retry_after,
+        Some(Duration::from_millis(60_001))
+    );
+}
+
+#[test]
+fn no_call_of_a_cut_or_filtered_turn_is_ever_run() {
+    for (reason, expected) in [
+        (
+            SignalReason::TokenLimitReached,
+            Termination::ErrorOutputTruncated,
+        ),
+        (
+            SignalReason::ContentFiltered,
+            Termination::ErrorContentFiltered,
+        ),
+        (SignalReason::Unknown, Termination::ErrorDuringExecution),
+    ] {
+        let mut hand = Hand::start(spec(), None);
+        let mut turn = calls(&["write"]);
+        turn.signal = TerminationSignal::new(reason, Confidence::High);
+        hand.answer(turn);
+        assert_eq!(hand.ended(), expected);
+        assert!(hand.started().is_empty());
+        assert_eq!(
+            results(hand.outcome()),
+            [("c0".into(), ToolStatus::Skipped, false)]
+        );
+        assert_eq!(hand.outcome().tool_calls, 0);
+    }
+}
+
+#[test]
+fn budgets_lower_the_cap_and_a_turn_that_it_cut_ends_as_the_budget() {
+    let price = Price {
+        output: NanoUsd::from_usd(1000.0),
+        ..Price::default()
+    };
+    let limits = Limits {
+        max_budget_usd: Some(1.0),
+        ..Limits::default()
+    };
+    let spec = RunSpec {
+        limits,
+        reserve: true,
+        output_cap: Some(4000),
+        ..spec()
+    };
+    let mut hand = Hand::start(spec, Some(price));
+    let cap = hand.cap().unwrap();
+    assert!((256..=1000).contains(&cap), "{cap}");
+    assert!(hand.run().reserved() <= NanoUsd::from_usd(1.0));
+    let mut turn = said("half", SignalReason::TokenLimitReached);
+    turn.usage = Usage {
+        input_tokens: Some(5),
+        output_tokens: Some(cap),
+        ..Usage::default()
+    };
+    hand.answer(turn);
+    assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
+    assert!(hand.outcome().cost <= NanoUsd::from_usd(1.0));
+}
+
+#[test]
+fn a_call_that_does_not_fit_is_not_made() {
+    let price = Price {
+        output: NanoUsd::from_usd(1000.0),
+        ..Price::default()
+    };
+    // 255 tokens of output fit: one fewer than makes sense.
+    let limits = Limits {
+        max_budget_usd: Some(0.256),
+        ..Limits::default()
+    };
+    let hand = Hand::start(
+        RunSpec {
+            limits,
+            reserve: true,
+            ..spec()
+        },
+        Some(price),
+    );
+    assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
+    assert_eq!(hand.outcome().model_calls, 0);
+    // A thinking budget raises what makes sense.
+    let limits = Limits {
+        max_tokens: Some(2000),
+        ..Limits::default()
+    };
+    let hand = Hand::start(
+        RunSpec {
+            limits,
+            reserve: true,
+            thinking_budget: 4000,
+            ..spec()
+        },
+        None,
+    );
+    assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
+}
+
+#[test]
+fn the_token_ceiling_counts_prompts_and_answers_of_all_attempts() {
+    let limits = Limits {
+        max_tokens: Some(100),
+        ..Limits::default()
+    };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    let call = hand.call();
+    let mut partial = said("half", SignalReason::ErrorTermination);
+    partial.usage = Usage {
+        input_tokens: Some(60),
+        output_tokens: Some(40),
+        ..Usage::default()
+    };
+    let error = ModelError::new(ErrorClass::IncompleteStream, "cut");
+    hand.feed(EventKind::TurnFailed {
+        call,
+        error,
+        partial: Some(Box::new(partial)),
+    });
+    hand.at(60_000).feed(EventKind::Tick);
+    assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
+    assert_eq!(hand.outcome().model_calls, 1);
+}
+
+#[test]
+fn halted_stands_before_submitted_and_submitted_before_a_policy() {
+    struct Always;
+    impl TerminationPolicy for Always {
+        fn name(&self) -> &str {
+            "always"
+        }
+        fn should_terminate(&mut self, _: &StepResult, _: &StepContext) -> Verdict {
+            Verdict::Stop(Stop::submitted("always", "").answer("by policy"))
+        }
+        fn reset(&mut self) {}
+    }
+    let with_finish = || {
+        let mut turn = calls(&["read"]);
+        turn.parts.push(Part::ToolCall(ToolCall {
+            id: "f".into(),
+            name: "finish".into(),
+            arguments: json!({"deliverable": "by finish"}).to_string(),
+        }));
+        turn
+    };
+    let policy = || Some(Box::new(Always) as Box<dyn TerminationPolicy>);
+    let mut hand = Hand::start(
+        RunSpec {
+            policy: policy(),
+            ..spec()
+        },
+        None,
+    );
+    hand.answer(with_finish()).tools_end(ToolStatus::Ok, "r");
+    assert_eq!(hand.outcome().deliverable, Some(json!("by finish")));
+
+    let mut hand = Hand::start(
+        RunSpec {
+            policy: policy(),
+            ..spec()
+        },
+        None,
+    );
+    hand.answer(with_finish());
+    let (tool, _) = hand.started()[0].clone();
+    let mut report = ToolReport::new(ToolStatus::Ok, "r");
+    report.halt = Some("enough".into());
+    hand.feed(EventKind::ToolEnded { tool, report });
+    assert_eq!(hand.ended(), Termination::ErrorHalted);
+    assert_eq!(hand.outcome().halted_reason.as_deref(), Some("enough"));
+
+    let mut hand = Hand::start(
+        RunSpec {
+            policy: policy(),
+            ..spec()
+        },
+        None,
+    );
+    hand.answer(stop("text"));
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(hand.outcome().deliverable, Some(json!("by policy")));
+}
+
+#[test]
+fn a_stop_hook_may_veto_three_times_and_no_more() {
+    let hooks = Hooks {
+        stop: true,
+        ..Hooks::default()
+    };
+    let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
+    for _ in 0..3 {
+        hand.answer(stop("done"));
+        let id = hand.consulted();
+        hand.feed(EventKind::Answered {
+            id,
+            answer: Answer::Deny("not yet".into()),
+        });
+    }
+    hand.answer(stop("done"));
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(hand.outcome().turns, 4);
+}
+
+#[test]
+fn more_than_five_pauses_in_a_row_end_the_run() {
+    let mut hand = Hand::start(spec(), None);
+    for _ in 0..5 {
+        hand.answer(said("so far", SignalReason::Paused));
+    }
+    assert!(hand.outcome.is_none());
+    hand.answer(said("so far", SignalReason::Paused));
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    assert_eq!(hand.outcome().turns, 6);
+}
+
+#[test]
+fn the_model_is_told_once_what_it_repeats_before_the_end() {
+    let mut hand = Hand::start(spec(), None);
+    let mut told = 0;
+    for _ in 0..4 {
+        hand.answer(calls(&["read"]))
+            .tools_end(ToolStatus::Ok, "same");
+        told += hand
+            .effects
+            .iter()
+            .filter(
+                |e| matches!(e, Effect::Emit(RunEvent::Told { why, .. }) if why == "no_progress"),
+            )
+            .count();
+    }
+    assert_eq!((hand.ended(), told), (Termination::ErrorNoProgress, 1));
+    let snapshot = hand.outcome().no_progress_snapshot.as_ref().unwrap();
+    assert_eq!(
+        (snapshot.unproductive_turns, snapshot.calls[0].name.as_str()),
+        (3, "read")
+    );
+}
+
+#[test]
+fn exempt_tools_are_not_judged() {
+    let mut spec = spec();
+    spec.tools[0].exempt_from_no_progress = true;
+    let mut hand = Hand::start(spec, None);
+    for _ in 0..10 {
+        hand.answer(calls(&["read"]))
+            .tools_end(ToolStatus::Ok, "same");
+    }
+    assert!(hand.outcome.is_none());
+}
+
+#[test]
+fn tools_that_are_not_parallel_safe_run_alone_and_answers_keep_the_order_of_the_calls() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(calls(&["read", "read", "write", "read"]));
+    let first = hand.started();
+    assert_eq!(
+        first.iter().map(|(_, id)| id.as_str()).collect::<Vec<_>>(),
+        ["c0", "c1"]
+    );
+    let end = |hand: &mut Hand, tool: EffectId| {
+        hand.feed(EventKind::ToolEnded {
+            tool,
+            report: ToolReport::new(ToolStatus::Ok, "r"),
+        });
+    };
+    end(&mut hand, first[1].0);
+    assert!(hand.started().is_empty());
+    end(&mut hand, first[0].0);
+    let second = hand.started();
+    assert_eq!(second[0].1, "c2");
+    end(&mut hand, second[0].0);
+    let third = hand.started();
+    assert_eq!(third[0].1, "c3");
+    end(&mut hand, third[0].0);
+    let answered = hand.run().messages().last().unwrap();
+    let ids: Vec<&str> = answered
+        .parts
+        .iter()
+        .filter_map(|p| {
+            if let Part::ToolResult(r) = p {
+                Some(r.call_id.as_str())
+            } else {
+                None
+            }
+        })
+        .collect();
+    assert_eq!(ids, ["c0", "c1", "c2", "c3"]);
+}
+
+#[test]
+fn a_tool_whose_time_is_up_is_stopped_and_answered_as_timed_out() {
+    let limits = Limits {
+        tool_timeout: Some(Duration::from_secs(1)),
+        ..Limits::default()
+    };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    hand.answer(calls(&["read"]));
+    let tool = hand.started()[0].0;
+    hand.at(1000).feed(EventKind::Tick);
+    assert!(
+        hand.effects
+            .iter()
+            .any(|e| matches!(e, Effect::AbortTools { ids, .. } if *ids == [tool]))
+    );
+    let report = ToolReport::new(ToolStatus::Aborted, "killed");
+    hand.at(1010).feed(EventKind::ToolEnded { tool, report });
+    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(
+        hand.run().state().completed_calls[0].status,
+        ToolStatus::Timeout
+    );
+}
+
+#[test]
+fn denied_unknown_and_malformed_calls_are_answered_and_never_started() {
+    let mut spec = spec();
+    spec.tools[1].permission = Permission::Deny;
+    let mut hand = Hand::start(spec, None);
+    let mut turn = calls(&["write", "nope"]);
+    turn.parts.push(Part::ToolCall(ToolCall {
+        id: "bad".into(),
+        name: "read".into(),
+        arguments: "{\"path\": \"half".into(),
+    }));
+    hand.answer(turn);
+    assert!(hand.started().is_empty());
+    let answered = hand.run().messages().last().unwrap();
+    let contents: Vec<&str> = answered
+        .parts
+        .iter()
+        .filter_map(|p| {
+            if let Part::ToolResult(r) = p {
+                Some(r.content.as_str())
+            } else {
+                None
+            }
+        })
+        .collect();
+    assert!(contents[0].contains("permission denied"));
+    assert!(contents[1].contains("unknown tool `nope`; there are: read, write, finish"));
+    assert!(contents[2].contains("not valid JSON"));
+}
+
+#[test]
+fn an_approval_stops_the_tools_clock_and_a_cancel_takes_the_question_down() {
+    let mut spec = spec();
+    spec.tools[0].permission = Permission::Ask;
+    let mut hand = Hand::start(spec, None);
+    hand.answer(calls(&["read"]));
+    let asked = hand.consulted();
+    hand.at(3_600_000).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase(), "tools");
+    hand.feed(EventKind::Cancel);
+    assert_eq!(hand.ended(), Termination::Cancelled);
+    assert!(hand.effects.contains(&Effect::Abandon { id: asked }));
+    assert_eq!(
+        results(hand.outcome()),
+        [("c0".into(), ToolStatus::Aborted, false)]
+    );
+}
+
+#[test]
+fn a_policy_that_panics_ends_the_run_once_and_says_what_it_said() {
+    struct Panics;
+    impl TerminationPolicy for Panics {
+        fn name(&self) -> &str {
+            "panics"
+        }
+        fn should_terminate(&mut self, _: &StepResult, _: &StepContext) -> Verdict {
+            panic!("asked to panic")
+        }
+        fn reset(&mut self) {}
+    }
+    let mut hand = Hand::start(
+        RunSpec {
+            policy: Some(Box::new(Panics)),
+            ..spec()
+        },
+        None,
+    );
+    hand.answer(stop("kept"));
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    assert!(
+        hand.outcome()
+            .error_diagnostic
+            .as_ref()
+            .unwrap()
+            .contains("asked to panic")
+    );
+    assert_eq!(hand.outcome().last_text.as_deref(), Some("kept"));
+}
+
+#[test]
+fn a_policy_sees_each_turn_once_with_its_text_and_the_outputs_of_its_tools() {
+    use std::sync::{Arc, Mutex};
+    #[derive(Clone, Default)]
+    struct Seen(Arc<Mutex<Vec<(i64, StepResult, Map<String, Value>)>>>);
+    impl TerminationPolicy for Seen {
+        fn name(&self) -> &str {
+            "seen"
+        }
+        fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+            self.0
+                .lock()
+                .unwrap()
+                .push((context.step, step.clone(), context.metrics.clone()));
+            Verdict::Continue
+        }
+        fn reset(&mut self) {}
+    }
+    let seen = Seen::default();
+    let mut hand = Hand::start(
+        RunSpec {
+            policy: Some(Box::new(seen.clone())),
+            ..spec()
+        },
+        None,
+    );
+    let mut metrics = Map::new();
+    metrics.insert("last_reward".into(), json!(0.5));
+    hand.answer(calls(&["read"]));
+    let (tool, _) = hand.started()[0].clone();
+    let mut report = ToolReport::new(ToolStatus::Ok, "printed");
+    report.metrics = metrics.clone();
+    hand.feed(EventKind::ToolEnded { tool, report });
+    hand.answer(stop("text"));
+    let steps = seen.0.lock().unwrap();
+    assert_eq!(steps.len(), 2);
+    assert_eq!(
+        (steps[0].0, steps[0].1.outputs[0].output.as_str()),
+        (0, "printed")
+    );
+    assert_eq!(steps[0].2, metrics);
+    assert_eq!(
+        (steps[1].0, steps[1].1.output.as_deref()),
+        (1, Some("text"))
+    );
+    assert!(
+        steps[1].2.is_empty(),
+        "measurements are those of their own turn"
+    );
+}
+
+#[test]
+fn a_run_is_one_pointer_wide() {
+    assert_eq!(size_of::<Run>(), size_of::<usize>());
+}
+
+#[test]
+fn what_a_provider_bills_beyond_its_quote_is_reported() {
+    let price = Price {
+        output: NanoUsd::from_usd(10.0),
+        ..Price::default()
+    };
+    let spec = RunSpec {
+        reserve: true,
+        output_cap: Some(1000),
+        ..spec()
+    };
+    let mut hand = Hand::start(spec, Some(price));
+    let mut turn = stop("x");
+    turn.usage = Usage {
+        input_tokens: Some(1),
+        output_tokens: Some(1500),
+        ..Usage::default()
+    };
+    hand.answer(turn);
+    assert_eq!(hand.outcome().overrun, NanoUsd::from_usd(0.005));
+}
+
+fn starving(cap: u64) -> ModelTurn {
+    let mut turn = said("", SignalReason::TokenLimitReached);
+    turn.output_cap = Some(cap);
+    turn.usage = Usage { input_tokens: Some(10), output_tokens: Some(cap), ..Usage::default() };
+    turn
+}
+
+#[test]
+fn a_starved_turn_is_tried_once_with_a_larger_cap_and_no_more() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(starving(100));
+    assert_eq!(hand.cap(), Some(400));
+    hand.answer(starving(400));
+    assert_eq!(hand.ended(), Termination::ErrorThinkingStarved);
+    assert_eq!((hand.outcome().model_calls, hand.outcome().turns), (2, 0));
+    assert_eq!(hand.outcome().usage.output_tokens, Some(500), "both attempts are charged");
+}
+
+#[test]
+fn one_call_that_succeeds_sets_the_mistakes_back() {
+    let mut hand = Hand::start(spec(), None);
+    for _ in 0..6 {
+        hand.answer(calls(&["read", "nope"]));
+        let (tool, _) = hand.started()[0].clone();
+        let content = format!("{:?}", hand.run().elapsed());
+        hand.feed(EventKind::ToolEnded { tool, report: ToolReport::new(ToolStatus::Ok, content) });
+        let ms = hand.run().elapsed().as_millis() as u64 + 1;
+        hand.at(ms);
+    }
+    assert!(hand.outcome.is_none(), "{:?}", hand.outcome);
+}
+
+#[test]
+fn an_answer_of_an_older_attempt_is_dropped() {
+    let mut hand = Hand::start(spec(), None);
+    let old = hand.call();
+    hand.fail(ErrorClass::ServerError).at(60_000).feed(EventKind::Tick);
+    let new = hand.call();
+    assert_ne!(old, new);
+    hand.feed(EventKind::TurnEnded { call: old, turn: Box::new(stop("late")) });
+    assert_eq!(hand.run().phase(), "calling");
+    hand.feed(EventKind::TurnEnded { call: new, turn: Box::new(stop("in time")) });
+    assert_eq!(hand.outcome().last_text.as_deref(), Some("in time"));
+}
+
+#[test]
+fn with_a_schema_no_answer_counts_before_it_is_validated() {
+    let finish = || {
+        let mut turn = calls(&[]);
+        turn.parts.push(Part::ToolCall(ToolCall {
+            id: "f".into(),
+            name: "finish".into(),
+            arguments: json!({"deliverable": {"k": 1}}).to_string(),
+        }));
+        turn
+    };
+    for turn in [stop("{}"), finish()] {
+        let mut hand = Hand::start(RunSpec { output_schema: true, ..spec() }, None);
+        hand.answer(turn);
+        let asked = hand.effects.iter().find_map(|e| match e {
+            Effect::Validate { id, .. } => Some(*id),
+            _ => None,
+        });
+        let id = asked.expect("the answer is validated");
+        hand.feed(EventKind::Validated { id, result: Err("no k".into()) });
+        hand.answer(stop("{\"k\":1}"));
+        let id = hand
+            .effects
+            .iter()
+            .find_map(|e| if let Effect::Validate { id, .. } = e { Some(*id) } else { None })
+            .unwrap();
+        hand.feed(EventKind::Validated { id, result: Ok(json!({"k": 1})) });
+        assert_eq!(hand.outcome().structured, Some(json!({"k": 1})));
+    }
+}

@@ -1,0 +1,317 @@
+//! Deliberate faults: each is put into a copy of the kernel's source, alone, and the tests are
+//! run; a fault that no test catches is a hole in the tests.
+//!
+//! `cargo xtask faults` runs all, `cargo xtask faults NAME…` some. A copy of the workspace under
+//! `target/faults` is changed, never the source itself.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+struct Fault {
+    name: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+const fn fault(
+    name: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+) -> Fault {
+    Fault {
+        name,
+        file,
+        from,
+        to,
+    }
+}
+
+/// The faults: a check dropped, two swapped, a boundary moved, an answer forgotten.
+const FAULTS: &[Fault] = &[
+    fault(
+        "turn-cap-one-late",
+        "boundary.rs",
+        "value >= *limit",
+        "value > *limit",
+    ),
+    fault(
+        "two-checks-swapped",
+        "boundary.rs",
+        "    PreTurnCheck::MaxTurns,\n    PreTurnCheck::Mistakes,\n    PreTurnCheck::BudgetUsd,",
+        "    PreTurnCheck::Mistakes,\n    PreTurnCheck::MaxTurns,\n    PreTurnCheck::BudgetUsd,",
+    ),
+    fault(
+        "budget-not-met-at-equality",
+        "ledger.rs",
+        "self.spent >= max",
+        "self.spent > max",
+    ),
+    fault(
+        "failed-attempts-are-free",
+        "turn.rs",
+        "        self.settle(call, &usage, cost, fx);\n        let text",
+        "        let _ = (&usage, cost);\n        let text",
+    ),
+    fault(
+        "cap-not-lowered",
+        "ledger.rs",
+        "                cap = Some(to);\n",
+        "",
+    ),
+    fault(
+        "budget-cut-passes-for-truncated",
+        "turn.rs",
+        "        if let Some(ceiling) = call.lowered_by {\n            return Err(lowered(ceiling, shown));\n        }\n",
+        "",
+    ),
+    fault(
+        "truncated-is-success",
+        "turn.rs",
+        "            SignalReason::TokenLimitReached => self.truncated(call, &shown, fx),\n",
+        "",
+    ),
+    fault(
+        "filtered-runs-tools",
+        "turn.rs",
+        "            SignalReason::ContentFiltered => {\n                let refusal",
+        "            SignalReason::ContentFiltered if !has_calls => {\n                let refusal",
+    ),
+    fault(
+        "unknown-finish-is-success",
+        "turn.rs",
+        "if !self.limits.accept_unknown_finish",
+        "if self.limits.accept_unknown_finish",
+    ),
+    fault(
+        "retries-without-end",
+        "turn.rs",
+        "self.retries < self.limits.max_retries",
+        "self.retries <= self.limits.max_retries",
+    ),
+    fault(
+        "long-wait-is-slept",
+        "turn.rs",
+        "wait <= LONGEST_RETRY_AFTER",
+        "wait >= Duration::ZERO",
+    ),
+    fault(
+        "starved-twice",
+        "turn.rs",
+        "                self.starved_this_turn = true;\n",
+        "",
+    ),
+    fault(
+        "pauses-are-endless",
+        "turn.rs",
+        "self.pauses > MOST_PAUSES",
+        "self.pauses > MOST_PAUSES * 9",
+    ),
+    fault(
+        "vetoes-are-endless",
+        "turn.rs",
+        "self.vetoes >= MOST_VETOES",
+        "self.vetoes >= MOST_VETOES * 9",
+    ),
+    fault(
+        "one-success-does-not-reset-mistakes",
+        "tools.rs",
+        "judged.iter().all(|(_, result)| result.status.is_error())",
+        "judged.iter().any(|(_, result)| result.status.is_error())",
+    ),
+    fault(
+        "repeated-text-is-progress",
+        "progress.rs",
+        "self.texts.insert(hash_of(trimmed))",
+        "{ self.texts.insert(hash_of(trimmed)); true }",
+    ),
+    fault(
+        "result-does-not-count",
+        "progress.rs",
+        "hash_of((result.status, &result.content))",
+        "hash_of(result.status)",
+    ),
+    fault(
+        "late-answers-are-taken",
+        "mod.rs",
+        "Phase::Calling(call) if call.id == id => Some(call)",
+        "Phase::Calling(call) => Some(call)",
+    ),
+    fault(
+        "cancel-forgets-tools",
+        "ending.rs",
+        "        fx.push(Effect::AbortTools { ids, grace });\n        let until",
+        "        let until",
+    ),
+    fault(
+        "open-calls-stay-unanswered",
+        "ending.rs",
+        "        self.file(open);\n",
+        "        let _ = &open;\n",
+    ),
+    fault(
+        "pings-reset-the-stall-clock",
+        "turn.rs",
+        "            TurnDelta::Reasoning(0) | TurnDelta::ToolArguments(0) => return Ok(()),\n",
+        "",
+    ),
+    fault(
+        "deadline-does-not-preempt",
+        "mod.rs",
+        "if late && ",
+        "if false && late && ",
+    ),
+    fault(
+        "serial-tools-run-together",
+        "tools.rs",
+        "                    open.running.is_empty()\n",
+        "                    true\n",
+    ),
+    fault(
+        "reservation-is-kept",
+        "turn.rs",
+        "            fx.push(Effect::Settle { id, spent });\n",
+        "            let _ = (id, spent);\n",
+    ),
+    fault(
+        "schema-is-not-asked",
+        "turn.rs",
+        "        if self.output_schema {\n            let id",
+        "        if false {\n            let id",
+    ),
+];
+
+pub(crate) fn run(only: &[String]) -> Result<(), String> {
+    let root = root()?;
+    let copy = root.join("target/faults/workspace");
+    let mut missed = Vec::new();
+    let mut caught = 0;
+    refresh(&root, &copy)?;
+    if let Some(test) = failing_test(&copy)? {
+        return Err(format!("without any fault the tests fail already: {test}"));
+    }
+    for fault in FAULTS {
+        if !only.is_empty() && !only.iter().any(|name| name == fault.name) {
+            continue;
+        }
+        let path = copy.join("crates/endstop-core/src/kernel").join(fault.file);
+        let source = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        if source.matches(fault.from).count() != 1 {
+            return Err(format!(
+                "{}: its text stands {} times in {}; bring the fault up to date",
+                fault.name,
+                source.matches(fault.from).count(),
+                fault.file
+            ));
+        }
+        write(&path, &source.replacen(fault.from, fault.to, 1))?;
+        match failing_test(&copy)? {
+            Some(test) => {
+                caught += 1;
+                println!("caught  {:<40} by {test}", fault.name);
+            }
+            None => {
+                println!("MISSED  {}", fault.name);
+                missed.push(fault.name);
+            }
+        }
+        write(&path, &source)?;
+    }
+    println!("{caught} faults caught, {} missed", missed.len());
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("no test catches {}", missed.join(", ")))
+    }
+}
+
+/// The first test that fails in the copy; `None` where all pass.
+fn failing_test(copy: &Path) -> Result<Option<String>, String> {
+    let output = Command::new("cargo")
+        .args([
+            "test",
+            "--quiet",
+            "-p",
+            "endstop-core",
+            "--test",
+            "it",
+            "kernel",
+        ])
+        .env("CARGO_TARGET_DIR", copy.with_file_name("target"))
+        .env("ENDSTOP_CASES", "4000")
+        .current_dir(copy)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("cargo: {e}"))?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let failed = text
+        .lines()
+        .find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----"))
+        .map(str::to_owned);
+    match failed {
+        Some(test) => Ok(Some(test)),
+        None if text.contains("error[") || text.contains("could not compile") => {
+            Err(format!("the copy does not compile:\n{text}"))
+        }
+        None => Ok(Some("a run that did not come back".to_owned())),
+    }
+}
+
+/// Copies what the tests of the core need.
+fn refresh(root: &Path, copy: &Path) -> Result<(), String> {
+    let _ = fs::remove_dir_all(copy);
+    for part in ["crates/endstop-core", "testdata"] {
+        copy_tree(&root.join(part), &copy.join(part))?;
+    }
+    let manifest = root.join("Cargo.toml");
+    let text = fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
+    let mut members = String::new();
+    for line in text.lines() {
+        if line.starts_with("members") {
+            members.push_str("members = [\"crates/endstop-core\"]\n");
+        } else {
+            members.push_str(line);
+            members.push('\n');
+        }
+    }
+    write(&copy.join("Cargo.toml"), &members)?;
+    fs::copy(root.join("Cargo.lock"), copy.join("Cargo.lock"))
+        .map_err(|e| format!("Cargo.lock: {e}"))?;
+    Ok(())
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
+    let wrong = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
+    fs::create_dir_all(to).map_err(|e| wrong(to, e))?;
+    for entry in fs::read_dir(from).map_err(|e| wrong(from, e))? {
+        let entry = entry.map_err(|e| wrong(from, e))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if source.is_dir() {
+            copy_tree(&source, &target)?;
+        } else {
+            fs::copy(&source, &target).map_err(|e| wrong(&source, e))?;
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The workspace's root: the folder above this package's.
+pub(crate) fn root() -> Result<PathBuf, String> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_owned)
+        .ok_or_else(|| "xtask has no parent folder".to_owned())
+}
