@@ -193,6 +193,10 @@ pub trait TerminationPolicy: Send {
     fn name(&self) -> &str;
 
     /// One line for a person.
+    #[expect(
+        clippy::unnecessary_literal_bound,
+        reason = "implementations may keep theirs in a field"
+    )]
     fn description(&self) -> &str {
         ""
     }

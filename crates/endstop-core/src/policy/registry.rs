@@ -68,7 +68,7 @@ impl fmt::Debug for Registry {
         f.debug_struct("Registry")
             .field("names", &self.names().collect::<Vec<_>>())
             .field("default", &self.default)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

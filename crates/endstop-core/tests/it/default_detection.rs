@@ -132,7 +132,8 @@ fn helper(name: &str, input: &Value) -> Value {
                 signal.reason = serde_json::from_value(reason.clone()).unwrap();
                 signal.confidence = serde_json::from_value(input["confidence"].clone()).unwrap();
                 signal.message = Some(text("message").to_owned());
-                signal.provider_specific.metadata = input["metadata"].as_object().unwrap().clone();
+                signal.provider_specific.metadata =
+                    serde_json::from_value(input["metadata"].clone()).unwrap();
             }
             camel(&signal)
         }

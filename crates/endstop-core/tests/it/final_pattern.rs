@@ -554,7 +554,8 @@ proptest! {
 
 #[test]
 fn work_is_linear_in_the_text() {
-    let texts: &[(&str, fn(usize) -> String)] = &[
+    type Text = fn(usize) -> String;
+    let texts: &[(&str, Text)] = &[
         ("openers", |n| "FINAL(".repeat(n)),
         ("openers that close", |n| {
             "FINAL(".repeat(n) + &")".repeat(n)

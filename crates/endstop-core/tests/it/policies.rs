@@ -74,8 +74,8 @@ fn rewarded(reward: f64) -> StepContext {
     context
 }
 
-fn build(spec: Value) -> Policy {
-    Registry::new().build(&spec).unwrap()
+fn build(spec: &Value) -> Policy {
+    Registry::new().build(spec).unwrap()
 }
 
 fn answer(verdict: &Verdict) -> Option<&str> {
@@ -104,7 +104,7 @@ fn rewards_are_shown_as_python_shows_them() {
 
 #[test]
 fn a_sum_of_decimal_fractions_meets_its_threshold() {
-    let mut policy = build(json!({"reward_threshold": {"min_reward_threshold": 0.8}}));
+    let mut policy = build(&json!({"reward_threshold": {"min_reward_threshold": 0.8}}));
     for _ in 0..7 {
         let verdict = policy.should_terminate(&step("code", "x"), &rewarded(0.1));
         assert_eq!(verdict, Verdict::Continue);
@@ -116,7 +116,7 @@ fn a_sum_of_decimal_fractions_meets_its_threshold() {
 
 #[test]
 fn a_negative_streak_gives_up_also_under_require_final_action() {
-    let mut policy = build(json!({"reward_threshold": {
+    let mut policy = build(&json!({"reward_threshold": {
         "require_final_action": true, "min_reward_threshold": -100, "max_negative_streak": 2}}));
     let first = policy.should_terminate(&step("code", "x"), &rewarded(-1.0));
     assert_eq!(first, Verdict::Continue);
@@ -148,7 +148,7 @@ fn confidence_is_read_from_text_and_nonsense_is_ignored() {
             step: 2,
             ..StepContext::default()
         };
-        let verdict = build(json!("confidence")).should_terminate(&step, &context);
+        let verdict = build(&json!("confidence")).should_terminate(&step, &context);
         assert_eq!(verdict.stop().is_some(), stops, "{value}");
     }
     let mut ignored = step("code", "FINAL('x')");
@@ -157,7 +157,7 @@ fn confidence_is_read_from_text_and_nonsense_is_ignored() {
         step: 2,
         ..StepContext::default()
     };
-    let verdict = build(json!("confidence")).should_terminate(&ignored, &context);
+    let verdict = build(&json!("confidence")).should_terminate(&ignored, &context);
     let stop = verdict.stop().unwrap();
     assert_eq!(stop.answer.as_deref(), Some("x"));
     assert!(
@@ -168,7 +168,7 @@ fn confidence_is_read_from_text_and_nonsense_is_ignored() {
 
 #[test]
 fn an_explicit_final_action_is_not_held_back_by_the_minimum_of_steps() {
-    let mut policy = build(json!("confidence"));
+    let mut policy = build(&json!("confidence"));
     let verdict = policy.should_terminate(&step("final", "done"), &StepContext::default());
     assert_eq!(answer(&verdict), Some("done"));
     let verdict = policy.should_terminate(&step("code", "FINAL('x')"), &StepContext::default());
@@ -187,22 +187,22 @@ fn the_fallback_of_confidence_is_off_inside_an_and() {
         json!({"all": [{"any": ["confidence", "reward_threshold"]}, "final_pattern"]}),
         json!({"all": ["confidence"]}),
     ] {
-        let verdict = build(spec.clone()).should_terminate(&declared, &context);
+        let verdict = build(&spec).should_terminate(&declared, &context);
         assert_eq!(verdict, Verdict::Continue, "{spec}");
     }
-    let any = build(json!({"any": ["reward_threshold", "confidence"]}))
+    let any = build(&json!({"any": ["reward_threshold", "confidence"]}))
         .should_terminate(&declared, &context);
     assert_eq!(answer(&any), Some("x"));
 }
 
 #[test]
 fn in_an_and_a_streak_agrees_and_the_first_answer_that_is_not_blank_counts() {
-    let mut policy = build(json!({"all": ["reward_threshold", "final_pattern"]}));
+    let mut policy = build(&json!({"all": ["reward_threshold", "final_pattern"]}));
     for i in 0..3 {
         let verdict = policy.should_terminate(&step("message", "FINAL('x')"), &rewarded(-1.0));
         assert_eq!(answer(&verdict), (i == 2).then_some("x"));
     }
-    let mut alone = build(json!({"all": ["reward_threshold"]}));
+    let mut alone = build(&json!({"all": ["reward_threshold"]}));
     for _ in 0..2 {
         alone.should_terminate(&step("message", "x"), &rewarded(-1.0));
     }
@@ -216,7 +216,7 @@ fn in_an_and_a_streak_agrees_and_the_first_answer_that_is_not_blank_counts() {
 #[test]
 fn operators_build_what_the_specification_does() {
     let declared = || Policy::new(FinalPattern::default());
-    let reward = || build(json!("reward_threshold"));
+    let reward = || build(&json!("reward_threshold"));
     let says = step("message", "FINAL('x')");
     let silent = step("message", "working");
 
@@ -260,7 +260,7 @@ fn operators_build_what_the_specification_does() {
 
 #[test]
 fn in_mid_stream_an_or_decides_and_an_and_never() {
-    let look = |spec: Value| build(spec).look("FINAL('x')", &StepContext::default());
+    let look = |spec: Value| build(&spec).look("FINAL('x')", &StepContext::default());
     assert!(look(json!({"any": ["reward_threshold", "final_pattern"]})).is_some());
     assert!(look(json!({"all": ["final_pattern", {"any": ["final_pattern"]}]})).is_none());
     assert!(look(json!({"all": ["final_pattern"]})).is_none());
@@ -273,7 +273,7 @@ fn in_mid_stream_an_or_decides_and_an_and_never() {
 
 #[test]
 fn a_live_step_is_read_text_first_and_then_its_outputs() {
-    let mut policy = build(json!("final_pattern"));
+    let mut policy = build(&json!("final_pattern"));
     let output = |text: &str| ToolOutput {
         action_type: "tool".into(),
         name: "bash".into(),
@@ -290,7 +290,7 @@ fn a_live_step_is_read_text_first_and_then_its_outputs() {
 
 #[test]
 fn a_line_that_is_wrong_names_itself_and_the_field() {
-    let mut decider = Decider::new(build(json!("final_pattern")));
+    let mut decider = Decider::new(build(&json!("final_pattern")));
     assert!(decider.line("  ").is_none());
     for (line, problem) in [
         (
@@ -335,7 +335,7 @@ fn a_policy_outside_the_crate_needs_three_methods() {
         }
         fn reset(&mut self) {}
     }
-    let mut policy = Policy::new(Done) & build(json!("final_pattern"));
+    let mut policy = Policy::new(Done) & build(&json!("final_pattern"));
     let verdict = policy.should_terminate(&step("message", "FINAL(1)"), &StepContext::default());
     assert_eq!(answer(&verdict), Some("1"));
 }

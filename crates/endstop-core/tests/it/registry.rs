@@ -156,8 +156,8 @@ fn vectors() {
     assert_differences(&found, DIFFERS);
 }
 
-fn error(spec: Value) -> String {
-    Registry::new().build(&spec).unwrap_err().to_string()
+fn error(spec: &Value) -> String {
+    Registry::new().build(spec).unwrap_err().to_string()
 }
 
 #[test]
@@ -223,15 +223,15 @@ fn a_mistake_is_an_error_that_names_the_key_the_policy_and_the_choices() {
              confidence, composite",
         ),
     ] {
-        assert_eq!(error(spec.clone()), expected, "{spec}");
+        assert_eq!(error(&spec), expected, "{spec}");
     }
-    assert!(error(json!(1)).contains("a policy is a name or an object"));
-    assert!(error(json!({"any": ["confidence"], "all": []})).contains("one key"));
+    assert!(error(&json!(1)).contains("a policy is a name or an object"));
+    assert!(error(&json!({"any": ["confidence"], "all": []})).contains("one key"));
     let mut deep = json!("confidence");
     for _ in 0..100 {
         deep = json!({"not": deep});
     }
-    assert!(error(deep).contains("nested deeper"));
+    assert!(error(&deep).contains("nested deeper"));
 }
 
 #[test]
@@ -300,6 +300,6 @@ fn a_command_line_names_a_policy() {
         ("", None),
     ] {
         let policy = registry.build_text(text).ok();
-        assert_eq!(policy.as_ref().map(|p| p.name()), name, "{text}");
+        assert_eq!(policy.as_ref().map(TerminationPolicy::name), name, "{text}");
     }
 }

@@ -43,12 +43,11 @@ impl Mode {
         };
         match self {
             Mode::Code if quote && !after_word => (Mode::Once(c), true),
-            Mode::Code => (Mode::Code, true),
             Mode::Once(q) if c == q => (Mode::Twice(q), false),
             Mode::Once(q) | Mode::In(q) => (in_string(q), false),
             Mode::Twice(q) if c == q => (Mode::Triple(q, 0), false),
             Mode::Twice(_) if quote => (Mode::Once(c), true),
-            Mode::Twice(_) => (Mode::Code, true),
+            Mode::Code | Mode::Twice(_) => (Mode::Code, true),
             Mode::Escaped(q) => (Mode::In(q), false),
             Mode::Triple(q, 2) if c == q => (Mode::Code, false),
             Mode::Triple(q, n) if c == q => (Mode::Triple(q, n + 1), false),

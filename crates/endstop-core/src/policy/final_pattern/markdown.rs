@@ -142,8 +142,7 @@ impl Markdown {
                 }
                 Place::Blank
             }
-            (_, '\n') => Place::Blank,
-            (Place::Blank, ' ' | '\t' | '>' | '\r') => Place::Blank,
+            (_, '\n') | (Place::Blank, ' ' | '\t' | '>' | '\r') => Place::Blank,
             (Place::Blank, c) if c == fence.mark => Place::Fence(1),
             (Place::Fence(n), c) if c == fence.mark => Place::Fence(n + 1),
             (Place::Fence(n) | Place::Tail(n), ' ' | '\t' | '\r') => Place::Tail(n),

@@ -50,6 +50,8 @@ pub struct FinalPattern {
     extract_answer: bool,
     /// The message as far as it came.
     scanner: Option<Scanner>,
+    /// The message declares a name that is no variable: the turn's end decides.
+    undecided: bool,
 }
 
 impl Default for FinalPattern {
@@ -62,6 +64,7 @@ impl Default for FinalPattern {
             },
             extract_answer: true,
             scanner: None,
+            undecided: false,
         }
     }
 }
@@ -109,6 +112,7 @@ impl FinalPattern {
                 matching: Matching::Regex(patterns),
                 extract_answer,
                 scanner: None,
+                undecided: false,
             });
         }
         config.only(&[
@@ -129,6 +133,7 @@ impl FinalPattern {
             },
             extract_answer: config.flag("extract_answer", true)?,
             scanner: None,
+            undecided: false,
         })
     }
 
@@ -267,11 +272,12 @@ impl TerminationPolicy for FinalPattern {
 
     fn begin_turn(&mut self) {
         self.scanner = None;
+        self.undecided = false;
     }
 
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
         // The whole text may become the answer, or a later declaration the one that counts.
-        if !self.extract_answer {
+        if !self.extract_answer || self.undecided {
             return None;
         }
         if self.scanner.is_none() {
@@ -280,10 +286,13 @@ impl TerminationPolicy for FinalPattern {
         let scanner = self.scanner.as_mut()?;
         scanner.push(piece);
         // A name that is not known yet may be at the turn's end, so nothing behind it is decided.
-        resolve(&scanner.decided()?, context).ok()
+        let resolved = resolve(&scanner.decided()?, context);
+        self.undecided = resolved.is_err();
+        resolved.ok()
     }
 
     fn reset(&mut self) {
         self.scanner = None;
+        self.undecided = false;
     }
 }
