@@ -1,1 +1,3 @@
 //! The behaviour of `endstop-wire`, one module a subject; recordings come from `testdata/`.
+
+mod recordings;
