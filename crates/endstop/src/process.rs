@@ -24,7 +24,7 @@ impl Group {
         let exit = rustix::process::pidfd_open(leader, rustix::process::PidfdFlags::empty())
             .ok()
             .and_then(|fd| {
-                tokio::io::unix::AsyncFd::with_interest(fd, tokio::io::Interest::READABLE).ok()
+                tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE).ok()
             });
         Some(Group {
             leader: Some(leader),

@@ -13,11 +13,9 @@ use crate::provider::{CallEvent, CallSpec, CallStream, Response, Session, Sessio
 use crate::tool::{Tool, ToolContext, ToolOutput};
 use endstop_core::{
     Answer, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId, ErrorClass,
-    Event, EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunEvent, RunSpec, Step,
+    Event, EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunSpec, Step,
     Termination, ToolReport, ToolStart, ToolStatus, TurnDelta,
 };
-use futures_core::Stream;
-use serde_json::Map;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -9,7 +9,7 @@
 
 pub mod http;
 
-use endstop_core::signal::default_detection::{YesNo, default_detection};
+use endstop_core::signal::{YesNo, default_detection};
 use endstop_core::{
     Confidence, Message, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
     Usage,
