@@ -65,31 +65,19 @@ impl Dialect {
     }
 
     const fn anthropic(name: &'static str) -> Dialect {
-        Dialect {
-            family: Family::Anthropic,
-            ..Dialect::openai(name)
-        }
+        Dialect { family: Family::Anthropic, ..Dialect::openai(name) }
     }
 
     const fn completion_cap(self) -> Dialect {
-        Dialect {
-            cap_field: CapField::MaxCompletionTokens,
-            ..self
-        }
+        Dialect { cap_field: CapField::MaxCompletionTokens, ..self }
     }
 
     const fn costs(self) -> Dialect {
-        Dialect {
-            reports_cost: true,
-            ..self
-        }
+        Dialect { reports_cost: true, ..self }
     }
 
     const fn echoes(self, field: &'static str) -> Dialect {
-        Dialect {
-            echo_reasoning: Some(field),
-            ..self
-        }
+        Dialect { echo_reasoning: Some(field), ..self }
     }
 }
 
@@ -162,8 +150,5 @@ pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
         "anthropic" => "anthropic-messages",
         other => other,
     };
-    DIALECTS
-        .iter()
-        .find(|d| d.name == name)
-        .ok_or_else(|| UnknownApi(name.to_owned()))
+    DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
 }

@@ -43,9 +43,7 @@ impl std::error::Error for DetectError {}
 /// Reads one row `{"id", "api", "status", "headers", "body", "body_encoding", "request"}` and
 /// makes the object that `endstop detect` prints.
 pub fn detect(row: &Value) -> Result<Value, DetectError> {
-    let api = row["api"]
-        .as_str()
-        .ok_or(DetectError::Field("`api` must be a string"))?;
+    let api = row["api"].as_str().ok_or(DetectError::Field("`api` must be a string"))?;
     let dialect = dialect(api).map_err(DetectError::Api)?;
     let status = match &row["status"] {
         Value::Null => 200,
@@ -69,9 +67,7 @@ pub fn detect(row: &Value) -> Result<Value, DetectError> {
     let body: Cow<'_, [u8]> = match (&row["body"], row["body_encoding"].as_str()) {
         (Value::Null, _) => Cow::Borrowed(b""),
         (Value::String(s), Some("base64")) => Cow::Owned(
-            STANDARD
-                .decode(s.trim())
-                .map_err(|_| DetectError::Field("`body` is not base64"))?,
+            STANDARD.decode(s.trim()).map_err(|_| DetectError::Field("`body` is not base64"))?,
         ),
         (Value::String(s), _) => Cow::Borrowed(s.as_bytes()),
         (other, _) => Cow::Owned(other.to_string().into_bytes()),

@@ -38,11 +38,8 @@ pub(crate) fn from_body(
 ) -> ModelError {
     let class = class_of(body, status, headers, provider);
     let (field, value) = body.original(status);
-    let message = if body.message.is_empty() {
-        default_message(status)
-    } else {
-        excerpt(&body.message)
-    };
+    let message =
+        if body.message.is_empty() { default_message(status) } else { excerpt(&body.message) };
     ModelError {
         class,
         status: (status != 0).then_some(status),
@@ -109,13 +106,8 @@ const QUOTA: &[&str] = &[
 ];
 
 /// Words that say that waiting a little helps, although a quota is named.
-const WINDOW: &[&str] = &[
-    "per minute",
-    "perminute",
-    "per-minute",
-    "per second",
-    "in_flight_budget",
-];
+const WINDOW: &[&str] =
+    &["per minute", "perminute", "per-minute", "per second", "in_flight_budget"];
 
 /// Codes and types that say that a policy refused the prompt or the answer.
 const POLICY_CODES: &[&str] = &[
@@ -196,11 +188,7 @@ pub(crate) fn class_of(
     let codes = body.codes.as_str();
     // In a 200 stream the error names its own status, where it does.
     let status = if status < 400 && (status != 0 || body.status.is_some()) {
-        body.status.unwrap_or(if (200..300).contains(&status) {
-            200
-        } else {
-            status
-        })
+        body.status.unwrap_or(if (200..300).contains(&status) { 200 } else { status })
     } else {
         status
     };
@@ -217,11 +205,7 @@ pub(crate) fn class_of(
         || body.retry_info
         || (status == 402 && headers.get("retry-after").is_some());
     if any(words, QUOTA) || status == 402 || (status == 429 && daily) {
-        return if window && !daily {
-            ErrorClass::RateLimit
-        } else {
-            ErrorClass::QuotaExhausted
-        };
+        return if window && !daily { ErrorClass::RateLimit } else { ErrorClass::QuotaExhausted };
     }
     let refusable = matches!(status, 0 | 200 | 400 | 403 | 422 | 451);
     if refusable && (any(codes, POLICY_CODES) || any(words, POLICY_WORDS) || body.flagged) {
@@ -239,11 +223,7 @@ pub(crate) fn class_of(
     if status == 403 || codes.contains("permission_error") {
         return ErrorClass::Permission;
     }
-    if status == 429
-        || any(
-            codes,
-            &["rate_limit", "ratelimit", "too_many_requests", "throttling"],
-        )
+    if status == 429 || any(codes, &["rate_limit", "ratelimit", "too_many_requests", "throttling"])
     {
         return ErrorClass::RateLimit;
     }
@@ -346,11 +326,7 @@ mod tests {
                 r#"{"code":"invalid-argument","error":"Incorrect API key provided: xx"}"#,
                 C::Authentication,
             ),
-            (
-                400,
-                r#"{"code":"invalid-argument","error":"Model not found: grok-0"}"#,
-                C::NotFound,
-            ),
+            (400, r#"{"code":"invalid-argument","error":"Model not found: grok-0"}"#, C::NotFound),
             (
                 403,
                 r#"{"error":{"message":"Input token count + max_tokens parameter must be less than the context length"}}"#,
@@ -371,11 +347,7 @@ mod tests {
                 r#"{"error":{"code":"content_filter","innererror":{"code":"ResponsibleAIPolicyViolation"},"message":"The prompt triggered"}}"#,
                 C::ContentPolicy,
             ),
-            (
-                200,
-                r#"{"error":{"code":429,"message":"Provider returned error"}}"#,
-                C::RateLimit,
-            ),
+            (200, r#"{"error":{"code":429,"message":"Provider returned error"}}"#, C::RateLimit),
             (
                 200,
                 r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,

@@ -107,8 +107,5 @@ pub fn error_class_of(raw: &str) -> ErrorClass {
 }
 
 fn lookup(table: &[(&str, Finish)], raw: &str) -> Finish {
-    table
-        .iter()
-        .find(|(value, _)| *value == raw)
-        .map_or(Finish::Unknown, |(_, finish)| *finish)
+    table.iter().find(|(value, _)| *value == raw).map_or(Finish::Unknown, |(_, finish)| *finish)
 }

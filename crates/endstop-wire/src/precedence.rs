@@ -97,11 +97,7 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         return (ErrorTermination, High, None);
     }
     if f.finish == Finish::Aborted {
-        return (
-            ErrorTermination,
-            Medium,
-            Some("the provider gave the generation up"),
-        );
+        return (ErrorTermination, Medium, Some("the provider gave the generation up"));
     }
     match f.finish {
         // 2. pauses
@@ -148,16 +144,12 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         Finish::Natural => (NaturalCompletion, High, None),
         // 8. contradictions, unknown and missing values
         Finish::ToolUse if f.refusal => (ContentFiltered, Medium, None),
-        Finish::ToolUse if f.text_blank => (
-            Unknown,
-            Low,
-            Some("the finish value says tools, but there is no call"),
-        ),
-        Finish::ToolUse => (
-            NaturalCompletion,
-            Low,
-            Some("the finish value says tools, but there is no call"),
-        ),
+        Finish::ToolUse if f.text_blank => {
+            (Unknown, Low, Some("the finish value says tools, but there is no call"))
+        }
+        Finish::ToolUse => {
+            (NaturalCompletion, Low, Some("the finish value says tools, but there is no call"))
+        }
         Finish::Missing if !f.terminated => incomplete(),
         Finish::Missing if f.refusal => (ContentFiltered, Medium, None),
         Finish::Missing if f.text_blank => (Unknown, Low, Some("no finish value and no answer")),
@@ -167,9 +159,5 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
 }
 
 fn incomplete() -> (SignalReason, Confidence, Option<&'static str>) {
-    (
-        SignalReason::ErrorTermination,
-        Confidence::Medium,
-        Some("the stream closed without its end"),
-    )
+    (SignalReason::ErrorTermination, Confidence::Medium, Some("the stream closed without its end"))
 }

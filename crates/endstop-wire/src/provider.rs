@@ -41,9 +41,7 @@ pub fn detect(
     response: &Value,
     fallback: impl FnOnce(&dyn Provider, &Value) -> TerminationSignal,
 ) -> TerminationSignal {
-    provider
-        .detect_termination(response)
-        .unwrap_or_else(|| fallback(provider, response))
+    provider.detect_termination(response).unwrap_or_else(|| fallback(provider, response))
 }
 
 /// Anthropic, for responses that somebody else parsed:
@@ -53,8 +51,7 @@ pub struct Anthropic;
 
 impl Provider for Anthropic {
     fn is_terminal(&self, response: &Value) -> bool {
-        self.detect_termination(response)
-            .is_some_and(|s| s.should_terminate)
+        self.detect_termination(response).is_some_and(|s| s.should_terminate)
     }
 
     fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
@@ -65,9 +62,6 @@ impl Provider for Anthropic {
         } else {
             Some(response)
         };
-        Some(detect_metadata(
-            metadata.and_then(Value::as_object),
-            finished,
-        ))
+        Some(detect_metadata(metadata.and_then(Value::as_object), finished))
     }
 }

@@ -62,10 +62,9 @@ fn is_key_char(c: char) -> bool {
 }
 
 fn looks_like_key(word: &str) -> bool {
-    PREFIXES.iter().any(|p| {
-        word.strip_prefix(p)
-            .is_some_and(|tail| tail.trim_end_matches('.').len() >= 6)
-    })
+    PREFIXES
+        .iter()
+        .any(|p| word.strip_prefix(p).is_some_and(|tail| tail.trim_end_matches('.').len() >= 6))
 }
 
 #[cfg(test)]
@@ -79,10 +78,7 @@ mod tests {
                 "Incorrect API key provided: sk-fake-key. Go on.",
                 "Incorrect API key provided: [redacted] Go on.",
             ),
-            (
-                "Authorization: Bearer abc.def-ghi123",
-                "Authorization: Bearer [redacted]",
-            ),
+            ("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer [redacted]"),
             ("key=AIzaSyD1234567, x", "key=[redacted], x"),
             ("a risk-free sk- prompt", "a risk-free sk- prompt"),
         ] {

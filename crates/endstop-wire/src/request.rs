@@ -146,10 +146,7 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(crate) fn new(spec: &'a RequestSpec) -> Fields<'a> {
-        Fields {
-            out: Vec::new(),
-            extra: &spec.extra,
-        }
+        Fields { out: Vec::new(), extra: &spec.extra }
     }
 
     /// `,"name":` and what `write` puts after it.

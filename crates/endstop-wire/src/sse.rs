@@ -51,10 +51,7 @@ pub struct Caps {
 
 impl Default for Caps {
     fn default() -> Caps {
-        Caps {
-            line: 16 << 20,
-            event: 32 << 20,
-        }
+        Caps { line: 16 << 20, event: 32 << 20 }
     }
 }
 
@@ -111,10 +108,7 @@ impl Decoder {
 
     /// A decoder with these caps.
     pub fn with_caps(caps: Caps) -> Decoder {
-        Decoder {
-            caps,
-            ..Decoder::default()
-        }
+        Decoder { caps, ..Decoder::default() }
     }
 
     /// The reconnection time the stream asked for, in milliseconds.
@@ -294,11 +288,7 @@ impl Decoder {
                 return;
             }
         };
-        sink(Item::Event {
-            name: &self.name,
-            data: &data,
-            id: &self.id,
-        });
+        sink(Item::Event { name: &self.name, data: &data, id: &self.id });
         drop(data);
         self.name.clear();
         self.data.clear();

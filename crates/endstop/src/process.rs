@@ -11,48 +11,38 @@ use rustix::process::{Pid, Signal, kill_process_group};
 #[derive(Debug)]
 pub(crate) struct Group {
     leader: Option<Pid>,
-    #[cfg(target_os = "linux")]
-    exit: Option<tokio::io::unix::AsyncFd<rustix::fd::OwnedFd>>,
+    child_ended: Option<tokio::signal::unix::Signal>,
 }
+
+/// How often the leader is looked at where no signal says that it ended.
+#[cfg(unix)]
+const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
 #[cfg(unix)]
 impl Group {
     /// The group of a child that was started as a leader and is not reaped.
     pub(crate) fn of(id: u32) -> Option<Group> {
+        use tokio::signal::unix::{SignalKind, signal};
         let leader = Pid::from_raw(i32::try_from(id).ok()?)?;
-        #[cfg(target_os = "linux")]
-        let exit = rustix::process::pidfd_open(leader, rustix::process::PidfdFlags::empty())
-            .ok()
-            .and_then(|fd| {
-                tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE).ok()
-            });
-        Some(Group {
-            leader: Some(leader),
-            #[cfg(target_os = "linux")]
-            exit,
-        })
+        Some(Group { leader: Some(leader), child_ended: signal(SignalKind::child()).ok() })
     }
 
     /// Returns when the leader has ended; it is not reaped by this.
     pub(crate) async fn exited(&mut self) {
-        #[cfg(target_os = "linux")]
-        if let Some(exit) = &self.exit {
-            let _ = exit.readable().await;
-            return;
-        }
-        // Without a pidfd the leader is looked at; `WNOWAIT` leaves it for the one who reaps.
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
         loop {
             let Some(leader) = self.leader else { return };
-            let looked = rustix::process::waitid(
-                rustix::process::WaitId::Pid(leader),
-                rustix::process::WaitIdOptions::EXITED
-                    | rustix::process::WaitIdOptions::NOWAIT
-                    | rustix::process::WaitIdOptions::NOHANG,
-            );
-            if !matches!(looked, Ok(None)) {
+            // `NOWAIT` leaves it for the one who reaps.
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+            if !matches!(waitid(WaitId::Pid(leader), options), Ok(None)) {
                 return;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            match &mut self.child_ended {
+                Some(signal) => {
+                    let _ = tokio::time::timeout(LOOK, signal.recv()).await;
+                }
+                None => tokio::time::sleep(LOOK / 10).await,
+            }
         }
     }
 

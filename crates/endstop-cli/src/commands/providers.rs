@@ -23,7 +23,9 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
                 provider.base_url
             ));
         }
-        let _ = output::line("\nUse one as --model PROVIDER/MODEL; any OpenAI-compatible server with --base-url URL.");
+        let _ = output::line(
+            "\nUse one as --model PROVIDER/MODEL; any OpenAI-compatible server with --base-url URL.",
+        );
         return Ok(0);
     };
     let Some(found) = provider(name) else {
@@ -46,7 +48,8 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
         let _ = output::line(&format!("  key        {}", key.name));
     }
     for endpoint in found.endpoints {
-        let _ = output::line(&format!("  api        {} at {}", endpoint.api.as_str(), endpoint.path));
+        let _ =
+            output::line(&format!("  api        {} at {}", endpoint.api.as_str(), endpoint.path));
         for (raw, leads) in finish_values(endpoint.api.as_str()) {
             let _ = output::line(&format!("    {raw:<32} {leads}"));
         }

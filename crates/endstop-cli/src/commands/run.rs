@@ -75,9 +75,8 @@ fn build(settings: Settings) -> Result<AgentLoop> {
         context_window: settings.context_window,
     };
     let provider = HttpProvider::from_env(&options).map_err(Failure::usage)?;
-    let mut builder = AgentLoop::builder(provider)
-        .limits(settings.limits)
-        .streaming(!settings.no_stream);
+    let mut builder =
+        AgentLoop::builder(provider).limits(settings.limits).streaming(!settings.no_stream);
     if let Some(system) = settings.system {
         builder = builder.system(system);
     }
@@ -123,7 +122,10 @@ impl Approver for AskOnTerminal {
             if !io::stdin().is_terminal() {
                 return Answer::Deny("there is no terminal to ask on".to_owned());
             }
-            output::note(&format!("? run {} {} — y to allow, n to refuse, h to halt:", call.name, call.arguments));
+            output::note(&format!(
+                "? run {} {} — y to allow, n to refuse, h to halt:",
+                call.name, call.arguments
+            ));
             let (sender, answer) = tokio::sync::oneshot::channel();
             // A thread of its own: a read of the terminal cannot be taken back, and must not hold
             // up the end of the run.
@@ -191,8 +193,7 @@ impl Job {
             None => None,
         };
         let mut screen = Screen::new(limits.clone());
-        let mut handle =
-            agent.run(task).map_err(|error| Failure::usage(error.to_string()))?;
+        let mut handle = agent.run(task).map_err(|error| Failure::usage(error.to_string()))?;
         let (outcome, heard) = self.follow(agent, &mut handle, &mut journal, &mut screen).await?;
         agent.settled().await;
         let mut outcome = Arc::unwrap_or_clone(outcome);
@@ -298,7 +299,10 @@ async fn verify(command: &str, dir: Option<&Path>, json: bool) -> bool {
                 for bytes in [&done.stdout, &done.stderr] {
                     let text = String::from_utf8_lossy(bytes);
                     if !text.trim().is_empty() {
-                        output::note(&format!("verify: {}", text.trim_end().replace('\n', "\nverify: ")));
+                        output::note(&format!(
+                            "verify: {}",
+                            text.trim_end().replace('\n', "\nverify: ")
+                        ));
                     }
                 }
             }
@@ -375,7 +379,8 @@ impl Signals {
     fn listen() -> Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
         let listen = |kind| {
-            signal(kind).map_err(|error| Failure::fault(format!("signals cannot be heard: {error}")))
+            signal(kind)
+                .map_err(|error| Failure::fault(format!("signals cannot be heard: {error}")))
         };
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,

@@ -97,11 +97,8 @@ impl Accumulator {
         to.cached_input_tokens = u.cache_read_input_tokens.0.or(to.cached_input_tokens);
         to.cache_write_tokens = u.cache_creation_input_tokens.0.or(to.cache_write_tokens);
         if let Some(d) = u.output_tokens_details.and_then(lenient::<OutputDetails>) {
-            to.reasoning_tokens = d
-                .thinking_tokens
-                .0
-                .or(d.reasoning_tokens.0)
-                .or(to.reasoning_tokens);
+            to.reasoning_tokens =
+                d.thinking_tokens.0.or(d.reasoning_tokens.0).or(to.reasoning_tokens);
         }
     }
 
@@ -127,10 +124,7 @@ impl Accumulator {
                 let caller = block.caller.as_ref().map_or("", |c| c.kind.get());
                 let place = self.calls;
                 self.calls += 1;
-                sink(Delta::ToolCallStarted {
-                    index: place,
-                    name: block.name.get(),
-                });
+                sink(Delta::ToolCallStarted { index: place, name: block.name.get() });
                 let input = block.input.map_or("", RawValue::get);
                 Building::ToolUse {
                     place,
@@ -138,9 +132,7 @@ impl Accumulator {
                     name: block.name.get().to_owned(),
                     input: if input == "null" { "" } else { input }.to_owned(),
                     json: String::new(),
-                    by_code: caller
-                        .starts_with("code_execution")
-                        .then(|| raw.get().to_owned()),
+                    by_code: caller.starts_with("code_execution").then(|| raw.get().to_owned()),
                 }
             }
             _ => Building::Other {
@@ -160,10 +152,9 @@ impl Accumulator {
                 // A proxy lost the start of the block: its deltas tell its type.
                 let start = match d.kind.get() {
                     "text_delta" => Building::Text(String::new()),
-                    "thinking_delta" => Building::Thinking {
-                        text: String::new(),
-                        signature: String::new(),
-                    },
+                    "thinking_delta" => {
+                        Building::Thinking { text: String::new(), signature: String::new() }
+                    }
                     _ => return,
                 };
                 self.blocks.push(start);
@@ -193,10 +184,7 @@ impl Accumulator {
                 let more = d.partial_json.get();
                 if !more.is_empty() {
                     json.push_str(more);
-                    sink(Delta::ToolArguments {
-                        index: *place,
-                        json: more,
-                    });
+                    sink(Delta::ToolArguments { index: *place, json: more });
                 }
             }
             (Building::Other { json, .. }, "input_json_delta") => {
@@ -251,40 +239,21 @@ impl Accumulator {
                         parts.extend(String::from_utf8(json).ok().map(opaque));
                     }
                 }
-                Building::ToolUse {
-                    id,
-                    name,
-                    input,
-                    json,
-                    by_code,
-                    ..
-                } => {
+                Building::ToolUse { id, name, input, json, by_code, .. } => {
                     let arguments = if json.is_empty() { input } else { json };
                     if let Some(raw) = by_code.filter(|_| finish != Finish::ToolUse) {
                         parts.push(opaque(with_input(&raw, &arguments)));
                         continue;
                     }
-                    let mut id = if id.is_empty() {
-                        format!("toolu_{of}_{n}")
-                    } else {
-                        id
-                    };
+                    let mut id = if id.is_empty() { format!("toolu_{of}_{n}") } else { id };
                     if ids.contains(&id) {
                         id = format!("{id}_{n}");
                     }
                     ids.insert(id.clone());
-                    parts.push(Part::ToolCall(ToolCall {
-                        id,
-                        name,
-                        arguments,
-                    }));
+                    parts.push(Part::ToolCall(ToolCall { id, name, arguments }));
                 }
                 Building::Other { raw, json, deltas } => {
-                    let raw = if json.is_empty() {
-                        raw
-                    } else {
-                        with_input(&raw, &json)
-                    };
+                    let raw = if json.is_empty() { raw } else { with_input(&raw, &json) };
                     parts.push(opaque(with_deltas(raw, &deltas)));
                 }
             }
@@ -343,9 +312,7 @@ impl Accumulate for Accumulator {
             }
             "message_stop" => self.common.terminated = true,
             _ if kind == "error" || event.error.is_some_and(|e| e.get() != "null") => {
-                self.common
-                    .error
-                    .get_or_insert_with(|| ErrorBody::read(data));
+                self.common.error.get_or_insert_with(|| ErrorBody::read(data));
             }
             // `ping`, `content_block_stop`, and what is to come.
             _ => {}
@@ -358,9 +325,7 @@ impl Accumulate for Accumulator {
         let m: Message<'_> = json::event(text, &mut repaired)?;
         self.message(&m);
         if m.error.is_some_and(|e| e.get() != "null") || m.kind.get() == "error" {
-            self.common
-                .error
-                .get_or_insert_with(|| ErrorBody::read(text));
+            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
             return Ok(());
         }
         let Some(blocks) = m.content else {
@@ -377,22 +342,16 @@ impl Accumulate for Accumulator {
     }
 
     fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
-        let finish = finish_of(
-            Family::Anthropic,
-            self.common.finish.as_deref().unwrap_or(""),
-        );
+        let finish = finish_of(Family::Anthropic, self.common.finish.as_deref().unwrap_or(""));
         let parts = self.parts(finish);
         if self.stop_sequence.is_none() && finish == Finish::StopSequence {
-            self.metadata
-                .insert("stop_sequence".to_owned(), Value::Null);
+            self.metadata.insert("stop_sequence".to_owned(), Value::Null);
         }
         let said = Said {
             parts,
             finish,
             field: "stop_reason",
-            matched_stop: self
-                .stop_sequence
-                .filter(|_| finish == Finish::StopSequence),
+            matched_stop: self.stop_sequence.filter(|_| finish == Finish::StopSequence),
             stop_ambiguous: false,
             metadata: self.metadata,
         };
@@ -401,10 +360,7 @@ impl Accumulate for Accumulator {
 }
 
 fn opaque(json: String) -> Part {
-    Part::Opaque {
-        api: Family::Anthropic.as_str().to_owned(),
-        json,
-    }
+    Part::Opaque { api: Family::Anthropic.as_str().to_owned(), json }
 }
 
 fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
@@ -413,10 +369,9 @@ fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
 
 /// The block with the input that was streamed after it.
 fn with_input(raw: &str, input: &str) -> String {
-    let (Ok(mut block), Ok(input)) = (
-        serde_json::from_str::<Map<String, Value>>(raw),
-        serde_json::from_str::<Value>(input),
-    ) else {
+    let (Ok(mut block), Ok(input)) =
+        (serde_json::from_str::<Map<String, Value>>(raw), serde_json::from_str::<Value>(input))
+    else {
         return raw.to_owned();
     };
     block.insert("input".to_owned(), input);

@@ -86,11 +86,7 @@ impl Encoder {
             }
             return self.preamble.push_str(&m.plain_text());
         }
-        let role = if m.role == Role::Assistant {
-            "assistant"
-        } else {
-            "user"
-        };
+        let role = if m.role == Role::Assistant { "assistant" } else { "user" };
         // Results come first in their message.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {

@@ -19,11 +19,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
     use SignalReason as R;
     let field = |snake: &str, camel: &str| {
         metadata
-            .and_then(|m| {
-                m.get(snake)
-                    .filter(|v| !v.is_null())
-                    .or_else(|| m.get(camel))
-            })
+            .and_then(|m| m.get(snake).filter(|v| !v.is_null()).or_else(|| m.get(camel)))
             .and_then(Value::as_str)
             .filter(|s| !s.is_empty())
     };

@@ -56,20 +56,12 @@ pub(crate) struct Broken {
 
 impl Broken {
     pub(crate) fn too_large(message: String) -> Broken {
-        Broken {
-            class: ErrorClass::ServerError,
-            message,
-            value: String::new(),
-        }
+        Broken { class: ErrorClass::ServerError, message, value: String::new() }
     }
 
     pub(crate) fn json(e: &serde_json::Error, text: &str) -> Broken {
         Broken {
-            class: if e.is_eof() {
-                ErrorClass::IncompleteStream
-            } else {
-                ErrorClass::ServerError
-            },
+            class: if e.is_eof() { ErrorClass::IncompleteStream } else { ErrorClass::ServerError },
             message: format!("the response is not the JSON it should be: {e}"),
             value: excerpt(text),
         }
@@ -102,17 +94,7 @@ pub(super) fn conclude(
     let (common, said) = turn.conclude(facts);
     let should_retry = errors::should_retry(headers);
     let complete = common.terminated || said.finish != Finish::Missing;
-    let Common {
-        model,
-        id,
-        usage,
-        cost,
-        finish,
-        error,
-        broken,
-        confidence,
-        ..
-    } = common;
+    let Common { model, id, usage, cost, finish, error, broken, confidence, .. } = common;
     let mut signal = of_content(&said, finish.as_deref(), complete, &usage, facts);
     let error = failed
         .or_else(|| error.map(|body| errors::from_body(&body, status, headers, dialect.name)))
@@ -149,15 +131,7 @@ pub(super) fn conclude(
         output_cap: facts.output_cap,
         ..ModelTurn::new(said.parts, signal.clone())
     });
-    Decoded {
-        turn,
-        error,
-        signal,
-        streamed,
-        complete,
-        value_missing,
-        should_retry,
-    }
+    Decoded { turn, error, signal, streamed, complete, value_missing, should_retry }
 }
 
 fn of_content(

@@ -64,19 +64,11 @@ impl StreamDecoder {
             status,
             headers,
             facts,
-            kind: if ok(status) {
-                Kind::Unknown
-            } else {
-                Kind::Error
-            },
+            kind: if ok(status) { Kind::Unknown } else { Kind::Error },
             sse: sse::Decoder::new(),
             held: Vec::new(),
             total: 0,
-            feed: Feed {
-                turn: accumulator(dialect),
-                lines: String::new(),
-                events: 0,
-            },
+            feed: Feed { turn: accumulator(dialect), lines: String::new(), events: 0 },
         }
     }
 
@@ -265,11 +257,7 @@ pub fn decode_body(
     facts: &RequestFacts,
 ) -> Decoded {
     let mut stream = StreamDecoder::new(dialect, status, headers.clone(), *facts);
-    stream.kind = if ok(status) {
-        kind_of(body)
-    } else {
-        Kind::Error
-    };
+    stream.kind = if ok(status) { kind_of(body) } else { Kind::Error };
     if stream.kind == Kind::Json && body.len() <= BODY_CAP {
         // Read where it lies instead of being copied.
         stream.json(body);

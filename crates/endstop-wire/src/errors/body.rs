@@ -39,10 +39,7 @@ impl ErrorBody {
                 return ErrorBody::of(&v);
             }
         }
-        let mut body = ErrorBody {
-            message: plain(text),
-            ..ErrorBody::default()
-        };
+        let mut body = ErrorBody { message: plain(text), ..ErrorBody::default() };
         body.words = body.message.to_lowercase();
         body
     }
@@ -77,15 +74,10 @@ impl ErrorBody {
         .into_iter()
         .flatten()
         .find_map(http_status);
-        let details = inner
-            .get("details")
-            .map(Value::to_string)
-            .unwrap_or_default();
+        let details = inner.get("details").map(Value::to_string).unwrap_or_default();
         body.retry_info = details.contains("RetryInfo");
         let reasons = inner.pointer("/metadata/reasons");
-        body.flagged = reasons
-            .and_then(Value::as_array)
-            .is_some_and(|r| !r.is_empty());
+        body.flagged = reasons.and_then(Value::as_array).is_some_and(|r| !r.is_empty());
         let extra: [Option<String>; 4] = [
             inner.pointer("/innererror/code").and_then(scalar),
             inner.pointer("/metadata/raw").and_then(scalar),
@@ -102,12 +94,7 @@ impl ErrorBody {
         body.words = join([
             &body.codes,
             &body.message,
-            &extra[1..]
-                .iter()
-                .flatten()
-                .cloned()
-                .collect::<Vec<_>>()
-                .join(" "),
+            &extra[1..].iter().flatten().cloned().collect::<Vec<_>>().join(" "),
             &details,
         ]);
         body
@@ -120,11 +107,8 @@ impl ErrorBody {
         };
         let by_code = || named("error.code", &self.code);
         let by_type = || named("error.type", &self.kind);
-        let found = if self.by_type {
-            by_type().or_else(by_code)
-        } else {
-            by_code().or_else(by_type)
-        };
+        let found =
+            if self.by_type { by_type().or_else(by_code) } else { by_code().or_else(by_type) };
         found.unwrap_or_else(|| {
             if status >= 300 {
                 ("http_status".to_owned(), status.to_string())

@@ -5,10 +5,7 @@ use crate::headers::Headers;
 /// How long the provider asks to wait, in milliseconds. A date is measured against the response's
 /// own `date` header, since nothing here has a clock. `words` are the error's, in lower case.
 pub fn retry_after_ms(headers: &Headers, words: &str) -> Option<u64> {
-    if let Some(ms) = headers
-        .get("retry-after-ms")
-        .and_then(|v| v.trim().parse::<f64>().ok())
-    {
+    if let Some(ms) = headers.get("retry-after-ms").and_then(|v| v.trim().parse::<f64>().ok()) {
         return millis(ms);
     }
     if let Some(value) = headers.get("retry-after") {
@@ -59,16 +56,12 @@ fn duration(text: &str) -> Option<u64> {
     let mut total = 0.0;
     let mut any = false;
     loop {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else {
             break;
         };
         let after = rest[digits..].trim_start_matches(' ');
-        let unit_len = after
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(after.len());
+        let unit_len = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let unit = match &after[..unit_len] {
             "ms" | "millisecond" | "milliseconds" => 1.0,
             "s" | "sec" | "secs" | "second" | "seconds" => 1000.0,
@@ -86,9 +79,8 @@ fn duration(text: &str) -> Option<u64> {
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT`, in seconds since 1970.
 fn http_date(text: &str) -> Option<i64> {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let mut words = text.split_once(", ")?.1.split([' ', ':']);
     let day: i64 = words.next()?.parse().ok()?;
     let name = words.next()?;
@@ -116,11 +108,7 @@ mod tests {
         for (headers, words, want) in [
             (h(&[("retry-after", "2")]), "", Some(2000)),
             (h(&[("Retry-After", "0.5")]), "", Some(500)),
-            (
-                h(&[("retry-after-ms", "350"), ("retry-after", "2")]),
-                "",
-                Some(350),
-            ),
+            (h(&[("retry-after-ms", "350"), ("retry-after", "2")]), "", Some(350)),
             (
                 h(&[
                     ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -129,11 +117,7 @@ mod tests {
                 "",
                 Some(30_000),
             ),
-            (
-                h(&[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")]),
-                "",
-                None,
-            ),
+            (h(&[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")]), "", None),
             (h(&[("retry-after", "-1")]), "", None),
             (h(&[]), "please try again in 1.3s.", Some(1300)),
             (h(&[]), "please try again in 350ms. visit", Some(350)),
@@ -146,9 +130,6 @@ mod tests {
             assert_eq!(retry_after_ms(&headers, words), want, "{headers:?} {words}");
         }
         assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
-        assert_eq!(
-            http_date("Sun, 06 Nov 1994 08:49:37 GMT"),
-            Some(784_111_777)
-        );
+        assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
     }
 }

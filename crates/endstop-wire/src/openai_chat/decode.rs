@@ -66,9 +66,7 @@ impl Accumulator {
                 || filled(chunk.detail).is_some()
                 || (filled(chunk.message).is_some() && filled(chunk.code).is_some()));
         if filled(chunk.error).is_some() || flat {
-            self.common
-                .error
-                .get_or_insert_with(|| ErrorBody::read(whole));
+            self.common.error.get_or_insert_with(|| ErrorBody::read(whole));
         }
         if let Some(usage) = filled(chunk.usage) {
             self.usage(usage);
@@ -79,16 +77,10 @@ impl Accumulator {
             }
             if let Some(e) = filled(x.error) {
                 let text = format!("{{\"error\":{}}}", e.get());
-                self.common
-                    .error
-                    .get_or_insert_with(|| ErrorBody::read(&text));
+                self.common.error.get_or_insert_with(|| ErrorBody::read(&text));
             }
         }
-        let first = chunk
-            .choices
-            .into_iter()
-            .flatten()
-            .find(|c| c.index.0.unwrap_or(0) == 0);
+        let first = chunk.choices.into_iter().flatten().find(|c| c.index.0.unwrap_or(0) == 0);
         if let Some(choice) = first {
             self.choice(choice, sink);
         }
@@ -104,10 +96,7 @@ impl Accumulator {
         if let Some(native) = choice.native_finish_reason.filled() {
             self.native_finish = Some(native.to_owned());
         }
-        for stop in [choice.stop_reason, choice.matched_stop]
-            .into_iter()
-            .flatten()
-        {
+        for stop in [choice.stop_reason, choice.matched_stop].into_iter().flatten() {
             // A number is a token, which is no stop string of the request.
             if stop.get().starts_with('"') {
                 self.matched_stop = serde_json::from_str(stop.get()).ok();
@@ -118,9 +107,7 @@ impl Accumulator {
         }
         if let Some(e) = filled(choice.error) {
             let text = format!("{{\"error\":{}}}", e.get());
-            self.common
-                .error
-                .get_or_insert_with(|| ErrorBody::read(&text));
+            self.common.error.get_or_insert_with(|| ErrorBody::read(&text));
         }
         if let Some(list) = filled(choice.logprobs).and_then(lenient::<Logprobs>) {
             for token in list.content.into_iter().flatten() {
@@ -286,12 +273,9 @@ impl Accumulator {
         let Some(u) = lenient::<Usage<'_>>(raw) else {
             return;
         };
-        let prompt: Details = filled(u.prompt_tokens_details)
-            .and_then(lenient)
-            .unwrap_or_default();
-        let output: Details = filled(u.completion_tokens_details)
-            .and_then(lenient)
-            .unwrap_or_default();
+        let prompt: Details = filled(u.prompt_tokens_details).and_then(lenient).unwrap_or_default();
+        let output: Details =
+            filled(u.completion_tokens_details).and_then(lenient).unwrap_or_default();
         let to = &mut self.common.usage;
         let last = |to: &mut Option<u64>, from: &[crate::json::Count]| {
             *to = from.iter().find_map(|c| c.0).or(*to);
@@ -312,10 +296,7 @@ impl Accumulator {
             &mut to.cache_write_tokens,
             &[prompt.cache_write_tokens, u.cache_creation_input_tokens],
         );
-        last(
-            &mut to.reasoning_tokens,
-            &[output.reasoning_tokens, u.reasoning_tokens],
-        );
+        last(&mut to.reasoning_tokens, &[output.reasoning_tokens, u.reasoning_tokens]);
         if self.dialect.reports_cost {
             let cost = filled(u.cost).and_then(lenient::<Value>);
             let usd = cost.and_then(|c| c.as_f64().or_else(|| c.get("total_cost")?.as_f64()));
@@ -339,11 +320,7 @@ impl Accumulator {
                 id = format!("{id}_{n}");
             }
             ids.insert(id.clone());
-            out.push(ToolCall {
-                id,
-                name: call.name,
-                arguments: call.arguments,
-            });
+            out.push(ToolCall { id, name: call.name, arguments: call.arguments });
         }
         out
     }
@@ -388,9 +365,7 @@ impl Accumulate for Accumulator {
             return Ok(());
         }
         if name == "error" {
-            self.common
-                .error
-                .get_or_insert_with(|| ErrorBody::read(data));
+            self.common.error.get_or_insert_with(|| ErrorBody::read(data));
             return Ok(());
         }
         if !data.starts_with(['{', '[']) {
@@ -429,9 +404,7 @@ impl Accumulate for Accumulator {
         let echo = self.echo(!calls.is_empty());
         let mut parts = Vec::with_capacity(calls.len() + 4);
         if !self.reasoning.is_empty() {
-            parts.push(Part::Reasoning {
-                text: self.reasoning,
-            });
+            parts.push(Part::Reasoning { text: self.reasoning });
         }
         parts.extend(echo);
         if !self.text.is_empty() {

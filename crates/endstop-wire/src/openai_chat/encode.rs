@@ -97,14 +97,7 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
         fields.field("response_format", |out| {
             out.extend_from_slice(b"{\"type\":\"json_schema\",\"json_schema\":{");
             json::key(out, "name");
-            json::string(
-                out,
-                if schema.name.is_empty() {
-                    "answer"
-                } else {
-                    &schema.name
-                },
-            );
+            json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
             json::key(out, "schema");
             json::value(out, &schema.schema);
             out.extend_from_slice(b"}}");
@@ -257,19 +250,11 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
 /// A tool message each; what else is in the message follows as the user's.
 fn tool_results(out: &mut Vec<u8>, m: &Message) {
     tool_results_of(out, m);
-    if m.parts
-        .iter()
-        .any(|p| matches!(p, Part::Text { .. } | Part::Image(_)))
-    {
+    if m.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Image(_))) {
         let rest = Message {
             id: m.id,
             role: Role::User,
-            parts: m
-                .parts
-                .iter()
-                .filter(|p| !matches!(p, Part::ToolResult(_)))
-                .cloned()
-                .collect(),
+            parts: m.parts.iter().filter(|p| !matches!(p, Part::ToolResult(_))).cloned().collect(),
         };
         plain(out, "user", &rest);
     }

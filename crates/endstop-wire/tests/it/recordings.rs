@@ -9,18 +9,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../testdata/recordings")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/recordings").join(name)
 }
 
 fn rows(path: &Path) -> Vec<Value> {
     let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut text = String::new();
     GzDecoder::new(file).read_to_string(&mut text).unwrap();
-    text.lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .collect()
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
 fn chars(v: &Value) -> usize {
@@ -156,14 +152,8 @@ fn cuts_change_nothing() {
             let whole = in_pieces(&row, d, |_| usize::MAX >> 1);
             for (how, cut) in [
                 ("byte by byte", in_pieces(&row, d, |_| 1)),
-                (
-                    "random",
-                    in_pieces(&row, d, |at| (at.wrapping_mul(2_654_435_761) >> 7) % 97),
-                ),
-                (
-                    "random",
-                    in_pieces(&row, d, |at| (at.wrapping_mul(40_503) >> 3) % 1500),
-                ),
+                ("random", in_pieces(&row, d, |at| (at.wrapping_mul(2_654_435_761) >> 7) % 97)),
+                ("random", in_pieces(&row, d, |at| (at.wrapping_mul(40_503) >> 3) % 1500)),
             ] {
                 assert_eq!(whole, cut, "{} {how}", row["id"]);
             }

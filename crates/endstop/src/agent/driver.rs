@@ -13,8 +13,8 @@ use crate::provider::{CallEvent, CallSpec, CallStream, Response, Session, Sessio
 use crate::tool::{Tool, ToolContext, ToolOutput};
 use endstop_core::{
     Answer, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId, ErrorClass,
-    Event, EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunSpec, Step,
-    Termination, ToolReport, ToolStart, ToolStatus, TurnDelta,
+    Event, EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunSpec, Step, Termination,
+    ToolReport, ToolStart, ToolStatus, TurnDelta,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
