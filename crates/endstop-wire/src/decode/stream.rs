@@ -191,6 +191,8 @@ impl StreamDecoder {
         let text = text.trim_start_matches('\u{feff}');
         match self.feed.turn.body(text) {
             Ok(()) => self.feed.turn.common().terminated = true,
+            // JSON, but not what it should be.
+            Err(e) if e.is_data() => self.feed.broken(Broken::json(&e, text)),
             Err(e) => {
                 // Bare lines before or instead of events.
                 let mut lines = sse::Decoder::new();

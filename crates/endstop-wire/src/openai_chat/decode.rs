@@ -59,7 +59,7 @@ impl Accumulator {
         }
     }
 
-    fn chunk(&mut self, chunk: Chunk<'_>, whole: &str, sink: DeltaSink<'_>) {
+    fn chunk(&mut self, chunk: Chunk<'_>, text: &str, streamed: bool, sink: DeltaSink<'_>) {
         self.common.named(chunk.model.filled(), chunk.id.filled());
         let flat = chunk.choices.is_none()
             && (chunk.object.get() == "error"
@@ -68,7 +68,7 @@ impl Accumulator {
         if filled(chunk.error).is_some() || flat {
             self.common
                 .error
-                .get_or_insert_with(|| ErrorBody::read(whole));
+                .get_or_insert_with(|| ErrorBody::read(text));
         }
         if let Some(usage) = filled(chunk.usage) {
             self.usage(usage);
@@ -90,11 +90,11 @@ impl Accumulator {
             .flatten()
             .find(|c| c.index.0.unwrap_or(0) == 0);
         if let Some(choice) = first {
-            self.choice(choice, sink);
+            self.choice(choice, streamed, sink);
         }
     }
 
-    fn choice(&mut self, choice: Choice<'_>, sink: DeltaSink<'_>) {
+    fn choice(&mut self, choice: Choice<'_>, streamed: bool, sink: DeltaSink<'_>) {
         if let Some(value) = choice.finish_reason.0 {
             // An empty string is kept only where nothing better came.
             if !value.is_empty() || self.common.finish.is_none() {
@@ -128,7 +128,13 @@ impl Accumulator {
                 self.logprobs += 1;
             }
         }
-        if let Some(message) = choice.delta.or(choice.message) {
+        // Some servers repeat the whole message beside every delta, or an empty delta beside it.
+        let said = if streamed {
+            choice.delta.or(choice.message)
+        } else {
+            choice.message.or(choice.delta)
+        };
+        if let Some(message) = said {
             self.message(message, sink);
         }
     }
@@ -398,7 +404,7 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let chunk = json::event(data, &mut repaired)?;
-        self.chunk(chunk, data, sink);
+        self.chunk(chunk, data, true, sink);
         Ok(())
     }
 
@@ -413,7 +419,7 @@ impl Accumulate for Accumulator {
             json::event(text, &mut repaired)?
         };
         let chat = chunk.choices.is_some();
-        self.chunk(chunk, text, &mut |_| ());
+        self.chunk(chunk, text, false, &mut |_| ());
         if !chat && self.common.error.is_none() {
             return Err(serde_json::Error::custom("there are no `choices` in it"));
         }
