@@ -18,7 +18,8 @@ const STREAM_CAP: u64 = 256 << 20;
 /// The most of the lines outside the protocol that is held.
 const LINES_CAP: usize = 64 << 10;
 
-/// Decodes a response as its bytes come.
+/// Decodes a response as its bytes come. Events hand over deltas; a body of JSON, also one that comes
+/// where a stream was asked for, is read at its end and hands over none.
 pub struct StreamDecoder {
     dialect: &'static Dialect,
     status: u16,

@@ -162,7 +162,7 @@ impl Accumulator {
             }
         }
         for call in message.tool_calls.into_iter().flatten() {
-            self.call(call, sink);
+            self.call(&call, sink);
         }
         if let Some(function) = message.function_call {
             self.legacy(&function, sink);
@@ -220,7 +220,7 @@ impl Accumulator {
 
     /// A call of an index that is there goes on, unless it names a tool under another id: some
     /// servers give every parallel call the index 0.
-    fn call(&mut self, call: Call<'_>, sink: DeltaSink<'_>) {
+    fn call(&mut self, call: &Call<'_>, sink: DeltaSink<'_>) {
         let id = call.id.get();
         let name = call.function.as_ref().map_or("", |f| f.name.get());
         let known = match call.index.0 {
@@ -307,7 +307,7 @@ impl Accumulator {
         last(
             &mut to.cached_input_tokens,
             &[
-                prompt.cached_tokens,
+                prompt.cached,
                 u.prompt_cache_hit_tokens,
                 u.cache_read_input_tokens,
                 u.cached_tokens,
@@ -316,11 +316,11 @@ impl Accumulator {
         );
         last(
             &mut to.cache_write_tokens,
-            &[prompt.cache_write_tokens, u.cache_creation_input_tokens],
+            &[prompt.cache_write, u.cache_creation_input_tokens],
         );
         last(
             &mut to.reasoning_tokens,
-            &[output.reasoning_tokens, u.reasoning_tokens],
+            &[output.reasoning, u.reasoning_tokens],
         );
         if self.dialect.reports_cost {
             let cost = filled(u.cost).and_then(lenient::<Value>);
@@ -341,10 +341,9 @@ impl Accumulator {
                 let of = self.common.id.as_deref().unwrap_or("turn");
                 id = format!("call_{of}_{n}");
             }
-            if ids.contains(&id) {
+            while !ids.insert(id.clone()) {
                 id = format!("{id}_{n}");
             }
-            ids.insert(id.clone());
             out.push(ToolCall {
                 id,
                 name: call.name,

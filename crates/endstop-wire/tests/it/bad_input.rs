@@ -1,6 +1,7 @@
 //! What is no answer is never a success, never a panic, and says what it was.
 
-use endstop_core::{ErrorClass, SignalReason};
+use endstop_core::ErrorClass as C;
+use endstop_core::SignalReason;
 use endstop_wire::api::{ANTHROPIC, DIALECTS, OPENAI_CHAT};
 use endstop_wire::redact::EXCERPT_CHARS;
 use endstop_wire::{Dialect, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
@@ -22,7 +23,6 @@ fn a_table_of_bodies() {
     let deep_closed = [b"[".repeat(10_000), b"]".repeat(10_000)].concat();
     let deep_event = [&b"data: {\"choices\":"[..], &b"[".repeat(10_000), b"\n\n"].concat();
     let long_text = [&b"<html>"[..], &b"x".repeat(100_000)].concat();
-    use ErrorClass as C;
     let table: Vec<(&str, &[u8], &[C])> = vec![
         ("nothing", b"", &[C::IncompleteStream]),
         ("blanks", b" \n\r\n ", &[C::IncompleteStream]),
@@ -125,7 +125,7 @@ fn a_body_beyond_its_bounds_is_an_error_and_memory_stays() {
     let refused = (0..100).find(|_| stream.push(&piece, &mut |_| ()).is_err());
     assert_eq!(refused, Some(15), "a line of 16 MiB is the most");
     let d = stream.finish(Eof::Clean);
-    assert_eq!(d.error.unwrap().class, ErrorClass::ServerError);
+    assert_eq!(d.error.unwrap().class, C::ServerError);
 }
 
 #[test]
@@ -138,10 +138,7 @@ fn a_broken_connection_is_told_apart_and_what_came_is_kept() {
     };
     let (clean, reset) = (run(half, Eof::Clean), run(half, Eof::Reset));
     for d in [&clean, &reset] {
-        assert_eq!(
-            d.error.as_ref().unwrap().class,
-            ErrorClass::IncompleteStream
-        );
+        assert_eq!(d.error.as_ref().unwrap().class, C::IncompleteStream);
         assert_eq!(d.turn.as_ref().unwrap().text(), "Hel");
         assert!(!d.complete);
     }

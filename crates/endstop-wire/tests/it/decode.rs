@@ -10,7 +10,8 @@ fn decode(dialect: &'static Dialect, body: &str, facts: RequestFacts) -> Decoded
 }
 
 fn stream(events: &[Value]) -> String {
-    events.iter().map(|e| format!("data: {e}\n\n")).collect()
+    let events: Vec<String> = events.iter().map(|e| format!("data: {e}\n\n")).collect();
+    events.concat()
 }
 
 fn openai(events: &[Value]) -> Decoded {

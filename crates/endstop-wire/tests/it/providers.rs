@@ -1,6 +1,7 @@
 //! The provider trait, Anthropic's detection from metadata, and the HTTP statuses of the vectors.
 
-use endstop_core::{ErrorClass, SignalReason, TerminationSignal};
+use endstop_core::ErrorClass as C;
+use endstop_core::{SignalReason, TerminationSignal};
 use endstop_wire::errors::classify;
 use endstop_wire::provider::{Anthropic, Provider, detect};
 use endstop_wire::{Headers, finish};
@@ -97,7 +98,6 @@ fn statuses_have_the_classes_of_the_vectors() {
             continue;
         };
         let class = classify(u16::try_from(status).unwrap(), &Headers::new(), "", "").class;
-        use ErrorClass as C;
         let allowed: &[C] = match case["expect"]["kind"].as_str().unwrap() {
             "unauthorized" => &[C::Authentication, C::Permission],
             "not_found" => &[C::NotFound],

@@ -22,7 +22,14 @@ fn run(chunks: &[&[u8]]) -> Seen {
     seen
 }
 
-const TABLE: &[(&str, &[u8], &[(&str, &str, &str)])] = &[
+/// What the case shows, its bytes, and the events that must come of them.
+type Case = (
+    &'static str,
+    &'static [u8],
+    &'static [(&'static str, &'static str, &'static str)],
+);
+
+const TABLE: &[Case] = &[
     ("one event", b"data: a\n\n", &[("", "a", "")]),
     ("no space after the colon", b"data:a\n\n", &[("", "a", "")]),
     ("one space only is cut", b"data:  a\n\n", &[("", " a", "")]),
