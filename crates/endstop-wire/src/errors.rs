@@ -8,8 +8,8 @@
 //! assert_eq!(e.class, ErrorClass::QuotaExhausted);
 //! ```
 //!
-//! What the words say goes before what the status says, since statuses lie: the order is that of
-//! [`class_of`].
+//! What the words say goes before what the status says, since statuses lie. The order: context
+//! length, quota, policy, overload, authentication, permission, rate, not found, the status alone.
 
 mod body;
 mod hints;
@@ -99,6 +99,7 @@ const QUOTA: &[&str] = &[
     "billing_hard_limit",
     "allocationquota",
     "free allocated quota exceeded",
+    "call volume quota",
     "reached your specified api usage limits",
     "usage limit for this billing cycle",
     "spend limit",
@@ -128,7 +129,7 @@ const POLICY_WORDS: &[&str] = &[
     "content management policy",
     "responsibleaipolicyviolation",
     "data_inspection_failed",
-    "violating our usage policy",
+    "usage policy",
     "usage policies",
     "flagged by moderation",
     "requires moderation",
@@ -192,6 +193,9 @@ pub(crate) fn class_of(
     } else {
         status
     };
+    if let Some(class) = body.code_of(provider) {
+        return class;
+    }
     if any(words, CONTEXT)
         || (words.contains("current length is") && words.contains("while limit is"))
     {
@@ -212,29 +216,34 @@ pub(crate) fn class_of(
         return ErrorClass::ContentPolicy;
     }
     if any(words, OVERLOADED)
-        || matches!(status, 498 | 503 | 529)
+        || matches!(status, 503 | 529)
+        || (status == 498 && provider == "groq")
         || (status == 502 && provider == "openrouter")
     {
         return ErrorClass::Overloaded;
     }
-    if status == 401 || (any(words, AUTH) && !(status >= 402 && status != 404)) {
+    if matches!(status, 401 | 498) || (any(words, AUTH) && !(status >= 402 && status != 404)) {
         return ErrorClass::Authentication;
     }
     if status == 403 || codes.contains("permission_error") {
         return ErrorClass::Permission;
     }
-    if status == 429 || any(codes, &["rate_limit", "ratelimit", "too_many_requests", "throttling"])
-    {
+    let rate = any(codes, &["rate_limit", "ratelimit", "too_many_requests", "throttling"]);
+    if status == 429 || (rate && status != 413) {
         return ErrorClass::RateLimit;
     }
     if status == 404 || any(words, NOT_FOUND) {
         return ErrorClass::NotFound;
     }
+    if codes.contains("not_supported") {
+        return ErrorClass::InvalidRequest;
+    }
     match status {
         408 | 504 => ErrorClass::Timeout,
         413 => ErrorClass::RequestTooLarge,
         499 => ErrorClass::Cancelled,
-        500..=599 => ErrorClass::ServerError,
+        // 424 is a generation that failed (TGI).
+        424 | 500..=599 => ErrorClass::ServerError,
         400..=499 => ErrorClass::InvalidRequest,
         0 | 200 => in_stream(codes),
         _ => ErrorClass::UnknownError,

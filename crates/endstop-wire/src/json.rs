@@ -91,7 +91,7 @@ pub(crate) fn is_object(text: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Str<'a>(pub(crate) Option<Cow<'a, str>>);
 
-impl<'a> Str<'a> {
+impl Str<'_> {
     /// The text, `""` where there is none.
     pub(crate) fn get(&self) -> &str {
         self.0.as_deref().unwrap_or("")

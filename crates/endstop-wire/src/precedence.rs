@@ -132,9 +132,12 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
             _ => (Unknown, Low, Some("the finish value is not known")),
         };
     }
+    // 5. refusal
+    let unfinished = f.finish == Finish::Missing && !f.terminated;
+    if f.refusal && f.finish != Finish::Unknown && !unfinished {
+        return (ContentFiltered, Medium, None);
+    }
     match f.finish {
-        // 5. refusal
-        Finish::Natural | Finish::StopSequence if f.refusal => (ContentFiltered, Medium, None),
         // 6. stop strings
         Finish::StopSequence => (StopSequence, High, None),
         Finish::Natural if f.matched_stop.is_some() => (StopSequence, High, None),
@@ -143,15 +146,13 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         Finish::Natural if f.stop_ambiguous => (NaturalCompletion, Medium, None),
         Finish::Natural => (NaturalCompletion, High, None),
         // 8. contradictions, unknown and missing values
-        Finish::ToolUse if f.refusal => (ContentFiltered, Medium, None),
         Finish::ToolUse if f.text_blank => {
             (Unknown, Low, Some("the finish value says tools, but there is no call"))
         }
         Finish::ToolUse => {
             (NaturalCompletion, Low, Some("the finish value says tools, but there is no call"))
         }
-        Finish::Missing if !f.terminated => incomplete(),
-        Finish::Missing if f.refusal => (ContentFiltered, Medium, None),
+        Finish::Missing if unfinished => incomplete(),
         Finish::Missing if f.text_blank => (Unknown, Low, Some("no finish value and no answer")),
         Finish::Missing => (NaturalCompletion, Low, Some("no finish value")),
         _ => (Unknown, Low, Some("the finish value is not known")),

@@ -146,21 +146,20 @@ impl Accumulator {
     }
 
     fn delta(&mut self, index: u64, d: &WireDelta<'_>, sink: DeltaSink<'_>) {
-        let place = match self.places.get(&index) {
-            Some(place) => *place,
-            None => {
-                // A proxy lost the start of the block: its deltas tell its type.
-                let start = match d.kind.get() {
-                    "text_delta" => Building::Text(String::new()),
-                    "thinking_delta" => {
-                        Building::Thinking { text: String::new(), signature: String::new() }
-                    }
-                    _ => return,
-                };
-                self.blocks.push(start);
-                self.places.insert(index, self.blocks.len() - 1);
-                self.blocks.len() - 1
-            }
+        let place = if let Some(place) = self.places.get(&index) {
+            *place
+        } else {
+            // A proxy lost the start of the block: its deltas tell its type.
+            let start = match d.kind.get() {
+                "text_delta" => Building::Text(String::new()),
+                "thinking_delta" => {
+                    Building::Thinking { text: String::new(), signature: String::new() }
+                }
+                _ => return,
+            };
+            self.blocks.push(start);
+            self.places.insert(index, self.blocks.len() - 1);
+            self.blocks.len() - 1
         };
         match (&mut self.blocks[place], d.kind.get()) {
             (Building::Text(text), "text_delta") => {
@@ -246,10 +245,9 @@ impl Accumulator {
                         continue;
                     }
                     let mut id = if id.is_empty() { format!("toolu_{of}_{n}") } else { id };
-                    if ids.contains(&id) {
+                    while !ids.insert(id.clone()) {
                         id = format!("{id}_{n}");
                     }
-                    ids.insert(id.clone());
                     parts.push(Part::ToolCall(ToolCall { id, name, arguments }));
                 }
                 Building::Other { raw, json, deltas } => {

@@ -18,7 +18,8 @@ const STREAM_CAP: u64 = 256 << 20;
 /// The most of the lines outside the protocol that is held.
 const LINES_CAP: usize = 64 << 10;
 
-/// Decodes a response as its bytes come.
+/// Decodes a response as its bytes come. Events hand over deltas; a body of JSON, also one that comes
+/// where a stream was asked for, is read at its end and hands over none.
 pub struct StreamDecoder {
     dialect: &'static Dialect,
     status: u16,
@@ -183,6 +184,8 @@ impl StreamDecoder {
         let text = text.trim_start_matches('\u{feff}');
         match self.feed.turn.body(text) {
             Ok(()) => self.feed.turn.common().terminated = true,
+            // JSON, but not what it should be.
+            Err(e) if e.is_data() => self.feed.broken(Broken::json(&e, text)),
             Err(e) => {
                 // Bare lines before or instead of events.
                 let mut lines = sse::Decoder::new();

@@ -1,9 +1,18 @@
 //! The shapes that providers give their errors in, read into one.
 
+use endstop_core::ErrorClass;
 use serde_json::Value;
 
 /// The most of an error's body that is looked at.
 const LOOKED_AT: usize = 256 << 10;
+
+/// Codes that say what status and words do not: provider, code, class.
+const NUMBERED: &[(&str, &str, ErrorClass)] = &[
+    ("zhipu", "1113", ErrorClass::QuotaExhausted),
+    ("zai", "1113", ErrorClass::QuotaExhausted),
+    ("zhipu", "1301", ErrorClass::ContentPolicy),
+    ("zai", "1301", ErrorClass::ContentPolicy),
+];
 
 /// An error as its body tells it.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +86,8 @@ impl ErrorBody {
         let details = inner.get("details").map(Value::to_string).unwrap_or_default();
         body.retry_info = details.contains("RetryInfo");
         let reasons = inner.pointer("/metadata/reasons");
-        body.flagged = reasons.and_then(Value::as_array).is_some_and(|r| !r.is_empty());
+        body.flagged =
+            reasons.is_some_and(|r| !matches!(r.to_string().as_str(), "[]" | "null" | "\"\""));
         let extra: [Option<String>; 4] = [
             inner.pointer("/innererror/code").and_then(scalar),
             inner.pointer("/metadata/raw").and_then(scalar),
@@ -98,6 +108,12 @@ impl ErrorBody {
             &details,
         ]);
         body
+    }
+
+    /// The class of a code that one provider numbers its errors by.
+    pub(crate) fn code_of(&self, provider: &str) -> Option<ErrorClass> {
+        let code = self.code.as_deref()?;
+        NUMBERED.iter().find(|(p, c, _)| *p == provider && *c == code).map(|(_, _, class)| *class)
     }
 
     /// The field that told the class, and its raw value.

@@ -59,14 +59,14 @@ impl Accumulator {
         }
     }
 
-    fn chunk(&mut self, chunk: Chunk<'_>, whole: &str, sink: DeltaSink<'_>) {
+    fn chunk(&mut self, chunk: Chunk<'_>, text: &str, streamed: bool, sink: DeltaSink<'_>) {
         self.common.named(chunk.model.filled(), chunk.id.filled());
         let flat = chunk.choices.is_none()
             && (chunk.object.get() == "error"
                 || filled(chunk.detail).is_some()
                 || (filled(chunk.message).is_some() && filled(chunk.code).is_some()));
         if filled(chunk.error).is_some() || flat {
-            self.common.error.get_or_insert_with(|| ErrorBody::read(whole));
+            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
         }
         if let Some(usage) = filled(chunk.usage) {
             self.usage(usage);
@@ -82,11 +82,11 @@ impl Accumulator {
         }
         let first = chunk.choices.into_iter().flatten().find(|c| c.index.0.unwrap_or(0) == 0);
         if let Some(choice) = first {
-            self.choice(choice, sink);
+            self.choice(choice, streamed, sink);
         }
     }
 
-    fn choice(&mut self, choice: Choice<'_>, sink: DeltaSink<'_>) {
+    fn choice(&mut self, choice: Choice<'_>, streamed: bool, sink: DeltaSink<'_>) {
         if let Some(value) = choice.finish_reason.0 {
             // An empty string is kept only where nothing better came.
             if !value.is_empty() || self.common.finish.is_none() {
@@ -115,7 +115,13 @@ impl Accumulator {
                 self.logprobs += 1;
             }
         }
-        if let Some(message) = choice.delta.or(choice.message) {
+        // Some servers repeat the whole message beside every delta, or an empty delta beside it.
+        let said = if streamed {
+            choice.delta.or(choice.message)
+        } else {
+            choice.message.or(choice.delta)
+        };
+        if let Some(message) = said {
             self.message(message, sink);
         }
     }
@@ -143,7 +149,7 @@ impl Accumulator {
             }
         }
         for call in message.tool_calls.into_iter().flatten() {
-            self.call(call, sink);
+            self.call(&call, sink);
         }
         if let Some(function) = message.function_call {
             self.legacy(&function, sink);
@@ -201,7 +207,7 @@ impl Accumulator {
 
     /// A call of an index that is there goes on, unless it names a tool under another id: some
     /// servers give every parallel call the index 0.
-    fn call(&mut self, call: Call<'_>, sink: DeltaSink<'_>) {
+    fn call(&mut self, call: &Call<'_>, sink: DeltaSink<'_>) {
         let id = call.id.get();
         let name = call.function.as_ref().map_or("", |f| f.name.get());
         let known = match call.index.0 {
@@ -285,18 +291,15 @@ impl Accumulator {
         last(
             &mut to.cached_input_tokens,
             &[
-                prompt.cached_tokens,
+                prompt.cached,
                 u.prompt_cache_hit_tokens,
                 u.cache_read_input_tokens,
                 u.cached_tokens,
                 u.num_cached_tokens,
             ],
         );
-        last(
-            &mut to.cache_write_tokens,
-            &[prompt.cache_write_tokens, u.cache_creation_input_tokens],
-        );
-        last(&mut to.reasoning_tokens, &[output.reasoning_tokens, u.reasoning_tokens]);
+        last(&mut to.cache_write_tokens, &[prompt.cache_write, u.cache_creation_input_tokens]);
+        last(&mut to.reasoning_tokens, &[output.reasoning, u.reasoning_tokens]);
         if self.dialect.reports_cost {
             let cost = filled(u.cost).and_then(lenient::<Value>);
             let usd = cost.and_then(|c| c.as_f64().or_else(|| c.get("total_cost")?.as_f64()));
@@ -316,10 +319,9 @@ impl Accumulator {
                 let of = self.common.id.as_deref().unwrap_or("turn");
                 id = format!("call_{of}_{n}");
             }
-            if ids.contains(&id) {
+            while !ids.insert(id.clone()) {
                 id = format!("{id}_{n}");
             }
-            ids.insert(id.clone());
             out.push(ToolCall { id, name: call.name, arguments: call.arguments });
         }
         out
@@ -373,7 +375,7 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let chunk = json::event(data, &mut repaired)?;
-        self.chunk(chunk, data, sink);
+        self.chunk(chunk, data, true, sink);
         Ok(())
     }
 
@@ -388,7 +390,7 @@ impl Accumulate for Accumulator {
             json::event(text, &mut repaired)?
         };
         let chat = chunk.choices.is_some();
-        self.chunk(chunk, text, &mut |_| ());
+        self.chunk(chunk, text, false, &mut |_| ());
         if !chat && self.common.error.is_none() {
             return Err(serde_json::Error::custom("there are no `choices` in it"));
         }

@@ -193,14 +193,15 @@ pub(super) struct Usage<'a> {
     pub(super) cost: Option<&'a RawValue>,
 }
 
+/// The details of either side of the usage.
 #[derive(Deserialize, Default)]
 pub(super) struct Details {
-    #[serde(default)]
-    pub(super) cached_tokens: Count,
-    #[serde(default)]
-    pub(super) cache_write_tokens: Count,
-    #[serde(default)]
-    pub(super) reasoning_tokens: Count,
+    #[serde(default, rename = "cached_tokens")]
+    pub(super) cached: Count,
+    #[serde(default, rename = "cache_write_tokens")]
+    pub(super) cache_write: Count,
+    #[serde(default, rename = "reasoning_tokens")]
+    pub(super) reasoning: Count,
 }
 
 /// Groq's own field.

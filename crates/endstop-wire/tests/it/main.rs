@@ -1,4 +1,13 @@
 //! The behaviour of `endstop-wire`, one module a subject; recordings come from `testdata/`.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test where it stands")]
+
+mod bad_input;
 mod catalogue;
+mod decode;
+mod encode;
+mod errors;
+mod precedence;
+mod providers;
 mod recordings;
+mod sse;

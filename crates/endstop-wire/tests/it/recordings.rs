@@ -130,9 +130,11 @@ fn in_pieces(
             .push(&body[at..next], &mut |delta| match delta {
                 Delta::Text(t) | Delta::Reasoning(t) | Delta::Refusal(t) => said.push_str(t),
                 Delta::ToolCallStarted { index, name } => {
-                    said.push_str(&format!("<{index} {name}>"))
+                    said.push_str(&[&index.to_string(), " ", name, ">"].concat());
                 }
-                Delta::ToolArguments { index, json } => said.push_str(&format!("<{index}>{json}")),
+                Delta::ToolArguments { index, json } => {
+                    said.push_str(&[&index.to_string(), json].concat());
+                }
                 _ => {}
             })
             .unwrap();

@@ -1,0 +1,262 @@
+//! What the recordings do not show: dialects' ways, one by one.
+
+use endstop_core::{Part, SignalReason};
+use endstop_wire::api::{ANTHROPIC, OPENAI_CHAT, dialect};
+use endstop_wire::{Decoded, Dialect, Headers, RequestFacts, decode_body};
+use serde_json::{Value, json};
+
+fn decode(dialect: &'static Dialect, body: &str, facts: RequestFacts) -> Decoded {
+    decode_body(dialect, 200, &Headers::new(), body.as_bytes(), &facts)
+}
+
+fn stream(events: &[Value]) -> String {
+    let events: Vec<String> = events.iter().map(|e| format!("data: {e}\n\n")).collect();
+    events.concat()
+}
+
+fn openai(events: &[Value]) -> Decoded {
+    decode(OPENAI_CHAT, &stream(events), RequestFacts::default())
+}
+
+fn calls(d: &Decoded) -> Vec<(String, String, String)> {
+    let turn = d.turn.as_ref().unwrap();
+    turn.tool_calls().map(|c| (c.id.clone(), c.name.clone(), c.arguments.clone())).collect()
+}
+
+fn call(index: u64, id: &str, name: &str, arguments: &str) -> Value {
+    json!({"choices": [{"delta": {"tool_calls": [
+        {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}]}}]})
+}
+
+fn end(value: &str) -> Value {
+    json!({"choices": [{"delta": {}, "finish_reason": value}]})
+}
+
+#[test]
+fn parallel_calls_come_interleaved_or_all_with_index_0() {
+    let d = openai(&[
+        call(0, "a", "one", "{\"x\""),
+        call(1, "b", "two", "{"),
+        call(0, "", "", ":1}"),
+        call(1, "", "", "}"),
+        end("tool_calls"),
+    ]);
+    let want = [("a", "one", "{\"x\":1}"), ("b", "two", "{}")]
+        .map(|(a, b, c)| (a.into(), b.into(), c.into()));
+    assert_eq!(calls(&d), want);
+    let d = openai(&[call(0, "a", "one", "{}"), call(0, "b", "two", "{}"), end("stop")]);
+    assert_eq!(calls(&d).len(), 2);
+    assert_eq!(d.signal.reason, SignalReason::ToolUse);
+    // The same id and name again is the same call.
+    let d = openai(&[call(0, "a", "one", "{"), call(0, "a", "one", "}"), end("stop")]);
+    assert_eq!(calls(&d), [("a".into(), "one".into(), "{}".into())]);
+}
+
+#[test]
+fn ids_are_made_where_they_are_missing_or_double() {
+    let d = openai(&[
+        call(0, "", "one", "{}"),
+        call(1, "x", "two", "{}"),
+        call(2, "x", "three", "{}"),
+        end("tool_calls"),
+    ]);
+    let ids: Vec<String> = calls(&d).into_iter().map(|c| c.0).collect();
+    assert_eq!(ids, ["call_turn_0", "x", "x_2"]);
+}
+
+#[test]
+fn a_call_without_a_name_is_none() {
+    let body = r#"{"choices":[{"message":{"content":"Hi","function_call":{"name":"","arguments":""},
+        "tool_calls":[{"id":"","function":{"name":"","arguments":""}}]},"finish_reason":"stop"}]}"#;
+    let d = decode(OPENAI_CHAT, body, RequestFacts::default());
+    assert_eq!((calls(&d).len(), d.signal.reason), (0, SignalReason::NaturalCompletion));
+}
+
+#[test]
+fn arguments_may_be_an_object() {
+    let body = r#"{"choices":[{"message":{"tool_calls":[{"id":"1","function":{"name":"f","arguments":{"a": 1}}}]},"finish_reason":"tool_calls"}]}"#;
+    let d = decode(OPENAI_CHAT, body, RequestFacts::default());
+    assert_eq!(calls(&d)[0].2, "{\"a\": 1}");
+}
+
+#[test]
+fn the_server_names_the_stop_string() {
+    let facts = RequestFacts { stop_strings: true, output_cap: None };
+    for (field, value, reason) in [
+        ("stop_reason", json!("END"), "stop_sequence"),
+        ("matched_stop", json!("END"), "stop_sequence"),
+        ("stop_reason", json!(128_009), "natural_completion"),
+        ("stop_reason", Value::Null, "natural_completion"),
+    ] {
+        let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "stop", field: value}]});
+        let d = decode(OPENAI_CHAT, &body.to_string(), facts);
+        assert_eq!(d.signal.reason.as_str(), reason, "{body}");
+    }
+}
+
+#[test]
+fn an_empty_finish_value_does_not_hide_an_earlier_one() {
+    let d = openai(&[end("length"), end("")]);
+    assert_eq!(d.signal.reason, SignalReason::TokenLimitReached);
+    let d = openai(&[end("stop"), end("length")]);
+    assert_eq!(d.signal.reason, SignalReason::TokenLimitReached);
+}
+
+#[test]
+fn reasoning_in_two_fields_is_read_once() {
+    let d = openai(&[
+        json!({"choices": [{"delta": {"reasoning": "ab", "reasoning_content": "ab"}}]}),
+        json!({"choices": [{"delta": {"content": "c"}, "finish_reason": "stop"}]}),
+    ]);
+    let parts = d.turn.unwrap().parts;
+    assert_eq!(parts, [Part::Reasoning { text: "ab".into() }, Part::Text { text: "c".into() }]);
+}
+
+#[test]
+fn what_a_server_wants_back_is_kept() {
+    let d = decode(
+        dialect("deepseek").unwrap(),
+        &stream(&[
+            json!({"choices": [{"delta": {"reasoning_content": "hm"}}]}),
+            call(0, "a", "f", "{}"),
+            end("tool_calls"),
+        ]),
+        RequestFacts::default(),
+    );
+    assert!(d.turn.unwrap().parts.contains(&Part::Opaque {
+        api: "openai-chat".into(),
+        json: r#"{"reasoning_content":"hm"}"#.into()
+    }));
+    let d = openai(&[
+        json!({"choices": [{"delta": {"reasoning_details": [{"type": "t", "data": "x"}]}}]}),
+        json!({"choices": [{"delta": {"reasoning_details": [{"type": "u"}], "content": "c"}, "finish_reason": "stop"}]}),
+    ]);
+    assert!(d.turn.unwrap().parts.contains(&Part::Opaque {
+        api: "openai-chat".into(),
+        json: r#"{"reasoning_details":[{"type":"t","data":"x"},{"type":"u"}]}"#.into()
+    }));
+}
+
+#[test]
+fn costs_and_probabilities_are_read() {
+    let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "stop",
+        "logprobs": {"content": [{"logprob": 0.0}, {"logprob": -f64::ln(2.0)}]}}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.25}})
+    .to_string();
+    let of =
+        |name: &str| decode(dialect(name).unwrap(), &body, RequestFacts::default()).turn.unwrap();
+    assert!((of("openrouter").cost.unwrap().to_usd() - 0.25).abs() < 1e-9);
+    assert_eq!(of("openai-chat").cost, None);
+    assert!((of("openai-chat").confidence.unwrap() - 0.75).abs() < 1e-9);
+}
+
+fn anthropic(events: &[Value]) -> Decoded {
+    decode(ANTHROPIC, &stream(events), RequestFacts::default())
+}
+
+fn start(index: u64, block: &Value) -> Value {
+    json!({"type": "content_block_start", "index": index, "content_block": block})
+}
+
+fn delta(index: u64, delta: &Value) -> Value {
+    json!({"type": "content_block_delta", "index": index, "delta": delta})
+}
+
+fn stop(reason: &str) -> [Value; 2] {
+    [
+        json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}}),
+        json!({"type": "message_stop"}),
+    ]
+}
+
+#[test]
+fn thinking_is_shown_once_and_goes_back_signed() {
+    let mut events = vec![
+        start(0, &json!({"type": "thinking", "thinking": "", "signature": ""})),
+        delta(0, &json!({"type": "thinking_delta", "thinking": "h\"m"})),
+        delta(0, &json!({"type": "signature_delta", "signature": "sig"})),
+        start(1, &json!({"type": "redacted_thinking", "data": "xyz"})),
+        start(2, &json!({"type": "text", "text": ""})),
+        delta(2, &json!({"type": "text_delta", "text": "Hi"})),
+    ];
+    events.extend(stop("end_turn"));
+    let parts = anthropic(&events).turn.unwrap().parts;
+    let opaque = |json: &str| Part::Opaque { api: "anthropic-messages".into(), json: json.into() };
+    assert_eq!(
+        parts,
+        [
+            Part::Reasoning { text: "h\"m".into() },
+            opaque(r#"{"type":"thinking","thinking":"h\"m","signature":"sig"}"#),
+            opaque(r#"{"type":"redacted_thinking","data":"xyz"}"#),
+            Part::Text { text: "Hi".into() },
+        ]
+    );
+}
+
+#[test]
+fn the_servers_own_work_is_opaque() {
+    let mut events = vec![
+        start(0, &json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})),
+        delta(0, &json!({"type": "input_json_delta", "partial_json": "{\"query\":"})),
+        delta(0, &json!({"type": "input_json_delta", "partial_json": "\"x\"}"})),
+        start(1, &json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": []})),
+        start(2, &json!({"type": "compaction", "content": ""})),
+        delta(2, &json!({"type": "compaction_delta", "content": "sum"})),
+        delta(2, &json!({"type": "compaction_delta", "content": "mary"})),
+        start(3, &json!({"type": "text", "text": "done"})),
+    ];
+    events.extend(stop("pause_turn"));
+    let d = anthropic(&events);
+    assert_eq!((d.signal.reason, d.signal.should_terminate), (SignalReason::Paused, false));
+    let json: Vec<Value> = d
+        .turn
+        .unwrap()
+        .parts
+        .iter()
+        .filter_map(|p| match p {
+            Part::Opaque { json, .. } => serde_json::from_str(json).ok(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(json[0]["input"], json!({"query": "x"}));
+    assert_eq!(json[1]["tool_use_id"], "s");
+    assert_eq!(json[2]["content"], "summary");
+}
+
+#[test]
+fn a_call_by_server_side_code_is_ours_only_while_the_api_waits() {
+    let block = json!({"type": "tool_use", "id": "t", "name": "roll", "input": {"n": 1},
+        "caller": {"type": "code_execution_20250825", "tool_id": "s"}});
+    for (reason, ours) in [("tool_use", 1), ("end_turn", 0)] {
+        let mut events = vec![start(0, &block), start(1, &json!({"type": "text", "text": "x"}))];
+        events.extend(stop(reason));
+        let d = anthropic(&events);
+        assert_eq!(calls(&d).len(), ours, "{reason}");
+        assert_eq!(d.signal.should_terminate, ours == 0);
+    }
+}
+
+#[test]
+fn usage_is_the_last_value_and_cached_tokens_are_apart() {
+    let mut events = vec![
+        json!({"type": "message_start", "message": {"id": "m", "model": "c", "usage":
+            {"input_tokens": 7, "output_tokens": 1, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 2}}}),
+        json!({"type": "ping"}),
+        start(0, &json!({"type": "text", "text": "x"})),
+    ];
+    events.extend(stop("stop_sequence"));
+    let d = anthropic(&events);
+    let u = d.turn.unwrap().usage;
+    assert_eq!((u.input_tokens, u.output_tokens, u.prompt_tokens()), (Some(7), Some(5), 12));
+    assert_eq!(d.signal.reason, SignalReason::StopSequence);
+}
+
+#[test]
+fn an_error_after_words_keeps_them() {
+    let body = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hel\"}}\n\n\
+        event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
+    let d = decode(ANTHROPIC, body, RequestFacts::default());
+    assert_eq!(d.error.unwrap().class.as_str(), "overloaded");
+    assert_eq!(d.turn.unwrap().text(), "Hel");
+    assert_eq!(d.signal.provider_specific.original_field, "error.type");
+}

@@ -1,0 +1,240 @@
+//! What is encoded parses back to what was meant, and appending equals starting anew.
+
+use endstop_core::{Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
+use endstop_wire::api::{ANTHROPIC, OPENAI_CHAT, dialect};
+use endstop_wire::{Dialect, Encoder, OutputSchema, RequestSpec, ToolSpec};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn spec() -> RequestSpec {
+    RequestSpec {
+        model: "m\"1".into(),
+        system: Some("Be brief.\n".into()),
+        tools: vec![ToolSpec {
+            name: "read".into(),
+            description: "Reads a file.".into(),
+            parameters: json!({"type": "object", "properties": {"path": {"type": "string"}}}),
+        }],
+        max_output_tokens: Some(100),
+        temperature: Some(0.5),
+        stop: vec!["END".into()],
+        output_schema: Some(OutputSchema { name: "out".into(), schema: json!({"type": "object"}) }),
+        stream: true,
+        extra: json!({"seed": 7, "temperature": 0.25}).as_object().unwrap().clone(),
+    }
+}
+
+fn message(id: u64, role: Role, parts: Vec<Part>) -> Message {
+    Message { id: MessageId(id), role, parts }
+}
+
+fn text(t: &str) -> Part {
+    Part::Text { text: t.into() }
+}
+
+fn call(id: &str, arguments: &str) -> Part {
+    Part::ToolCall(ToolCall { id: id.into(), name: "read".into(), arguments: arguments.into() })
+}
+
+fn result(id: &str, status: ToolStatus, content: &str) -> Part {
+    Part::ToolResult(ToolResult {
+        call_id: id.into(),
+        name: "read".into(),
+        status,
+        content: content.into(),
+        started: true,
+    })
+}
+
+fn opaque(api: &str, json: &str) -> Part {
+    Part::Opaque { api: api.into(), json: json.into() }
+}
+
+fn history() -> Vec<Message> {
+    let thinking = r#"{"type":"thinking","thinking":"hm","signature":"s"}"#;
+    vec![
+        message(
+            1,
+            Role::User,
+            vec![
+                text("Look:"),
+                Part::Image(Image::Base64 { media_type: "image/png".into(), data: "AA==".into() }),
+                Part::Image(Image::Url("https://example.com/a.png".into())),
+            ],
+        ),
+        message(
+            2,
+            Role::Assistant,
+            vec![
+                Part::Reasoning { text: "hm".into() },
+                opaque("anthropic-messages", thinking),
+                opaque("openai-chat", r#"{"reasoning_content":"hm"}"#),
+                text("I read."),
+                call("a", "{\"path\": \"x\"}"),
+                call("b", "{\"path\": "),
+                call("c", " "),
+            ],
+        ),
+        message(
+            3,
+            Role::Tool,
+            vec![
+                result("a", ToolStatus::Ok, "1"),
+                result("b", ToolStatus::Error, "bad\u{1}"),
+                result("c", ToolStatus::Skipped, ""),
+            ],
+        ),
+        message(4, Role::User, vec![text("Go on."), text("")]),
+        message(5, Role::Assistant, vec![Part::Refusal { text: "No.".into() }]),
+        message(6, Role::User, vec![text("é😀\\\"")]),
+    ]
+}
+
+fn body(dialect: &Dialect, spec: &RequestSpec, messages: &[Message], cap: Option<u64>) -> Value {
+    let bytes = Encoder::new(dialect, spec).body(messages, 0, cap).to_vec();
+    serde_json::from_slice(&bytes)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&bytes)))
+}
+
+#[test]
+fn openai_requests() {
+    let b = body(OPENAI_CHAT, &spec(), &history(), Some(50));
+    assert_eq!(b["model"], "m\"1");
+    assert_eq!(b["max_completion_tokens"], 50);
+    assert_eq!((&b["temperature"], &b["seed"]), (&json!(0.25), &json!(7)));
+    assert_eq!(b["stop"], json!(["END"]));
+    assert_eq!(
+        (&b["stream"], &b["stream_options"]),
+        (&json!(true), &json!({"include_usage": true}))
+    );
+    assert_eq!(
+        b["response_format"],
+        json!({"type": "json_schema", "json_schema": {"name": "out", "schema": {"type": "object"}}})
+    );
+    assert_eq!(b["tools"][0]["function"]["name"], "read");
+    let m = &b["messages"];
+    assert_eq!(m[0], json!({"role": "system", "content": "Be brief.\n"}));
+    assert_eq!(m[1]["content"][0], json!({"type": "text", "text": "Look:"}));
+    assert_eq!(m[1]["content"][1]["image_url"]["url"], "data:image/png;base64,AA==");
+    assert_eq!(m[1]["content"][2]["image_url"]["url"], "https://example.com/a.png");
+    assert_eq!(m[2]["content"], "I read.");
+    assert_eq!(m[2]["reasoning_content"], "hm");
+    let arguments: Vec<&Value> = m[2]["tool_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| &c["function"]["arguments"])
+        .collect();
+    assert_eq!(arguments, ["{\"path\": \"x\"}", "{\"path\": ", "{}"]);
+    assert_eq!(m[3], json!({"role": "tool", "tool_call_id": "a", "content": "1"}));
+    assert_eq!(m[4]["content"], "bad\u{1}");
+    assert_eq!(m[6], json!({"role": "user", "content": "Go on."}));
+    assert_eq!(m[7], json!({"role": "assistant", "content": null, "refusal": "No."}));
+    assert_eq!(m[8]["content"], "é😀\\\"");
+    assert_eq!(m.as_array().unwrap().len(), 9);
+    let b = body(dialect("groq").unwrap(), &spec(), &history(), None);
+    assert_eq!((&b["max_tokens"], b.get("max_completion_tokens")), (&json!(100), None));
+}
+
+#[test]
+fn anthropic_requests() {
+    let b = body(ANTHROPIC, &spec(), &history(), None);
+    assert_eq!((&b["max_tokens"], &b["system"]), (&json!(100), &json!("Be brief.\n")));
+    assert_eq!(b["stop_sequences"], json!(["END"]));
+    assert_eq!(b["output_config"]["format"]["type"], "json_schema");
+    assert_eq!(b["tools"][0]["input_schema"]["type"], "object");
+    let m = b["messages"].as_array().unwrap();
+    let roles: Vec<&Value> = m.iter().map(|m| &m["role"]).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
+    assert_eq!(m[0]["content"][1]["source"]["media_type"], "image/png");
+    assert_eq!(
+        m[0]["content"][2]["source"],
+        json!({"type": "url", "url": "https://example.com/a.png"})
+    );
+    let said = m[1]["content"].as_array().unwrap();
+    let kinds: Vec<&Value> = said.iter().map(|b| &b["type"]).collect();
+    assert_eq!(kinds, ["thinking", "text", "tool_use", "tool_use", "tool_use"]);
+    assert_eq!(said[0]["signature"], "s");
+    assert_eq!(said[2]["input"], json!({"path": "x"}));
+    assert_eq!(said[3]["input"], json!({"_raw": "{\"path\": "}));
+    assert_eq!(said[4]["input"], json!({}));
+    let results = m[2]["content"].as_array().unwrap();
+    assert_eq!(results.len(), 4, "three results and the user's words: {results:?}");
+    assert_eq!(results[0].get("is_error"), None);
+    assert_eq!(results[1]["is_error"], true);
+    assert_eq!(results[3], json!({"type": "text", "text": "Go on."}));
+    let b = body(ANTHROPIC, &RequestSpec::default(), &history(), None);
+    assert!(b["max_tokens"].as_u64().unwrap() > 0, "the API requires a cap");
+    assert_eq!(b.get("system"), None);
+}
+
+#[test]
+fn system_messages_find_their_place() {
+    let m = [
+        message(1, Role::System, vec![text("Rules.")]),
+        message(2, Role::User, vec![text("Hi")]),
+        message(3, Role::System, vec![text("Note.")]),
+    ];
+    let b = body(ANTHROPIC, &spec(), &m, None);
+    assert_eq!(b["system"], "Be brief.\n\n\nRules.");
+    assert_eq!(b["messages"][0]["content"][1]["text"], "Note.");
+    let b = body(OPENAI_CHAT, &spec(), &m, None);
+    assert_eq!(b["messages"][3], json!({"role": "system", "content": "Note."}));
+}
+
+#[test]
+fn another_epoch_or_another_history_is_encoded_anew() {
+    for dialect in [OPENAI_CHAT, ANTHROPIC] {
+        let all = history();
+        let mut e = Encoder::new(dialect, &spec());
+        e.body(&all, 0, None);
+        let other = vec![message(9, Role::User, vec![text("Summary.")])];
+        let fresh = |m: &[Message], cap| Encoder::new(dialect, &spec()).body(m, 0, cap).to_vec();
+        assert_eq!(e.body(&other, 1, Some(5)), fresh(&other, Some(5)));
+        assert_eq!(e.body(&all, 1, None), fresh(&all, None), "not an extension");
+        assert_eq!(e.body(&all[..3], 1, None), fresh(&all[..3], None), "cut back");
+        assert_eq!(e.body(&[], 2, None), fresh(&[], None));
+    }
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![
+        ".{0,12}".prop_map(|t| Part::Text { text: t }),
+        ".{0,6}".prop_map(|t| Part::Reasoning { text: t }),
+        ("[a-z]{0,3}", ".{0,8}").prop_map(|(id, a)| call(&id, &a)),
+        ("[a-z]{0,3}", ".{0,8}").prop_map(|(id, c)| result(&id, ToolStatus::Timeout, &c)),
+        Just(opaque("anthropic-messages", "{\"type\":\"x\"}")),
+        Just(opaque("anthropic-messages", "not json")),
+        Just(opaque("openai-chat", "{\"x\":1}")),
+        Just(Part::Image(Image::Url("u".into()))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn appending_equals_starting_anew(
+        shape in proptest::collection::vec(
+            (0u8..4, proptest::collection::vec(part(), 0..4)), 0..12),
+        steps in proptest::collection::vec(1usize..4, 0..12),
+    ) {
+        let messages: Vec<Message> = (0u64..)
+            .zip(shape)
+            .map(|(id, (role, parts))| {
+                let role = [Role::System, Role::User, Role::Assistant, Role::Tool][usize::from(role)];
+                message(id, role, parts)
+            })
+            .collect();
+        for dialect in [OPENAI_CHAT, ANTHROPIC] {
+            let mut kept = Encoder::new(dialect, &spec());
+            let mut n = 0;
+            for step in &steps {
+                n = (n + step).min(messages.len());
+                let cap = Some(n as u64 + 1);
+                let appended = kept.body(&messages[..n], 3, cap).to_vec();
+                let anew = Encoder::new(dialect, &spec()).body(&messages[..n], 3, cap).to_vec();
+                prop_assert_eq!(&appended, &anew);
+                prop_assert!(serde_json::from_slice::<Value>(&appended).is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The provider trait, Anthropic's detection from metadata, and the HTTP statuses of the vectors.
+
+use endstop_core::ErrorClass as C;
+use endstop_core::{SignalReason, TerminationSignal};
+use endstop_wire::errors::classify;
+use endstop_wire::provider::{Anthropic, Provider, detect};
+use endstop_wire::{Headers, finish};
+use serde_json::{Value, json};
+
+fn vectors(name: &str) -> Vec<Value> {
+    let path = format!("{}/../../testdata/conformance/{name}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut file: Value = serde_json::from_str(&text).unwrap();
+    serde_json::from_value(file["cases"].take()).unwrap()
+}
+
+fn of(input: &Value) -> TerminationSignal {
+    detect(&Anthropic, input, |_, _| panic!("Anthropic has its own detection"))
+}
+
+#[test]
+fn anthropic_metadata_gives_the_original_signal() {
+    let mut checked = 0;
+    for case in vectors("signals_anthropic.json") {
+        let (input, want) = (&case["input"], &case["expect"]);
+        let s = of(input);
+        if case["quirk"] == true && !case["id"].as_str().unwrap().contains("uppercase") {
+            continue;
+        }
+        checked += 1;
+        // A tool turn does not end the model's part: DESIGN's departure from the original.
+        if want["original_value"] == "tool_use" {
+            assert_eq!((s.reason, s.should_terminate), (SignalReason::ToolUse, false));
+            continue;
+        }
+        let got = json!([
+            s.should_terminate,
+            s.reason.as_str(),
+            s.confidence,
+            s.provider_specific.original_field,
+            s.provider_specific.original_value,
+            Anthropic.is_terminal(input),
+        ]);
+        let want = json!([
+            want["should_terminate"],
+            want["reason"],
+            want["confidence"],
+            want["original_field"],
+            want["original_value"],
+            want["is_terminal"],
+        ]);
+        assert_eq!(got, want, "{}", case["id"]);
+    }
+    println!("{checked} vectors agree");
+    assert!(checked > 25);
+}
+
+#[test]
+fn where_the_original_is_wrong_ours_is_right() {
+    for (raw, reason, ends) in [
+        ("pause_turn", SignalReason::Paused, false),
+        ("refusal", SignalReason::ContentFiltered, true),
+        ("model_context_window_exceeded", SignalReason::TokenLimitReached, true),
+    ] {
+        for key in ["stopReason", "stop_reason"] {
+            for shape in [
+                json!({"kind": "response", "metadata": {key: raw}}),
+                json!({"kind": "delta", "finished": false, "metadata": {key: raw}}),
+                json!({key: raw}),
+            ] {
+                let s = of(&shape);
+                assert_eq!((s.reason, s.should_terminate), (reason, ends), "{shape}");
+                assert_eq!(s.provider_specific.original_value, raw);
+            }
+        }
+    }
+    let wire = of(&json!({"kind": "response", "metadata": {"stop_reason": "end_turn"}}));
+    assert_eq!(wire.reason, SignalReason::NaturalCompletion);
+}
+
+#[test]
+fn statuses_have_the_classes_of_the_vectors() {
+    let mut checked = 0;
+    for case in vectors("terminations.json") {
+        let Some(status) = case["input"]["status"].as_u64() else {
+            continue;
+        };
+        let class = classify(u16::try_from(status).unwrap(), &Headers::new(), "", "").class;
+        let allowed: &[C] = match case["expect"]["kind"].as_str().unwrap() {
+            "unauthorized" => &[C::Authentication, C::Permission],
+            "not_found" => &[C::NotFound],
+            "timeout" => &[C::Timeout],
+            "context_length_exceeded" => &[C::RequestTooLarge],
+            "rate_limited" => &[C::RateLimit],
+            "bad_request" => &[C::InvalidRequest],
+            "server_error" => &[C::ServerError, C::Overloaded],
+            "unknown" => &[C::UnknownError],
+            other => panic!("{other}"),
+        };
+        assert!(allowed.contains(&class), "{status}: {class}");
+        checked += 1;
+    }
+    assert!(checked >= 13);
+}
+
+#[test]
+fn either_spelling_has_a_meaning() {
+    use endstop_wire::Finish as F;
+    for (raw, want) in [
+        ("stop", F::Natural),
+        ("end_turn", F::Natural),
+        ("max_tokens", F::Length),
+        ("length", F::Length),
+        ("tool_use", F::ToolUse),
+        ("tool_calls", F::ToolUse),
+        ("pause_turn", F::Paused),
+        ("refusal", F::ContentFilter),
+        ("content_filter", F::ContentFilter),
+        ("stop_sequence", F::StopSequence),
+        ("", F::Missing),
+        ("banana", F::Unknown),
+    ] {
+        assert_eq!(finish::finish_of_any(raw), want, "{raw}");
+    }
+}
