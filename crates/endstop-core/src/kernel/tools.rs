@@ -134,6 +134,11 @@ impl OpenCalls {
                     running.deadline.unwrap_or_default().saturating_sub(running.started)
                 ),
             )
+        } else if report.status == ToolStatus::Aborted && report.started {
+            let had = excerpt(&report.content);
+            let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
+            let why = "aborted: it had started and may have done part of its work.";
+            (ToolStatus::Aborted, format!("{why}{had}"))
         } else {
             (report.status, report.content.clone())
         };

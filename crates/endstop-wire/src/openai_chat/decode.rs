@@ -41,6 +41,13 @@ struct Building {
     arguments: String,
 }
 
+impl Building {
+    /// Its arguments are a JSON value already.
+    fn is_whole(&self) -> bool {
+        serde_json::from_str::<serde::de::IgnoredAny>(&self.arguments).is_ok()
+    }
+}
+
 impl Accumulator {
     pub(crate) fn new(dialect: &'static Dialect) -> Accumulator {
         Accumulator {
@@ -206,7 +213,8 @@ impl Accumulator {
     }
 
     /// A call of an index that is there goes on, unless it names a tool under another id: some
-    /// servers give every parallel call the index 0.
+    /// servers give every parallel call the index 0. Without an index a name begins another call
+    /// where the one before is whole, though it may bear the same id.
     fn call(&mut self, call: &Call<'_>, sink: DeltaSink<'_>) {
         let id = call.id.get();
         let name = call.function.as_ref().map_or("", |f| f.name.get());
@@ -217,7 +225,8 @@ impl Accumulator {
         let new = |b: &Building| {
             !name.is_empty()
                 && !b.name.is_empty()
-                && (!id.is_empty() && id != b.id || call.index.0.is_none() && id.is_empty())
+                && (!id.is_empty() && id != b.id
+                    || call.index.0.is_none() && (id.is_empty() || b.is_whole()))
         };
         let place = match known {
             Some(place) if !new(&self.calls[place]) => place,

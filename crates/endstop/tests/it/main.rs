@@ -1,0 +1,13 @@
+//! The behaviour of `endstop`, one module a subject: real sockets, real processes, real time.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::pedantic,
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    reason = "tests"
+)]
+
+mod lifecycle;
+mod support;
