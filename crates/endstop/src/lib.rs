@@ -1,7 +1,11 @@
 //! The agent loop that always knows why it stopped.
 
+pub mod process;
+pub mod provider;
 pub mod schema;
-pub mod simulate;
+#[cfg(feature = "testkit")]
+pub mod testkit;
+pub mod tool;
 
 pub use endstop_core as core;
 pub use endstop_core::*;

@@ -1,0 +1,128 @@
+//! What a tool call is given beside its arguments.
+//!
+//! ```
+//! use endstop::tool::ToolContext;
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let context = ToolContext::detached("call_1");
+//! context.set_variable("answer", 42);
+//! context.set_metric("last_reward", 0.9);
+//! let child = context.child_token(); // for what the tool starts itself
+//! assert!(!context.is_cancelled() && !child.is_cancelled());
+//! # }
+//! ```
+
+use crate::process::Stop;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// What a tool call is given beside its arguments: when to stop, where to work, and a place for
+/// values that policies read.
+#[derive(Clone, Debug)]
+pub struct ToolContext(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    call_id: String,
+    token: CancellationToken,
+    loop_token: CancellationToken,
+    grace: Duration,
+    working_dir: Option<PathBuf>,
+    values: Mutex<Values>,
+}
+
+#[derive(Debug, Default)]
+struct Values {
+    variables: Map<String, Value>,
+    metrics: Map<String, Value>,
+}
+
+impl ToolContext {
+    /// A context. `token` is cancelled when the call must stop (a cancel, its time limit, a
+    /// terminate); `loop_token` by a terminate only, which leaves no grace.
+    pub fn new(
+        call_id: String,
+        token: CancellationToken,
+        loop_token: CancellationToken,
+        grace: Duration,
+        working_dir: Option<PathBuf>,
+    ) -> ToolContext {
+        let values = Mutex::default();
+        ToolContext(Arc::new(Inner { call_id, token, loop_token, grace, working_dir, values }))
+    }
+
+    /// A context of a call that belongs to no run: nobody cancels it. For tests, and for tools
+    /// that are called by hand.
+    pub fn detached(call_id: impl Into<String>) -> ToolContext {
+        let (token, loop_token) = (CancellationToken::new(), CancellationToken::new());
+        ToolContext::new(call_id.into(), token, loop_token, Duration::ZERO, None)
+    }
+
+    /// The provider's id of the call.
+    pub fn call_id(&self) -> &str {
+        &self.0.call_id
+    }
+
+    /// Whether it must stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.token.is_cancelled() || self.0.loop_token.is_cancelled()
+    }
+
+    /// Returns when it must stop.
+    pub async fn cancelled(&self) {
+        tokio::select! {
+            () = self.0.token.cancelled() => {}
+            () = self.0.loop_token.cancelled() => {}
+        }
+    }
+
+    /// A token for what it starts itself: cancelled with it.
+    pub fn child_token(&self) -> CancellationToken {
+        self.0.token.child_token()
+    }
+
+    /// How long it has to end once it must stop; zero after a terminate.
+    pub fn grace(&self) -> Duration {
+        if self.0.loop_token.is_cancelled() { Duration::ZERO } else { self.0.grace }
+    }
+
+    /// The same, for a [`CommandLine`](crate::process::CommandLine).
+    pub fn stop(&self) -> Stop {
+        Stop { ask: self.0.token.clone(), kill: self.0.loop_token.clone(), grace: self.0.grace }
+    }
+
+    /// The folder to work in; `None`: the process's own.
+    pub fn working_dir(&self) -> Option<&Path> {
+        self.0.working_dir.as_deref()
+    }
+
+    /// A path as the model wrote it, from the working folder on.
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        match self.working_dir() {
+            Some(dir) => dir.join(path),
+            None => PathBuf::from(path),
+        }
+    }
+
+    /// Sets a named value; `FINAL_VAR(name)` finds it.
+    pub fn set_variable(&self, name: impl Into<String>, value: impl Into<Value>) {
+        self.values().variables.insert(name.into(), value.into());
+    }
+
+    /// Sets a measurement of this turn, such as `last_reward` or `confidence`.
+    pub fn set_metric(&self, name: impl Into<String>, value: impl Into<Value>) {
+        self.values().metrics.insert(name.into(), value.into());
+    }
+
+    /// Takes the values that were set: variables, then metrics.
+    pub fn take_values(&self) -> (Map<String, Value>, Map<String, Value>) {
+        let Values { variables, metrics } = std::mem::take(&mut *self.values());
+        (variables, metrics)
+    }
+
+    fn values(&self) -> MutexGuard<'_, Values> {
+        self.0.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

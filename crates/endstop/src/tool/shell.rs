@@ -1,0 +1,125 @@
+//! `shell`: a command line that dies whole.
+//!
+//! ```
+//! use endstop::tool::{Shell, Tool, ToolContext};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let arguments = serde_json::from_str(r#"{"command": "echo hello"}"#).unwrap();
+//! let output = Shell::default().call(arguments, ToolContext::detached("call_1")).await;
+//! assert_eq!(output.content.replace('\r', ""), "hello\n[exit status 0]");
+//! # }
+//! ```
+//!
+//! How commands are held and stopped is described in [`process`](crate::process).
+
+use super::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
+use crate::process::{CommandLine, Finished};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// Runs command lines with `sh -c` (Windows: `cmd /C`).
+#[derive(Clone, Debug, Default)]
+pub struct Shell {
+    allowed: Vec<String>,
+    timeout: Option<Duration>,
+    leave_daemons: bool,
+}
+
+impl Shell {
+    /// Lets commands see a variable of the environment whose name looks like a secret.
+    #[must_use]
+    pub fn allow_variable(mut self, name: impl Into<String>) -> Shell {
+        self.allowed.push(name.into());
+        self
+    }
+
+    /// The time limit of each command; without one the run's `tool_timeout` counts.
+    #[must_use]
+    pub fn with_timeout(mut self, limit: Duration) -> Shell {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Lets daemons live on that a command starts outside its process group. What it leaves in
+    /// the background of its group (`server &`) is killed all the same.
+    #[must_use]
+    pub fn leave_daemons(mut self) -> Shell {
+        self.leave_daemons = true;
+        self
+    }
+
+    fn command(&self, line: &str, context: &ToolContext) -> CommandLine {
+        let mut command = CommandLine::new(line);
+        if let Some(dir) = context.working_dir() {
+            command = command.in_dir(dir);
+        }
+        if self.leave_daemons {
+            command = command.leave_daemons();
+        }
+        self.allowed.iter().fold(command, CommandLine::allow_variable)
+    }
+}
+
+impl Tool for Shell {
+    fn name(&self) -> &'static str {
+        "shell"
+    }
+    fn description(&self) -> &'static str {
+        if cfg!(windows) {
+            "Runs a command line with `cmd /C` and answers with what it printed and how it ended. \
+             It has no input. What it leaves running in the background is killed when it ends."
+        } else {
+            "Runs a command line with `sh -c` and answers with what it printed and how it ended. \
+             It has no input. What it leaves running in the background is killed when it ends."
+        }
+    }
+    fn schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "command": {"type": "string", "description": "The command line."}
+            },
+            "required": ["command"]
+        })
+    }
+    fn runs_code(&self) -> bool {
+        true
+    }
+    fn touches_machine(&self) -> bool {
+        true
+    }
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+    fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_> {
+        Box::pin(async move {
+            let line = match text_argument(&arguments, "command") {
+                Ok(line) => line,
+                Err(problem) => return problem,
+            };
+            // The last look before it starts.
+            if context.is_cancelled() {
+                return ToolOutput::error("stopped before it started");
+            }
+            match self.command(line, &context).run(&context.stop()).await {
+                Ok(finished) => report(&finished),
+                Err(error) => ToolOutput::error(format!("the command could not be run: {error}")),
+            }
+        })
+    }
+}
+
+/// What it printed, then how it ended.
+fn report(finished: &Finished) -> ToolOutput {
+    let mut content = finished.output.text();
+    if !content.is_empty() && !content.ends_with('\n') {
+        content.push('\n');
+    }
+    let how = finished.how();
+    let stopped = if finished.stopped { "stopped before it was done: " } else { "" };
+    let held = if finished.pipe_held { "; a process that left its group may go on" } else { "" };
+    ToolOutput {
+        content: format!("{content}[{stopped}{how}{held}]"),
+        is_error: !finished.success(),
+        halt: None,
+    }
+}

@@ -1,0 +1,1 @@
+//! The tools and the test kit; real processes, real sockets.
