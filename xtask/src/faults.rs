@@ -21,46 +21,26 @@ const fn fault(
     from: &'static str,
     to: &'static str,
 ) -> Fault {
-    Fault {
-        name,
-        file,
-        from,
-        to,
-    }
+    Fault { name, file, from, to }
 }
 
 /// The faults: a check dropped, two swapped, a boundary moved, an answer forgotten.
 const FAULTS: &[Fault] = &[
-    fault(
-        "turn-cap-one-late",
-        "boundary.rs",
-        "value >= *limit",
-        "value > *limit",
-    ),
+    fault("turn-cap-one-late", "boundary.rs", "value >= *limit", "value > *limit"),
     fault(
         "two-checks-swapped",
         "boundary.rs",
         "    PreTurnCheck::MaxTurns,\n    PreTurnCheck::Mistakes,\n    PreTurnCheck::BudgetUsd,",
         "    PreTurnCheck::Mistakes,\n    PreTurnCheck::MaxTurns,\n    PreTurnCheck::BudgetUsd,",
     ),
-    fault(
-        "budget-not-met-at-equality",
-        "ledger.rs",
-        "self.spent >= max",
-        "self.spent > max",
-    ),
+    fault("budget-not-met-at-equality", "ledger.rs", "self.spent >= max", "self.spent > max"),
     fault(
         "failed-attempts-are-free",
         "turn.rs",
         "        self.settle(call, &usage, cost, fx);\n        let text",
         "        let _ = (&usage, cost);\n        let text",
     ),
-    fault(
-        "cap-not-lowered",
-        "ledger.rs",
-        "                cap = Some(to);\n",
-        "",
-    ),
+    fault("cap-not-lowered", "ledger.rs", "                cap = Some(to);\n", ""),
     fault(
         "budget-cut-passes-for-truncated",
         "turn.rs",
@@ -91,18 +71,8 @@ const FAULTS: &[Fault] = &[
         "self.retries < self.limits.max_retries",
         "self.retries <= self.limits.max_retries",
     ),
-    fault(
-        "long-wait-is-slept",
-        "turn.rs",
-        "wait <= LONGEST_RETRY_AFTER",
-        "wait >= Duration::ZERO",
-    ),
-    fault(
-        "starved-twice",
-        "turn.rs",
-        "                self.starved_this_turn = true;\n",
-        "",
-    ),
+    fault("long-wait-is-slept", "turn.rs", "wait <= LONGEST_RETRY_AFTER", "wait >= Duration::ZERO"),
+    fault("starved-twice", "turn.rs", "                self.starved_this_turn = true;\n", ""),
     fault(
         "pauses-are-endless",
         "turn.rs",
@@ -157,12 +127,7 @@ const FAULTS: &[Fault] = &[
         "            TurnDelta::Reasoning(0) | TurnDelta::ToolArguments(0) => return Ok(()),\n",
         "",
     ),
-    fault(
-        "deadline-does-not-preempt",
-        "mod.rs",
-        "if late && ",
-        "if false && late && ",
-    ),
+    fault("deadline-does-not-preempt", "mod.rs", "if late && ", "if false && late && "),
     fault(
         "serial-tools-run-together",
         "tools.rs",
@@ -220,25 +185,13 @@ pub(crate) fn run(only: &[String]) -> Result<(), String> {
         write(&path, &source)?;
     }
     println!("{caught} faults caught, {} missed", missed.len());
-    if missed.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("no test catches {}", missed.join(", ")))
-    }
+    if missed.is_empty() { Ok(()) } else { Err(format!("no test catches {}", missed.join(", "))) }
 }
 
 /// The first test that fails in the copy; `None` where all pass.
 fn failing_test(copy: &Path) -> Result<Option<String>, String> {
     let output = Command::new("cargo")
-        .args([
-            "test",
-            "--quiet",
-            "-p",
-            "endstop-core",
-            "--test",
-            "it",
-            "kernel",
-        ])
+        .args(["test", "--quiet", "-p", "endstop-core", "--test", "it", "kernel"])
         .env("CARGO_TARGET_DIR", copy.with_file_name("target"))
         .env("ENDSTOP_CASES", "4000")
         .current_dir(copy)

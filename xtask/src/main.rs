@@ -4,11 +4,7 @@
 //! |---|---|
 //! | `faults` | puts twenty faults into the kernel, one by one, and says which test catches each |
 //! | `llama` | fetches a small model and a llama-server, and runs endstop against them |
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "it talks to whoever runs it"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it talks to whoever runs it")]
 
 mod faults;
 mod llama;

@@ -43,7 +43,10 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, color: bool) -> String {
     }
     if let Some(snapshot) = &outcome.no_progress_snapshot {
         for call in &snapshot.calls {
-            row("repeats", &shorten(&format!("{}({}) → {}", call.name, call.arguments, call.result), 200));
+            row(
+                "repeats",
+                &shorten(&format!("{}({}) → {}", call.name, call.arguments, call.result), 200),
+            );
         }
     }
     if !outcome.also.is_empty() {
@@ -99,19 +102,29 @@ fn meaning(outcome: &Outcome) -> String {
         Termination::Stop => "the model answered, asked for no tool, and its answer is whole",
         Termination::Submitted => "the answer was declared",
         Termination::ErrorMaxTurns => "the turn cap was reached",
-        Termination::ErrorMaxBudgetUsd => "the cost ceiling was reached, or the next call could pass it",
-        Termination::ErrorMaxTokens => "the token ceiling was reached, or the next call could pass it",
+        Termination::ErrorMaxBudgetUsd => {
+            "the cost ceiling was reached, or the next call could pass it"
+        }
+        Termination::ErrorMaxTokens => {
+            "the token ceiling was reached, or the next call could pass it"
+        }
         Termination::ErrorTimeout => "the run's time was up",
         Termination::ErrorMaxStructuredOutputRetries => "the answer never satisfied the schema",
         Termination::ErrorConsecutiveMistakes => "too many failures in a row",
         Termination::ErrorPromptTooLong => "the prompt does not fit the model's context window",
         Termination::ErrorNoProgress => "the run was stuck: it repeated itself",
-        Termination::ErrorThinkingStarved => "the output budget went into reasoning; nothing visible came",
-        Termination::ErrorOutputTruncated => "the answer was cut by the token limit; it is not whole",
+        Termination::ErrorThinkingStarved => {
+            "the output budget went into reasoning; nothing visible came"
+        }
+        Termination::ErrorOutputTruncated => {
+            "the answer was cut by the token limit; it is not whole"
+        }
         Termination::ErrorDuringExecution => "a failure that retries did not mend",
         Termination::ErrorSchemaValidation => "the output could not be parsed",
         Termination::ErrorContentFiltered => "the model refused, or a filter cut it",
-        Termination::ErrorProviderRejected => "the provider refuses the request; repeating will not help",
+        Termination::ErrorProviderRejected => {
+            "the provider refuses the request; repeating will not help"
+        }
         Termination::GaveUp => "the model says that the task cannot be done",
         Termination::ErrorHalted => "a hook or a tool said halt",
         Termination::ErrorCompactionFailed => "the conversation could not be shortened",
@@ -153,20 +166,27 @@ fn next(outcome: &Outcome) -> String {
             "raise --max-output-tokens, or allow --max-continuations 1".to_owned()
         }
         Termination::ErrorDuringExecution => match outcome.retry_after {
-            Some(wait) => format!("wait {} and run again (the provider asks for it)", seconds(wait)),
+            Some(wait) => {
+                format!("wait {} and run again (the provider asks for it)", seconds(wait))
+            }
             None => "run again; if it repeats, look at the provider's status".to_owned(),
         },
         Termination::ErrorSchemaValidation => {
-            "run again, allow repairs (--max-structured-output-retries), or loosen the schema".to_owned()
+            "run again, allow repairs (--max-structured-output-retries), or loosen the schema"
+                .to_owned()
         }
-        Termination::ErrorContentFiltered => "change the task: the same words are refused again".to_owned(),
+        Termination::ErrorContentFiltered => {
+            "change the task: the same words are refused again".to_owned()
+        }
         Termination::ErrorProviderRejected => {
             "mend the request, the model's name, or the account: see why above".to_owned()
         }
         Termination::GaveUp => "read the model's reason above".to_owned(),
         Termination::ErrorHalted => "see what halted it, above".to_owned(),
         Termination::ErrorCompactionFailed => "run again with a shorter conversation".to_owned(),
-        Termination::ErrorProviderAuth => "check the key: `endstop providers NAME` says which variable".to_owned(),
+        Termination::ErrorProviderAuth => {
+            "check the key: `endstop providers NAME` says which variable".to_owned()
+        }
         Termination::Cancelled | Termination::Terminated => {
             "nothing is left running; run again when you like".to_owned()
         }

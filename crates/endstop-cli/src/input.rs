@@ -55,10 +55,7 @@ impl Source {
     }
 
     /// Each line with its number, from 1.
-    pub(crate) fn each_line(
-        &self,
-        mut line: impl FnMut(u64, &str) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn each_line(&self, mut line: impl FnMut(u64, &str) -> Result<()>) -> Result<()> {
         let mut reader = self.open()?;
         let mut bytes = Vec::new();
         let mut number = 0;

@@ -107,7 +107,9 @@ impl Screen {
                 self.note(&format!("■ stopping ({reason}): {running} tools still to end"));
             }
             RunEvent::Compacted { before, after } => {
-                self.note(&format!("· the conversation was shortened: {before} → {after} messages"));
+                self.note(&format!(
+                    "· the conversation was shortened: {before} → {after} messages"
+                ));
             }
             _ => {}
         }
@@ -148,7 +150,10 @@ impl Screen {
         };
         let budget = self.limits.max_budget_usd.map(|usd| NanoUsd::from_usd(usd).to_string());
         [
-            format!("turn {}", of(self.turn.to_string(), self.limits.max_turns.map(|n| n.to_string()))),
+            format!(
+                "turn {}",
+                of(self.turn.to_string(), self.limits.max_turns.map(|n| n.to_string()))
+            ),
             of(self.cost.to_string(), budget),
             format!(
                 "{} tokens",

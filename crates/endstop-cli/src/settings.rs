@@ -102,9 +102,8 @@ impl Settings {
                     .map(str::to_owned)
                     .ok_or_else(|| wrong(&key, "wants a text in quotes"))
             };
-            let number = || {
-                value.as_u64().ok_or_else(|| wrong(&key, "wants a whole number, 0 or more"))
-            };
+            let number =
+                || value.as_u64().ok_or_else(|| wrong(&key, "wants a whole number, 0 or more"));
             let switch = || value.as_bool().ok_or_else(|| wrong(&key, "wants true or false"));
             match key.as_str() {
                 "model" => self.model = Some(text()?),
@@ -125,8 +124,7 @@ impl Settings {
                     self.tools = names.ok_or_else(|| wrong(&key, "wants a list of names"))?;
                 }
                 "limits" => {
-                    let limits =
-                        value.as_object().ok_or_else(|| wrong(&key, "wants a table"))?;
+                    let limits = value.as_object().ok_or_else(|| wrong(&key, "wants a table"))?;
                     for (limit, value) in limits {
                         self.limits
                             .set(limit, value)

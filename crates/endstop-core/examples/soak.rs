@@ -4,19 +4,10 @@
 //!
 //! Exits with an error where a law is broken, or where the worlds did not cover what they must:
 //! each termination 1,000 times in a million, each pair of phase and event, a median length of 15.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "it prints its counts"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints its counts")]
 
 #[path = "../tests/it/world.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::pedantic,
-    reason = "shared with the tests"
-)]
+#[allow(dead_code, unreachable_pub, clippy::pedantic, reason = "shared with the tests")]
 mod world;
 
 use endstop_core::Termination;
@@ -24,10 +15,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cases: u64 = std::env::args()
-        .nth(1)
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(1_000_000);
+    let cases: u64 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(1_000_000);
     std::panic::set_hook(Box::new(|info| {
         let text = info.to_string();
         if !text.contains("asked to panic") {
@@ -46,9 +34,7 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        *endings
-            .entry(played.outcome.termination.as_str())
-            .or_default() += 1;
+        *endings.entry(played.outcome.termination.as_str()).or_default() += 1;
         *lengths.entry(played.events.len()).or_default() += 1;
         for pair in &played.pairs {
             *pairs.entry(*pair).or_default() += 1;
@@ -77,10 +63,7 @@ fn main() -> ExitCode {
         let count = endings.get(termination.as_str()).copied().unwrap_or(0);
         let needed = cases / 1000;
         fails += u32::from(count < needed);
-        println!(
-            "  {count:>8}  {termination}{}",
-            if count < needed { "   too few" } else { "" }
-        );
+        println!("  {count:>8}  {termination}{}", if count < needed { "   too few" } else { "" });
     }
     let mut seen = 0;
     for phase in world::PHASES.iter().chain(["stopping"].iter()) {
@@ -103,14 +86,7 @@ fn main() -> ExitCode {
             found
         })
         .map_or(0, |(length, _)| *length);
-    println!(
-        "median length {median}, longest {}",
-        lengths.keys().last().unwrap_or(&0)
-    );
+    println!("median length {median}, longest {}", lengths.keys().last().unwrap_or(&0));
     fails += u32::from(median < 15);
-    if fails == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if fails == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

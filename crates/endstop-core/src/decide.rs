@@ -112,11 +112,8 @@ pub fn output(verdict: &Verdict, policy: &str) -> Value {
 /// # Errors
 /// Names the line and the field.
 pub fn parse_line(text: &str, number: u64) -> Result<Line, LineError> {
-    let fail = |field: &str, problem: String| LineError {
-        line: number,
-        field: field.to_owned(),
-        problem,
-    };
+    let fail =
+        |field: &str, problem: String| LineError { line: number, field: field.to_owned(), problem };
     let value: Value =
         serde_json::from_str(text).map_err(|e| fail("", format!("is not valid JSON: {e}")))?;
     let Value::Object(line) = value else {
@@ -207,17 +204,14 @@ impl<'a> Fields<'a> {
     }
 
     fn flag(&self, key: &str, default: bool) -> Result<bool, LineError> {
-        self.read(key, "true or false", Value::as_bool)
-            .map(|b| b.unwrap_or(default))
+        self.read(key, "true or false", Value::as_bool).map(|b| b.unwrap_or(default))
     }
 
     fn whole(&self, key: &str) -> Result<i64, LineError> {
-        self.read(key, "a whole number", Value::as_i64)
-            .map(Option::unwrap_or_default)
+        self.read(key, "a whole number", Value::as_i64).map(Option::unwrap_or_default)
     }
 
     fn object(&self, key: &str) -> Result<Map<String, Value>, LineError> {
-        self.read(key, "an object", |v| v.as_object().cloned())
-            .map(Option::unwrap_or_default)
+        self.read(key, "an object", |v| v.as_object().cloned()).map(Option::unwrap_or_default)
     }
 }

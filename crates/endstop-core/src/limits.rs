@@ -120,10 +120,7 @@ impl Limits {
     /// An unknown name, a value of the wrong type or out of range, or `null` for a limit that
     /// cannot be off; the message names the key and the choices.
     pub fn set(&mut self, key: &str, value: &Value) -> Result<(), LimitError> {
-        self.set_inner(key, value).map_err(|problem| LimitError {
-            key: key.to_owned(),
-            problem,
-        })
+        self.set_inner(key, value).map_err(|problem| LimitError { key: key.to_owned(), problem })
     }
 
     fn set_inner(&mut self, key: &str, value: &Value) -> Result<(), String> {
@@ -134,11 +131,7 @@ impl Limits {
             "max_turns" => self.max_turns = optional()?,
             "max_budget_usd" => self.max_budget_usd = if off { None } else { Some(usd(value)?) },
             "max_tokens" => {
-                self.max_tokens = if off {
-                    None
-                } else {
-                    Some(whole(value, u64::MAX)?)
-                }
+                self.max_tokens = if off { None } else { Some(whole(value, u64::MAX)?) }
             }
             "max_consecutive_mistakes" => {
                 self.max_consecutive_mistakes = optional()?.map(at_least_one).transpose()?;
@@ -152,9 +145,8 @@ impl Limits {
             "max_continuations" => self.max_continuations = if off { 0 } else { count()? },
             "tool_concurrency" => self.tool_concurrency = at_least_one(count()?)?,
             "accept_unknown_finish" => {
-                self.accept_unknown_finish = value
-                    .as_bool()
-                    .ok_or_else(|| wants("true or false", value))?;
+                self.accept_unknown_finish =
+                    value.as_bool().ok_or_else(|| wants("true or false", value))?;
             }
             _ => return self.set_duration(key, value, off),
         }
@@ -162,9 +154,7 @@ impl Limits {
     }
 
     fn set_duration(&mut self, key: &str, value: &Value, off: bool) -> Result<(), String> {
-        let (name, in_ms) = key
-            .strip_suffix("_ms")
-            .map_or((key, false), |name| (name, true));
+        let (name, in_ms) = key.strip_suffix("_ms").map_or((key, false), |name| (name, true));
         let field = match name {
             "timeout" => &mut self.timeout,
             "turn_timeout" => &mut self.turn_timeout,
@@ -179,11 +169,7 @@ impl Limits {
             }
             _ => return Err(unknown_key(key, &Self::NAMES)),
         };
-        *field = if off {
-            None
-        } else {
-            Some(duration(value, in_ms)?)
-        };
+        *field = if off { None } else { Some(duration(value, in_ms)?) };
         Ok(())
     }
 }
@@ -195,9 +181,7 @@ pub fn unknown_key(key: &str, choices: &[&str]) -> String {
         .map(|choice| (edit_distance(key, choice), *choice))
         .filter(|(distance, choice)| *distance <= 1 + choice.len() / 4)
         .min();
-    let hint = near.map_or(String::new(), |(_, choice)| {
-        format!(" (did you mean `{choice}`?)")
-    });
+    let hint = near.map_or(String::new(), |(_, choice)| format!(" (did you mean `{choice}`?)"));
     format!("unknown name{hint}; known are {}", choices.join(", "))
 }
 
@@ -232,11 +216,7 @@ fn whole(value: &Value, max: u64) -> Result<u64, String> {
 }
 
 fn at_least_one(n: u32) -> Result<u32, String> {
-    if n == 0 {
-        Err("wants at least 1; null or \"off\" switches it off".to_owned())
-    } else {
-        Ok(n)
-    }
+    if n == 0 { Err("wants at least 1; null or \"off\" switches it off".to_owned()) } else { Ok(n) }
 }
 
 fn usd(value: &Value) -> Result<f64, String> {
@@ -255,20 +235,14 @@ fn duration(value: &Value, in_ms: bool) -> Result<Duration, String> {
         Value::Number(n) => format!("{n}s"),
         other => return Err(wants("a duration such as \"90s\" or \"10m\"", other)),
     };
-    parse_duration(&text).ok_or_else(|| {
-        wants(
-            "a duration such as \"500ms\", \"90s\", \"10m\" or \"2h\"",
-            value,
-        )
-    })
+    parse_duration(&text)
+        .ok_or_else(|| wants("a duration such as \"500ms\", \"90s\", \"10m\" or \"2h\"", value))
 }
 
 /// Reads `500ms`, `90s`, `1.5m`, `2h`, `1d` or a bare number of seconds.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().ok()?;
     let seconds = match text[digits..].trim() {
         "ms" => number / 1e3,
@@ -278,9 +252,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         "d" => number * 86400.0,
         _ => return None,
     };
-    (seconds <= 86400.0 * 365.0)
-        .then(|| Duration::try_from_secs_f64(seconds).ok())
-        .flatten()
+    (seconds <= 86400.0 * 365.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -317,22 +289,14 @@ mod tests {
             ("max_turnz", json!(1), "did you mean `max_turns`"),
         ] {
             let error = limits.set(key, &value).unwrap_err().to_string();
-            assert!(
-                error.contains(key) && error.contains(says),
-                "{key}: {error}"
-            );
+            assert!(error.contains(key) && error.contains(says), "{key}: {error}");
         }
         assert_eq!(limits, Limits::default());
     }
 
     #[test]
     fn durations_read_as_people_write_them() {
-        for (text, ms) in [
-            ("500ms", 500),
-            ("90s", 90_000),
-            ("1.5m", 90_000),
-            ("2h", 7_200_000),
-        ] {
+        for (text, ms) in [("500ms", 500), ("90s", 90_000), ("1.5m", 90_000), ("2h", 7_200_000)] {
             assert_eq!(parse_duration(text), Some(Duration::from_millis(ms)));
         }
         for text in ["", "ten", "1e400s", "5 weeks", "-3s", "999999d"] {

@@ -124,10 +124,7 @@ impl ToolCall {
                 self.name,
                 kind_of(&other)
             )),
-            Err(e) => Err(format!(
-                "the arguments of `{}` are not valid JSON: {e}",
-                self.name
-            )),
+            Err(e) => Err(format!("the arguments of `{}` are not valid JSON: {e}", self.name)),
         }
     }
 }
@@ -198,11 +195,7 @@ pub struct ToolResult {
 impl Message {
     /// A message of one text part.
     pub fn text(id: MessageId, role: Role, text: impl Into<String>) -> Message {
-        Message {
-            id,
-            role,
-            parts: vec![Part::Text { text: text.into() }],
-        }
+        Message { id, role, parts: vec![Part::Text { text: text.into() }] }
     }
 
     /// The visible text of all its text parts, joined.
@@ -248,13 +241,7 @@ fn joined_text(parts: &[Part]) -> String {
 }
 
 fn calls(parts: &[Part]) -> impl Iterator<Item = &ToolCall> {
-    parts.iter().filter_map(|p| {
-        if let Part::ToolCall(c) = p {
-            Some(c)
-        } else {
-            None
-        }
-    })
+    parts.iter().filter_map(|p| if let Part::ToolCall(c) = p { Some(c) } else { None })
 }
 
 /// One model response, decoded: what was said, why it stopped, what it used.

@@ -101,23 +101,15 @@ impl MultiTurnState {
 
     /// Replaces the conversation: a new epoch.
     pub fn replace(&mut self, messages: Vec<Message>) {
-        self.next_message = messages
-            .iter()
-            .map(|m| m.id.0 + 1)
-            .max()
-            .unwrap_or(1)
-            .max(self.next_message);
+        self.next_message =
+            messages.iter().map(|m| m.id.0 + 1).max().unwrap_or(1).max(self.next_message);
         self.messages = messages;
         self.epoch += 1;
     }
 
     /// Moves a pending call to the completed ones; `false` where it was not pending.
     pub fn complete(&mut self, result: &ToolResult) -> bool {
-        let Some(at) = self
-            .pending_calls
-            .iter()
-            .position(|id| *id == result.call_id)
-        else {
+        let Some(at) = self.pending_calls.iter().position(|id| *id == result.call_id) else {
             return false;
         };
         self.pending_calls.swap_remove(at);

@@ -95,15 +95,12 @@ impl fmt::Display for StreamingState {
 impl FromStr for StreamingState {
     type Err = String;
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|s| s.as_str() == name)
-            .ok_or_else(|| {
-                format!(
-                    "unknown streaming state `{name}`; known are {}",
-                    Self::ALL.map(StreamingState::as_str).join(", ")
-                )
-            })
+        Self::ALL.into_iter().find(|s| s.as_str() == name).ok_or_else(|| {
+            format!(
+                "unknown streaming state `{name}`; known are {}",
+                Self::ALL.map(StreamingState::as_str).join(", ")
+            )
+        })
     }
 }
 

@@ -87,11 +87,7 @@ mod tests {
     use serde_json::json;
 
     fn object(v: &Value) -> Result<(), String> {
-        if v.is_object() {
-            Ok(())
-        } else {
-            Err("not an object".to_owned())
-        }
+        if v.is_object() { Ok(()) } else { Err("not an object".to_owned()) }
     }
 
     #[test]
@@ -113,11 +109,7 @@ mod tests {
     #[test]
     fn the_problem_names_what_is_wrong() {
         assert_eq!(accept(&json!("[1]"), object), Err("not an object".into()));
-        assert!(
-            accept(&json!("{\"a\":"), object)
-                .unwrap_err()
-                .contains("does not parse")
-        );
+        assert!(accept(&json!("{\"a\":"), object).unwrap_err().contains("does not parse"));
         assert!(accept(&json!(""), object).unwrap_err().contains("no JSON"));
         assert!(accept(&json!(null), object).is_err());
     }

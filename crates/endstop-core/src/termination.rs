@@ -208,12 +208,7 @@ pub struct UnknownTermination(pub String);
 impl fmt::Display for UnknownTermination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = Termination::ALL.iter().map(|t| t.as_str()).collect();
-        write!(
-            f,
-            "unknown termination `{}`; known are {}",
-            self.0,
-            names.join(", ")
-        )
+        write!(f, "unknown termination `{}`; known are {}", self.0, names.join(", "))
     }
 }
 

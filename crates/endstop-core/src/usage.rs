@@ -24,11 +24,7 @@ impl NanoUsd {
 
     /// Rounds a dollar amount to the nearest nano-dollar; negative and non-finite amounts are zero.
     pub fn from_usd(usd: f64) -> NanoUsd {
-        if usd.is_finite() && usd > 0.0 {
-            NanoUsd((usd * 1e9).round() as u64)
-        } else {
-            NanoUsd(0)
-        }
+        if usd.is_finite() && usd > 0.0 { NanoUsd((usd * 1e9).round() as u64) } else { NanoUsd(0) }
     }
 
     /// The amount in dollars, for display; never compute with it.
@@ -62,11 +58,7 @@ impl fmt::Display for NanoUsd {
         let text = format!("{:.6}", self.to_usd());
         let kept = text.trim_end_matches('0');
         let decimals = kept.len() - kept.find('.').map_or(0, |dot| dot + 1);
-        write!(
-            f,
-            "${}",
-            &text[..kept.len() + 2usize.saturating_sub(decimals)]
-        )
+        write!(f, "${}", &text[..kept.len() + 2usize.saturating_sub(decimals)])
     }
 }
 
@@ -106,8 +98,7 @@ impl Usage {
 
     /// Prompt and generated tokens together.
     pub fn total_tokens(&self) -> u64 {
-        self.prompt_tokens()
-            .saturating_add(self.output_tokens.unwrap_or(0))
+        self.prompt_tokens().saturating_add(self.output_tokens.unwrap_or(0))
     }
 
     /// Adds `other` to this running total; the total is estimated once any part of it is.
@@ -181,16 +172,9 @@ mod tests {
             cached_input: Some(NanoUsd::from_usd(1.0)),
             cache_write: None,
         };
-        let within = Usage {
-            input_tokens: Some(100),
-            cached_input_tokens: Some(40),
-            ..Usage::default()
-        };
-        let apart = Usage {
-            input_tokens: Some(60),
-            cache_apart: true,
-            ..within.clone()
-        };
+        let within =
+            Usage { input_tokens: Some(100), cached_input_tokens: Some(40), ..Usage::default() };
+        let apart = Usage { input_tokens: Some(60), cache_apart: true, ..within.clone() };
         assert_eq!(price.cost(&within), price.cost(&apart));
         assert_eq!(price.cost(&within), NanoUsd(640_000));
         assert_eq!((within.prompt_tokens(), apart.prompt_tokens()), (100, 100));
@@ -201,9 +185,6 @@ mod tests {
         let shown: Vec<String> = [0, 1_500_000_000, 4_500_000, 10_000, 123_456_789_012]
             .map(|n| NanoUsd(n).to_string())
             .into();
-        assert_eq!(
-            shown,
-            ["$0.00", "$1.50", "$0.0045", "$0.00001", "$123.456789"]
-        );
+        assert_eq!(shown, ["$0.00", "$1.50", "$0.0045", "$0.00001", "$123.456789"]);
     }
 }

@@ -1,4 +1,39 @@
 //! Provider wire formats for Endstop, pure: no I/O, no clock.
+//!
+//! | question | where |
+//! |---|---|
+//! | Which APIs are understood? | [`api`] |
+//! | What do I send? | [`request`]: [`RequestSpec`], [`Encoder`] |
+//! | What did the model say, and why did it stop? | [`decode`]: [`decode_body`], [`StreamDecoder`] |
+//! | What does this finish value mean? | [`finish`], [`precedence`] |
+//! | What does this error mean? | [`errors`] |
+//! | A raw response in, the signal out | [`detect`](mod@detect) |
+//! | What does it cost? | [`prices`] |
+//! | Where is a provider, and which key does it want? | [`providers`] |
+//! | What does a provider implement? | [`provider`] |
+//!
+//! One folder a wire format ([`openai_chat`], [`anthropic`]), each with the same files; servers
+//! that speak a format with differences of their own are rows of the table in [`api`].
 
+pub mod anthropic;
+pub mod api;
+pub mod decode;
+pub mod detect;
+pub mod errors;
+pub mod finish;
+pub mod headers;
+mod json;
+pub mod openai_chat;
+pub mod precedence;
 pub mod prices;
+pub mod provider;
 pub mod providers;
+pub mod redact;
+pub mod request;
+pub mod sse;
+
+pub use api::{Dialect, Family};
+pub use decode::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};
+pub use finish::Finish;
+pub use headers::Headers;
+pub use request::{Encoder, OutputSchema, RequestSpec, ToolSpec};

@@ -116,10 +116,7 @@ impl PriceBook {
 
     /// The model's price, with what else is known of it.
     pub fn lookup(&self, provider: &str, model: &str) -> Option<ModelInfo> {
-        let own = self
-            .own
-            .get(&format!("{}/{}", fold(provider), fold(model)))
-            .copied();
+        let own = self.own.get(&format!("{}/{}", fold(provider), fold(model))).copied();
         let Some(price) = own else {
             return lookup(provider, model);
         };
@@ -149,10 +146,7 @@ pub fn lookup(provider: &str, model: &str) -> Option<ModelInfo> {
         exact: found.field(6).is_empty(),
         context_window: found.context_window(),
         max_output: None,
-        source: PriceSource::Catalogue {
-            provider: found.provider,
-            model: found.field(0),
-        },
+        source: PriceSource::Catalogue { provider: found.provider, model: found.field(0) },
     })
 }
 
@@ -241,11 +235,7 @@ fn matches(rule: &str, id: &str, model: &str) -> bool {
             let (pattern, open) = text.strip_suffix('*').map_or((text, false), |p| (p, true));
             let (pattern, model) = (pattern.as_bytes(), model.as_bytes());
             let fits = |(p, m): (&u8, &u8)| {
-                if *p == b'#' {
-                    m.is_ascii_digit()
-                } else {
-                    p == m
-                }
+                if *p == b'#' { m.is_ascii_digit() } else { p == m }
             };
             (model.len() == pattern.len() || (open && model.len() > pattern.len()))
                 && pattern.iter().zip(model).all(fits)
@@ -278,11 +268,7 @@ fn dashed_date(model: &str) -> Cow<'_, str> {
             found = true;
         }
     }
-    if found {
-        Cow::Owned(parts.join("-"))
-    } else {
-        Cow::Borrowed(model)
-    }
+    if found { Cow::Owned(parts.join("-")) } else { Cow::Borrowed(model) }
 }
 
 fn fold(name: &str) -> String {
@@ -306,15 +292,9 @@ mod tests {
         assert!(haiku.exact);
         assert_eq!(
             haiku.source,
-            PriceSource::Catalogue {
-                provider: "anthropic",
-                model: "claude-3-haiku"
-            }
+            PriceSource::Catalogue { provider: "anthropic", model: "claude-3-haiku" }
         );
-        assert_eq!(
-            lookup(" Anthropic", "Claude-3-Haiku"),
-            lookup("anthropic", "claude-3-haiku")
-        );
+        assert_eq!(lookup(" Anthropic", "Claude-3-Haiku"), lookup("anthropic", "claude-3-haiku"));
         assert_eq!(lookup("xai", "grok-4.3"), lookup("x-ai", "grok-4.3"));
         assert!(lookup("xai", "grok-4.3").is_some());
         // A gateway that serves other providers' models under their prices.
@@ -358,10 +338,7 @@ mod tests {
         assert_eq!(haiku.context_window, Some(200_000));
         let acme = book.lookup("openrouter", "acme/model").unwrap();
         assert_eq!((acme.price, acme.context_window), (own, None));
-        assert_eq!(
-            book.lookup("anthropic", "claude-3-opus"),
-            lookup("anthropic", "claude-3-opus")
-        );
+        assert_eq!(book.lookup("anthropic", "claude-3-opus"), lookup("anthropic", "claude-3-opus"));
     }
 
     #[test]
@@ -392,13 +369,7 @@ mod tests {
     fn dates_without_dashes_get_them() {
         assert_eq!(dashed_date("gpt-5.2-20251211"), "gpt-5.2-2025-12-11");
         assert_eq!(dashed_date("model-20251211:free"), "model-2025-12-11:free");
-        for plain in [
-            "model-20251301",
-            "model-202512110",
-            "20251211",
-            "m-é0251211",
-            "model",
-        ] {
+        for plain in ["model-20251301", "model-202512110", "20251211", "m-é0251211", "model"] {
             assert_eq!(dashed_date(plain), plain);
         }
     }

@@ -110,23 +110,13 @@ pub struct Provider {
     pub notes: &'static str,
 }
 
-const CHAT: &[Endpoint] = &[Endpoint {
-    api: ApiFamily::OpenAiChat,
-    path: "/chat/completions",
-}];
+const CHAT: &[Endpoint] = &[Endpoint { api: ApiFamily::OpenAiChat, path: "/chat/completions" }];
 
-const CHAT_V1: &[Endpoint] = &[Endpoint {
-    api: ApiFamily::OpenAiChat,
-    path: "/v1/chat/completions",
-}];
+const CHAT_V1: &[Endpoint] =
+    &[Endpoint { api: ApiFamily::OpenAiChat, path: "/v1/chat/completions" }];
 
-const CHAT_AND_RESPONSES: &[Endpoint] = &[
-    CHAT[0],
-    Endpoint {
-        api: ApiFamily::OpenAiResponses,
-        path: "/responses",
-    },
-];
+const CHAT_AND_RESPONSES: &[Endpoint] =
+    &[CHAT[0], Endpoint { api: ApiFamily::OpenAiResponses, path: "/responses" }];
 
 /// What most of them have in common.
 const PLAIN: Provider = Provider {
@@ -144,10 +134,7 @@ const PLAIN: Provider = Provider {
 
 macro_rules! bearer {
     ($name:literal) => {
-        &[KeyVar {
-            name: $name,
-            auth: AuthStyle::Bearer,
-        }]
+        &[KeyVar { name: $name, auth: AuthStyle::Bearer }]
     };
 }
 
@@ -156,21 +143,12 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "anthropic",
         name: "Anthropic",
-        endpoints: &[Endpoint {
-            api: ApiFamily::AnthropicMessages,
-            path: "/v1/messages",
-        }],
+        endpoints: &[Endpoint { api: ApiFamily::AnthropicMessages, path: "/v1/messages" }],
         base_url: "https://api.anthropic.com",
         base_url_var: Some("ANTHROPIC_BASE_URL"),
         key_vars: &[
-            KeyVar {
-                name: "ANTHROPIC_API_KEY",
-                auth: AuthStyle::XApiKey,
-            },
-            KeyVar {
-                name: "ANTHROPIC_AUTH_TOKEN",
-                auth: AuthStyle::Bearer,
-            },
+            KeyVar { name: "ANTHROPIC_API_KEY", auth: AuthStyle::XApiKey },
+            KeyVar { name: "ANTHROPIC_AUTH_TOKEN", auth: AuthStyle::Bearer },
         ],
         headers: &[("anthropic-version", "2023-06-01")],
         notes: "The version header is that of the format which is encoded and decoded here.",
@@ -252,10 +230,7 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "groq",
         name: "Groq",
-        endpoints: &[Endpoint {
-            api: ApiFamily::OpenAiChat,
-            path: "/openai/v1/chat/completions",
-        }],
+        endpoints: &[Endpoint { api: ApiFamily::OpenAiChat, path: "/openai/v1/chat/completions" }],
         base_url: "https://api.groq.com",
         base_url_var: Some("GROQ_BASE_URL"),
         key_vars: bearer!("GROQ_API_KEY"),
@@ -329,11 +304,7 @@ mod tests {
         for (at, provider) in PROVIDERS.iter().enumerate() {
             assert!(PROVIDERS[..at].iter().all(|other| other.id != provider.id));
             assert!(!provider.name.is_empty() && !provider.endpoints.is_empty());
-            assert!(
-                provider.id.bytes().all(|b| b.is_ascii_lowercase()),
-                "{}",
-                provider.id
-            );
+            assert!(provider.id.bytes().all(|b| b.is_ascii_lowercase()), "{}", provider.id);
             assert!(provider.base_url.starts_with("http") && !provider.base_url.ends_with('/'));
             assert!(provider.endpoints.iter().all(|e| e.path.starts_with('/')));
             assert!(!provider.key_required || !provider.key_vars.is_empty());

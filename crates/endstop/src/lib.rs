@@ -1,12 +1,39 @@
-//! The agent loop that always knows why it stopped.
+//! The agent loop that always knows why it stopped: every run ends exactly once, with a typed
+//! reason, its cost, and the evidence.
+//!
+//! ```
+//! use endstop::testkit::{ScriptedModel, Turn};
+//! use endstop::{AgentLoop, Limits, Termination};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = ScriptedModel::new([Turn::text("Half an ans").finish("length")]);
+//! let agent = AgentLoop::builder(model)
+//!     .limits(Limits { max_turns: Some(10), ..Limits::default() })
+//!     .build()?;
+//! let outcome = agent.run("Tell me a story.")?.outcome().await;
+//! // A cut answer never passes for success, and what was said is kept.
+//! assert_eq!(outcome.termination, Termination::ErrorOutputTruncated);
+//! assert_eq!(outcome.last_text.as_deref(), Some("Half an ans"));
+//! # Ok(()) }
+//! ```
+//!
+//! [`core`] is the pure kernel and its vocabulary, re-exported here whole; [`wire`] the providers'
+//! formats. This crate adds what performs: the loop on tokio, providers over HTTP, tools, hooks.
 
+pub mod agent;
+pub mod budget;
+mod clock;
+pub mod hook;
 pub mod process;
 pub mod provider;
 pub mod schema;
+pub mod simulate;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod tool;
 
+pub use agent::{AgentBuilder, AgentLoop, Lifecycle, RunHandle, StartError};
 pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;

@@ -31,10 +31,7 @@ impl OutputSchema {
     /// It is no schema; the message says where.
     pub fn new(schema: Value) -> Result<OutputSchema, String> {
         let validator = jsonschema::validator_for(&schema).map_err(|e| {
-            format!(
-                "the output schema is not valid at `{}`: {e}",
-                e.instance_path()
-            )
+            format!("the output schema is not valid at `{}`: {e}", e.instance_path())
         })?;
         Ok(OutputSchema { schema, validator })
     }
@@ -56,18 +53,10 @@ impl OutputSchema {
                 .take(5)
                 .map(|e| {
                     let at = e.instance_path().to_string();
-                    if at.is_empty() {
-                        e.to_string()
-                    } else {
-                        format!("at `{at}`: {e}")
-                    }
+                    if at.is_empty() { e.to_string() } else { format!("at `{at}`: {e}") }
                 })
                 .collect();
-            if problems.is_empty() {
-                Ok(())
-            } else {
-                Err(problems.join("; "))
-            }
+            if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
         })
     }
 }

@@ -34,7 +34,9 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     }
     let outcome = events.iter().rev().find(|event| event["type"] == "outcome");
     if as_json {
-        let _ = output::json(&json!({"events": events.len(), "outcome": outcome, "timeline": timeline(&events)}));
+        let _ = output::json(
+            &json!({"events": events.len(), "outcome": outcome, "timeline": timeline(&events)}),
+        );
         return Ok(0);
     }
     for line in timeline(&events) {
@@ -68,7 +70,9 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
             Ok(0)
         }
         None => {
-            let _ = output::line("\nno outcome: the file ends before the run did (it was killed, or still runs)");
+            let _ = output::line(
+                "\nno outcome: the file ends before the run did (it was killed, or still runs)",
+            );
             Ok(0)
         }
     }
@@ -93,13 +97,13 @@ fn timeline(events: &[Value]) -> Vec<String> {
                 "  failed: {}: {}{}",
                 text(&event["error"]["class"]),
                 shorten(&text(&event["error"]["message"]), 160),
-                event["retry_in_ms"].as_u64().map_or(String::new(), |ms| format!(" (again in {ms} ms)")),
+                event["retry_in_ms"]
+                    .as_u64()
+                    .map_or(String::new(), |ms| format!(" (again in {ms} ms)")),
             ),
-            "tool_started" => format!(
-                "  → {} {}",
-                text(&event["name"]),
-                shorten(&text(&event["arguments"]), 120)
-            ),
+            "tool_started" => {
+                format!("  → {} {}", text(&event["name"]), shorten(&text(&event["arguments"]), 120))
+            }
             "tool_ended" => format!(
                 "  ← {} {} in {} ms: {}",
                 text(&event["name"]),
@@ -107,7 +111,11 @@ fn timeline(events: &[Value]) -> Vec<String> {
                 event["duration_ms"],
                 shorten(&text(&event["content"]).replace('\n', " ⏎ "), 120)
             ),
-            "told" => format!("  ! told the model ({}): {}", text(&event["why"]), shorten(&text(&event["text"]), 120)),
+            "told" => format!(
+                "  ! told the model ({}): {}",
+                text(&event["why"]),
+                shorten(&text(&event["text"]), 120)
+            ),
             "compacted" => format!("  shortened {} → {} messages", event["before"], event["after"]),
             "stopping" => format!("■ stopping: {}", text(&event["reason"])),
             _ => continue,

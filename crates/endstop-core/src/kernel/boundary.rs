@@ -77,29 +77,17 @@ impl Inner {
                 }),
             PreTurnCheck::BudgetUsd => self.ledger.usd_exceeded().then(|| {
                 let max = self.ledger.max_usd.unwrap_or_default();
-                (
-                    "max_budget_usd",
-                    format!("{} of {max} spent", self.ledger.spent),
-                )
+                ("max_budget_usd", format!("{} of {max} spent", self.ledger.spent))
             }),
             PreTurnCheck::BudgetTokens => self.ledger.tokens_exceeded().then(|| {
                 let max = self.ledger.max_tokens.unwrap_or_default();
-                (
-                    "max_tokens",
-                    format!("{} of {max} tokens used", self.ledger.tokens),
-                )
+                ("max_tokens", format!("{} of {max} tokens used", self.ledger.tokens))
             }),
-            PreTurnCheck::BudgetTime => {
-                self.limits
-                    .timeout
-                    .filter(|limit| self.now >= *limit)
-                    .map(|limit| {
-                        (
-                            "timeout",
-                            format!("the run took {:?} of {limit:?}", self.now),
-                        )
-                    })
-            }
+            PreTurnCheck::BudgetTime => self
+                .limits
+                .timeout
+                .filter(|limit| self.now >= *limit)
+                .map(|limit| ("timeout", format!("the run took {:?} of {limit:?}", self.now))),
             PreTurnCheck::NoProgress => {
                 let stuck = self.progress.unproductive();
                 reached(stuck, self.limits.max_unproductive_turns).map(|max| {
@@ -205,11 +193,7 @@ impl Inner {
                 (None, Some(price)) => price.worst(prompt, USUAL_OUTPUT),
                 _ => quote.worst,
             };
-            fx.push(Effect::Reserve {
-                id,
-                want: want.max(quote.least),
-                least: quote.least,
-            });
+            fx.push(Effect::Reserve { id, want: want.max(quote.least), least: quote.least });
             return Ok(());
         }
         let worst = self.ledger.price.map(|_| quote.worst);
@@ -232,10 +216,7 @@ impl Inner {
                 "max_tokens",
                 format!(
                     "{} tokens",
-                    self.ledger
-                        .max_tokens
-                        .unwrap_or_default()
-                        .saturating_sub(self.ledger.tokens)
+                    self.ledger.max_tokens.unwrap_or_default().saturating_sub(self.ledger.tokens)
                 ),
             ),
         };
@@ -261,26 +242,17 @@ impl Inner {
         let prompt = self.prompt_bound();
         // What was granted is a ceiling of its own for this call.
         let own = self.ledger.max_usd;
-        self.ledger.max_usd = Some(own.map_or(self.ledger.spent + granted, |own| {
-            own.min(self.ledger.spent + granted)
-        }));
-        let quote = self
-            .ledger
-            .quote(prompt, self.output_cap, self.thinking_budget);
+        self.ledger.max_usd = Some(
+            own.map_or(self.ledger.spent + granted, |own| own.min(self.ledger.spent + granted)),
+        );
+        let quote = self.ledger.quote(prompt, self.output_cap, self.thinking_budget);
         self.ledger.max_usd = own;
         match quote {
-            Ok(quote) if quote.least <= granted => self.call(
-                quote.output_cap,
-                quote.lowered_by,
-                Some(quote.worst),
-                Some(id),
-                fx,
-            ),
+            Ok(quote) if quote.least <= granted => {
+                self.call(quote.output_cap, quote.lowered_by, Some(quote.worst), Some(id), fx)
+            }
             _ => {
-                fx.push(Effect::Settle {
-                    id,
-                    spent: NanoUsd::ZERO,
-                });
+                fx.push(Effect::Settle { id, spent: NanoUsd::ZERO });
                 Err(Ending::new(
                     Termination::ErrorMaxBudgetUsd,
                     "limit",
@@ -325,16 +297,8 @@ impl Inner {
             reservation,
             prompt_bound,
         });
-        fx.push(Effect::Emit(RunEvent::TurnStarted {
-            turn,
-            attempt: self.attempt,
-        }));
-        fx.push(Effect::CallModel {
-            id,
-            turn,
-            attempt: self.attempt,
-            output_cap: cap,
-        });
+        fx.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt: self.attempt }));
+        fx.push(Effect::CallModel { id, turn, attempt: self.attempt, output_cap: cap });
         Ok(())
     }
 
@@ -350,10 +314,7 @@ impl Inner {
         if *counted > messages.len() {
             (*bytes, *counted) = (0, 0);
         }
-        *bytes += messages[*counted..]
-            .iter()
-            .map(Message::byte_len)
-            .sum::<u64>();
+        *bytes += messages[*counted..].iter().map(Message::byte_len).sum::<u64>();
         *counted = messages.len();
         *bytes + self.prompt_overhead
     }
@@ -384,8 +345,7 @@ impl Inner {
         };
         match result {
             Compaction::Done { messages, cost } => {
-                self.ledger
-                    .settle(&crate::usage::Usage::default(), Some(cost), None);
+                self.ledger.settle(&crate::usage::Usage::default(), Some(cost), None);
                 let before = self.state.messages.len() as u32;
                 self.state.replace(messages);
                 self.known_prompt = None;
@@ -413,11 +373,7 @@ impl Inner {
                 .diagnostic(why));
             }
         }
-        if forced {
-            self.before_call(fx)
-        } else {
-            self.pre_iteration(fx)
-        }
+        if forced { self.before_call(fx) } else { self.pre_iteration(fx) }
     }
 
     /// A hook or a person answered; the pre-tool hook and approvals are the tools' affair.
@@ -458,10 +414,7 @@ impl Inner {
 
     /// Says something to the model on the loop's own behalf.
     pub(super) fn tell(&mut self, why: &str, text: String, fx: &mut Vec<Effect>) {
-        fx.push(Effect::Emit(RunEvent::Told {
-            why: why.to_owned(),
-            text: text.clone(),
-        }));
+        fx.push(Effect::Emit(RunEvent::Told { why: why.to_owned(), text: text.clone() }));
         self.state.push(Role::User, vec![Part::Text { text }]);
     }
 }

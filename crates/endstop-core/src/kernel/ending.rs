@@ -13,16 +13,9 @@ const GIVE_UP: Duration = Duration::from_secs(1);
 
 impl Inner {
     pub(super) fn terminated(&mut self) -> Box<Ending> {
-        let mut ending = Ending::new(
-            Termination::Terminated,
-            "caller",
-            "terminate",
-            "the loop was terminated",
-        );
-        if let Phase::Stopping {
-            ending: earlier, ..
-        } = &self.phase
-        {
+        let mut ending =
+            Ending::new(Termination::Terminated, "caller", "terminate", "the loop was terminated");
+        if let Phase::Stopping { ending: earlier, .. } = &self.phase {
             ending.instead_of = Some(earlier.termination);
         }
         ending
@@ -33,12 +26,8 @@ impl Inner {
         if matches!(self.phase, Phase::Stopping { .. }) {
             return Ok(());
         }
-        let ending = Ending::new(
-            Termination::Cancelled,
-            "caller",
-            "cancel",
-            "the caller cancelled the run",
-        );
+        let ending =
+            Ending::new(Termination::Cancelled, "caller", "cancel", "the caller cancelled the run");
         self.stop(ending, fx)
     }
 
@@ -60,11 +49,7 @@ impl Inner {
         fx.push(Effect::AbortTools { ids, grace });
         let until = self.now.saturating_add(grace).saturating_add(GIVE_UP);
         self.armed = None;
-        self.phase = Phase::Stopping {
-            ending,
-            calls: open,
-            until,
-        };
+        self.phase = Phase::Stopping { ending, calls: open, until };
         Ok(())
     }
 
@@ -109,8 +94,7 @@ impl Inner {
                 self.settle_aborted(&call, fx);
                 if !call.text.trim().is_empty() {
                     self.last_text = Some(call.text.clone());
-                    self.state
-                        .push(Role::Assistant, vec![Part::Text { text: call.text }]);
+                    self.state.push(Role::Assistant, vec![Part::Text { text: call.text }]);
                 }
             }
             Phase::Tools(open) | Phase::Stopping { calls: open, .. } => {
@@ -173,19 +157,12 @@ impl Inner {
         }
         let ids = open.running();
         if !ids.is_empty() {
-            fx.push(Effect::AbortTools {
-                ids,
-                grace: Duration::ZERO,
-            });
+            fx.push(Effect::AbortTools { ids, grace: Duration::ZERO });
         }
         for id in open.asked() {
             fx.push(Effect::Abandon { id });
         }
-        let status = if by_caller {
-            ToolStatus::Aborted
-        } else {
-            ToolStatus::Skipped
-        };
+        let status = if by_caller { ToolStatus::Aborted } else { ToolStatus::Skipped };
         open.close(status, &format!("the run ended as {termination}"));
         self.file(open);
     }

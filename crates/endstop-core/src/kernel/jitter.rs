@@ -13,9 +13,7 @@ pub(crate) struct Jitter(pub(crate) u64);
 impl Jitter {
     /// A wait between zero and `500 ms × 2^(attempt - 1)`, at most 30 s.
     pub(crate) fn backoff(&mut self, attempt: u32) -> Duration {
-        let ceiling = BASE
-            .saturating_mul(1 << attempt.saturating_sub(1).min(16))
-            .min(LONGEST);
+        let ceiling = BASE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST);
         let fraction = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         ceiling.mul_f64(fraction)
     }

@@ -56,9 +56,7 @@ impl Ledger {
         own_cap: Option<u64>,
         thinking_budget: u64,
     ) -> Result<Quote, Ceiling> {
-        let floor = LEAST_OUTPUT
-            .max(thinking_budget)
-            .min(own_cap.unwrap_or(u64::MAX));
+        let floor = LEAST_OUTPUT.max(thinking_budget).min(own_cap.unwrap_or(u64::MAX));
         let mut cap = own_cap;
         let mut lowered_by = None;
         let mut lower = |to: u64, by: Ceiling| {
@@ -75,15 +73,11 @@ impl Ledger {
             lower(left, Ceiling::Tokens);
         }
         if let (Some(max), Some(price)) = (self.max_usd, self.price) {
-            let left = max
-                .saturating_sub(self.spent)
-                .saturating_sub(price.worst(prompt, 0));
+            let left = max.saturating_sub(self.spent).saturating_sub(price.worst(prompt, 0));
             if price.output.0 > 0 {
                 // One token less, so that the rounding up of the two parts stays below.
                 let affordable = u128::from(left.0) * 1_000_000 / u128::from(price.output.0);
-                let affordable = u64::try_from(affordable)
-                    .unwrap_or(u64::MAX)
-                    .saturating_sub(1);
+                let affordable = u64::try_from(affordable).unwrap_or(u64::MAX).saturating_sub(1);
                 if affordable < floor {
                     return Err(Ceiling::Usd);
                 }

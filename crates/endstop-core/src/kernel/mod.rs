@@ -140,31 +140,14 @@ struct Inner {
 
 enum Phase {
     New,
-    Consulting {
-        id: EffectId,
-        point: Point,
-    },
-    Reserving {
-        id: EffectId,
-    },
+    Consulting { id: EffectId, point: Point },
+    Reserving { id: EffectId },
     Calling(Call),
-    Backoff {
-        until: Duration,
-    },
+    Backoff { until: Duration },
     Tools(OpenCalls),
-    Compacting {
-        id: EffectId,
-        forced: bool,
-    },
-    Validating {
-        id: EffectId,
-        success: Box<Ending>,
-    },
-    Stopping {
-        ending: Box<Ending>,
-        calls: OpenCalls,
-        until: Duration,
-    },
+    Compacting { id: EffectId, forced: bool },
+    Validating { id: EffectId, success: Box<Ending> },
+    Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
 }
 
 enum Point {
@@ -355,21 +338,13 @@ impl Inner {
             }
         }
         match event {
-            EventKind::Start {
-                seed,
-                price,
-                wall_ms,
-            } => self.start(seed, price, wall_ms, fx),
+            EventKind::Start { seed, price, wall_ms } => self.start(seed, price, wall_ms, fx),
             EventKind::Delta { call, delta } => self.delta(call, delta),
             EventKind::TurnEnded { call, turn } => match self.take_call(call) {
                 Some(call) => self.turn_ended(&call, *turn, fx),
                 None => Ok(()),
             },
-            EventKind::TurnFailed {
-                call,
-                error,
-                partial,
-            } => match self.take_call(call) {
+            EventKind::TurnFailed { call, error, partial } => match self.take_call(call) {
                 Some(call) => self.turn_failed(&call, &error, partial.as_deref(), fx),
                 None => Ok(()),
             },
@@ -437,11 +412,7 @@ impl Inner {
                     ErrorClass::Timeout,
                     format!(
                         "{clock}: the model call brought no {} within {limit:?}",
-                        if clock == "turn_timeout" {
-                            "end"
-                        } else {
-                            "content"
-                        }
+                        if clock == "turn_timeout" { "end" } else { "content" }
                     ),
                 );
                 match self.take_call(id) {
@@ -463,10 +434,7 @@ impl Inner {
         let run = self.limits.timeout;
         let phase = match &self.phase {
             Phase::Calling(call) => {
-                let turn = self
-                    .limits
-                    .turn_timeout
-                    .map(|t| call.started.saturating_add(t));
+                let turn = self.limits.turn_timeout.map(|t| call.started.saturating_add(t));
                 let stall = self
                     .limits
                     .stall_timeout
@@ -547,11 +515,6 @@ fn guarded<T>(name: String, code: impl FnOnce() -> T) -> Result<T, Box<Ending>> 
 }
 
 fn fault(name: impl Into<String>, message: String) -> Box<Ending> {
-    Ending::new(
-        Termination::ErrorDuringExecution,
-        "fault",
-        name,
-        message.clone(),
-    )
-    .diagnostic(message)
+    Ending::new(Termination::ErrorDuringExecution, "fault", name, message.clone())
+        .diagnostic(message)
 }

@@ -117,11 +117,7 @@ impl Outcome {
     /// # Errors
     /// The run did not end as a success.
     pub fn into_result(self) -> Result<Outcome, Box<Unsuccessful>> {
-        if self.is_success() {
-            Ok(self)
-        } else {
-            Err(Box::new(Unsuccessful(self)))
-        }
+        if self.is_success() { Ok(self) } else { Err(Box::new(Unsuccessful(self))) }
     }
 
     /// The answer: the deliverable, else the structured value, else the last text.
@@ -163,10 +159,7 @@ impl Serialize for Outcome {
         s.serialize_field("cost_unknown", &self.cost_unknown)?;
         s.serialize_field("overrun_usd", &self.overrun.to_usd())?;
         s.serialize_field("duration_ms", &(self.duration.as_micros() as f64 / 1e3))?;
-        s.serialize_field(
-            "retry_after_ms",
-            &self.retry_after.map(|d| d.as_millis() as u64),
-        )?;
+        s.serialize_field("retry_after_ms", &self.retry_after.map(|d| d.as_millis() as u64))?;
         s.serialize_field("no_progress_snapshot", &self.no_progress_snapshot)?;
         s.serialize_field("error_diagnostic", &self.error_diagnostic)?;
         s.serialize_field("halted_reason", &self.halted_reason)?;

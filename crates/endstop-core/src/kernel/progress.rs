@@ -83,11 +83,7 @@ fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
                 Ok(value) => canonical(&value),
                 Err(_) => hash_of(call.arguments.trim()),
             };
-            (
-                call.name.as_str(),
-                arguments,
-                hash_of((result.status, &result.content)),
-            )
+            (call.name.as_str(), arguments, hash_of((result.status, &result.content)))
         })
         .collect();
     parts.sort_unstable();
@@ -107,10 +103,8 @@ fn canonical(value: &Value) -> u64 {
         Value::String(s) => hash_of((4u8, s)),
         Value::Array(items) => hash_of((5u8, items.iter().map(canonical).collect::<Vec<_>>())),
         Value::Object(map) => {
-            let mut entries: Vec<(&str, u64)> = map
-                .iter()
-                .map(|(key, value)| (key.as_str(), canonical(value)))
-                .collect();
+            let mut entries: Vec<(&str, u64)> =
+                map.iter().map(|(key, value)| (key.as_str(), canonical(value))).collect();
             entries.sort_unstable();
             hash_of((6u8, entries))
         }
@@ -123,11 +117,7 @@ mod tests {
     use crate::message::ToolStatus;
 
     fn turn(progress: &mut Progress, text: &str, arguments: &str, result: &str) -> u32 {
-        let call = ToolCall {
-            id: "x".into(),
-            name: "read".into(),
-            arguments: arguments.into(),
-        };
+        let call = ToolCall { id: "x".into(), name: "read".into(), arguments: arguments.into() };
         let result = ToolResult {
             call_id: "x".into(),
             name: "read".into(),

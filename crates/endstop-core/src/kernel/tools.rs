@@ -58,9 +58,7 @@ enum CallState {
 
 impl OpenCalls {
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        self.running
-            .iter()
-            .fold(None, |next, running| earliest(next, running.deadline))
+        self.running.iter().fold(None, |next, running| earliest(next, running.deadline))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -128,19 +126,12 @@ impl OpenCalls {
         let running = self.running.swap_remove(place);
         let (status, content) = if running.timed_out {
             let had = excerpt(&report.content);
-            let had = if had.is_empty() {
-                had
-            } else {
-                format!(" It had answered: {had}")
-            };
+            let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
             (
                 ToolStatus::Timeout,
                 format!(
                     "timed out after {:?} and was stopped; it may have done part of its work.{had}",
-                    running
-                        .deadline
-                        .unwrap_or_default()
-                        .saturating_sub(running.started)
+                    running.deadline.unwrap_or_default().saturating_sub(running.started)
                 ),
             )
         } else {
@@ -157,16 +148,11 @@ impl Inner {
         if calls.is_empty() {
             return;
         }
-        self.state
-            .pending_calls
-            .extend(calls.iter().map(|call| call.id.clone()));
+        self.state.pending_calls.extend(calls.iter().map(|call| call.id.clone()));
         self.phase = Phase::Tools(OpenCalls {
             calls: calls
                 .into_iter()
-                .map(|call| OpenCall {
-                    call,
-                    state: CallState::Waiting,
-                })
+                .map(|call| OpenCall { call, state: CallState::Waiting })
                 .collect(),
             ..OpenCalls::default()
         });
@@ -260,9 +246,7 @@ impl Inner {
                 let name = &open.calls[at].call.name;
                 let tool = self.tools.iter().find(|tool| tool.name == *name);
                 let parallel_safe = tool.is_some_and(|tool| tool.parallel_safe);
-                let limit = tool
-                    .and_then(|tool| tool.timeout)
-                    .or(self.limits.tool_timeout);
+                let limit = tool.and_then(|tool| tool.timeout).or(self.limits.tool_timeout);
                 let room = if parallel_safe {
                     open.running.len() < self.limits.tool_concurrency.max(1) as usize
                         && open.running.iter().all(|running| running.parallel_safe)
@@ -274,22 +258,14 @@ impl Inner {
                 }
                 let id = self.effect_id();
                 let state = std::mem::replace(&mut open.calls[at].state, CallState::Running);
-                let arguments = if let CallState::Ready(map) = state {
-                    map
-                } else {
-                    Map::new()
-                };
+                let arguments = if let CallState::Ready(map) = state { map } else { Map::new() };
                 let call = open.calls[at].call.clone();
                 fx.push(Effect::Emit(RunEvent::ToolStarted {
                     call_id: call.id.clone(),
                     name: call.name.clone(),
                     arguments: call.arguments.clone(),
                 }));
-                starts.push(ToolStart {
-                    id,
-                    call,
-                    arguments,
-                });
+                starts.push(ToolStart { id, call, arguments });
                 open.running.push(Running {
                     id,
                     at,
@@ -328,11 +304,7 @@ impl Inner {
             if self.finish_tool {
                 names.push("finish");
             }
-            let problem = format!(
-                "unknown tool `{}`; there are: {}",
-                call.name,
-                names.join(", ")
-            );
+            let problem = format!("unknown tool `{}`; there are: {}", call.name, names.join(", "));
             open.finished(at, ToolStatus::Error, problem, false);
             return;
         };
@@ -453,10 +425,7 @@ impl Inner {
             }
         }
         if !stopped.is_empty() {
-            fx.push(Effect::AbortTools {
-                ids: stopped,
-                grace,
-            });
+            fx.push(Effect::AbortTools { ids: stopped, grace });
         }
         let mut gone = Vec::new();
         for id in given_up {
@@ -479,12 +448,8 @@ impl Inner {
     fn tools_done(&mut self, mut open: OpenCalls, fx: &mut Vec<Effect>) -> Flow {
         self.stream(StreamingState::Resuming);
         let finish = open.finish.take();
-        let text = self
-            .state
-            .messages
-            .last()
-            .map(crate::message::Message::plain_text)
-            .unwrap_or_default();
+        let text =
+            self.state.messages.last().map(crate::message::Message::plain_text).unwrap_or_default();
         let mut judged = Vec::with_capacity(open.calls.len());
         let mut outputs = Vec::with_capacity(open.calls.len());
         for open in &open.calls {
@@ -494,12 +459,8 @@ impl Inner {
             judged.push((&open.call, result));
             let tool = self.tools.iter().find(|tool| tool.name == result.name);
             outputs.push(ToolOutput {
-                action_type: if tool.is_some_and(|t| t.runs_code) {
-                    "code"
-                } else {
-                    "tool"
-                }
-                .to_owned(),
+                action_type: if tool.is_some_and(|t| t.runs_code) { "code" } else { "tool" }
+                    .to_owned(),
                 name: result.name.clone(),
                 success: !result.status.is_error(),
                 output: result.content.clone(),
@@ -508,15 +469,9 @@ impl Inner {
         let all_failed = judged.iter().all(|(_, result)| result.status.is_error());
         self.mistakes = if all_failed { self.mistakes + 1 } else { 0 };
         let exempt = judged.iter().all(|(call, _)| {
-            self.tools
-                .iter()
-                .any(|tool| tool.name == call.name && tool.exempt_from_no_progress)
+            self.tools.iter().any(|tool| tool.name == call.name && tool.exempt_from_no_progress)
         });
-        let unproductive = if exempt {
-            0
-        } else {
-            self.progress.record(&text, &judged)
-        };
+        let unproductive = if exempt { 0 } else { self.progress.record(&text, &judged) };
         self.tool_turns += 1;
         self.file(open);
 
@@ -567,17 +522,12 @@ impl Inner {
         mut arguments: Map<String, Value>,
         fx: &mut Vec<Effect>,
     ) -> Flow {
-        let summary = arguments
-            .get("summary")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
+        let summary = arguments.get("summary").and_then(Value::as_str).map(str::to_owned);
         let infeasible = match arguments.get("infeasible") {
             Some(Value::String(reason)) if !reason.trim().is_empty() => Some(reason.clone()),
-            Some(Value::Bool(true)) => Some(
-                summary
-                    .clone()
-                    .unwrap_or_else(|| "no reason given".to_owned()),
-            ),
+            Some(Value::Bool(true)) => {
+                Some(summary.clone().unwrap_or_else(|| "no reason given".to_owned()))
+            }
             _ => None,
         };
         if let Some(reason) = infeasible {
@@ -586,19 +536,13 @@ impl Inner {
             ending.summary = summary;
             return Err(ending);
         }
-        let deliverable = arguments
-            .remove("deliverable")
-            .filter(|value| !value.is_null());
+        let deliverable = arguments.remove("deliverable").filter(|value| !value.is_null());
         let candidate = deliverable
             .clone()
             .or_else(|| self.last_text.clone().map(Value::String))
             .unwrap_or(Value::Null);
-        let mut ending = Ending::new(
-            Termination::Submitted,
-            "tool",
-            "finish",
-            "the model called `finish`",
-        );
+        let mut ending =
+            Ending::new(Termination::Submitted, "tool", "finish", "the model called `finish`");
         ending.deliverable = deliverable;
         ending.summary = summary;
         self.succeed(ending, candidate, fx)

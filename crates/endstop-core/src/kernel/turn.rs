@@ -46,9 +46,9 @@ impl Inner {
         call.last_content = self.now;
         call.text.push_str(&text);
         let stop = match &mut self.policy {
-            Some(policy) => guarded(policy.name().to_owned(), || {
-                policy.look(&text, &self.context)
-            })?,
+            Some(policy) => {
+                guarded(policy.name().to_owned(), || policy.look(&text, &self.context))?
+            }
             None => None,
         };
         match stop {
@@ -85,12 +85,7 @@ impl Inner {
         let prompt = match self.known_prompt {
             Some((tokens, covered)) => {
                 let rest = self.state.messages.get(covered..).unwrap_or_default();
-                tokens
-                    + rest
-                        .iter()
-                        .map(crate::Message::byte_len)
-                        .sum::<u64>()
-                        .div_ceil(4)
+                tokens + rest.iter().map(crate::Message::byte_len).sum::<u64>().div_ceil(4)
             }
             None => call.prompt_bound.div_ceil(4),
         };
@@ -125,10 +120,7 @@ impl Inner {
         // A refused request is not billed; one that was cut is, for what it had.
         let began = !call.text.is_empty()
             || call.hidden > 0
-            || matches!(
-                error.class,
-                ErrorClass::Timeout | ErrorClass::IncompleteStream
-            )
+            || matches!(error.class, ErrorClass::Timeout | ErrorClass::IncompleteStream)
             || partial.is_some_and(|turn| !turn.parts.is_empty());
         let usage = match reported {
             Some(usage) if usage.output_tokens.is_some() && usage.input_tokens.is_some() => {
@@ -164,9 +156,7 @@ impl Inner {
                 self.retries += 1;
                 let wait = asked.unwrap_or_else(|| self.jitter.backoff(self.retries));
                 failed(error, Some(wait), self.attempt);
-                self.phase = Phase::Backoff {
-                    until: self.now.saturating_add(wait),
-                };
+                self.phase = Phase::Backoff { until: self.now.saturating_add(wait) };
                 return Ok(());
             }
         }
@@ -186,13 +176,9 @@ impl Inner {
         if self.attempt > 1 {
             evidence = format!("{evidence} (attempt {})", self.attempt);
         }
-        let mut ending = Ending::new(
-            error.class.termination(),
-            "provider",
-            error.class.as_str(),
-            evidence,
-        )
-        .diagnostic(error.to_string());
+        let mut ending =
+            Ending::new(error.class.termination(), "provider", error.class.as_str(), evidence)
+                .diagnostic(error.to_string());
         ending.retry_after = error.retry_after_ms.map(Duration::from_millis);
         Err(ending)
     }
@@ -209,11 +195,7 @@ impl Inner {
             _ => None,
         };
         if let Some(failure) = failure {
-            let message = turn
-                .signal
-                .message
-                .clone()
-                .unwrap_or_else(|| failure.to_owned());
+            let message = turn.signal.message.clone().unwrap_or_else(|| failure.to_owned());
             let error = ModelError::new(ErrorClass::IncompleteStream, message);
             return self.turn_failed(call, &error, Some(&turn), fx);
         }
@@ -261,16 +243,9 @@ impl Inner {
         }));
         self.state.last_signal = Some(turn.signal.clone());
         if let Some(confidence) = turn.confidence {
-            self.context
-                .metrics
-                .entry("confidence")
-                .or_insert_with(|| Value::from(confidence));
+            self.context.metrics.entry("confidence").or_insert_with(|| Value::from(confidence));
         }
-        self.pauses = if turn.signal.reason == SignalReason::Paused {
-            self.pauses + 1
-        } else {
-            0
-        };
+        self.pauses = if turn.signal.reason == SignalReason::Paused { self.pauses + 1 } else { 0 };
         let whole = !matches!(
             turn.signal.reason,
             SignalReason::TokenLimitReached | SignalReason::ContentFiltered
@@ -279,11 +254,7 @@ impl Inner {
         // A declared answer, before anything that is wrong with the turn.
         let declared_by_finish =
             whole && self.finish_tool && calls.iter().any(|c| c.name == "finish");
-        let stop = if declared_by_finish {
-            None
-        } else {
-            self.look_at_rest(call, &text)?
-        };
+        let stop = if declared_by_finish { None } else { self.look_at_rest(call, &text)? };
         self.open(calls);
         if let Some(stop) = stop {
             self.state.streaming.abort();
@@ -308,9 +279,7 @@ impl Inner {
                     Termination::ErrorContentFiltered,
                     "turn",
                     "content_filtered",
-                    refusal
-                        .clone()
-                        .map_or(shown.clone(), |text| format!("{shown}: {text}")),
+                    refusal.clone().map_or(shown.clone(), |text| format!("{shown}: {text}")),
                 );
                 ending.diagnostic = refusal;
                 Err(ending)
@@ -329,10 +298,7 @@ impl Inner {
                         Termination::ErrorDuringExecution,
                         "turn",
                         "paused",
-                        format!(
-                            "the provider paused {} times in a row ({shown})",
-                            self.pauses
-                        ),
+                        format!("the provider paused {} times in a row ({shown})", self.pauses),
                     ));
                 }
                 self.before_turn(fx)
@@ -365,9 +331,7 @@ impl Inner {
             }
             kept.push(part);
         }
-        let says = kept
-            .iter()
-            .any(|part| !matches!(part, Part::Reasoning { .. }));
+        let says = kept.iter().any(|part| !matches!(part, Part::Reasoning { .. }));
         if says {
             self.state.push(Role::Assistant, kept);
         }
@@ -421,9 +385,7 @@ impl Inner {
             && let Some(cap) = cap
         {
             let prompt = turn.usage.prompt_tokens();
-            let room = self
-                .context_window
-                .map_or(u64::MAX, |window| window.saturating_sub(prompt));
+            let room = self.context_window.map_or(u64::MAX, |window| window.saturating_sub(prompt));
             let raised = cap.saturating_mul(4).min(room);
             if raised > cap {
                 self.starved_this_turn = true;
@@ -534,9 +496,7 @@ impl Inner {
             return Ok(Verdict::Continue);
         };
         let context = &self.context;
-        guarded(policy.name().to_owned(), || {
-            policy.should_terminate(step, context)
-        })
+        guarded(policy.name().to_owned(), || policy.should_terminate(step, context))
     }
 
     /// A policy decided to stop.
@@ -544,11 +504,7 @@ impl Inner {
         let submitted = stop.ends_as == PolicyEnd::Submitted;
         let candidate = stop.deliverable().unwrap_or(Value::Null);
         let ending = policy_ending(stop, "");
-        if submitted {
-            self.succeed(ending, candidate, fx)
-        } else {
-            Err(ending)
-        }
+        if submitted { self.succeed(ending, candidate, fx) } else { Err(ending) }
     }
 
     /// The run would end as a success: the schema first, then the stop hook.
@@ -561,10 +517,7 @@ impl Inner {
         self.answer_unrun("not run: the run ended");
         if self.output_schema {
             let id = self.effect_id();
-            self.phase = Phase::Validating {
-                id,
-                success: ending,
-            };
+            self.phase = Phase::Validating { id, success: ending };
             fx.push(Effect::Validate { id, candidate });
             return Ok(());
         }
@@ -578,10 +531,7 @@ impl Inner {
         fx: &mut Vec<Effect>,
     ) -> Flow {
         let mut success = match std::mem::replace(&mut self.phase, Phase::New) {
-            Phase::Validating {
-                id: waited,
-                success,
-            } if waited == id => success,
+            Phase::Validating { id: waited, success } if waited == id => success,
             other => {
                 self.phase = other;
                 return Ok(());
@@ -612,13 +562,8 @@ impl Inner {
                 format!("after {} repairs: {problem}", self.repairs),
             )
         };
-        Err(Ending::new(
-            termination,
-            "limit",
-            "max_structured_output_retries",
-            evidence,
-        )
-        .diagnostic(problem))
+        Err(Ending::new(termination, "limit", "max_structured_output_retries", evidence)
+            .diagnostic(problem))
     }
 
     fn ask_stop_hook(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {

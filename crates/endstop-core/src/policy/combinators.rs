@@ -43,11 +43,7 @@ impl Policy {
     /// Stops when this one would for the `steps`-th step in a row (0 and 1: as it does).
     #[must_use]
     pub fn sustained(self, steps: u32) -> Policy {
-        Policy::new(Sustained {
-            inner: self,
-            steps,
-            streak: 0,
-        })
+        Policy::new(Sustained { inner: self, steps, streak: 0 })
     }
 }
 

@@ -83,11 +83,7 @@ impl Composite {
 
     /// Stops when any member does. An empty list never stops.
     pub fn any(members: Vec<Policy>) -> Composite {
-        Composite {
-            members,
-            quorum: 1,
-            any: true,
-        }
+        Composite { members, quorum: 1, any: true }
     }
 
     /// Stops when all members do. An empty list never stops.
@@ -108,22 +104,15 @@ impl Composite {
         for member in &mut members {
             member.join_all();
         }
-        Composite {
-            members,
-            quorum: quorum.max(1),
-            any: false,
-        }
+        Composite { members, quorum: quorum.max(1), any: false }
     }
 
     /// The answer of an AND: the first that is not blank, else the first member's stop.
     fn agreement(stops: Vec<Stop>) -> Option<Stop> {
-        let evidence: Vec<String> = stops
-            .iter()
-            .map(|s| format!("{}: {}", s.policy, s.evidence))
-            .collect();
-        let answered = stops
-            .iter()
-            .position(|s| s.answer.as_deref().is_some_and(|a| !a.trim().is_empty()));
+        let evidence: Vec<String> =
+            stops.iter().map(|s| format!("{}: {}", s.policy, s.evidence)).collect();
+        let answered =
+            stops.iter().position(|s| s.answer.as_deref().is_some_and(|a| !a.trim().is_empty()));
         let mut chosen = stops.into_iter().nth(answered.unwrap_or(0))?;
         chosen.evidence = evidence.join("; ");
         Some(chosen)

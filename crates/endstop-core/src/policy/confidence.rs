@@ -63,9 +63,7 @@ impl Confident {
             threshold: config.number("confidence_threshold", 0.85)?,
             min_steps: config.number("min_steps_before_termination", 2.0)?,
             key: config.text("confidence_key", "confidence")?,
-            fallback: config
-                .flag("fallback_to_final_pattern", true)?
-                .then(FinalPattern::default),
+            fallback: config.flag("fallback_to_final_pattern", true)?.then(FinalPattern::default),
         })
     }
 
@@ -82,13 +80,9 @@ impl Confident {
         };
         match number.filter(|n| (0.0..=1.0).contains(n)) {
             Some(n) => (Some(n), None),
-            None => (
-                None,
-                Some(format!(
-                    "`{}` {value} is no number in 0..1 and was ignored",
-                    self.key
-                )),
-            ),
+            None => {
+                (None, Some(format!("`{}` {value} is no number in 0..1 and was ignored", self.key)))
+            }
         }
     }
 }

@@ -70,43 +70,29 @@ pub enum PolicyError {
 
 impl PolicyError {
     pub(crate) fn spec(problem: impl Into<String>) -> PolicyError {
-        PolicyError::BadSpec {
-            problem: problem.into(),
-        }
+        PolicyError::BadSpec { problem: problem.into() }
     }
 }
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PolicyError::UnknownPolicy { name, known } => write!(
-                f,
-                "unknown termination policy `{name}`; known are {}",
-                known.join(", ")
-            ),
+            PolicyError::UnknownPolicy { name, known } => {
+                write!(f, "unknown termination policy `{name}`; known are {}", known.join(", "))
+            }
             PolicyError::Duplicate { name } => write!(
                 f,
                 "a termination policy `{name}` is registered already; `replace` replaces it"
             ),
-            PolicyError::UnknownKey { policy, key, known } => write!(
-                f,
-                "policy `{policy}`: unknown key `{key}`; known are {}",
-                known.join(", ")
-            ),
-            PolicyError::BadValue {
-                policy,
-                key,
-                expected,
-                given,
-            } => write!(
-                f,
-                "policy `{policy}`: `{key}` must be {expected}, not {given}"
-            ),
-            PolicyError::BadPattern {
-                policy,
-                pattern,
-                problem,
-            } => write!(f, "policy `{policy}`: pattern `{pattern}`: {problem}"),
+            PolicyError::UnknownKey { policy, key, known } => {
+                write!(f, "policy `{policy}`: unknown key `{key}`; known are {}", known.join(", "))
+            }
+            PolicyError::BadValue { policy, key, expected, given } => {
+                write!(f, "policy `{policy}`: `{key}` must be {expected}, not {given}")
+            }
+            PolicyError::BadPattern { policy, pattern, problem } => {
+                write!(f, "policy `{policy}`: pattern `{pattern}`: {problem}")
+            }
             PolicyError::BadSpec { problem } => write!(f, "policy specification: {problem}"),
         }
     }
@@ -126,10 +112,7 @@ impl<'a> Config<'a> {
     pub(crate) fn new(policy: &'a str, config: &'a Value) -> Result<Config<'a>, PolicyError> {
         match config {
             Value::Null => Ok(Config { policy, map: None }),
-            Value::Object(map) => Ok(Config {
-                policy,
-                map: Some(map),
-            }),
+            Value::Object(map) => Ok(Config { policy, map: Some(map) }),
             other => Err(PolicyError::BadValue {
                 policy: policy.to_owned(),
                 key: "config".to_owned(),
@@ -141,9 +124,7 @@ impl<'a> Config<'a> {
 
     /// Refuses keys other than these.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), PolicyError> {
-        let unknown = self
-            .map
-            .and_then(|m| m.keys().find(|k| !known.contains(&k.as_str())));
+        let unknown = self.map.and_then(|m| m.keys().find(|k| !known.contains(&k.as_str())));
         match unknown {
             None => Ok(()),
             Some(key) => Err(PolicyError::UnknownKey {
@@ -182,10 +163,9 @@ impl<'a> Config<'a> {
     pub(crate) fn number(&self, key: &str, default: f64) -> Result<f64, PolicyError> {
         match self.get(key) {
             None => Ok(default),
-            Some(v) => v
-                .as_f64()
-                .filter(|n| n.is_finite())
-                .ok_or_else(|| self.bad(key, "a number")),
+            Some(v) => {
+                v.as_f64().filter(|n| n.is_finite()).ok_or_else(|| self.bad(key, "a number"))
+            }
         }
     }
 
@@ -230,9 +210,6 @@ impl<'a> Config<'a> {
 /// A whole number, also where it is written as `3.0`.
 fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
-        value
-            .as_f64()
-            .filter(|n| n.fract() == 0.0 && (0.0..9e15).contains(n))
-            .map(|n| n as u64)
+        value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..9e15).contains(n)).map(|n| n as u64)
     })
 }

@@ -151,9 +151,7 @@ impl Stop {
 
     /// The deliverable: the value where there is one, else the answer's text.
     pub fn deliverable(&self) -> Option<Value> {
-        self.deliverable
-            .clone()
-            .or_else(|| self.answer.clone().map(Value::String))
+        self.deliverable.clone().or_else(|| self.answer.clone().map(Value::String))
     }
 }
 
@@ -171,11 +169,7 @@ pub enum Verdict {
 impl Verdict {
     /// The decision to stop, where it is one.
     pub fn stop(&self) -> Option<&Stop> {
-        if let Verdict::Stop(stop) = self {
-            Some(stop)
-        } else {
-            None
-        }
+        if let Verdict::Stop(stop) = self { Some(stop) } else { None }
     }
 }
 

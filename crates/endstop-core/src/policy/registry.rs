@@ -101,9 +101,7 @@ impl Registry {
                     "reward_threshold",
                     RewardThreshold::DESCRIPTION,
                     RewardThreshold::defaults(),
-                    Maker::Factory(Arc::new(|c| {
-                        RewardThreshold::from_config(c).map(Policy::new)
-                    })),
+                    Maker::Factory(Arc::new(|c| RewardThreshold::from_config(c).map(Policy::new))),
                 ),
                 entry(
                     "confidence",
@@ -111,12 +109,7 @@ impl Registry {
                     Confident::defaults(),
                     Maker::Factory(Arc::new(|c| Confident::from_config(c).map(Policy::new))),
                 ),
-                entry(
-                    "composite",
-                    Composite::DESCRIPTION,
-                    Composite::defaults(),
-                    Maker::Composite,
-                ),
+                entry("composite", Composite::DESCRIPTION, Composite::defaults(), Maker::Composite),
             ],
             default: "final_pattern".to_owned(),
         }
@@ -162,15 +155,9 @@ impl Registry {
             return Err(PolicyError::Duplicate { name: info.name });
         }
         if ["", "any", "all", "not", "name", "config"].contains(&info.name.as_str()) {
-            return Err(PolicyError::spec(format!(
-                "a policy cannot be named `{}`",
-                info.name
-            )));
+            return Err(PolicyError::spec(format!("a policy cannot be named `{}`", info.name)));
         }
-        self.entries.push(Entry {
-            info,
-            maker: Maker::Factory(Arc::new(factory)),
-        });
+        self.entries.push(Entry { info, maker: Maker::Factory(Arc::new(factory)) });
         Ok(())
     }
 
@@ -182,10 +169,7 @@ impl Registry {
         let unknown = self.unknown(&info.name);
         match self.entries.iter_mut().find(|e| e.info.name == info.name) {
             Some(entry) => {
-                *entry = Entry {
-                    info,
-                    maker: Maker::Factory(Arc::new(factory)),
-                };
+                *entry = Entry { info, maker: Maker::Factory(Arc::new(factory)) };
                 Ok(())
             }
             None => Err(unknown),
@@ -232,9 +216,7 @@ impl Registry {
 
     pub(super) fn build_nested(&self, spec: &Value, depth: u32) -> Result<Policy, PolicyError> {
         if depth > MAX_DEPTH {
-            return Err(PolicyError::spec(format!(
-                "nested deeper than {MAX_DEPTH} levels"
-            )));
+            return Err(PolicyError::spec(format!("nested deeper than {MAX_DEPTH} levels")));
         }
         match spec {
             Value::String(name) => self.build_named(name, &Value::Null, depth),
@@ -253,9 +235,7 @@ impl Registry {
                 None => self.default.as_str(),
                 Some(Value::String(name)) => name,
                 Some(other) => {
-                    return Err(PolicyError::spec(format!(
-                        "`name` must be a text, not {other}"
-                    )));
+                    return Err(PolicyError::spec(format!("`name` must be a text, not {other}")));
                 }
             };
             return self.build_named(name, map.get("config").unwrap_or(&Value::Null), depth);
@@ -263,9 +243,7 @@ impl Registry {
         match single() {
             Some((key, Value::Array(specs))) if key == "any" || key == "all" => {
                 if specs.is_empty() {
-                    return Err(PolicyError::spec(format!(
-                        "`{key}` needs at least one policy"
-                    )));
+                    return Err(PolicyError::spec(format!("`{key}` needs at least one policy")));
                 }
                 let members = specs
                     .iter()
@@ -277,9 +255,9 @@ impl Registry {
                     Composite::all(members)
                 }))
             }
-            Some((key, other)) if key == "any" || key == "all" => Err(PolicyError::spec(format!(
-                "`{key}` must be a list of policies, not {other}"
-            ))),
+            Some((key, other)) if key == "any" || key == "all" => {
+                Err(PolicyError::spec(format!("`{key}` must be a list of policies, not {other}")))
+            }
             Some((key, spec)) if key == "not" => Ok(!self.build_nested(spec, depth + 1)?),
             Some((name, config)) => self.build_named(name, config, depth),
             None => Err(PolicyError::spec(format!(
@@ -298,10 +276,7 @@ impl Registry {
     }
 
     fn entry(&self, name: &str) -> Result<&Entry, PolicyError> {
-        self.entries
-            .iter()
-            .find(|e| e.info.name == name)
-            .ok_or_else(|| self.unknown(name))
+        self.entries.iter().find(|e| e.info.name == name).ok_or_else(|| self.unknown(name))
     }
 
     fn known(&self) -> Vec<String> {
@@ -309,9 +284,6 @@ impl Registry {
     }
 
     fn unknown(&self, name: &str) -> PolicyError {
-        PolicyError::UnknownPolicy {
-            name: name.to_owned(),
-            known: self.known(),
-        }
+        PolicyError::UnknownPolicy { name: name.to_owned(), known: self.known() }
     }
 }

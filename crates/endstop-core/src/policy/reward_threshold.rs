@@ -45,11 +45,7 @@ impl RewardThreshold {
     /// Builds it from its configuration.
     pub fn from_config(config: &Value) -> Result<RewardThreshold, PolicyError> {
         let config = Config::new(NAME, config)?;
-        config.only(&[
-            "min_reward_threshold",
-            "max_negative_streak",
-            "require_final_action",
-        ])?;
+        config.only(&["min_reward_threshold", "max_negative_streak", "require_final_action"])?;
         Ok(RewardThreshold {
             threshold: config.number("min_reward_threshold", 0.8)?,
             max_negative_streak: config.count("max_negative_streak", 3)?,
@@ -74,17 +70,9 @@ impl TerminationPolicy for RewardThreshold {
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
-        let reward = context
-            .metrics
-            .get("last_reward")
-            .and_then(Value::as_f64)
-            .unwrap_or(0.0);
+        let reward = context.metrics.get("last_reward").and_then(Value::as_f64).unwrap_or(0.0);
         self.total += reward;
-        self.streak = if reward < 0.0 {
-            self.streak.saturating_add(1)
-        } else {
-            0
-        };
+        self.streak = if reward < 0.0 { self.streak.saturating_add(1) } else { 0 };
         let held_back = self.require_final_action && step.action_type != "final";
         if self.total >= self.threshold - TOLERANCE && !held_back {
             let answer = match step.output.as_deref() {

@@ -107,16 +107,10 @@ fn finish_field(payload: &Value, terminal: bool) -> Option<TerminationSignal> {
         .filter(|(_, v)| !v.is_empty())
         .collect();
     let &(first, first_value) = given.first()?;
-    let known = given
-        .iter()
-        .find_map(|&(f, v)| known_value(v).map(|reason| (f, v, reason)));
+    let known = given.iter().find_map(|&(f, v)| known_value(v).map(|reason| (f, v, reason)));
     let signal = if let Some((field, value, reason)) = known {
         // An unknown value before it contradicts it.
-        let confidence = if field == first {
-            Confidence::High
-        } else {
-            Confidence::Medium
-        };
+        let confidence = if field == first { Confidence::High } else { Confidence::Medium };
         TerminationSignal::new(reason, confidence).from_field(field, value)
     } else {
         let mut signal = TerminationSignal::new(SignalReason::Unknown, Confidence::Medium)
@@ -144,13 +138,8 @@ fn finished_delta(payload: &Value) -> Option<TerminationSignal> {
         return Some(with_metadata(natural("finished"), &metadata));
     }
     let metadata = payload.get("metadata")?;
-    let flag = ["done", "finished"]
-        .into_iter()
-        .find(|flag| is_true(metadata.get(flag)))?;
-    Some(with_metadata(
-        natural(&format!("metadata.{flag}")),
-        metadata,
-    ))
+    let flag = ["done", "finished"].into_iter().find(|flag| is_true(metadata.get(flag)))?;
+    Some(with_metadata(natural(&format!("metadata.{flag}")), metadata))
 }
 
 fn yes_or_no(payload: &Value, terminal: bool, strict: bool) -> TerminationSignal {
@@ -215,10 +204,7 @@ fn has_tool_calls(payload: &Value) -> bool {
         "/delta/tool_calls",
     ];
     PLACES.iter().any(|place| {
-        payload
-            .pointer(place)
-            .and_then(Value::as_array)
-            .is_some_and(|calls| !calls.is_empty())
+        payload.pointer(place).and_then(Value::as_array).is_some_and(|calls| !calls.is_empty())
     })
 }
 
@@ -230,10 +216,9 @@ fn present(payload: &Value, key: &str) -> bool {
 fn text(message: Option<&Value>) -> String {
     match message.and_then(|m| m.get("content")) {
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => parts
-            .iter()
-            .filter_map(|p| p.get("text").and_then(Value::as_str))
-            .collect(),
+        Some(Value::Array(parts)) => {
+            parts.iter().filter_map(|p| p.get("text").and_then(Value::as_str)).collect()
+        }
         _ => String::new(),
     }
 }

@@ -65,10 +65,6 @@ pub fn is_signal(value: &Value) -> bool {
         && confidence.is_some_and(|c| matches!(c, "low" | "medium" | "high"))
         && field(&specific, "original_field", "originalField").is_some_and(|v| v.is_string())
         && field(&specific, "original_value", "originalValue").is_some_and(|v| v.is_string())
-        && specific
-            .get("metadata")
-            .is_none_or(|m| m.is_object() || m.is_null())
-        && signal
-            .get("message")
-            .is_none_or(|m| m.is_string() || m.is_null())
+        && specific.get("metadata").is_none_or(|m| m.is_object() || m.is_null())
+        && signal.get("message").is_none_or(|m| m.is_string() || m.is_null())
 }

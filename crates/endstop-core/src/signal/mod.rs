@@ -61,10 +61,7 @@ impl SignalReason {
 
     /// Whether it ends the turn's part in the run.
     pub const fn is_terminal(self) -> bool {
-        !matches!(
-            self,
-            SignalReason::ToolUse | SignalReason::Paused | SignalReason::InProgress
-        )
+        !matches!(self, SignalReason::ToolUse | SignalReason::Paused | SignalReason::InProgress)
     }
 
     /// The string form: `token_limit_reached`.

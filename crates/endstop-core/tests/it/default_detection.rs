@@ -12,59 +12,29 @@ const DIFFERS: &[(&str, &str)] = &[
     // Calls outrank a stop-like value (DESIGN 2): a tool turn does not end.
     ("dd-resp-tools-true", "tool_use medium, does not terminate"),
     // The original reads `toolCalls` only.
-    (
-        "dd-resp-tools-snake-true",
-        "tool_use medium, does not terminate",
-    ),
+    ("dd-resp-tools-snake-true", "tool_use medium, does not terminate"),
     ("dd-resp-tools-false", "tool_use high, does not terminate"),
-    (
-        "dd-resp-tools-snake-false",
-        "tool_use high, does not terminate",
-    ),
+    ("dd-resp-tools-snake-false", "tool_use high, does not terminate"),
     // The field is named truthfully.
     ("dd-delta-meta-finished-true", "field metadata.finished"),
     ("dd-delta-meta-finished-false", "field metadata.finished"),
     // Finish reasons on deltas are read, and a truncated stream is truncated.
-    (
-        "dd-delta-finish-reason-true",
-        "natural_completion high from finish_reason",
-    ),
-    (
-        "dd-delta-finish-reason-false",
-        "natural_completion high from finish_reason",
-    ),
-    (
-        "dd-delta-finished-length-true",
-        "token_limit_reached high from finish_reason",
-    ),
-    (
-        "dd-delta-finished-length-false",
-        "token_limit_reached high from finish_reason",
-    ),
+    ("dd-delta-finish-reason-true", "natural_completion high from finish_reason"),
+    ("dd-delta-finish-reason-false", "natural_completion high from finish_reason"),
+    ("dd-delta-finished-length-true", "token_limit_reached high from finish_reason"),
+    ("dd-delta-finished-length-false", "token_limit_reached high from finish_reason"),
     // Tool turns are `tool_use` and do not end (DESIGN 2), whatever the provider's flag says.
     ("dd-fr-tool_calls-true", "tool_use high, does not terminate"),
-    (
-        "dd-fr-function_call-true",
-        "tool_use high, does not terminate",
-    ),
+    ("dd-fr-function_call-true", "tool_use high, does not terminate"),
     ("dd-sr-tool_use-true", "tool_use high, does not terminate"),
-    (
-        "dd-fr-tool_calls-false",
-        "tool_use high, does not terminate",
-    ),
-    (
-        "dd-fr-function_call-false",
-        "tool_use high, does not terminate",
-    ),
+    ("dd-fr-tool_calls-false", "tool_use high, does not terminate"),
+    ("dd-fr-function_call-false", "tool_use high, does not terminate"),
     ("dd-sr-tool_use-false", "tool_use high, does not terminate"),
     // As the Gemini provider itself maps it.
     ("dd-gm-RECITATION-true", "content_filtered high"),
     ("dd-gm-RECITATION-false", "content_filtered high"),
     // The known value counts; with medium confidence, since the unknown one contradicts it.
-    (
-        "dd-unknown-first-shadows",
-        "natural_completion medium from stop_reason",
-    ),
+    ("dd-unknown-first-shadows", "natural_completion medium from stop_reason"),
     // Known values are known in any case.
     ("dd-case-sensitive", "natural_completion high"),
     // The check is strict about the fields that it knows.
@@ -101,14 +71,8 @@ fn from_camel(value: &Value) -> TerminationSignal {
         reason: serde_json::from_value(value["reason"].clone()).unwrap(),
         confidence: serde_json::from_value(value["confidence"].clone()).unwrap(),
         provider_specific: ProviderSpecific {
-            original_field: value["providerSpecific"]["originalField"]
-                .as_str()
-                .unwrap()
-                .into(),
-            original_value: value["providerSpecific"]["originalValue"]
-                .as_str()
-                .unwrap()
-                .into(),
+            original_field: value["providerSpecific"]["originalField"].as_str().unwrap().into(),
+            original_value: value["providerSpecific"]["originalValue"].as_str().unwrap().into(),
             metadata: Map::new(),
         },
         message: None,
@@ -177,10 +141,7 @@ fn vectors() {
             None => detect(input),
         };
         if ours != case["expect"] {
-            found.push((
-                id(&case).to_owned(),
-                format!("{ours} for {}", case["expect"]),
-            ));
+            found.push((id(&case).to_owned(), format!("{ours} for {}", case["expect"])));
         }
     }
     assert_differences(&found, DIFFERS);
@@ -203,11 +164,7 @@ fn the_differences_are_what_they_are_said_to_be() {
             text("confidence"),
             text("original_field"),
             text("original_field"),
-            if ours["should_terminate"] == json!(false) {
-                ", does not terminate"
-            } else {
-                ""
-            }
+            if ours["should_terminate"] == json!(false) { ", does not terminate" } else { "" }
         );
         for word in said.split([' ', ',']).filter(|w| !w.is_empty()) {
             assert!(summary.contains(word), "{}: {said}: {summary}", id(&case));
@@ -216,12 +173,7 @@ fn the_differences_are_what_they_are_said_to_be() {
 }
 
 fn signal(payload: &Value, is_terminal: bool, strict: bool) -> TerminationSignal {
-    let from = YesNo {
-        payload,
-        is_terminal: Some(is_terminal),
-        own: None,
-        strict,
-    };
+    let from = YesNo { payload, is_terminal: Some(is_terminal), own: None, strict };
     default_detection(&from).unwrap()
 }
 
@@ -259,12 +211,7 @@ fn a_cut_or_filtered_turn_outranks_its_tool_calls() {
 fn our_own_signals_are_signals_and_nothing_panics() {
     let signal = create_signal(true, "f", "v");
     assert!(is_signal(&serde_json::to_value(&signal).unwrap()));
-    for payload in [
-        json!(null),
-        json!([]),
-        json!("x"),
-        json!({"metadata": 1, "delta": 2}),
-    ] {
+    for payload in [json!(null), json!([]), json!("x"), json!({"metadata": 1, "delta": 2})] {
         let _ = self::signal(&payload, true, false);
     }
 }

@@ -23,11 +23,7 @@ fn message(text: &str) -> StepResult {
 
 fn context() -> StepContext {
     let mut context = StepContext::default();
-    for (name, value) in [
-        ("a", json!(1)),
-        ("x_1", json!("text")),
-        ("r", json!({"k": [1]})),
-    ] {
+    for (name, value) in [("a", json!(1)), ("x_1", json!("text")), ("r", json!({"k": [1]}))] {
         context.variables.insert(name.into(), value);
     }
     context
@@ -57,10 +53,7 @@ fn answers() {
         // Literals.
         ("so FINAL('a' 'b') it is", None),
         ("FINAL('a', 'b')", Some("'a', 'b'")),
-        (
-            "say FINAL(\"\"\"a \\\"\"\" b\"\"\") now",
-            Some("a \"\"\" b"),
-        ),
+        ("say FINAL(\"\"\"a \\\"\"\" b\"\"\") now", Some("a \"\"\" b")),
         ("say FINAL('''''') now", None),
         ("say FINAL('a\\nb\\\\') now", Some("a\\nb\\")),
         ("say FINAL(  ' a '\n) now", Some("a")),
@@ -79,15 +72,9 @@ fn answers() {
         ("FINAL(FINAL('x'))", Some("FINAL('x')")),
         ("prose FINAL(see FINAL('x')) goes on", Some("x")),
         ("SUBMIT(FINAL('x'))", Some("x")),
-        (
-            "FINAL(oops 'abc FINAL('42') and on",
-            Some("oops 'abc FINAL('42'"),
-        ),
+        ("FINAL(oops 'abc FINAL('42') and on", Some("oops 'abc FINAL('42'")),
         ("FINAL(\"open FINAL('x') FINAL('y')", Some("x")),
-        (
-            "FINAL('open FINAL(\"x\") FINAL('y')",
-            Some("'open FINAL(\"x\") FINAL('y'"),
-        ),
+        ("FINAL('open FINAL(\"x\") FINAL('y')", Some("'open FINAL(\"x\") FINAL('y'")),
         // Variables.
         ("FINAL_VAR(a)", Some("1")),
         ("FINAL_VAR( \" x_1 \" ) is it", Some("text")),
@@ -97,10 +84,7 @@ fn answers() {
         // Keywords.
         ("I will SUBMIT(answer='a', n=1) now", Some("a")),
         ("SUBMIT(answer=42)", Some("42")),
-        (
-            "SUBMIT('x', answer=[1, 'b', {'c': None}])",
-            Some("[1,\"b\",{\"c\":null}]"),
-        ),
+        ("SUBMIT('x', answer=[1, 'b', {'c': None}])", Some("[1,\"b\",{\"c\":null}]")),
         ("SUBMIT(x == 1)", None),
         ("SUBMIT(f(x=1))", None),
         ("SUBMIT('a=1')", None),
@@ -109,10 +93,7 @@ fn answers() {
             Some("{\"s\":\"abc\",\"t\":true,\"n\":-5,\"m\":3,\"f\":1000.0,\"u\":1000}"),
         ),
         ("SUBMIT(a=1, a=2)", Some("{\"a\":2}")),
-        (
-            "SUBMIT(s=\"12\", q='it\\'s (x=y)')",
-            Some("{\"s\":\"12\",\"q\":\"it's (x=y)\"}"),
-        ),
+        ("SUBMIT(s=\"12\", q='it\\'s (x=y)')", Some("{\"s\":\"12\",\"q\":\"it's (x=y)\"}")),
         // Code in messages.
         ("``FINAL('x') ` FINAL('y')`` FINAL('z')", Some("z")),
         ("`` FINAL('x') ` FINAL('y') ` FINAL('z')", Some("x")),
@@ -123,10 +104,7 @@ fn answers() {
         ("> ```\n> FINAL('x')\n> ```\n> FINAL('y')", Some("y")),
         ("- ~~~~ sh\n~~~\nFINAL('x')\n~~~~~  \nFINAL('y')", Some("y")),
         ("````\n```\nFINAL('x')\n```\n````\nFINAL('y')", Some("y")),
-        (
-            "text ` open\n```\nFINAL('x')\n```\nFINAL('y') ` z",
-            Some("y"),
-        ),
+        ("text ` open\n```\nFINAL('x')\n```\nFINAL('y') ` z", Some("y")),
         ("~~struck~~ FINAL('y')", Some("y")),
         ("FINAL('''\n```\ncode\n```\n''')", Some("```\ncode\n```")),
     ] {
@@ -154,10 +132,7 @@ fn options() {
     assert_eq!(answer_of(&config, whole).as_deref(), Some(whole));
     assert_eq!(answer_of(&config, "so FINAL(x) it is"), None);
     let config = json!({"case_sensitive": false});
-    assert_eq!(
-        answer_of(&config, "submit(Answer=1)").as_deref(),
-        Some("{\"Answer\":1}")
-    );
+    assert_eq!(answer_of(&config, "submit(Answer=1)").as_deref(), Some("{\"Answer\":1}"));
     let config = json!({"scope": "anywhere"});
     assert_eq!(answer_of(&config, "`FINAL('x')`").as_deref(), Some("x"));
 }
@@ -168,10 +143,7 @@ fn an_unknown_variable_is_told_to_the_model() {
     let Verdict::Tell(text) = verdict else {
         panic!("{verdict:?}");
     };
-    assert_eq!(
-        text,
-        "FINAL_VAR(nope): there is no variable `nope`; known are a, x_1, r"
-    );
+    assert_eq!(text, "FINAL_VAR(nope): there is no variable `nope`; known are a, x_1, r");
 }
 
 #[test]
@@ -266,17 +238,12 @@ fn adversarial() -> impl Strategy<Value = (String, Vec<usize>)> {
 }
 
 fn cut<'a>(text: &'a str, at: &[usize]) -> Vec<&'a str> {
-    let mut at: Vec<usize> = at
-        .iter()
-        .map(|&i| i.min(text.len()))
-        .filter(|&i| text.is_char_boundary(i))
-        .collect();
+    let mut at: Vec<usize> =
+        at.iter().map(|&i| i.min(text.len())).filter(|&i| text.is_char_boundary(i)).collect();
     at.sort_unstable();
     at.push(text.len());
     let mut from = 0;
-    at.into_iter()
-        .map(|to| &text[std::mem::replace(&mut from, to)..to])
-        .collect()
+    at.into_iter().map(|to| &text[std::mem::replace(&mut from, to)..to]).collect()
 }
 
 /// A plain, quadratic reading of the rules: each call on its own.
@@ -296,11 +263,7 @@ mod plain {
             if (c == '\'' || c == '"') && !word(before) {
                 let triple: String = [c, c, c].iter().collect();
                 let tail = &text[from + at..];
-                let quote = if tail.starts_with(&triple) {
-                    triple
-                } else {
-                    c.to_string()
-                };
+                let quote = if tail.starts_with(&triple) { triple } else { c.to_string() };
                 let mut j = i + quote.len();
                 loop {
                     if j >= rest.len() {
@@ -434,17 +397,13 @@ mod plain {
         }
         let chosen = match pick {
             Pick::First => found.into_iter().min_by_key(|f| f.0),
-            Pick::Last => found
-                .into_iter()
-                .max_by_key(|f| (f.2, std::cmp::Reverse(f.0))),
+            Pick::Last => found.into_iter().max_by_key(|f| (f.2, std::cmp::Reverse(f.0))),
         };
         chosen.map(|(at, open, end)| (at, text[open + 1..end].to_owned()))
     }
 
     fn literal(text: &str) -> Option<&str> {
-        let quote = ["'''", "\"\"\"", "'", "\""]
-            .into_iter()
-            .find(|q| text.starts_with(q))?;
+        let quote = ["'''", "\"\"\"", "'", "\""].into_iter().find(|q| text.starts_with(q))?;
         let chars: Vec<(usize, char)> = text.char_indices().collect();
         let mut i = quote.len();
         while i < chars.len() {
@@ -490,11 +449,7 @@ mod plain {
 }
 
 fn scanner(prose: bool, pick: Pick) -> Scanner {
-    Scanner::new(ScannerOptions {
-        prose,
-        case_sensitive: true,
-        pick,
-    })
+    Scanner::new(ScannerOptions { prose, case_sensitive: true, pick })
 }
 
 proptest! {
@@ -557,27 +512,17 @@ fn work_is_linear_in_the_text() {
     type Text = fn(usize) -> String;
     let texts: &[(&str, Text)] = &[
         ("openers", |n| "FINAL(".repeat(n)),
-        ("openers that close", |n| {
-            "FINAL(".repeat(n) + &")".repeat(n)
-        }),
+        ("openers that close", |n| "FINAL(".repeat(n) + &")".repeat(n)),
         ("strings that swap", |n| "FINAL('x FINAL(\"y ".repeat(n)),
-        ("small groups merged into a large one", |n| {
-            "FINAL(".repeat(n) + &"'FINAL(x'".repeat(n)
-        }),
+        ("small groups merged into a large one", |n| "FINAL(".repeat(n) + &"'FINAL(x'".repeat(n)),
         ("deep groups merged into a deep one", |n| {
             "FINAL(".repeat(n) + &format!("'FINAL({}x'", "(".repeat(50)).repeat(n / 10)
         }),
         ("keywords", |n| "SUBMIT(a=".repeat(n) + &"1, b=2)".repeat(n)),
         ("keywords never closed", |n| "SUBMIT(a=[1,b=2 ".repeat(n)),
         ("empty strings", |n| "FINAL('' '''".repeat(n)),
-        ("backtick runs", |n| {
-            (1..n / 20)
-                .map(|i| "`".repeat(i % 50 + 1) + " FINAL(1) ")
-                .collect()
-        }),
-        ("waiting for the line's end", |n| {
-            "x FINAL(1 ".repeat(n) + &") ".repeat(n)
-        }),
+        ("backtick runs", |n| (1..n / 20).map(|i| "`".repeat(i % 50 + 1) + " FINAL(1) ").collect()),
+        ("waiting for the line's end", |n| "x FINAL(1 ".repeat(n) + &") ".repeat(n)),
     ];
     for (name, text) in texts {
         let work = |n: usize| {
@@ -592,10 +537,7 @@ fn work_is_linear_in_the_text() {
         };
         for n in [2_000, 4_000, 8_000] {
             let (steps, bytes) = work(n);
-            assert!(
-                steps <= 12 * bytes,
-                "{name}: {steps} steps for {bytes} bytes"
-            );
+            assert!(steps <= 12 * bytes, "{name}: {steps} steps for {bytes} bytes");
         }
     }
 }
@@ -673,10 +615,7 @@ fn the_second_parser() {
         };
         run += 1;
         if !ours.0 {
-            found.push((
-                id(&case).to_owned(),
-                format!("{text:?}: {} for {expect}", ours.1),
-            ));
+            found.push((id(&case).to_owned(), format!("{text:?}: {} for {expect}", ours.1)));
         }
     }
     assert_eq!(run, 82);

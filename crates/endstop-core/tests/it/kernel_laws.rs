@@ -10,27 +10,16 @@ use crate::world::{Rng, all_of, cut_elsewhere, cut_in_mid_stream, play, replay};
 #[test]
 fn every_run_of_a_random_world_keeps_the_laws() {
     silence_scripted_panics();
-    let cases = std::env::var("ENDSTOP_CASES")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(20_000);
+    let cases = std::env::var("ENDSTOP_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     for seed in 0..cases {
         let played = play(seed).unwrap_or_else(|law| panic!("world {seed}: {law}"));
         if seed % 4 == 0 {
             let again = replay(seed, &played.events).unwrap();
-            assert_eq!(
-                all_of(&again),
-                all_of(&played.outcome),
-                "world {seed}: replayed"
-            );
+            assert_eq!(all_of(&again), all_of(&played.outcome), "world {seed}: replayed");
             if !cut_in_mid_stream(&played.outcome) {
                 let cut = cut_elsewhere(&played.events, &mut Rng(seed));
                 let other = replay(seed, &cut).unwrap();
-                assert_eq!(
-                    all_of(&other),
-                    all_of(&played.outcome),
-                    "world {seed}: cut elsewhere"
-                );
+                assert_eq!(all_of(&other), all_of(&played.outcome), "world {seed}: cut elsewhere");
             }
         }
     }

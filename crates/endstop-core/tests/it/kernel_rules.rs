@@ -21,11 +21,7 @@ impl Hand {
             effects: Vec::new(),
             outcome: None,
         };
-        hand.feed(EventKind::Start {
-            seed: 7,
-            price,
-            wall_ms: None,
-        });
+        hand.feed(EventKind::Start { seed: 7, price, wall_ms: None });
         hand
     }
 
@@ -51,13 +47,7 @@ impl Hand {
     pub fn call(&self) -> EffectId {
         self.effects
             .iter()
-            .find_map(|e| {
-                if let Effect::CallModel { id, .. } = e {
-                    Some(*id)
-                } else {
-                    None
-                }
-            })
+            .find_map(|e| if let Effect::CallModel { id, .. } = e { Some(*id) } else { None })
             .unwrap_or_else(|| panic!("no call among {:?}", self.effects))
     }
 
@@ -65,11 +55,7 @@ impl Hand {
         self.effects
             .iter()
             .find_map(|e| {
-                if let Effect::CallModel { output_cap, .. } = e {
-                    Some(*output_cap)
-                } else {
-                    None
-                }
+                if let Effect::CallModel { output_cap, .. } = e { Some(*output_cap) } else { None }
             })
             .expect("no call")
     }
@@ -77,13 +63,7 @@ impl Hand {
     pub fn started(&self) -> Vec<(EffectId, String)> {
         self.effects
             .iter()
-            .filter_map(|e| {
-                if let Effect::StartTools { calls } = e {
-                    Some(calls)
-                } else {
-                    None
-                }
-            })
+            .filter_map(|e| if let Effect::StartTools { calls } = e { Some(calls) } else { None })
             .flatten()
             .map(|start| (start.id, start.call.id.clone()))
             .collect()
@@ -92,31 +72,18 @@ impl Hand {
     pub fn consulted(&self) -> EffectId {
         self.effects
             .iter()
-            .find_map(|e| {
-                if let Effect::Consult { id, .. } = e {
-                    Some(*id)
-                } else {
-                    None
-                }
-            })
+            .find_map(|e| if let Effect::Consult { id, .. } = e { Some(*id) } else { None })
             .unwrap_or_else(|| panic!("nothing asked among {:?}", self.effects))
     }
 
     pub fn answer(&mut self, turn: ModelTurn) -> &mut Hand {
         let call = self.call();
-        self.feed(EventKind::TurnEnded {
-            call,
-            turn: Box::new(turn),
-        })
+        self.feed(EventKind::TurnEnded { call, turn: Box::new(turn) })
     }
 
     pub fn fail(&mut self, class: ErrorClass) -> &mut Hand {
         let call = self.call();
-        self.feed(EventKind::TurnFailed {
-            call,
-            error: ModelError::new(class, "x"),
-            partial: None,
-        })
+        self.feed(EventKind::TurnFailed { call, error: ModelError::new(class, "x"), partial: None })
     }
 
     pub fn tools_end(&mut self, status: ToolStatus, content: &str) -> &mut Hand {
@@ -129,11 +96,7 @@ impl Hand {
 
     pub fn outcome(&self) -> &Outcome {
         self.outcome.as_ref().unwrap_or_else(|| {
-            panic!(
-                "it goes on in {} with {:?}",
-                self.run().phase(),
-                self.effects
-            )
+            panic!("it goes on in {} with {:?}", self.run().phase(), self.effects)
         })
     }
 
@@ -159,11 +122,7 @@ pub fn spec() -> RunSpec {
 pub fn said(text: &str, reason: SignalReason) -> ModelTurn {
     let signal =
         TerminationSignal::new(reason, Confidence::High).from_field("finish", reason.as_str());
-    let parts = if text.is_empty() {
-        vec![]
-    } else {
-        vec![Part::Text { text: text.into() }]
-    };
+    let parts = if text.is_empty() { vec![] } else { vec![Part::Text { text: text.into() }] };
     ModelTurn::new(parts, signal)
 }
 
@@ -199,10 +158,7 @@ fn results(outcome: &Outcome) -> Vec<(String, ToolStatus, bool)> {
 fn before_a_turn_the_checks_come_in_the_order_of_the_table() {
     // Each check is met by the same one turn; the first in the table decides, the others stand
     // beside it.
-    let price = Price {
-        input: NanoUsd(1_000_000_000),
-        ..Price::default()
-    };
+    let price = Price { input: NanoUsd(1_000_000_000), ..Price::default() };
     for first in 0..PRE_TURN.len() {
         let on = |check: PreTurnCheck| PRE_TURN.iter().position(|c| *c == check).unwrap() >= first;
         let limits = Limits {
@@ -216,75 +172,42 @@ fn before_a_turn_the_checks_come_in_the_order_of_the_table() {
         };
         let mut hand = Hand::start(RunSpec { limits, ..spec() }, Some(price));
         let mut turn = calls(&["write"]);
-        turn.usage = Usage {
-            input_tokens: Some(10),
-            output_tokens: Some(1),
-            ..Usage::default()
-        };
+        turn.usage = Usage { input_tokens: Some(10), output_tokens: Some(1), ..Usage::default() };
         hand.answer(turn.clone()).tools_end(ToolStatus::Error, "no");
         turn.usage.input_tokens = Some(200_000);
         hand.answer(turn).at(5).tools_end(ToolStatus::Error, "no");
-        let expected: Vec<Termination> = PRE_TURN[first..]
-            .iter()
-            .map(|check| check.termination())
-            .collect();
+        let expected: Vec<Termination> =
+            PRE_TURN[first..].iter().map(|check| check.termination()).collect();
         assert_eq!(hand.ended(), expected[0], "with {first} checks off");
-        assert_eq!(
-            hand.outcome().also,
-            expected[1..],
-            "with {first} checks off"
-        );
+        assert_eq!(hand.outcome().also, expected[1..], "with {first} checks off");
     }
 }
 
 #[test]
 fn the_order_of_the_table_is_that_of_the_documentation() {
     use PreTurnCheck::*;
-    assert_eq!(
-        PRE_TURN,
-        [
-            MaxTurns,
-            Mistakes,
-            BudgetUsd,
-            BudgetTokens,
-            BudgetTime,
-            NoProgress
-        ]
-    );
+    assert_eq!(PRE_TURN, [MaxTurns, Mistakes, BudgetUsd, BudgetTokens, BudgetTime, NoProgress]);
 }
 
 #[test]
 fn a_finished_answer_stands_beside_the_limit_it_crossed() {
-    let limits = Limits {
-        max_budget_usd: Some(0.01),
-        max_turns: Some(1),
-        ..Limits::default()
-    };
+    let limits = Limits { max_budget_usd: Some(0.01), max_turns: Some(1), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     let mut turn = stop("42");
     turn.cost = Some(NanoUsd::from_usd(5.0));
     hand.answer(turn);
     assert_eq!(hand.ended(), Termination::Stop);
     let also = &hand.outcome().also;
-    assert_eq!(
-        *also,
-        [Termination::ErrorMaxTurns, Termination::ErrorMaxBudgetUsd]
-    );
+    assert_eq!(*also, [Termination::ErrorMaxTurns, Termination::ErrorMaxBudgetUsd]);
 }
 
 #[test]
 fn a_turn_that_ends_on_the_deadline_is_in_time_and_a_later_one_is_not() {
     for (ms, expected) in [(1000, Termination::Stop), (1001, Termination::ErrorTimeout)] {
-        let limits = Limits {
-            timeout: Some(Duration::from_secs(1)),
-            ..Limits::default()
-        };
+        let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
         let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
         let call = hand.call();
-        hand.at(ms).feed(EventKind::TurnEnded {
-            call,
-            turn: Box::new(stop("x")),
-        });
+        hand.at(ms).feed(EventKind::TurnEnded { call, turn: Box::new(stop("x")) });
         assert_eq!(hand.ended(), expected);
     }
 }
@@ -292,22 +215,10 @@ fn a_turn_that_ends_on_the_deadline_is_in_time_and_a_later_one_is_not() {
 #[test]
 fn a_ceiling_of_zero_makes_no_call() {
     for limits in [
-        Limits {
-            max_turns: Some(0),
-            ..Limits::default()
-        },
-        Limits {
-            max_budget_usd: Some(0.0),
-            ..Limits::default()
-        },
-        Limits {
-            max_tokens: Some(0),
-            ..Limits::default()
-        },
-        Limits {
-            timeout: Some(Duration::ZERO),
-            ..Limits::default()
-        },
+        Limits { max_turns: Some(0), ..Limits::default() },
+        Limits { max_budget_usd: Some(0.0), ..Limits::default() },
+        Limits { max_tokens: Some(0), ..Limits::default() },
+        Limits { timeout: Some(Duration::ZERO), ..Limits::default() },
     ] {
         let hand = Hand::start(RunSpec { limits, ..spec() }, Some(Price::default()));
         assert_eq!(hand.outcome().model_calls, 0);
@@ -317,38 +228,24 @@ fn a_ceiling_of_zero_makes_no_call() {
 
 #[test]
 fn cancel_answers_each_open_call_with_what_is_true_of_it() {
-    let limits = Limits {
-        tool_concurrency: 2,
-        ..Limits::default()
-    };
+    let limits = Limits { tool_concurrency: 2, ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     hand.answer(calls(&["read", "read", "read", "write"]));
     let started = hand.started();
     assert_eq!(started.len(), 2);
     let report = ToolReport::new(ToolStatus::Ok, "done");
-    hand.feed(EventKind::ToolEnded {
-        tool: started[0].0,
-        report,
-    });
+    hand.feed(EventKind::ToolEnded { tool: started[0].0, report });
     let third = hand.started()[0].0;
     hand.feed(EventKind::Cancel);
     assert_eq!(hand.run().phase(), "stopping");
     assert!(
-        hand.effects
-            .iter()
-            .any(|e| matches!(e, Effect::AbortTools { ids, .. } if ids.len() == 2))
+        hand.effects.iter().any(|e| matches!(e, Effect::AbortTools { ids, .. } if ids.len() == 2))
     );
     // One finishes after all: its result is true. The other was stopped.
     let report = ToolReport::new(ToolStatus::Ok, "finished after all");
-    hand.feed(EventKind::ToolEnded {
-        tool: third,
-        report,
-    });
+    hand.feed(EventKind::ToolEnded { tool: third, report });
     let report = ToolReport::new(ToolStatus::Aborted, "killed");
-    hand.feed(EventKind::ToolEnded {
-        tool: started[1].0,
-        report,
-    });
+    hand.feed(EventKind::ToolEnded { tool: started[1].0, report });
     assert_eq!(hand.ended(), Termination::Cancelled);
     assert_eq!(
         results(hand.outcome()),
@@ -375,18 +272,13 @@ fn cancel_gives_up_tools_that_stay_silent_past_the_grace() {
     assert!(hand.outcome.is_none());
     hand.at(3010).feed(EventKind::Tick);
     assert_eq!(hand.ended(), Termination::Cancelled);
-    assert_eq!(
-        results(hand.outcome()),
-        [("c0".into(), ToolStatus::Aborted, true)]
-    );
+    assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Aborted, true)]);
 }
 
 #[test]
 fn terminate_ends_at_once_also_while_a_cancel_waits_for_tools() {
     let mut hand = Hand::start(spec(), None);
-    hand.answer(calls(&["read"]))
-        .feed(EventKind::Cancel)
-        .feed(EventKind::Terminate);
+    hand.answer(calls(&["read"])).feed(EventKind::Cancel).feed(EventKind::Terminate);
     assert_eq!(hand.ended(), Termination::Terminated);
     assert_eq!(hand.outcome().also, [Termination::Cancelled]);
     let kill = hand
@@ -399,9 +291,7 @@ fn terminate_ends_at_once_also_while_a_cancel_waits_for_tools() {
 #[test]
 fn a_second_cancel_changes_nothing() {
     let mut hand = Hand::start(spec(), None);
-    hand.answer(calls(&["read"]))
-        .feed(EventKind::Cancel)
-        .feed(EventKind::Cancel);
+    hand.answer(calls(&["read"])).feed(EventKind::Cancel).feed(EventKind::Cancel);
     assert!(hand.effects.is_empty());
 }
 
@@ -409,14 +299,8 @@ fn a_second_cancel_changes_nothing() {
 fn partial_text_is_kept_when_a_stream_is_cancelled() {
     let mut hand = Hand::start(spec(), None);
     let call = hand.call();
-    hand.feed(EventKind::Delta {
-        call,
-        delta: TurnDelta::Text("half an ".into()),
-    });
-    hand.feed(EventKind::Delta {
-        call,
-        delta: TurnDelta::Text("answer".into()),
-    });
+    hand.feed(EventKind::Delta { call, delta: TurnDelta::Text("half an ".into()) });
+    hand.feed(EventKind::Delta { call, delta: TurnDelta::Text("answer".into()) });
     hand.feed(EventKind::Cancel);
     assert_eq!(hand.outcome().last_text.as_deref(), Some("half an answer"));
     assert_eq!(hand.outcome().messages[1].plain_text(), "half an answer");
@@ -428,17 +312,11 @@ fn partial_text_is_kept_when_a_stream_is_cancelled() {
 fn only_content_resets_the_stall_clock() {
     let mut hand = Hand::start(spec(), None);
     let call = hand.call();
-    hand.at(50_000).feed(EventKind::Delta {
-        call,
-        delta: TurnDelta::Text("word".into()),
-    });
-    for empty in [
-        TurnDelta::Text(String::new()),
-        TurnDelta::Reasoning(0),
-        TurnDelta::ToolArguments(0),
-    ] {
-        hand.at(100_000)
-            .feed(EventKind::Delta { call, delta: empty });
+    hand.at(50_000).feed(EventKind::Delta { call, delta: TurnDelta::Text("word".into()) });
+    for empty in
+        [TurnDelta::Text(String::new()), TurnDelta::Reasoning(0), TurnDelta::ToolArguments(0)]
+    {
+        hand.at(100_000).feed(EventKind::Delta { call, delta: empty });
     }
     hand.at(109_999).feed(EventKind::Tick);
     assert_eq!(hand.run().phase(), "calling");
@@ -477,12 +355,8 @@ fn retries_are_counted_a_turn_and_a_kept_turn_sets_them_back() {
         }
         hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "r");
     }
-    hand.fail(ErrorClass::Overloaded)
-        .at(ms + 60_000)
-        .feed(EventKind::Tick);
-    hand.fail(ErrorClass::Overloaded)
-        .at(ms + 120_000)
-        .feed(EventKind::Tick);
+    hand.fail(ErrorClass::Overloaded).at(ms + 60_000).feed(EventKind::Tick);
+    hand.fail(ErrorClass::Overloaded).at(ms + 120_000).feed(EventKind::Tick);
     hand.fail(ErrorClass::Overloaded);
     assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
     assert_eq!((hand.outcome().turns, hand.outcome().model_calls), (2, 9));
@@ -496,29 +370,16 @@ fn a_wait_of_over_a_minute_is_surfaced_and_not_slept() {
         retry_after_ms: Some(60_001),
         ..ModelError::new(ErrorClass::RateLimit, "later")
     };
-    hand.feed(EventKind::TurnFailed {
-        call,
-        error,
-        partial: None,
-    });
+    hand.feed(EventKind::TurnFailed { call, error, partial: None });
     assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
-    assert_eq!(
-        hand.outcome().retry_after,
-        Some(Duration::from_millis(60_001))
-    );
+    assert_eq!(hand.outcome().retry_after, Some(Duration::from_millis(60_001)));
 }
 
 #[test]
 fn no_call_of_a_cut_or_filtered_turn_is_ever_run() {
     for (reason, expected) in [
-        (
-            SignalReason::TokenLimitReached,
-            Termination::ErrorOutputTruncated,
-        ),
-        (
-            SignalReason::ContentFiltered,
-            Termination::ErrorContentFiltered,
-        ),
+        (SignalReason::TokenLimitReached, Termination::ErrorOutputTruncated),
+        (SignalReason::ContentFiltered, Termination::ErrorContentFiltered),
         (SignalReason::Unknown, Termination::ErrorDuringExecution),
     ] {
         let mut hand = Hand::start(spec(), None);
@@ -527,40 +388,22 @@ fn no_call_of_a_cut_or_filtered_turn_is_ever_run() {
         hand.answer(turn);
         assert_eq!(hand.ended(), expected);
         assert!(hand.started().is_empty());
-        assert_eq!(
-            results(hand.outcome()),
-            [("c0".into(), ToolStatus::Skipped, false)]
-        );
+        assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Skipped, false)]);
         assert_eq!(hand.outcome().tool_calls, 0);
     }
 }
 
 #[test]
 fn budgets_lower_the_cap_and_a_turn_that_it_cut_ends_as_the_budget() {
-    let price = Price {
-        output: NanoUsd::from_usd(1000.0),
-        ..Price::default()
-    };
-    let limits = Limits {
-        max_budget_usd: Some(1.0),
-        ..Limits::default()
-    };
-    let spec = RunSpec {
-        limits,
-        reserve: true,
-        output_cap: Some(4000),
-        ..spec()
-    };
+    let price = Price { output: NanoUsd::from_usd(1000.0), ..Price::default() };
+    let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
+    let spec = RunSpec { limits, reserve: true, output_cap: Some(4000), ..spec() };
     let mut hand = Hand::start(spec, Some(price));
     let cap = hand.cap().unwrap();
     assert!((256..=1000).contains(&cap), "{cap}");
     assert!(hand.run().reserved() <= NanoUsd::from_usd(1.0));
     let mut turn = said("half", SignalReason::TokenLimitReached);
-    turn.usage = Usage {
-        input_tokens: Some(5),
-        output_tokens: Some(cap),
-        ..Usage::default()
-    };
+    turn.usage = Usage { input_tokens: Some(5), output_tokens: Some(cap), ..Usage::default() };
     hand.answer(turn);
     assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
     assert!(hand.outcome().cost <= NanoUsd::from_usd(1.0));
@@ -568,62 +411,28 @@ fn budgets_lower_the_cap_and_a_turn_that_it_cut_ends_as_the_budget() {
 
 #[test]
 fn a_call_that_does_not_fit_is_not_made() {
-    let price = Price {
-        output: NanoUsd::from_usd(1000.0),
-        ..Price::default()
-    };
+    let price = Price { output: NanoUsd::from_usd(1000.0), ..Price::default() };
     // 255 tokens of output fit: one fewer than makes sense.
-    let limits = Limits {
-        max_budget_usd: Some(0.256),
-        ..Limits::default()
-    };
-    let hand = Hand::start(
-        RunSpec {
-            limits,
-            reserve: true,
-            ..spec()
-        },
-        Some(price),
-    );
+    let limits = Limits { max_budget_usd: Some(0.256), ..Limits::default() };
+    let hand = Hand::start(RunSpec { limits, reserve: true, ..spec() }, Some(price));
     assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
     assert_eq!(hand.outcome().model_calls, 0);
     // A thinking budget raises what makes sense.
-    let limits = Limits {
-        max_tokens: Some(2000),
-        ..Limits::default()
-    };
-    let hand = Hand::start(
-        RunSpec {
-            limits,
-            reserve: true,
-            thinking_budget: 4000,
-            ..spec()
-        },
-        None,
-    );
+    let limits = Limits { max_tokens: Some(2000), ..Limits::default() };
+    let hand =
+        Hand::start(RunSpec { limits, reserve: true, thinking_budget: 4000, ..spec() }, None);
     assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
 }
 
 #[test]
 fn the_token_ceiling_counts_prompts_and_answers_of_all_attempts() {
-    let limits = Limits {
-        max_tokens: Some(100),
-        ..Limits::default()
-    };
+    let limits = Limits { max_tokens: Some(100), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     let call = hand.call();
     let mut partial = said("half", SignalReason::ErrorTermination);
-    partial.usage = Usage {
-        input_tokens: Some(60),
-        output_tokens: Some(40),
-        ..Usage::default()
-    };
+    partial.usage = Usage { input_tokens: Some(60), output_tokens: Some(40), ..Usage::default() };
     let error = ModelError::new(ErrorClass::IncompleteStream, "cut");
-    hand.feed(EventKind::TurnFailed {
-        call,
-        error,
-        partial: Some(Box::new(partial)),
-    });
+    hand.feed(EventKind::TurnFailed { call, error, partial: Some(Box::new(partial)) });
     hand.at(60_000).feed(EventKind::Tick);
     assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
     assert_eq!(hand.outcome().model_calls, 1);
@@ -651,23 +460,11 @@ fn halted_stands_before_submitted_and_submitted_before_a_policy() {
         turn
     };
     let policy = || Some(Box::new(Always) as Box<dyn TerminationPolicy>);
-    let mut hand = Hand::start(
-        RunSpec {
-            policy: policy(),
-            ..spec()
-        },
-        None,
-    );
+    let mut hand = Hand::start(RunSpec { policy: policy(), ..spec() }, None);
     hand.answer(with_finish()).tools_end(ToolStatus::Ok, "r");
     assert_eq!(hand.outcome().deliverable, Some(json!("by finish")));
 
-    let mut hand = Hand::start(
-        RunSpec {
-            policy: policy(),
-            ..spec()
-        },
-        None,
-    );
+    let mut hand = Hand::start(RunSpec { policy: policy(), ..spec() }, None);
     hand.answer(with_finish());
     let (tool, _) = hand.started()[0].clone();
     let mut report = ToolReport::new(ToolStatus::Ok, "r");
@@ -676,13 +473,7 @@ fn halted_stands_before_submitted_and_submitted_before_a_policy() {
     assert_eq!(hand.ended(), Termination::ErrorHalted);
     assert_eq!(hand.outcome().halted_reason.as_deref(), Some("enough"));
 
-    let mut hand = Hand::start(
-        RunSpec {
-            policy: policy(),
-            ..spec()
-        },
-        None,
-    );
+    let mut hand = Hand::start(RunSpec { policy: policy(), ..spec() }, None);
     hand.answer(stop("text"));
     assert_eq!(hand.ended(), Termination::Submitted);
     assert_eq!(hand.outcome().deliverable, Some(json!("by policy")));
@@ -690,18 +481,12 @@ fn halted_stands_before_submitted_and_submitted_before_a_policy() {
 
 #[test]
 fn a_stop_hook_may_veto_three_times_and_no_more() {
-    let hooks = Hooks {
-        stop: true,
-        ..Hooks::default()
-    };
+    let hooks = Hooks { stop: true, ..Hooks::default() };
     let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
     for _ in 0..3 {
         hand.answer(stop("done"));
         let id = hand.consulted();
-        hand.feed(EventKind::Answered {
-            id,
-            answer: Answer::Deny("not yet".into()),
-        });
+        hand.feed(EventKind::Answered { id, answer: Answer::Deny("not yet".into()) });
     }
     hand.answer(stop("done"));
     assert_eq!(hand.ended(), Termination::Stop);
@@ -725,8 +510,7 @@ fn the_model_is_told_once_what_it_repeats_before_the_end() {
     let mut hand = Hand::start(spec(), None);
     let mut told = 0;
     for _ in 0..4 {
-        hand.answer(calls(&["read"]))
-            .tools_end(ToolStatus::Ok, "same");
+        hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "same");
         told += hand
             .effects
             .iter()
@@ -737,10 +521,7 @@ fn the_model_is_told_once_what_it_repeats_before_the_end() {
     }
     assert_eq!((hand.ended(), told), (Termination::ErrorNoProgress, 1));
     let snapshot = hand.outcome().no_progress_snapshot.as_ref().unwrap();
-    assert_eq!(
-        (snapshot.unproductive_turns, snapshot.calls[0].name.as_str()),
-        (3, "read")
-    );
+    assert_eq!((snapshot.unproductive_turns, snapshot.calls[0].name.as_str()), (3, "read"));
 }
 
 #[test]
@@ -749,8 +530,7 @@ fn exempt_tools_are_not_judged() {
     spec.tools[0].exempt_from_no_progress = true;
     let mut hand = Hand::start(spec, None);
     for _ in 0..10 {
-        hand.answer(calls(&["read"]))
-            .tools_end(ToolStatus::Ok, "same");
+        hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "same");
     }
     assert!(hand.outcome.is_none());
 }
@@ -760,15 +540,9 @@ fn tools_that_are_not_parallel_safe_run_alone_and_answers_keep_the_order_of_the_
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read", "read", "write", "read"]));
     let first = hand.started();
-    assert_eq!(
-        first.iter().map(|(_, id)| id.as_str()).collect::<Vec<_>>(),
-        ["c0", "c1"]
-    );
+    assert_eq!(first.iter().map(|(_, id)| id.as_str()).collect::<Vec<_>>(), ["c0", "c1"]);
     let end = |hand: &mut Hand, tool: EffectId| {
-        hand.feed(EventKind::ToolEnded {
-            tool,
-            report: ToolReport::new(ToolStatus::Ok, "r"),
-        });
+        hand.feed(EventKind::ToolEnded { tool, report: ToolReport::new(ToolStatus::Ok, "r") });
     };
     end(&mut hand, first[1].0);
     assert!(hand.started().is_empty());
@@ -783,39 +557,25 @@ fn tools_that_are_not_parallel_safe_run_alone_and_answers_keep_the_order_of_the_
     let ids: Vec<&str> = answered
         .parts
         .iter()
-        .filter_map(|p| {
-            if let Part::ToolResult(r) = p {
-                Some(r.call_id.as_str())
-            } else {
-                None
-            }
-        })
+        .filter_map(|p| if let Part::ToolResult(r) = p { Some(r.call_id.as_str()) } else { None })
         .collect();
     assert_eq!(ids, ["c0", "c1", "c2", "c3"]);
 }
 
 #[test]
 fn a_tool_whose_time_is_up_is_stopped_and_answered_as_timed_out() {
-    let limits = Limits {
-        tool_timeout: Some(Duration::from_secs(1)),
-        ..Limits::default()
-    };
+    let limits = Limits { tool_timeout: Some(Duration::from_secs(1)), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     hand.answer(calls(&["read"]));
     let tool = hand.started()[0].0;
     hand.at(1000).feed(EventKind::Tick);
     assert!(
-        hand.effects
-            .iter()
-            .any(|e| matches!(e, Effect::AbortTools { ids, .. } if *ids == [tool]))
+        hand.effects.iter().any(|e| matches!(e, Effect::AbortTools { ids, .. } if *ids == [tool]))
     );
     let report = ToolReport::new(ToolStatus::Aborted, "killed");
     hand.at(1010).feed(EventKind::ToolEnded { tool, report });
     assert_eq!(hand.run().phase(), "calling");
-    assert_eq!(
-        hand.run().state().completed_calls[0].status,
-        ToolStatus::Timeout
-    );
+    assert_eq!(hand.run().state().completed_calls[0].status, ToolStatus::Timeout);
 }
 
 #[test]
@@ -835,13 +595,7 @@ fn denied_unknown_and_malformed_calls_are_answered_and_never_started() {
     let contents: Vec<&str> = answered
         .parts
         .iter()
-        .filter_map(|p| {
-            if let Part::ToolResult(r) = p {
-                Some(r.content.as_str())
-            } else {
-                None
-            }
-        })
+        .filter_map(|p| if let Part::ToolResult(r) = p { Some(r.content.as_str()) } else { None })
         .collect();
     assert!(contents[0].contains("permission denied"));
     assert!(contents[1].contains("unknown tool `nope`; there are: read, write, finish"));
@@ -860,10 +614,7 @@ fn an_approval_stops_the_tools_clock_and_a_cancel_takes_the_question_down() {
     hand.feed(EventKind::Cancel);
     assert_eq!(hand.ended(), Termination::Cancelled);
     assert!(hand.effects.contains(&Effect::Abandon { id: asked }));
-    assert_eq!(
-        results(hand.outcome()),
-        [("c0".into(), ToolStatus::Aborted, false)]
-    );
+    assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Aborted, false)]);
 }
 
 #[test]
@@ -878,22 +629,10 @@ fn a_policy_that_panics_ends_the_run_once_and_says_what_it_said() {
         }
         fn reset(&mut self) {}
     }
-    let mut hand = Hand::start(
-        RunSpec {
-            policy: Some(Box::new(Panics)),
-            ..spec()
-        },
-        None,
-    );
+    let mut hand = Hand::start(RunSpec { policy: Some(Box::new(Panics)), ..spec() }, None);
     hand.answer(stop("kept"));
     assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
-    assert!(
-        hand.outcome()
-            .error_diagnostic
-            .as_ref()
-            .unwrap()
-            .contains("asked to panic")
-    );
+    assert!(hand.outcome().error_diagnostic.as_ref().unwrap().contains("asked to panic"));
     assert_eq!(hand.outcome().last_text.as_deref(), Some("kept"));
 }
 
@@ -907,22 +646,13 @@ fn a_policy_sees_each_turn_once_with_its_text_and_the_outputs_of_its_tools() {
             "seen"
         }
         fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
-            self.0
-                .lock()
-                .unwrap()
-                .push((context.step, step.clone(), context.metrics.clone()));
+            self.0.lock().unwrap().push((context.step, step.clone(), context.metrics.clone()));
             Verdict::Continue
         }
         fn reset(&mut self) {}
     }
     let seen = Seen::default();
-    let mut hand = Hand::start(
-        RunSpec {
-            policy: Some(Box::new(seen.clone())),
-            ..spec()
-        },
-        None,
-    );
+    let mut hand = Hand::start(RunSpec { policy: Some(Box::new(seen.clone())), ..spec() }, None);
     let mut metrics = Map::new();
     metrics.insert("last_reward".into(), json!(0.5));
     hand.answer(calls(&["read"]));
@@ -933,19 +663,10 @@ fn a_policy_sees_each_turn_once_with_its_text_and_the_outputs_of_its_tools() {
     hand.answer(stop("text"));
     let steps = seen.0.lock().unwrap();
     assert_eq!(steps.len(), 2);
-    assert_eq!(
-        (steps[0].0, steps[0].1.outputs[0].output.as_str()),
-        (0, "printed")
-    );
+    assert_eq!((steps[0].0, steps[0].1.outputs[0].output.as_str()), (0, "printed"));
     assert_eq!(steps[0].2, metrics);
-    assert_eq!(
-        (steps[1].0, steps[1].1.output.as_deref()),
-        (1, Some("text"))
-    );
-    assert!(
-        steps[1].2.is_empty(),
-        "measurements are those of their own turn"
-    );
+    assert_eq!((steps[1].0, steps[1].1.output.as_deref()), (1, Some("text")));
+    assert!(steps[1].2.is_empty(), "measurements are those of their own turn");
 }
 
 #[test]
@@ -955,22 +676,11 @@ fn a_run_is_one_pointer_wide() {
 
 #[test]
 fn what_a_provider_bills_beyond_its_quote_is_reported() {
-    let price = Price {
-        output: NanoUsd::from_usd(10.0),
-        ..Price::default()
-    };
-    let spec = RunSpec {
-        reserve: true,
-        output_cap: Some(1000),
-        ..spec()
-    };
+    let price = Price { output: NanoUsd::from_usd(10.0), ..Price::default() };
+    let spec = RunSpec { reserve: true, output_cap: Some(1000), ..spec() };
     let mut hand = Hand::start(spec, Some(price));
     let mut turn = stop("x");
-    turn.usage = Usage {
-        input_tokens: Some(1),
-        output_tokens: Some(1500),
-        ..Usage::default()
-    };
+    turn.usage = Usage { input_tokens: Some(1), output_tokens: Some(1500), ..Usage::default() };
     hand.answer(turn);
     assert_eq!(hand.outcome().overrun, NanoUsd::from_usd(0.005));
 }

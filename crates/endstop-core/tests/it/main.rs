@@ -8,8 +8,6 @@
     reason = "tests"
 )]
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as the tests do")]
-
 mod default_detection;
 mod final_pattern;
 mod kernel_laws;

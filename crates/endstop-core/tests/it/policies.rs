@@ -144,26 +144,17 @@ fn confidence_is_read_from_text_and_nonsense_is_ignored() {
     ] {
         let mut step = step("code", "42");
         step.metadata.insert("confidence".into(), value.clone());
-        let context = StepContext {
-            step: 2,
-            ..StepContext::default()
-        };
+        let context = StepContext { step: 2, ..StepContext::default() };
         let verdict = build(&json!("confidence")).should_terminate(&step, &context);
         assert_eq!(verdict.stop().is_some(), stops, "{value}");
     }
     let mut ignored = step("code", "FINAL('x')");
     ignored.metadata.insert("confidence".into(), json!(90));
-    let context = StepContext {
-        step: 2,
-        ..StepContext::default()
-    };
+    let context = StepContext { step: 2, ..StepContext::default() };
     let verdict = build(&json!("confidence")).should_terminate(&ignored, &context);
     let stop = verdict.stop().unwrap();
     assert_eq!(stop.answer.as_deref(), Some("x"));
-    assert!(
-        stop.evidence.contains("90 is no number in 0..1"),
-        "{stop:?}"
-    );
+    assert!(stop.evidence.contains("90 is no number in 0..1"), "{stop:?}");
 }
 
 #[test]
@@ -177,10 +168,7 @@ fn an_explicit_final_action_is_not_held_back_by_the_minimum_of_steps() {
 
 #[test]
 fn the_fallback_of_confidence_is_off_inside_an_and() {
-    let context = StepContext {
-        step: 5,
-        ..StepContext::default()
-    };
+    let context = StepContext { step: 5, ..StepContext::default() };
     let declared = step("code", "FINAL('x')");
     for spec in [
         json!({"all": ["confidence", "final_pattern"]}),
@@ -207,10 +195,7 @@ fn in_an_and_a_streak_agrees_and_the_first_answer_that_is_not_blank_counts() {
         alone.should_terminate(&step("message", "x"), &rewarded(-1.0));
     }
     let verdict = alone.should_terminate(&step("message", "x"), &rewarded(-1.0));
-    assert_eq!(
-        verdict.stop().map(|s| s.ends_as),
-        Some(PolicyEnd::ConsecutiveMistakes)
-    );
+    assert_eq!(verdict.stop().map(|s| s.ends_as), Some(PolicyEnd::ConsecutiveMistakes));
 }
 
 #[test]
@@ -228,27 +213,17 @@ fn operators_build_what_the_specification_does() {
     assert_eq!(answer(&verdict), Some("x"));
     let mut not = !declared();
     assert!(not.should_terminate(&says, &rewarded(0.0)).stop().is_none());
-    assert!(
-        not.should_terminate(&silent, &rewarded(0.0))
-            .stop()
-            .is_some()
-    );
+    assert!(not.should_terminate(&silent, &rewarded(0.0)).stop().is_some());
     let mut two = k_of(2, vec![declared(), reward(), !declared()]);
     assert!(two.should_terminate(&says, &rewarded(0.0)).stop().is_none());
     assert!(two.should_terminate(&says, &rewarded(1.0)).stop().is_some());
 
     let mut late = declared().after_steps(2);
     for n in 0..4 {
-        let context = StepContext {
-            step: n,
-            ..StepContext::default()
-        };
+        let context = StepContext { step: n, ..StepContext::default() };
         late.begin_turn();
         assert_eq!(late.look("FINAL('x')", &context).is_some(), n >= 2);
-        assert_eq!(
-            late.should_terminate(&says, &context).stop().is_some(),
-            n >= 2
-        );
+        assert_eq!(late.should_terminate(&says, &context).stop().is_some(), n >= 2);
     }
     let mut thrice = declared().sustained(3);
     let stops: Vec<bool> = [&says, &says, &silent, &says, &says, &says]
@@ -293,17 +268,11 @@ fn a_line_that_is_wrong_names_itself_and_the_field() {
     let mut decider = Decider::new(build(&json!("final_pattern")));
     assert!(decider.line("  ").is_none());
     for (line, problem) in [
-        (
-            "{",
-            "line 2: is not valid JSON: EOF while parsing an object at line 1 column 1",
-        ),
+        ("{", "line 2: is not valid JSON: EOF while parsing an object at line 1 column 1"),
         ("[]", "line 3: is not a JSON object"),
         ("{}", "line 4: `result` is missing"),
         (r#"{"result": 1}"#, "line 5: `result` must be an object"),
-        (
-            r#"{"result": {}}"#,
-            "line 6: `result.action_type` is missing",
-        ),
+        (r#"{"result": {}}"#, "line 6: `result.action_type` is missing"),
         (
             r#"{"result": {"action_type": "code", "output": 1}}"#,
             "line 7: `result.output` must be a text or null",

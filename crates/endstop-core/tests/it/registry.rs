@@ -24,27 +24,12 @@ const DIFFERS: &[(&str, &str)] = &[
     ("rg-001-list", "the descriptions are worded otherwise"),
     // A mistake is an error.
     ("rg-005-empty-name", "an empty name is unknown"),
-    (
-        "rg-014-register-override-builtin",
-        "a name twice is an error",
-    ),
+    ("rg-014-register-override-builtin", "a name twice is an error"),
     ("rg-016-override-default-shadow", "a name twice is an error"),
-    (
-        "rg-021-create-unknown-section",
-        "an unknown section is an error",
-    ),
-    (
-        "rg-022-create-null-section",
-        "a null section is an error of ours",
-    ),
-    (
-        "rg-023-create-string-section",
-        "a name alone is a specification",
-    ),
-    (
-        "rg-03-defaults-final_pattern",
-        "calls, not patterns (DESIGN 6)",
-    ),
+    ("rg-021-create-unknown-section", "an unknown section is an error"),
+    ("rg-022-create-null-section", "a null section is an error of ours"),
+    ("rg-023-create-string-section", "a name alone is a specification"),
+    ("rg-03-defaults-final_pattern", "calls, not patterns (DESIGN 6)"),
     // Rewards are functions of the caller's; the registry holds termination policies only.
     ("rg-040-all-sections", "there is no reward section"),
 ];
@@ -204,19 +189,13 @@ fn a_mistake_is_an_error_that_names_the_key_the_policy_and_the_choices() {
             json!({"confidence": {"confidence_threshold": "0.9"}}),
             "policy `confidence`: `confidence_threshold` must be a number, not \"0.9\"",
         ),
-        (
-            json!({"confidence": 1}),
-            "policy `confidence`: `config` must be an object, not 1",
-        ),
+        (json!({"confidence": 1}), "policy `confidence`: `config` must be an object, not 1"),
         (
             json!({"composite": {"policies": []}}),
             "policy `composite`: `policies` must be a list of at least one policy (name or \
              {name, config}; final_pattern, reward_threshold, confidence, composite), not []",
         ),
-        (
-            json!({"any": []}),
-            "policy specification: `any` needs at least one policy",
-        ),
+        (json!({"any": []}), "policy specification: `any` needs at least one policy"),
         (
             json!({"composite": {"policies": ["bogus"]}}),
             "unknown termination policy `bogus`; known are final_pattern, reward_threshold, \
@@ -236,22 +215,12 @@ fn a_mistake_is_an_error_that_names_the_key_the_policy_and_the_choices() {
 
 #[test]
 fn lenient_takes_what_the_original_took_and_only_with_patterns() {
-    let build = |config: Value| {
-        Registry::new()
-            .build(&json!({"final_pattern": config}))
-            .is_ok()
-    };
-    assert!(build(
-        json!({"matching": "regex", "lenient": true, "bogus": 1, "case_sensitive": 1})
-    ));
+    let build = |config: Value| Registry::new().build(&json!({"final_pattern": config})).is_ok();
+    assert!(build(json!({"matching": "regex", "lenient": true, "bogus": 1, "case_sensitive": 1})));
     assert!(!build(json!({"matching": "regex", "bogus": 1})));
     assert!(!build(json!({"lenient": true})));
-    assert!(!build(
-        json!({"matching": "regex", "final_patterns": ["DONE"]})
-    ));
-    assert!(build(
-        json!({"matching": "regex", "lenient": true, "final_patterns": ["DONE"]})
-    ));
+    assert!(!build(json!({"matching": "regex", "final_patterns": ["DONE"]})));
+    assert!(build(json!({"matching": "regex", "lenient": true, "final_patterns": ["DONE"]})));
 }
 
 #[test]
@@ -265,9 +234,7 @@ fn replacing_is_explicit_and_keeps_the_place() {
     let factory = |_: &Value| Ok(Policy::new(Named("mine".into())));
     assert_eq!(
         registry.register(info("confidence"), factory),
-        Err(PolicyError::Duplicate {
-            name: "confidence".into()
-        })
+        Err(PolicyError::Duplicate { name: "confidence".into() })
     );
     assert!(registry.replace(info("nope"), factory).is_err());
     assert!(registry.register(info("any"), factory).is_err());
@@ -286,15 +253,9 @@ fn a_command_line_names_a_policy() {
     let registry = Registry::new();
     for (text, name) in [
         ("confidence", Some("confidence")),
-        (
-            " reward_threshold={\"min_reward_threshold\": 1} ",
-            Some("reward_threshold"),
-        ),
+        (" reward_threshold={\"min_reward_threshold\": 1} ", Some("reward_threshold")),
         ("{\"any\": [\"confidence\"]}", Some("composite")),
-        (
-            "final_pattern={\"final_patterns\": [\"A=(.)\"]}",
-            Some("final_pattern"),
-        ),
+        ("final_pattern={\"final_patterns\": [\"A=(.)\"]}", Some("final_pattern")),
         ("confidence={", None),
         ("confidence=1", None),
         ("", None),

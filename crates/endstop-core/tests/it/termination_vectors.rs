@@ -41,10 +41,7 @@ fn vectors() {
         let expect = &case["expect"];
         let name = input["subtype"].as_str().unwrap_or_default();
         let (ours, expect) = match input["fn"].as_str().unwrap() {
-            "category" => (
-                json!({"category": Termination::category_str(name)}),
-                expect.clone(),
-            ),
+            "category" => (json!({"category": Termination::category_str(name)}), expect.clone()),
             "success" => {
                 let termination: Termination = name.parse().unwrap();
                 (
@@ -69,12 +66,8 @@ fn vectors() {
                 (json!(unknown), json!([]))
             }
             "doc" => {
-                let values = [
-                    Category::Success,
-                    Category::Retryable,
-                    Category::Capacity,
-                    Category::Fatal,
-                ];
+                let values =
+                    [Category::Success, Category::Retryable, Category::Capacity, Category::Fatal];
                 (json!(values), expect["actual_values"].clone())
             }
             "http_status" => {

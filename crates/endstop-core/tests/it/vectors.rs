@@ -4,10 +4,7 @@ use serde_json::Value;
 
 /// The cases of a file, of which there must be so many.
 pub(crate) fn cases(file: &str, count: usize) -> Vec<Value> {
-    let path = format!(
-        "{}/../../testdata/conformance/{file}",
-        env!("CARGO_MANIFEST_DIR")
-    );
+    let path = format!("{}/../../testdata/conformance/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
     let document: Value = serde_json::from_str(&text).unwrap();
     let cases = document["cases"].as_array().unwrap().clone();
@@ -29,10 +26,8 @@ pub(crate) fn random_cases(default: u32) -> u32 {
 pub(crate) fn assert_differences(found: &[(String, String)], expected: &[(&str, &str)]) {
     let names: Vec<&str> = found.iter().map(|(id, _)| id.as_str()).collect();
     let wanted: Vec<&str> = expected.iter().map(|(id, _)| *id).collect();
-    let unexpected: Vec<_> = found
-        .iter()
-        .filter(|(id, _)| !wanted.contains(&id.as_str()))
-        .collect();
+    let unexpected: Vec<_> =
+        found.iter().filter(|(id, _)| !wanted.contains(&id.as_str())).collect();
     assert!(unexpected.is_empty(), "unexpected: {unexpected:#?}");
     let stale: Vec<_> = wanted.iter().filter(|id| !names.contains(id)).collect();
     assert!(stale.is_empty(), "no longer different: {stale:?}");

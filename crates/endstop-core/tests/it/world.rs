@@ -53,10 +53,7 @@ impl TerminationPolicy for Marks {
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         self.steps += 1;
-        assert!(
-            context.step >= i64::from(self.steps) - 1,
-            "each step is seen once"
-        );
+        assert!(context.step >= i64::from(self.steps) - 1, "each step is seen once");
         let text = step.output.clone().unwrap_or_default();
         assert!(!text.contains("[panic]"), "asked to panic");
         if text.contains("[tell]") {
@@ -81,9 +78,7 @@ impl TerminationPolicy for Marks {
     fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
         self.seen.push_str(piece);
         // Only submissions are seen in mid-stream.
-        self.seen
-            .contains("[submit]")
-            .then(|| Stop::submitted("marks", "[submit]").answer("text"))
+        self.seen.contains("[submit]").then(|| Stop::submitted("marks", "[submit]").answer("text"))
     }
     fn reset(&mut self) {
         (self.steps, self.counted_to) = (0, 0);
@@ -170,9 +165,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
     let window = [2_000, 32_000, 128_000][rng.below(3) as usize];
     let spec = RunSpec {
         limits: limits.clone(),
-        policy: rng
-            .chance(60)
-            .then(|| Box::new(Marks::default()) as Box<dyn TerminationPolicy>),
+        policy: rng.chance(60).then(|| Box::new(Marks::default()) as Box<dyn TerminationPolicy>),
         tools,
         finish_tool: rng.chance(80),
         hooks: Hooks {
@@ -200,15 +193,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         nudge: rng.chance(80),
         ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "do it")])
     };
-    (
-        spec,
-        Setup {
-            price,
-            limits,
-            shared,
-            window,
-        },
-    )
+    (spec, Setup { price, limits, shared, window })
 }
 
 /// What a run of the world was like.
@@ -221,11 +206,7 @@ pub struct Played {
 
 #[derive(Clone)]
 enum Waiting {
-    Call {
-        id: EffectId,
-        cap: Option<u64>,
-        prompt: u64,
-    },
+    Call { id: EffectId, cap: Option<u64>, prompt: u64 },
     Tool(EffectId),
     Consult(EffectId, ConsultPoint),
     Compact(EffectId),
@@ -340,18 +321,12 @@ pub fn play(seed: u64) -> Result<Played, String> {
             match world.rng.below(40) {
                 0 => EventKind::Cancel,
                 1 => EventKind::Terminate,
-                2 => EventKind::Fault {
-                    message: "scripted fault".to_owned(),
-                },
+                2 => EventKind::Fault { message: "scripted fault".to_owned() },
                 _ => world.noise(),
             }
         } else {
             started = true;
-            EventKind::Start {
-                seed,
-                price: setup.price,
-                wall_ms: None,
-            }
+            EventKind::Start { seed, price: setup.price, wall_ms: None }
         };
         if world.idle > 3 {
             return Err(format!(
@@ -386,13 +361,7 @@ pub fn play(seed: u64) -> Result<Played, String> {
         }
         match step {
             Step::Continue(next) => {
-                check_ceilings(
-                    &setup,
-                    next.spent(),
-                    next.reserved(),
-                    next.usage(),
-                    NanoUsd::ZERO,
-                )?;
+                check_ceilings(&setup, next.spent(), next.reserved(), next.usage(), NanoUsd::ZERO)?;
                 run = next;
             }
             Step::Ended(outcome) => {
@@ -411,11 +380,7 @@ pub fn play(seed: u64) -> Result<Played, String> {
                         events.iter().rev().take(4).collect::<Vec<_>>()
                     ));
                 }
-                return Ok(Played {
-                    outcome: *outcome,
-                    events,
-                    pairs,
-                });
+                return Ok(Played { outcome: *outcome, events, pairs });
             }
         }
     }
@@ -442,18 +407,12 @@ pub fn cut_elsewhere(events: &[Event], rng: &mut Rng) -> Vec<Event> {
     let mut out = Vec::new();
     for event in events {
         match &event.kind {
-            EventKind::Delta {
-                call,
-                delta: TurnDelta::Text(text),
-            } if text.len() > 1 => {
+            EventKind::Delta { call, delta: TurnDelta::Text(text) } if text.len() > 1 => {
                 let chars: Vec<char> = text.chars().collect();
                 let at = rng.below(chars.len() as u64 + 1) as usize;
                 for part in [&chars[..at], &chars[at..]] {
                     let delta = TurnDelta::Text(part.iter().collect());
-                    out.push(Event::new(
-                        event.at,
-                        EventKind::Delta { call: *call, delta },
-                    ));
+                    out.push(Event::new(event.at, EventKind::Delta { call: *call, delta }));
                 }
             }
             _ => out.push(event.clone()),
@@ -553,9 +512,7 @@ pub fn check_history(messages: &[Message]) -> Result<(), String> {
                 })
                 .unwrap_or_default();
             if answers != calls {
-                return Err(format!(
-                    "message {at} asks for {calls:?}, answered are {answers:?}"
-                ));
+                return Err(format!("message {at} asks for {calls:?}, answered are {answers:?}"));
             }
         }
         if message.role == Role::Tool
@@ -564,10 +521,7 @@ pub fn check_history(messages: &[Message]) -> Result<(), String> {
             return Err(format!("message {at} answers what was not asked"));
         }
     }
-    if messages
-        .first()
-        .is_none_or(|first| first.role != Role::User)
-    {
+    if messages.first().is_none_or(|first| first.role != Role::User) {
         return Err("the history does not begin with the user".to_owned());
     }
     Ok(())
@@ -583,19 +537,14 @@ impl World {
             Effect::CallModel { id, output_cap, .. } => {
                 self.partial.clear();
                 let prompt = run.map_or(0, |run| run.messages().len() as u64);
-                self.waiting.push(Waiting::Call {
-                    id,
-                    cap: output_cap,
-                    prompt,
-                });
+                self.waiting.push(Waiting::Call { id, cap: output_cap, prompt });
             }
             Effect::AbortModel { id } | Effect::Abandon { id } => {
                 self.held.remove(&id);
                 self.drop_waiting(id);
             }
             Effect::StartTools { calls } => {
-                self.waiting
-                    .extend(calls.iter().map(|call| Waiting::Tool(call.id)));
+                self.waiting.extend(calls.iter().map(|call| Waiting::Tool(call.id)));
             }
             Effect::AbortTools { .. } => {}
             Effect::WakeAt { at } => self.wake = Some(at),
@@ -630,18 +579,14 @@ impl World {
             return match self.rng.below(3) {
                 0 => EventKind::Cancel,
                 1 => EventKind::Terminate,
-                _ => EventKind::Fault {
-                    message: "scripted fault".to_owned(),
-                },
+                _ => EventKind::Fault { message: "scripted fault".to_owned() },
             };
         }
         match self.rng.below(1000) {
             0..=1 => return EventKind::Cancel,
             5..=6 => return EventKind::Terminate,
             7 => {
-                return EventKind::Fault {
-                    message: "scripted fault".to_owned(),
-                };
+                return EventKind::Fault { message: "scripted fault".to_owned() };
             }
             4..=90 => return self.noise(),
             91..=140 => return EventKind::Tick,
@@ -668,10 +613,7 @@ impl World {
         if let Waiting::Call { id, .. } = self.waiting[at]
             && self.rng.chance(55)
         {
-            return EventKind::Delta {
-                call: id,
-                delta: self.delta(),
-            };
+            return EventKind::Delta { call: id, delta: self.delta() };
         }
         let waiting = self.waiting.swap_remove(at);
         self.old.push(waiting.clone());
@@ -687,21 +629,12 @@ impl World {
             self.old[at].id()
         };
         match self.rng.below(11) {
-            0 => EventKind::Start {
-                seed: 1,
-                price: None,
-                wall_ms: None,
-            },
-            1 => EventKind::Delta {
-                call: id,
-                delta: TurnDelta::Text("late [submit]".to_owned()),
-            },
+            0 => EventKind::Start { seed: 1, price: None, wall_ms: None },
+            1 => EventKind::Delta { call: id, delta: TurnDelta::Text("late [submit]".to_owned()) },
             2 => EventKind::TurnEnded {
                 call: id,
                 turn: Box::new(ModelTurn::new(
-                    vec![Part::Text {
-                        text: "late".to_owned(),
-                    }],
+                    vec![Part::Text { text: "late".to_owned() }],
                     TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High),
                 )),
             },
@@ -710,34 +643,16 @@ impl World {
                 error: ModelError::new(ErrorClass::ServerError, "late"),
                 partial: None,
             },
-            4 => EventKind::ToolEnded {
-                tool: id,
-                report: ToolReport::new(ToolStatus::Ok, "late"),
-            },
-            5 => EventKind::Answered {
-                id,
-                answer: Answer::Halt("late".to_owned()),
-            },
-            6 => EventKind::Compacted {
-                id,
-                result: Compaction::Failed("late".to_owned()),
-            },
-            7 => EventKind::Validated {
-                id,
-                result: Err("late".to_owned()),
-            },
-            8 => EventKind::Reserved {
-                id,
-                granted: NanoUsd(1),
-            },
+            4 => EventKind::ToolEnded { tool: id, report: ToolReport::new(ToolStatus::Ok, "late") },
+            5 => EventKind::Answered { id, answer: Answer::Halt("late".to_owned()) },
+            6 => EventKind::Compacted { id, result: Compaction::Failed("late".to_owned()) },
+            7 => EventKind::Validated { id, result: Err("late".to_owned()) },
+            8 => EventKind::Reserved { id, granted: NanoUsd(1) },
             9 => EventKind::Tick,
             _ => {
                 let mut metrics = Map::new();
                 metrics.insert("last_reward".to_owned(), json!(0.1));
-                EventKind::Observe {
-                    variables: Map::new(),
-                    metrics,
-                }
+                EventKind::Observe { variables: Map::new(), metrics }
             }
         }
     }
@@ -818,26 +733,17 @@ impl World {
                 EventKind::Compacted { id, result }
             }
             Waiting::Validate(id) => {
-                let result = if self.rng.chance(40) {
-                    Err("wrong".to_owned())
-                } else {
-                    Ok(json!({"k": 1}))
-                };
+                let result =
+                    if self.rng.chance(40) { Err("wrong".to_owned()) } else { Ok(json!({"k": 1})) };
                 EventKind::Validated { id, result }
             }
             Waiting::Reserve(id, want, least) => {
-                let granted = if self.shared_left < least.0 {
-                    0
-                } else {
-                    want.0.min(self.shared_left)
-                };
+                let granted =
+                    if self.shared_left < least.0 { 0 } else { want.0.min(self.shared_left) };
                 if granted > 0 {
                     self.held.insert(id, granted);
                 }
-                EventKind::Reserved {
-                    id,
-                    granted: NanoUsd(granted),
-                }
+                EventKind::Reserved { id, granted: NanoUsd(granted) }
             }
         }
     }
@@ -850,18 +756,10 @@ impl World {
             if self.rng.chance(20) {
                 error.retry_after_ms = Some(*self.rng.pick(&[10, 1000, 120_000]));
             }
-            return EventKind::TurnFailed {
-                call,
-                error,
-                partial: None,
-            };
+            return EventKind::TurnFailed { call, error, partial: None };
         }
         let streamed = std::mem::take(&mut self.partial);
-        let text = if streamed.is_empty() {
-            self.text()
-        } else {
-            streamed
-        };
+        let text = if streamed.is_empty() { self.text() } else { streamed };
         let mut parts = Vec::new();
         let calls = self.rng.below(100);
         let mut wants_tools = false;
@@ -875,11 +773,7 @@ impl World {
                     "read", "read", "read", "read", "write", "write", "wait", "code", "code",
                     "nope",
                 ]);
-                let name = if self.rng.below(150) == 0 {
-                    "finish"
-                } else {
-                    name
-                };
+                let name = if self.rng.below(150) == 0 { "finish" } else { name };
                 let arguments = match self.rng.below(20) {
                     0 => "{broken".to_owned(),
                     1 if name == "finish" => json!({"infeasible": "cannot"}).to_string(),
@@ -891,16 +785,8 @@ impl World {
                     _ => json!({"n": self.rng.next() % 1000}).to_string(),
                 };
                 // Now and then the same id twice in one response.
-                let id = if self.rng.chance(3) {
-                    "c0".to_owned()
-                } else {
-                    format!("c{n}")
-                };
-                parts.push(Part::ToolCall(ToolCall {
-                    id,
-                    name: name.to_owned(),
-                    arguments,
-                }));
+                let id = if self.rng.chance(3) { "c0".to_owned() } else { format!("c{n}") };
+                parts.push(Part::ToolCall(ToolCall { id, name: name.to_owned(), arguments }));
             }
         }
         let reason = match self.rng.below(300) {
@@ -920,11 +806,7 @@ impl World {
         let mut turn = ModelTurn::new(parts, signal);
         // A provider that keeps to its word: no more prompt than bytes, no more output than the cap.
         let most = cap.unwrap_or(2_000);
-        let output = if starving {
-            most
-        } else {
-            1 + self.rng.below(most.min(900))
-        };
+        let output = if starving { most } else { 1 + self.rng.below(most.min(900)) };
         // A token a message: what was counted once counts the same in the next prompt.
         turn.usage.input_tokens = Some(prompt);
         turn.usage.output_tokens = Some(output);
@@ -935,10 +817,7 @@ impl World {
             turn.unparseable = Some("broken".to_owned());
         }
         let _ = setup;
-        EventKind::TurnEnded {
-            call,
-            turn: Box::new(turn),
-        }
+        EventKind::TurnEnded { call, turn: Box::new(turn) }
     }
 }
 

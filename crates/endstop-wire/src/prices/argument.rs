@@ -17,18 +17,14 @@ use std::fmt;
 pub fn parse_price(text: &str) -> Result<Price, PriceError> {
     let mut found: [Option<NanoUsd>; 4] = [None; 4];
     for part in text.split(',').map(str::trim) {
-        let (name, amount) = part
-            .split_once('=')
-            .ok_or_else(|| PriceError::NotAField(part.to_owned()))?;
+        let (name, amount) =
+            part.split_once('=').ok_or_else(|| PriceError::NotAField(part.to_owned()))?;
         let (name, amount) = (name.trim(), amount.trim());
         let Some(at) = FIELDS.iter().position(|field| *field == name) else {
             return Err(PriceError::UnknownField(name.to_owned()));
         };
-        let bad = |problem| PriceError::Amount {
-            field: FIELDS[at],
-            value: amount.to_owned(),
-            problem,
-        };
+        let bad =
+            |problem| PriceError::Amount { field: FIELDS[at], value: amount.to_owned(), problem };
         if found[at].is_some() {
             return Err(PriceError::Twice(FIELDS[at]));
         }
@@ -91,11 +87,7 @@ impl fmt::Display for PriceError {
             }
             PriceError::Twice(field) => write!(f, "`{field}` is given twice"),
             PriceError::Missing(field) => write!(f, "`{field}` is missing"),
-            PriceError::Amount {
-                field,
-                value,
-                problem,
-            } => {
+            PriceError::Amount { field, value, problem } => {
                 write!(f, "`{field}`: `{value}` is ")?;
                 f.write_str(match problem {
                     AmountProblem::NotANumber => "not an amount of dollars, such as 3 or 0.25",
@@ -159,30 +151,12 @@ mod tests {
                 "in=3,output=1",
                 "price: unknown field `output`; there are in, out, cached, cache_write",
             ),
-            (
-                "in=3,out=",
-                "price: `out`: `` is not an amount of dollars, such as 3 or 0.25",
-            ),
-            (
-                "in=$3,out=1",
-                "price: `in`: `$3` is not an amount of dollars, such as 3 or 0.25",
-            ),
-            (
-                "in=1e3,out=1",
-                "price: `in`: `1e3` is not an amount of dollars, such as 3 or 0.25",
-            ),
-            (
-                "in=3.,out=1",
-                "price: `in`: `3.` is not an amount of dollars, such as 3 or 0.25",
-            ),
-            (
-                "in=NaN,out=1",
-                "price: `in`: `NaN` is not an amount of dollars, such as 3 or 0.25",
-            ),
-            (
-                "in=1,out=2,cached=99999999999",
-                "price: `cached`: `99999999999` is too large",
-            ),
+            ("in=3,out=", "price: `out`: `` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=$3,out=1", "price: `in`: `$3` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=1e3,out=1", "price: `in`: `1e3` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=3.,out=1", "price: `in`: `3.` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=NaN,out=1", "price: `in`: `NaN` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=1,out=2,cached=99999999999", "price: `cached`: `99999999999` is too large"),
             (
                 "in=18446744073.7095516151,out=1",
                 "price: `in`: `18446744073.7095516151` is too large",

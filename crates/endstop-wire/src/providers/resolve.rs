@@ -71,10 +71,7 @@ impl ResolvedModel {
     pub fn auth_header(&self) -> Option<(&'static str, Secret)> {
         let (style, key) = self.key.as_ref()?;
         Some(match style {
-            AuthStyle::Bearer => (
-                "authorization",
-                Secret::new(format!("Bearer {}", key.expose())),
-            ),
+            AuthStyle::Bearer => ("authorization", Secret::new(format!("Bearer {}", key.expose()))),
             AuthStyle::XApiKey => ("x-api-key", key.clone()),
             AuthStyle::ApiKey => ("api-key", key.clone()),
         })
@@ -133,11 +130,7 @@ impl fmt::Display for ResolveError {
             ResolveError::UnsupportedApi { provider, api } => {
                 let apis: Vec<&str> = provider.endpoints.iter().map(|e| e.api.as_str()).collect();
                 let choices = apis.join(", ");
-                write!(
-                    f,
-                    "{} does not speak {api}; it speaks {choices}",
-                    provider.name
-                )
+                write!(f, "{} does not speak {api}; it speaks {choices}", provider.name)
             }
             ResolveError::MissingKey { provider } => {
                 let vars: Vec<&str> = provider.key_vars.iter().map(|var| var.name).collect();
@@ -169,30 +162,19 @@ pub fn resolve_with(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<ResolvedModel, ResolveError> {
     let var = |name: &str| {
-        env(name)
-            .map(|value| value.trim().to_owned())
-            .filter(|value| !value.is_empty())
+        env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     };
     let spec = spec.trim();
     let (id, model) = spec.split_once('/').unwrap_or((spec, ""));
     let Some(provider) = provider(&id.to_lowercase()) else {
         return Err(if model.is_empty() {
-            ResolveError::NotAModel {
-                spec: spec.to_owned(),
-                did_you_mean: maker(spec),
-            }
+            ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: maker(spec) }
         } else {
-            ResolveError::UnknownProvider {
-                name: id.to_owned(),
-                did_you_mean: nearest(id),
-            }
+            ResolveError::UnknownProvider { name: id.to_owned(), did_you_mean: nearest(id) }
         });
     };
     if model.is_empty() {
-        return Err(ResolveError::NotAModel {
-            spec: spec.to_owned(),
-            did_you_mean: None,
-        });
+        return Err(ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: None });
     }
     let endpoint = match overrides.api {
         None => &provider.endpoints[0],
@@ -207,10 +189,7 @@ pub fn resolve_with(
         (usual.unwrap_or(AuthStyle::Bearer), key)
     });
     let key = given.or_else(|| {
-        provider
-            .key_vars
-            .iter()
-            .find_map(|key| Some((key.auth, Secret::new(var(key.name)?))))
+        provider.key_vars.iter().find_map(|key| Some((key.auth, Secret::new(var(key.name)?))))
     });
     if key.is_none() && provider.key_required {
         return Err(ResolveError::MissingKey { provider });
@@ -220,14 +199,8 @@ pub fn resolve_with(
         .clone()
         .or_else(|| var(provider.base_url_var?))
         .unwrap_or_else(|| provider.base_url.to_owned());
-    let fixed = provider
-        .headers
-        .iter()
-        .map(|(name, value)| (*name, (*value).to_owned()));
-    let from_env = provider
-        .header_vars
-        .iter()
-        .filter_map(|(name, from)| Some((*name, var(from)?)));
+    let fixed = provider.headers.iter().map(|(name, value)| (*name, (*value).to_owned()));
+    let from_env = provider.header_vars.iter().filter_map(|(name, from)| Some((*name, var(from)?)));
     Ok(ResolvedModel {
         provider,
         model: model.to_owned(),
@@ -252,10 +225,8 @@ fn nearest(name: &str) -> Option<&'static str> {
     if let Some((_, id)) = HINTS.iter().find(|(hint, _)| *hint == name) {
         return Some(id);
     }
-    let closest = PROVIDERS
-        .iter()
-        .map(|provider| (edits(&name, provider.id), provider.id))
-        .min()?;
+    let closest =
+        PROVIDERS.iter().map(|provider| (edits(&name, provider.id), provider.id)).min()?;
     (closest.0 <= 2 && closest.0 < closest.1.len().min(name.len())).then_some(closest.1)
 }
 
@@ -334,10 +305,7 @@ mod tests {
         let model = resolve("openai/gpt-5", &all).unwrap();
         assert_eq!(model.base_url, "OPENAI_BASE_URL");
         let (name, value) = model.auth_header().unwrap();
-        assert_eq!(
-            (name, value.expose()),
-            ("authorization", "Bearer OPENAI_API_KEY")
-        );
+        assert_eq!((name, value.expose()), ("authorization", "Bearer OPENAI_API_KEY"));
         assert_eq!(
             model.headers,
             [
@@ -349,10 +317,7 @@ mod tests {
         let model = resolve("anthropic/claude", &all).unwrap();
         let (name, value) = model.auth_header().unwrap();
         assert_eq!((name, value.expose()), ("x-api-key", "ANTHROPIC_API_KEY"));
-        assert_eq!(
-            model.headers,
-            [("anthropic-version", "2023-06-01".to_owned())]
-        );
+        assert_eq!(model.headers, [("anthropic-version", "2023-06-01".to_owned())]);
 
         let token = |name: &str| match name {
             "ANTHROPIC_API_KEY" => Some(" \n".to_owned()),
@@ -371,10 +336,7 @@ mod tests {
     #[test]
     fn a_model_keeps_its_slashes_and_its_case() {
         let model = resolve("Together/Qwen/Qwen3-Coder/x", &keys).unwrap();
-        assert_eq!(
-            (model.provider.id, model.model.as_str()),
-            ("together", "Qwen/Qwen3-Coder/x")
-        );
+        assert_eq!((model.provider.id, model.model.as_str()), ("together", "Qwen/Qwen3-Coder/x"));
     }
 
     #[test]
@@ -400,36 +362,13 @@ mod tests {
             ("anthropic/m", "http://h/v1", "http://h/v1/messages"),
             ("anthropic/m", "http://h/v1/", "http://h/v1/messages"),
             ("anthropic/m", "http://h", "http://h/v1/messages"),
-            (
-                "groq/m",
-                "http://h/openai/v1",
-                "http://h/openai/v1/chat/completions",
-            ),
-            (
-                "groq/m",
-                "http://h/openai",
-                "http://h/openai/v1/chat/completions",
-            ),
-            (
-                "groq/m",
-                "http://h/v1",
-                "http://h/v1/openai/v1/chat/completions",
-            ),
-            (
-                "mistral/m",
-                "http://h/xv1",
-                "http://h/xv1/v1/chat/completions",
-            ),
-            (
-                "openai/m",
-                "http://h/v1/chat",
-                "http://h/v1/chat/completions",
-            ),
+            ("groq/m", "http://h/openai/v1", "http://h/openai/v1/chat/completions"),
+            ("groq/m", "http://h/openai", "http://h/openai/v1/chat/completions"),
+            ("groq/m", "http://h/v1", "http://h/v1/openai/v1/chat/completions"),
+            ("mistral/m", "http://h/xv1", "http://h/xv1/v1/chat/completions"),
+            ("openai/m", "http://h/v1/chat", "http://h/v1/chat/completions"),
         ] {
-            let overrides = Overrides {
-                base_url: Some(base.to_owned()),
-                ..Overrides::default()
-            };
+            let overrides = Overrides { base_url: Some(base.to_owned()), ..Overrides::default() };
             assert_eq!(resolve_with(spec, &overrides, &keys).unwrap().url(), url);
         }
     }
@@ -437,18 +376,12 @@ mod tests {
     #[test]
     fn errors_name_the_choices() {
         let said = |spec: &str| resolve(spec, &none).unwrap_err().to_string();
-        assert_eq!(
-            said("openai/gpt-5"),
-            "no key for OpenAI: set OPENAI_API_KEY"
-        );
+        assert_eq!(said("openai/gpt-5"), "no key for OpenAI: set OPENAI_API_KEY");
         assert_eq!(
             said("anthropic/claude"),
             "no key for Anthropic: set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"
         );
-        assert_eq!(
-            said("gpt-5"),
-            "`gpt-5` is not PROVIDER/MODEL; did you mean `openai/gpt-5`?"
-        );
+        assert_eq!(said("gpt-5"), "`gpt-5` is not PROVIDER/MODEL; did you mean `openai/gpt-5`?");
         for spec in ["", "/", "openai", "openai/", "/gpt-5", "nothing"] {
             assert!(
                 said(spec).contains("providers: anthropic, openai, "),
@@ -478,19 +411,12 @@ mod tests {
         for provider in PROVIDERS.iter().filter(|p| !p.key_vars.is_empty()) {
             let spec = format!("{}/m", provider.id);
             let env = |name: &str| {
-                provider
-                    .key_vars
-                    .iter()
-                    .find(|v| v.name == name)
-                    .and_then(|v| env(v.name))
+                provider.key_vars.iter().find(|v| v.name == name).and_then(|v| env(v.name))
             };
             let model = resolve(&spec, &env).unwrap();
             let header = model.auth_header().unwrap();
             assert!(header.1.expose().ends_with("hunter2"));
-            for shown in [
-                format!("{model:?} {model:#?} {header:?}"),
-                header.1.to_string(),
-            ] {
+            for shown in [format!("{model:?} {model:#?} {header:?}"), header.1.to_string()] {
                 assert!(!shown.contains("hunter2"), "{shown}");
             }
         }

@@ -87,11 +87,7 @@ fn no_call_costs_more_than_its_quote() {
                         provider.id()
                     );
                     if info.exact {
-                        assert!(
-                            cost.0.abs_diff(quote.0) <= 1,
-                            "{}/{ours}: {cost}",
-                            provider.id()
-                        );
+                        assert!(cost.0.abs_diff(quote.0) <= 1, "{}/{ours}: {cost}", provider.id());
                     }
                 }
             }
@@ -107,11 +103,7 @@ fn catalogue() -> (String, String) {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    assert!(
-        metadata.status.success(),
-        "{}",
-        String::from_utf8_lossy(&metadata.stderr)
-    );
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
     let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
     let package = metadata["packages"]
         .as_array()
@@ -121,10 +113,7 @@ fn catalogue() -> (String, String) {
         .unwrap();
     let manifest = PathBuf::from(package["manifest_path"].as_str().unwrap());
     let json = std::fs::read_to_string(manifest.with_file_name("data").join("prices.json"));
-    (
-        package["version"].as_str().unwrap().to_owned(),
-        json.unwrap(),
-    )
+    (package["version"].as_str().unwrap().to_owned(), json.unwrap())
 }
 
 fn write_table(version: &str, providers: &[Value]) -> String {
@@ -148,15 +137,8 @@ fn write_table(version: &str, providers: &[Value]) -> String {
             let price =
                 ceiling(&model["prices"]).map_or("\t\t\t".to_owned(), |price| price.join("\t"));
             let varies = if varies(&model["prices"]) { "~" } else { "" };
-            let window = model["context_window"]
-                .as_u64()
-                .map_or(String::new(), |w| w.to_string());
-            writeln!(
-                table,
-                "{id}\t{price}\t{window}\t{varies}\t{}",
-                rules.join(" ")
-            )
-            .unwrap();
+            let window = model["context_window"].as_u64().map_or(String::new(), |w| w.to_string());
+            writeln!(table, "{id}\t{price}\t{window}\t{varies}\t{}", rules.join(" ")).unwrap();
         }
     }
     table
@@ -179,10 +161,7 @@ fn write_rules(rules: &mut Vec<String>, id: &str, rule: &Map<String, Value>) {
                 (2, &Value::from(NO_SPEECH)),
                 "{id}: {all:?}"
             );
-            rules.push(format!(
-                "&{}",
-                all[0]["starts_with"].as_str().unwrap().to_lowercase()
-            ));
+            rules.push(format!("&{}", all[0]["starts_with"].as_str().unwrap().to_lowercase()));
         }
         ("equals", _) if text == id.to_lowercase() => rules.push("=".to_owned()),
         ("equals", _) => rules.push(format!("={text}")),
@@ -195,27 +174,20 @@ fn write_rules(rules: &mut Vec<String>, id: &str, rule: &Map<String, Value>) {
         ),
         _ => panic!("{id}: teach the table this rule: {kind}"),
     }
-    assert!(
-        !rules.iter().any(|rule| rule.contains([' ', '\t', '\n'])),
-        "{id}"
-    );
+    assert!(!rules.iter().any(|rule| rule.contains([' ', '\t', '\n'])), "{id}");
 }
 
 /// `^literal-\d{8}$` as `%literal-########`, a class as one rule for each of its characters.
 fn digits(regex: &str) -> Option<Vec<String>> {
     let body = regex.strip_prefix('^')?;
-    let (body, open) = body
-        .strip_suffix('$')
-        .map_or((body, true), |body| (body, false));
+    let (body, open) = body.strip_suffix('$').map_or((body, true), |body| (body, false));
     let mut patterns = vec![String::from("%")];
     let mut rest = body;
     while let Some(next) = rest.chars().next() {
         let mut choices = vec![next.to_ascii_lowercase().to_string()];
         let mut taken = next.len_utf8();
         if let Some(after) = rest.strip_prefix("\\d") {
-            let count = after
-                .strip_prefix('{')
-                .and_then(|count| count.split_once('}'));
+            let count = after.strip_prefix('{').and_then(|count| count.split_once('}'));
             taken = 2 + count.map_or(0, |(count, _)| count.len() + 2);
             choices = vec!["#".repeat(count.map_or(Ok(1), |(count, _)| count.parse()).ok()?)];
         } else if let Some(escaped) = rest.strip_prefix('\\') {
@@ -244,11 +216,7 @@ fn candidates(prices: &Value) -> Vec<&Map<String, Value>> {
     let Some(conditional) = prices.as_array() else {
         return vec![prices.as_object().unwrap()];
     };
-    let start = |entry: &Value| {
-        entry["constraint"]["start_date"]
-            .as_str()
-            .map(str::to_owned)
-    };
+    let start = |entry: &Value| entry["constraint"]["start_date"].as_str().map(str::to_owned);
     let by_hour = |entry: &Value| entry["constraint"]["start_time"].is_string();
     let in_force = conditional.iter().rposition(|entry| {
         !by_hour(entry) && start(entry).is_none_or(|date| date.as_str() <= AS_OF)
@@ -268,9 +236,7 @@ fn candidates(prices: &Value) -> Vec<&Map<String, Value>> {
 /// Input, output, cached, cache write: the highest of each, in dollars.
 fn ceiling(prices: &Value) -> Option<[String; 4]> {
     let highest = |table: &Map<String, Value>, keys: &[&str]| -> Option<f64> {
-        keys.iter()
-            .filter_map(|key| highest_tier(table.get(*key)?))
-            .reduce(f64::max)
+        keys.iter().filter_map(|key| highest_tier(table.get(*key)?)).reduce(f64::max)
     };
     let mut found: [Option<f64>; 4] = [None; 4];
     let tables = candidates(prices);
@@ -295,33 +261,22 @@ fn ceiling(prices: &Value) -> Option<[String; 4]> {
 
 fn highest_tier(price: &Value) -> Option<f64> {
     let tiers = price["tiers"].as_array().into_iter().flatten();
-    let prices = [price, &price["base"]]
-        .into_iter()
-        .chain(tiers.map(|tier| &tier["price"]));
+    let prices = [price, &price["base"]].into_iter().chain(tiers.map(|tier| &tier["price"]));
     prices.filter_map(Value::as_f64).reduce(f64::max)
 }
 
 /// Whether a call's price depends on its size, its day or its hour, or on what kind of token it is
 /// beyond those that a quote tells apart.
 fn varies(prices: &Value) -> bool {
-    const KEYS: [&str; 4] = [
-        "input_mtok",
-        "output_mtok",
-        "cache_read_mtok",
-        "cache_write_mtok",
-    ];
+    const KEYS: [&str; 4] = ["input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"];
     let tables = candidates(prices);
     tables.iter().any(|table| {
         KEYS.iter().any(|key| {
             let price = table.get(*key);
             price.is_some_and(Value::is_object) || price != tables[0].get(*key)
-        }) || [
-            "output_reasoning_mtok",
-            "output_citation_mtok",
-            "input_image_mtok",
-        ]
-        .iter()
-        .any(|key| table.contains_key(*key))
+        }) || ["output_reasoning_mtok", "output_citation_mtok", "input_image_mtok"]
+            .iter()
+            .any(|key| table.contains_key(*key))
     })
 }
 

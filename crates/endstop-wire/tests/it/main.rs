@@ -1,3 +1,4 @@
 //! The behaviour of `endstop-wire`, one module a subject; recordings come from `testdata/`.
 
 mod catalogue;
+mod recordings;

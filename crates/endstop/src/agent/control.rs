@@ -1,8 +1,9 @@
 //! How cancel and terminate reach a run, from any thread.
 
+use atomic_waker::AtomicWaker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use tokio::sync::Notify;
+use std::task::Waker;
 use tokio_util::sync::CancellationToken;
 
 const CANCEL: u8 = 1;
@@ -19,25 +20,25 @@ pub(crate) enum Request {
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     requested: Arc<AtomicU8>,
-    asked: Arc<Notify>,
+    driver: Arc<AtomicWaker>,
     /// Cancelled with the run; tools hold children of it.
     pub(crate) token: CancellationToken,
 }
 
 impl Control {
     pub(crate) fn new(token: CancellationToken) -> Control {
-        Control { requested: Arc::default(), asked: Arc::default(), token }
+        Control { requested: Arc::default(), driver: Arc::default(), token }
     }
 
     pub(crate) fn cancel(&self) {
         self.requested.fetch_max(CANCEL, Ordering::AcqRel);
-        self.asked.notify_one();
+        self.driver.wake();
     }
 
     pub(crate) fn terminate(&self) {
         self.requested.fetch_max(TERMINATE, Ordering::AcqRel);
         self.token.cancel();
-        self.asked.notify_one();
+        self.driver.wake();
     }
 
     /// What is asked, where it is more than `known`.
@@ -49,8 +50,8 @@ impl Control {
         }
     }
 
-    /// Returns when something may have been asked.
-    pub(crate) async fn asked(&self) {
-        self.asked.notified().await;
+    /// Has this waker woken when something is asked; look at [`pending`](Self::pending) after it.
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.driver.register(waker);
     }
 }

@@ -13,12 +13,10 @@ use crate::provider::{CallEvent, CallSpec, CallStream, Response, Session, Sessio
 use crate::tool::{Tool, ToolContext, ToolOutput};
 use endstop_core::{
     Answer, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId, ErrorClass,
-    Event, EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunEvent, RunSpec,
-    Step, Termination, ToolReport, ToolStart, ToolStatus, TurnDelta,
+    Event, EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunSpec, Step, Termination,
+    ToolReport, ToolStart, ToolStatus, TurnDelta,
 };
-use futures_core::Stream;
-use serde_json::Map;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -51,7 +49,7 @@ pub(crate) struct Driver {
     reserved: HashMap<EffectId, NanoUsd>,
     timer: Option<Pin<Box<Sleep>>>,
     effects: Vec<Effect>,
-    queue: Vec<EventKind>,
+    queue: VecDeque<EventKind>,
     finished: bool,
 }
 
@@ -123,7 +121,7 @@ impl Driver {
             reserved: HashMap::new(),
             timer: None,
             effects: Vec::new(),
-            queue: Vec::new(),
+            queue: VecDeque::new(),
             finished: false,
             shared,
         }
@@ -139,7 +137,7 @@ impl Driver {
         };
         // A cancel or terminate that came before the start stands before it.
         let mut outcome = match self.control.pending(None) {
-            Some(request) => self.feed(self.requested(request)),
+            Some(request) => self.feed(requested(request)),
             None => self.feed(start),
         };
         while outcome.is_none() {
@@ -151,28 +149,15 @@ impl Driver {
         }
     }
 
-    fn requested(&self, request: Request) -> EventKind {
-        match request {
-            Request::Cancel => EventKind::Cancel,
-            Request::Terminate => EventKind::Terminate,
-        }
-    }
-
     /// The next thing that happened: what was asked of the run first, then what it waits for.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<EventKind> {
-        loop {
-            if let Some(request) = self.control.pending(self.heard) {
-                self.heard = Some(request);
-                return Poll::Ready(self.requested(request));
-            }
-            let control = self.control.clone();
-            let asked = std::pin::pin!(control.asked());
-            // Registers the task; a permit that was waiting means: look again.
-            if asked.poll(cx).is_pending() {
-                break;
-            }
+        // Registered before the look, so that a request between the two is not missed.
+        self.control.register(cx.waker());
+        if let Some(request) = self.control.pending(self.heard) {
+            self.heard = Some(request);
+            return Poll::Ready(requested(request));
         }
-        if let Some(event) = self.queue.pop() {
+        if let Some(event) = self.queue.pop_front() {
             return Poll::Ready(event);
         }
         if let Some(timer) = &mut self.timer
@@ -214,10 +199,9 @@ impl Driver {
             Some(CallEvent::Ended(response)) => {
                 self.call = None;
                 match self.signal(&response) {
-                    Ok(signal) => EventKind::TurnEnded {
-                        call,
-                        turn: Box::new(response.into_turn(signal)),
-                    },
+                    Ok(signal) => {
+                        EventKind::TurnEnded { call, turn: Box::new(response.into_turn(signal)) }
+                    }
                     Err(message) => EventKind::Fault { message },
                 }
             }
@@ -250,7 +234,9 @@ impl Driver {
         catch_unwind(AssertUnwindSafe(|| {
             crate::provider::detect(&*config.provider, response, config.strict_detection)
         }))
-        .map_err(|payload| format!("the provider's detection panicked: {}", panic_message(&*payload)))
+        .map_err(|payload| {
+            format!("the provider's detection panicked: {}", panic_message(&*payload))
+        })
     }
 
     /// Feeds the kernel and performs what it asks for; the outcome where the run has ended.
@@ -306,7 +292,7 @@ impl Driver {
                     None => want,
                 };
                 self.reserved.insert(id, granted);
-                self.queue.push(EventKind::Reserved { id, granted });
+                self.queue.push_back(EventKind::Reserved { id, granted });
             }
             Effect::Settle { id, spent } => self.settle(id, spent),
             Effect::Validate { id, candidate } => {
@@ -314,7 +300,7 @@ impl Driver {
                     Some(schema) => schema.validate(&candidate),
                     None => Ok(candidate),
                 };
-                self.queue.push(EventKind::Validated { id, result });
+                self.queue.push_back(EventKind::Validated { id, result });
             }
             Effect::Consult { id, point } => self.consult(id, point),
             Effect::Compact { id, forced } => self.compact(id, forced),
@@ -342,7 +328,7 @@ impl Driver {
         let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
         match catch_unwind(AssertUnwindSafe(|| session.call(call))) {
             Ok(stream) => self.call = Some((id, stream)),
-            Err(payload) => self.queue.push(EventKind::Fault {
+            Err(payload) => self.queue.push_back(EventKind::Fault {
                 message: format!("the provider panicked: {}", panic_message(&*payload)),
             }),
         }
@@ -355,7 +341,7 @@ impl Driver {
             self.shared.config.tools.iter().find(|tool| tool.name() == start.call.name).cloned()
         else {
             let report = ToolReport::new(ToolStatus::Error, "the tool is gone");
-            self.queue.push(EventKind::ToolEnded { tool: id, report });
+            self.queue.push_back(EventKind::ToolEnded { tool: id, report });
             return;
         };
         let context = ToolContext::new(
@@ -396,7 +382,7 @@ impl Driver {
             } else {
                 Compaction::NotNeeded
             };
-            self.queue.push(EventKind::Compacted { id, result });
+            self.queue.push_back(EventKind::Compacted { id, result });
             return;
         };
         let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
@@ -440,7 +426,7 @@ impl Driver {
 
     fn tell(&mut self, event: AgentEvent) {
         if let Err(message) = self.shared.tell(&event) {
-            self.queue.push(EventKind::Fault { message });
+            self.queue.push_back(EventKind::Fault { message });
         }
         if self.sink.is_open() {
             self.sink.send(event);
@@ -479,11 +465,11 @@ impl Driver {
             let dropped = async { while self.tasks.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(LAST_WAIT, dropped).await;
         }
-        self.give(outcome);
+        self.give(outcome, true);
     }
 
     /// Gives the outcome: to the loop, to the observers, to whoever waits.
-    fn give(&mut self, outcome: Outcome) {
+    fn give(&mut self, outcome: Outcome, whole: bool) {
         self.finished = true;
         let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
         for id in reserved {
@@ -492,7 +478,7 @@ impl Driver {
         let event = AgentEvent::Ended(Arc::new(outcome.clone()));
         // An observer that panics on the last event cannot change the ending any more.
         let _ = self.shared.tell(&event);
-        self.shared.finished(self.number, Some(&outcome));
+        self.shared.finished(self.number, Some(&outcome).filter(|_| whole));
         self.ending.write(outcome);
         self.sink.send(event);
     }
@@ -512,13 +498,24 @@ impl Drop for Driver {
         };
         let at = self.began.elapsed();
         let run = self.run.take();
-        let outcome = run.and_then(|run| match run.handle(Event::new(at, event), &mut Vec::new()) {
-            Step::Ended(outcome) => Some(*outcome),
-            Step::Continue(_) => None,
-        });
-        let outcome = outcome.unwrap_or_else(|| lost(terminated, at));
+        let outcome =
+            run.and_then(|run| match run.handle(Event::new(at, event), &mut Vec::new()) {
+                Step::Ended(outcome) => Some(*outcome),
+                Step::Continue(_) => None,
+            });
         self.call = None;
-        self.give(outcome);
+        match outcome {
+            Some(outcome) => self.give(outcome, true),
+            // The kernel went with its task: the conversation stays as it was before the run.
+            None => self.give(lost(terminated, at), false),
+        }
+    }
+}
+
+fn requested(request: Request) -> EventKind {
+    match request {
+        Request::Cancel => EventKind::Cancel,
+        Request::Terminate => EventKind::Terminate,
     }
 }
 

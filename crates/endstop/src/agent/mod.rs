@@ -34,10 +34,10 @@ use crate::tool::Tool;
 use control::Control;
 use driver::Driver;
 use ending::EndingCell;
-use policy::SharedPolicy;
 use endstop_core::{
     Hooks, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role, ToolSpec,
 };
+use policy::SharedPolicy;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -282,9 +282,8 @@ impl Shared {
             return Ok(());
         }
         for observer in &self.config.observers {
-            catch_unwind(AssertUnwindSafe(|| observer(event))).map_err(|payload| {
-                format!("an observer panicked: {}", panic_message(&*payload))
-            })?;
+            catch_unwind(AssertUnwindSafe(|| observer(event)))
+                .map_err(|payload| format!("an observer panicked: {}", panic_message(&*payload)))?;
         }
         Ok(())
     }

@@ -7,11 +7,15 @@
 //! Whether a response ends the model's part in the run is said by [`Provider::is_terminal`], or,
 //! better, by the optional [`Provider::detect_termination`].
 
+pub mod http;
+
+use endstop_core::signal::{YesNo, default_detection};
 use endstop_core::{
-    Message, ModelError, ModelTurn, Part, TerminationSignal, TurnDelta, Usage,
+    Confidence, Message, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
+    Usage,
 };
 use futures_core::Stream;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::pin::Pin;
 
 /// A call under way: deltas, then `Ended` or `Failed`; dropping it aborts the call.
@@ -74,6 +78,8 @@ pub struct Response {
     pub model: Option<String>,
     /// The provider's id of it.
     pub id: Option<String>,
+    /// What the provider says that it billed.
+    pub cost: Option<endstop_core::NanoUsd>,
     /// The output cap that was in force, where known.
     pub output_cap: Option<u64>,
     /// The mean token probability, where known.
@@ -97,6 +103,7 @@ impl Response {
             usage: self.usage,
             model: self.model,
             response_id: self.id,
+            cost: self.cost,
             output_cap: self.output_cap,
             confidence: self.confidence,
             ..ModelTurn::new(self.parts, signal)
@@ -145,4 +152,60 @@ pub trait Provider: Send + Sync {
 pub trait Session: Send {
     /// Starts a call. What must be read of the conversation is read before this returns.
     fn call(&mut self, call: CallSpec<'_>) -> CallStream;
+}
+
+/// Why a response ended: the provider's own detection where it has one, else the default one on
+/// its yes or no.
+pub(crate) fn detect(
+    provider: &dyn Provider,
+    response: &Response,
+    strict: bool,
+) -> TerminationSignal {
+    let asked = Asked { provider, response };
+    endstop_wire::provider::detect(&asked, &Value::Null, |asked, _| {
+        let payload = payload(response);
+        let yes_no = YesNo {
+            payload: &payload,
+            is_terminal: Some(asked.is_terminal(&Value::Null)),
+            own: None,
+            strict,
+        };
+        default_detection(&yes_no).unwrap_or_else(|problem| {
+            TerminationSignal::new(SignalReason::Unknown, Confidence::Low)
+                .with_message(problem.to_string())
+        })
+    })
+}
+
+/// A provider that is asked about one response.
+struct Asked<'a> {
+    provider: &'a dyn Provider,
+    response: &'a Response,
+}
+
+impl endstop_wire::provider::Provider for Asked<'_> {
+    fn is_terminal(&self, _: &Value) -> bool {
+        self.provider.is_terminal(self.response)
+    }
+    fn detect_termination(&self, _: &Value) -> Option<TerminationSignal> {
+        self.provider.detect_termination(self.response)
+    }
+}
+
+/// A response as the default detection reads it.
+fn payload(response: &Response) -> Value {
+    let mut content = Vec::new();
+    let mut calls = Vec::new();
+    for part in &response.parts {
+        match part {
+            Part::Text { text } => content.push(json!({"type": "text", "text": text})),
+            Part::ToolCall(call) => calls.push(json!({"id": call.id, "name": call.name})),
+            _ => {}
+        }
+    }
+    let mut message = json!({"role": "assistant", "content": content});
+    if !calls.is_empty() {
+        message["metadata"] = json!({"toolCalls": calls});
+    }
+    json!({"message": message, "model": response.model, "metadata": response.metadata})
 }

@@ -22,10 +22,11 @@ use crate::schema::OutputSchema;
 use endstop_core::{
     Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
     EventKind, Hooks, Message, MessageId, ModelError, ModelTurn, NanoUsd, Outcome, Part,
-    Permission, Policy, ProactiveCompaction, Registry, Role, Run, RunSpec, Step, ToolCall,
-    ToolReport, ToolSpec, ToolStart, ToolStatus, Usage,
+    Permission, Policy, ProactiveCompaction, Registry, Role, Run, RunSpec, SignalReason, Step,
+    ToolCall, ToolReport, ToolSpec, ToolStart, ToolStatus, Usage,
 };
-use endstop_wire::precedence::{Facts, Finish, resolve};
+use endstop_wire::finish::{Finish, error_class_of, finish_of_any};
+use endstop_wire::precedence::{Facts, signal};
 use scenario::{ScriptedTurn, ToolKind, What};
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
@@ -36,10 +37,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// The scenario's policy or schema cannot be built.
-pub fn simulate(
-    scenario: &Scenario,
-    policies: &Registry,
-) -> Result<Box<Outcome>, ScenarioError> {
+pub fn simulate(scenario: &Scenario, policies: &Registry) -> Result<Box<Outcome>, ScenarioError> {
     Simulation::new(scenario, policies)?.run()
 }
 
@@ -64,10 +62,7 @@ const COMPLETION: u8 = 1;
 const TICK: u8 = 2;
 
 impl<'s> Simulation<'s> {
-    fn new(
-        scenario: &'s Scenario,
-        policies: &Registry,
-    ) -> Result<Simulation<'s>, ScenarioError> {
+    fn new(scenario: &'s Scenario, policies: &Registry) -> Result<Simulation<'s>, ScenarioError> {
         let at = |field: &str| {
             let field = field.to_owned();
             move |problem: String| ScenarioError { field, problem }
@@ -99,17 +94,13 @@ impl<'s> Simulation<'s> {
                 },
                 ..ToolSpec::default()
             })
-            .chain(
-                scenario
-                    .denied
-                    .iter()
-                    .filter(|name| !scenario.tools.contains_key(*name))
-                    .map(|name| ToolSpec {
-                        name: name.clone(),
-                        permission: Permission::Deny,
-                        ..ToolSpec::default()
-                    }),
-            )
+            .chain(scenario.denied.iter().filter(|name| !scenario.tools.contains_key(*name)).map(
+                |name| ToolSpec {
+                    name: name.clone(),
+                    permission: Permission::Deny,
+                    ..ToolSpec::default()
+                },
+            ))
             .collect();
         let hooks = &scenario.hooks;
         let spec = RunSpec {
@@ -160,11 +151,7 @@ impl<'s> Simulation<'s> {
             };
             self.schedule(Duration::from_millis(interruption.ms), INTERRUPTION, kind);
         }
-        let start = EventKind::Start {
-            seed: 0,
-            price: None,
-            wall_ms: None,
-        };
+        let start = EventKind::Start { seed: 0, price: None, wall_ms: None };
         self.schedule(Duration::ZERO, COMPLETION, start);
         let mut effects = Vec::new();
         while let Some(Reverse((at, _, key))) = self.due.pop() {
@@ -243,8 +230,7 @@ impl<'s> Simulation<'s> {
 
     fn call_model(&mut self, call: EffectId) {
         let at = if self.scenario.repeat_last {
-            self.next_turn
-                .min(self.scenario.turns.len().saturating_sub(1))
+            self.next_turn.min(self.scenario.turns.len().saturating_sub(1))
         } else {
             self.next_turn
         };
@@ -258,19 +244,13 @@ impl<'s> Simulation<'s> {
                     self.scenario.turns.len()
                 ),
             );
-            self.soon(EventKind::TurnFailed {
-                call,
-                error,
-                partial: None,
-            });
+            self.soon(EventKind::TurnFailed { call, error, partial: None });
             return;
         };
         let ends = self.now + Duration::from_millis(turn.duration_ms);
         if !turn.metrics.is_empty() {
-            let observe = EventKind::Observe {
-                variables: Map::new(),
-                metrics: turn.metrics.clone(),
-            };
+            let observe =
+                EventKind::Observe { variables: Map::new(), metrics: turn.metrics.clone() };
             self.schedule(ends, COMPLETION, observe);
         }
         let kind = self.turn(call, turn);
@@ -285,11 +265,7 @@ impl<'s> Simulation<'s> {
                 retry_after_ms: scripted.retry_after_ms,
                 ..ModelError::new(class, format!("scripted {class}"))
             };
-            return EventKind::TurnFailed {
-                call,
-                error,
-                partial: None,
-            };
+            return EventKind::TurnFailed { call, error, partial: None };
         }
         let text = scripted.text.clone().unwrap_or_default();
         let blank = text.trim().is_empty();
@@ -312,23 +288,23 @@ impl<'s> Simulation<'s> {
             }));
         }
         let (finish, raw) = match &scripted.finish {
-            Some(Some(raw)) => (Finish::of(raw), Some(raw.clone())),
-            Some(None) => (Finish::Missing, None),
-            None if scripted.starved.is_some() => (Finish::Length, Some("length".to_owned())),
-            None if !scripted.tool_calls.is_empty() => {
-                (Finish::ToolUse, Some("tool_calls".to_owned()))
-            }
-            None => (Finish::Natural, Some("stop".to_owned())),
+            Some(Some(raw)) => (finish_of_any(raw), raw.as_str()),
+            Some(None) => (Finish::Missing, ""),
+            None if scripted.starved.is_some() => (Finish::Length, "length"),
+            None if !scripted.tool_calls.is_empty() => (Finish::ToolUse, "tool_calls"),
+            None => (Finish::Natural, "stop"),
         };
-        let resolved = resolve(&Facts {
+        let signal = signal(&Facts {
             finish,
+            field: "finish",
             raw,
             calls: scripted.tool_calls.len(),
-            blank,
+            text_blank: blank,
             refusal: scripted.refusal.is_some(),
             ..Facts::default()
         });
-        let mut turn = ModelTurn::new(parts, resolved.signal);
+        let cut = signal.reason == SignalReason::ErrorTermination;
+        let mut turn = ModelTurn::new(parts, signal);
         turn.usage = Usage {
             input_tokens: scripted
                 .input_tokens
@@ -342,27 +318,24 @@ impl<'s> Simulation<'s> {
             turn.unparseable =
                 Some("the scenario says that the tool calls do not parse".to_owned());
         }
-        match resolved.error {
-            Some(class) => EventKind::TurnFailed {
-                call,
-                error: ModelError::new(class, "the stream closed without its end"),
-                partial: Some(Box::new(turn)),
-            },
-            None => EventKind::TurnEnded {
-                call,
-                turn: Box::new(turn),
-            },
+        if cut {
+            let (class, message) = match finish {
+                Finish::Missing => {
+                    (ErrorClass::IncompleteStream, "the stream closed without its end")
+                }
+                _ => (error_class_of(raw), "the finish value says that the provider failed"),
+            };
+            let error = ModelError::new(class, message);
+            return EventKind::TurnFailed { call, error, partial: Some(Box::new(turn)) };
         }
+        EventKind::TurnEnded { call, turn: Box::new(turn) }
     }
 
     fn start_tool(&mut self, start: ToolStart) {
         let scripted = self.scenario.tools.get(&start.call.name);
         let nth = self.answers.entry(start.call.name.clone()).or_insert(0);
         let value = scripted.and_then(|tool| {
-            tool.results
-                .get(*nth)
-                .or(tool.results.last())
-                .or(tool.result.as_ref())
+            tool.results.get(*nth).or(tool.results.last()).or(tool.result.as_ref())
         });
         *nth += 1;
         let content = match value {
@@ -381,10 +354,7 @@ impl<'s> Simulation<'s> {
             report.halt = Some(content);
         }
         let wait = Duration::from_millis(scripted.map_or(0, |tool| tool.duration_ms));
-        let ended = EventKind::ToolEnded {
-            tool: start.id,
-            report,
-        };
+        let ended = EventKind::ToolEnded { tool: start.id, report };
         let key = self.schedule(self.now + wait, COMPLETION, ended);
         self.running.insert(start.id, key);
     }
@@ -394,10 +364,7 @@ impl<'s> Simulation<'s> {
         let halt = |reason: &String| Answer::Halt(reason.clone());
         match point {
             ConsultPoint::Prompt => self.scenario.early_halt.as_ref().map(halt),
-            ConsultPoint::PreIteration {
-                tool_turns,
-                unproductive,
-            } => hooks
+            ConsultPoint::PreIteration { tool_turns, unproductive } => hooks
                 .pre_iteration
                 .as_ref()
                 .filter(|hook| {
@@ -419,24 +386,14 @@ impl<'s> Simulation<'s> {
     fn compact(&mut self, forced: bool) -> Compaction {
         let scripted = &self.scenario.compaction;
         let tool_turns = self.run.as_ref().map_or(0, |run| {
-            run.messages()
-                .iter()
-                .filter(|message| message.role == Role::Tool)
-                .count() as u32
+            run.messages().iter().filter(|message| message.role == Role::Tool).count() as u32
         });
         if forced {
             if scripted.force_fails {
                 return Compaction::Failed("the scenario says that compaction fails".to_owned());
             }
-            let messages = self
-                .run
-                .as_ref()
-                .map(|run| run.messages().to_vec())
-                .unwrap_or_default();
-            return Compaction::Done {
-                messages,
-                cost: NanoUsd::ZERO,
-            };
+            let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
+            return Compaction::Done { messages, cost: NanoUsd::ZERO };
         }
         if scripted.proactive_fails_at == Some(tool_turns) {
             return Compaction::Failed("the scenario says that compaction fails".to_owned());

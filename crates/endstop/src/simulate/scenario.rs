@@ -106,11 +106,7 @@ pub(super) struct ScriptedCompaction {
 
 impl Default for ScriptedCompaction {
     fn default() -> ScriptedCompaction {
-        ScriptedCompaction {
-            reactive: true,
-            force_fails: false,
-            proactive_fails_at: None,
-        }
+        ScriptedCompaction { reactive: true, force_fails: false, proactive_fails_at: None }
     }
 }
 
@@ -243,11 +239,9 @@ impl Scenario {
     /// # Errors
     /// The field that is wrong, and what is wrong with it.
     pub fn from_value(value: &Value) -> Result<Scenario, ScenarioError> {
-        let scenario: Scenario =
-            serde_path_to_error::deserialize(value).map_err(|e| ScenarioError {
-                field: e.path().to_string(),
-                problem: e.inner().to_string(),
-            })?;
+        let scenario: Scenario = serde_path_to_error::deserialize(value).map_err(|e| {
+            ScenarioError { field: e.path().to_string(), problem: e.inner().to_string() }
+        })?;
         scenario.limits()?;
         Ok(scenario)
     }

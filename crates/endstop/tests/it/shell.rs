@@ -300,6 +300,17 @@ async fn what_it_leaves_in_the_background_dies_when_it_ends() {
     gone(mark);
 }
 
+/// The same by the group alone, as on systems without `/proc`.
+#[tokio::test]
+async fn the_group_dies_with_its_leader() {
+    let mark = marker();
+    let tool = Shell::default().leave_daemons();
+    let line = format!("trap '' TERM HUP; sleep {mark} & sleep {mark} & echo done");
+    let output = tool.call(arguments(&line), ToolContext::detached("call_1")).await;
+    assert_eq!(output, ToolOutput::ok("done\n[exit status 0]"));
+    gone(mark);
+}
+
 #[tokio::test]
 async fn who_left_the_group_dies_too() {
     let mark = marker();

@@ -40,9 +40,7 @@ pub(super) fn content(argument: &str) -> String {
 
 /// The name in `FINAL_VAR(argument)`.
 pub(super) fn name(argument: &str) -> &str {
-    raw_literal(argument.trim_start())
-        .unwrap_or(argument)
-        .trim()
+    raw_literal(argument.trim_start()).unwrap_or(argument).trim()
 }
 
 /// Whether it may name a keyword argument.

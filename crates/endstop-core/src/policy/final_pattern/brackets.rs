@@ -67,10 +67,7 @@ struct Chain {
 }
 
 impl Chain {
-    const EMPTY: Chain = Chain {
-        head: NONE,
-        tail: NONE,
-    };
+    const EMPTY: Chain = Chain { head: NONE, tail: NONE };
 }
 
 /// The candidates of one group at one depth, apart by whether a keyword argument was seen.
@@ -169,11 +166,7 @@ impl Brackets {
         let i = if let Some(i) = self.groups.iter().position(|g| g.mode == Mode::Code) {
             i
         } else {
-            self.groups.push(Group {
-                mode: Mode::Code,
-                base: 0,
-                levels: Vec::new(),
-            });
+            self.groups.push(Group { mode: Mode::Code, base: 0, levels: Vec::new() });
             self.groups.len() - 1
         };
         let g = &mut self.groups[i];
@@ -245,8 +238,5 @@ fn join(next: &mut [u32], a: Chain, b: Chain) -> Chain {
         return a;
     }
     next[a.tail as usize] = b.head;
-    Chain {
-        head: a.head,
-        tail: b.tail,
-    }
+    Chain { head: a.head, tail: b.tail }
 }

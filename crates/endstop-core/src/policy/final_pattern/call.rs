@@ -47,15 +47,9 @@ impl Callee {
     }
 
     fn named(word: &str, case_sensitive: bool) -> Option<Callee> {
-        [Callee::Final, Callee::FinalVar, Callee::Submit]
-            .into_iter()
-            .find(|c| {
-                if case_sensitive {
-                    word == c.as_str()
-                } else {
-                    word.eq_ignore_ascii_case(c.as_str())
-                }
-            })
+        [Callee::Final, Callee::FinalVar, Callee::Submit].into_iter().find(|c| {
+            if case_sensitive { word == c.as_str() } else { word.eq_ignore_ascii_case(c.as_str()) }
+        })
     }
 }
 
@@ -82,11 +76,7 @@ pub struct ScannerOptions {
 
 impl Default for ScannerOptions {
     fn default() -> Self {
-        ScannerOptions {
-            prose: false,
-            case_sensitive: true,
-            pick: Pick::First,
-        }
+        ScannerOptions { prose: false, case_sensitive: true, pick: Pick::First }
     }
 }
 
@@ -224,17 +214,10 @@ impl Scanner {
         if self.options.pick == Pick::Last {
             return None;
         }
-        while self
-            .calls
-            .get(self.front)
-            .is_some_and(|c| c.state == State::Dead)
-        {
+        while self.calls.get(self.front).is_some_and(|c| c.state == State::Dead) {
             self.front += 1;
         }
-        let tentative = self
-            .markdown
-            .as_ref()
-            .map_or(usize::MAX, Markdown::tentative_from);
+        let tentative = self.markdown.as_ref().map_or(usize::MAX, Markdown::tentative_from);
         let call = self.calls.get(self.front)?;
         match call.state {
             State::Declared(end) if self.front < tentative => Some(self.declaration(call, end)),
@@ -255,10 +238,7 @@ impl Scanner {
         if self.options.pick == Pick::Last {
             found.sort_by_key(|(end, c)| std::cmp::Reverse((*end, std::cmp::Reverse(c.at))));
         }
-        found
-            .into_iter()
-            .map(|(end, c)| self.declaration(c, end))
-            .collect()
+        found.into_iter().map(|(end, c)| self.declaration(c, end)).collect()
     }
 
     /// Elementary steps that the bracket matching took so far.
@@ -386,11 +366,7 @@ impl Scanner {
         for id in self.awaiting.drain(..) {
             if let Some(call) = self.calls.get_mut(id as usize) {
                 if let State::Awaiting(end) = call.state {
-                    call.state = if ends {
-                        State::Declared(end)
-                    } else {
-                        State::Dead
-                    };
+                    call.state = if ends { State::Declared(end) } else { State::Dead };
                 }
             }
         }

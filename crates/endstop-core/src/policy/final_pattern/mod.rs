@@ -35,11 +35,7 @@ pub(super) const NAME: &str = "final_pattern";
 
 #[derive(Debug)]
 enum Matching {
-    Call {
-        case_sensitive: bool,
-        anywhere: bool,
-        pick: Pick,
-    },
+    Call { case_sensitive: bool, anywhere: bool, pick: Pick },
     Regex(Patterns),
 }
 
@@ -57,11 +53,7 @@ pub struct FinalPattern {
 impl Default for FinalPattern {
     fn default() -> Self {
         FinalPattern {
-            matching: Matching::Call {
-                case_sensitive: true,
-                anywhere: false,
-                pick: Pick::First,
-            },
+            matching: Matching::Call { case_sensitive: true, anywhere: false, pick: Pick::First },
             extract_answer: true,
             scanner: None,
             undecided: false,
@@ -98,14 +90,8 @@ impl FinalPattern {
     /// Builds it from its configuration.
     pub fn from_config(config: &Value) -> Result<FinalPattern, PolicyError> {
         let config = Config::new(NAME, config)?;
-        let implied = if config.get("final_patterns").is_some() {
-            "regex"
-        } else {
-            "call"
-        };
-        let matching = config
-            .choice("matching", &["call", "regex"])?
-            .unwrap_or(implied);
+        let implied = if config.get("final_patterns").is_some() { "regex" } else { "call" };
+        let matching = config.choice("matching", &["call", "regex"])?.unwrap_or(implied);
         if matching == "regex" {
             let (patterns, extract_answer) = Patterns::from_config(&config)?;
             return Ok(FinalPattern {
@@ -115,13 +101,7 @@ impl FinalPattern {
                 undecided: false,
             });
         }
-        config.only(&[
-            "matching",
-            "case_sensitive",
-            "extract_answer",
-            "scope",
-            "pick",
-        ])?;
+        config.only(&["matching", "case_sensitive", "extract_answer", "scope", "pick"])?;
         Ok(FinalPattern {
             matching: Matching::Call {
                 case_sensitive: config.flag("case_sensitive", true)?,
@@ -140,15 +120,13 @@ impl FinalPattern {
     fn scanner(&self, message: bool) -> Option<Scanner> {
         match self.matching {
             Matching::Regex(_) => None,
-            Matching::Call {
-                case_sensitive,
-                anywhere,
-                pick,
-            } => Some(Scanner::new(ScannerOptions {
-                prose: message && !anywhere,
-                case_sensitive,
-                pick,
-            })),
+            Matching::Call { case_sensitive, anywhere, pick } => {
+                Some(Scanner::new(ScannerOptions {
+                    prose: message && !anywhere,
+                    case_sensitive,
+                    pick,
+                }))
+            }
         }
     }
 
@@ -182,11 +160,7 @@ impl FinalPattern {
 
 /// What a declaration declares, or the name that is no variable.
 fn resolve(declaration: &Declaration<'_>, context: &StepContext) -> Result<Stop, String> {
-    let evidence = format!(
-        "{}(…) at byte {}",
-        declaration.callee().as_str(),
-        declaration.at()
-    );
+    let evidence = format!("{}(…) at byte {}", declaration.callee().as_str(), declaration.at());
     let mut stop = Stop::submitted(NAME, evidence);
     match declaration.callee() {
         Callee::Final => stop.answer = Some(argument::content(declaration.argument())),
@@ -218,20 +192,13 @@ fn as_text(value: &Value) -> String {
 }
 
 fn tell(name: &str, context: &StepContext) -> Verdict {
-    let known: Vec<&str> = context
-        .variables
-        .keys()
-        .take(20)
-        .map(String::as_str)
-        .collect();
+    let known: Vec<&str> = context.variables.keys().take(20).map(String::as_str).collect();
     let known = if known.is_empty() {
         "there are none".to_owned()
     } else {
         format!("known are {}", known.join(", "))
     };
-    Verdict::Tell(format!(
-        "FINAL_VAR({name}): there is no variable `{name}`; {known}"
-    ))
+    Verdict::Tell(format!("FINAL_VAR({name}): there is no variable `{name}`; {known}"))
 }
 
 impl TerminationPolicy for FinalPattern {
@@ -254,11 +221,8 @@ impl TerminationPolicy for FinalPattern {
             return Verdict::Stop(stop);
         }
         let message = step.output.as_deref().unwrap_or_default();
-        let texts = std::iter::once((message, step.action_type.as_str())).chain(
-            step.outputs
-                .iter()
-                .map(|o| (o.output.as_str(), o.action_type.as_str())),
-        );
+        let texts = std::iter::once((message, step.action_type.as_str()))
+            .chain(step.outputs.iter().map(|o| (o.output.as_str(), o.action_type.as_str())));
         let mut unknown = None;
         for (text, action_type) in texts {
             match self.find(text, action_type, context) {

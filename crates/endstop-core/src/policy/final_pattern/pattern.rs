@@ -26,25 +26,15 @@ const SPACE: &str = r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{202
 
 /// Reads a pattern.
 pub(super) fn parse(pattern: &str, ignore_case: bool) -> Result<Parsed, String> {
-    let mut parser = Parser {
-        chars: pattern.chars().collect(),
-        at: 0,
-        groups: 0,
-        names: Vec::new(),
-    };
-    let mut flags = Flags {
-        ignore_case,
-        ..Flags::default()
-    };
+    let mut parser =
+        Parser { chars: pattern.chars().collect(), at: 0, groups: 0, names: Vec::new() };
+    let mut flags = Flags { ignore_case, ..Flags::default() };
     parser.global_flags(&mut flags)?;
     let hir = parser.alternation(flags, 0)?;
     if parser.peek().is_some() {
         return Err("unbalanced parenthesis".to_owned());
     }
-    Ok(Parsed {
-        hir,
-        groups: parser.groups,
-    })
+    Ok(Parsed { hir, groups: parser.groups })
 }
 
 /// The characters of a class in the syntax of `regex-syntax`.
@@ -206,12 +196,7 @@ impl Parser {
         if self.counts()?.is_some() {
             return Err("multiple repeat".to_owned());
         }
-        Ok(Hir::repetition(Repetition {
-            min,
-            max,
-            greedy,
-            sub: Box::new(item),
-        }))
+        Ok(Hir::repetition(Repetition { min, max, greedy, sub: Box::new(item) }))
     }
 
     /// A quantifier's bounds, where one stands here.
@@ -232,11 +217,7 @@ impl Parser {
         self.at += 1;
         if self.peek() != Some('}') {
             let low = self.digits();
-            let high = if self.eat(",") {
-                self.digits()
-            } else {
-                low.clone()
-            };
+            let high = if self.eat(",") { self.digits() } else { low.clone() };
             if self.eat("}") {
                 let number = |digits: &str| {
                     digits
@@ -244,11 +225,7 @@ impl Parser {
                         .map_err(|_| "the repetition number is too large".to_owned())
                 };
                 let min = if low.is_empty() { 0 } else { number(&low)? };
-                let max = if high.is_empty() {
-                    None
-                } else {
-                    Some(number(&high)?)
-                };
+                let max = if high.is_empty() { None } else { Some(number(&high)?) };
                 if max.is_some_and(|max| max < min) {
                     return Err("min repeat greater than max repeat".to_owned());
                 }
@@ -337,11 +314,7 @@ impl Parser {
     }
 
     fn close(&mut self) -> Result<(), String> {
-        if self.eat(")") {
-            Ok(())
-        } else {
-            Err("missing ), unterminated subpattern".to_owned())
-        }
+        if self.eat(")") { Ok(()) } else { Err("missing ), unterminated subpattern".to_owned()) }
     }
 
     /// A set behind its bracket.
@@ -440,9 +413,7 @@ impl Parser {
             let digit = self.next().and_then(|c| c.to_digit(16));
             n = n * 16 + digit.ok_or("incomplete escape")?;
         }
-        char::from_u32(n)
-            .map(Escape::Char)
-            .ok_or_else(|| format!("U+{n:04X} is no character"))
+        char::from_u32(n).map(Escape::Char).ok_or_else(|| format!("U+{n:04X} is no character"))
     }
 
     /// `\0`, `\012`, `\101`: characters; any other number refers back.

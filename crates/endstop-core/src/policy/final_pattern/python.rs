@@ -82,11 +82,7 @@ fn float(x: f64, out: &mut String) {
 }
 
 fn quoted(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') {
-        '"'
-    } else {
-        '\''
-    };
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let unprintable = pattern::class(r"[\p{C}\p{Z}]").ok();
     let printable = |c: char| {
         c == ' '

@@ -103,9 +103,7 @@ impl Patterns {
 
     /// The first pattern that matches.
     pub(super) fn find(&self, text: &str, extract: bool, context: &StepContext) -> Option<Stop> {
-        self.patterns
-            .iter()
-            .find_map(|pattern| pattern.find(text, extract, context))
+        self.patterns.iter().find_map(|pattern| pattern.find(text, extract, context))
     }
 }
 
@@ -123,10 +121,7 @@ impl Pattern {
             .configure(Regex::config().nfa_size_limit(Some(SIZE_LIMIT)))
             .build_from_hir(&parsed.hir)
             .map_err(|e| e.to_string())?;
-        Ok(Pattern {
-            source: source.to_owned(),
-            regex,
-        })
+        Ok(Pattern { source: source.to_owned(), regex })
     }
 
     fn find(&self, text: &str, extract: bool, context: &StepContext) -> Option<Stop> {
@@ -144,11 +139,8 @@ impl Pattern {
             return Some(stop);
         };
         let answer = python::strip(text.get(group.range()).unwrap_or_default());
-        let variable = self
-            .source
-            .contains("FINAL_VAR")
-            .then(|| context.variables.get(answer))
-            .flatten();
+        let variable =
+            self.source.contains("FINAL_VAR").then(|| context.variables.get(answer)).flatten();
         stop.answer = Some(variable.map_or_else(|| answer.to_owned(), python::str));
         stop.deliverable = variable.filter(|v| !v.is_string()).cloned();
         Some(stop)

@@ -1,0 +1,210 @@
+//! `endstop demo NAME`: the endings, live, without a key. A script plays the model on a loopback
+//! server; everything else is real: the encoder, the socket, the decoder, the kernel, the tools,
+//! which work in a temporary folder.
+
+use super::run::Job;
+use crate::args::DemoArgs;
+use crate::{Failure, Result, output};
+use endstop::agent::{AgentBuilder, AgentLoop};
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::testkit::{Reply, Request, Server, Turn};
+use endstop::{Limits, NanoUsd, Price};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+/// The demos: name, what it shows.
+const DEMOS: [(&str, &str); 6] = [
+    ("fix", "a failing test is repaired with real tools: submitted, and verified"),
+    ("loop", "an agent that repeats itself: error_no_progress"),
+    ("cut", "an answer cut by the token limit: error_output_truncated, never success"),
+    (
+        "budget",
+        "a cost ceiling that holds before the call that would pass it: error_max_budget_usd",
+    ),
+    ("cancel", "a cancel in mid-stream (press Ctrl-C, or wait): cancelled"),
+    ("filtered", "a refusal: error_content_filtered"),
+];
+
+/// The project that the `fix` demo works on.
+const TEST: &str = "#!/bin/sh
+# The test of calc.sh.
+. ./calc.sh
+got=$(add 2 3)
+if [ \"$got\" = 5 ]; then echo 'ok: 2 + 3 = 5'; else echo \"FAIL: 2 + 3 gave $got\"; exit 1; fi
+";
+const BUG: &str = "# Adds two numbers.\nadd() {\n    echo $(( $1 - $2 ))\n}\n";
+/// One that the script does not know.
+const OTHER_BUG: &str = "# Adds two numbers.\nadd() {\n    echo $(( $1 * $2 + 1 ))\n}\n";
+
+pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
+    let Some((name, about)) = DEMOS.iter().find(|(name, _)| *name == args.name) else {
+        let names: Vec<&str> = DEMOS.iter().map(|(name, _)| *name).collect();
+        let problem = endstop::core::limits::unknown_key(&args.name, &names);
+        return Err(Failure::usage(format!("demo `{}`: {problem}", args.name)));
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("endstop-demo-")
+        .tempdir()
+        .map_err(|error| Failure::fault(format!("no temporary folder: {error}")))?;
+    let dir = folder.path();
+    prepare(dir, args.unfixable)
+        .map_err(|error| Failure::fault(format!("{}: {error}", dir.display())))?;
+    let server = Server::start(script(name))
+        .map_err(|error| Failure::fault(format!("the demo's server did not start: {error}")))?;
+    if !json {
+        output::note(&format!("demo `{name}`: {about}\n"));
+    }
+    let limits = limits(name);
+    let agent = agent(name, &server, dir, &limits)?;
+    let job = Job { events: None, verify: (*name == "fix").then(|| "sh test.sh".to_owned()), json };
+    let task = match *name {
+        "fix" => "The test in test.sh fails. Find out why, repair it, and see it pass.",
+        "loop" => "Wait until note.txt says that the build is done.",
+        "budget" => "Write a chapter a turn until the book is finished.",
+        _ => "Tell me a long story.",
+    };
+    if *name == "cancel" {
+        let agent = agent.clone();
+        // A thread: the demo is also a test that a cancel comes in from outside.
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(1500));
+            agent.cancel();
+        });
+    }
+    job.perform(&agent, task.to_owned(), &limits, Some(dir))
+}
+
+fn prepare(dir: &Path, unfixable: bool) -> std::io::Result<()> {
+    std::fs::write(dir.join("test.sh"), TEST)?;
+    std::fs::write(dir.join("calc.sh"), if unfixable { OTHER_BUG } else { BUG })?;
+    std::fs::write(dir.join("note.txt"), "The build is still running.\n")
+}
+
+fn limits(name: &str) -> Limits {
+    match name {
+        "budget" => Limits { max_budget_usd: Some(0.25), ..Limits::default() },
+        _ => Limits::default(),
+    }
+}
+
+fn agent(name: &str, server: &Server, dir: &Path, limits: &Limits) -> Result<AgentLoop> {
+    let options = HttpOptions {
+        model: "script".to_owned(),
+        base_url: Some(server.base_url()),
+        price: Some(Price {
+            input: NanoUsd::from_usd(3.0),
+            output: NanoUsd::from_usd(15.0),
+            ..Price::default()
+        }),
+        ..HttpOptions::default()
+    };
+    // No variable of the environment is looked at: a demo needs no key, and sends none.
+    let provider = HttpProvider::new(&options, &|_| None).map_err(Failure::fault)?;
+    let builder = AgentLoop::builder(provider)
+        .system("You are a careful engineer. Work in the current folder.")
+        .limits(limits.clone())
+        .working_dir(dir);
+    tools(builder, name)?.build().map_err(|error| Failure::fault(error.to_string()))
+}
+
+fn tools(mut builder: AgentBuilder, name: &str) -> Result<AgentBuilder> {
+    let names: &[&str] = match name {
+        "fix" => &["shell", "read_file", "write_file"],
+        "loop" => &["read_file"],
+        "budget" => &["write_file"],
+        _ => &[],
+    };
+    for name in names {
+        let tool = endstop::tool::built_in(name).map_err(Failure::usage)?;
+        builder = builder.shared_tool(tool);
+    }
+    Ok(builder)
+}
+
+/// The script that plays the model: from the request to its answer.
+fn script(name: &str) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
+    let name = name.to_owned();
+    move |request| {
+        let turn = match name.as_str() {
+            "fix" => fix(request),
+            "loop" => Turn::call("read_file", &json!({"path": "note.txt"})),
+            "cut" => Turn::text(
+                "Once upon a time there was an agent that never said how it had ended, and so",
+            )
+            .pace(Duration::from_millis(30))
+            .finish("length"),
+            "budget" => chapter(request.number),
+            "cancel" => Turn::text("Once upon a time, word after word, ".repeat(200))
+                .pace(Duration::from_millis(60)),
+            _ => Turn::text("I would rather not ").finish("content_filter"),
+        };
+        Reply::turn(request, &turn)
+    }
+}
+
+fn chapter(number: u64) -> Turn {
+    Turn::call(
+        "write_file",
+        &json!({"path": format!("chapter-{number}.txt"), "content": format!("Chapter {number}.\n")}),
+    )
+    .usage(10_000 + 2_000 * number, 1_500)
+}
+
+/// An engineer of few ideas: runs the test, reads the code, mends the one bug that it knows.
+fn fix(request: &Request) -> Turn {
+    let last = last_tool_result(request);
+    match last {
+        None => {
+            Turn::call("shell", &json!({"command": "sh test.sh"})).and_text("I run the test first.")
+        }
+        Some((name, content)) => match name.as_str() {
+            "read_file" if content.contains("$1 - $2") => Turn::call(
+                "write_file",
+                &json!({"path": "calc.sh", "content": content.replace("$1 - $2", "$1 + $2")}),
+            )
+            .and_text("It subtracts where it should add. I mend that."),
+            "write_file" => Turn::call("shell", &json!({"command": "sh test.sh"}))
+                .and_text("Now the test again."),
+            "shell" if content.contains("ok:") => Turn::call(
+                "finish",
+                &json!({
+                    "deliverable": "calc.sh subtracted instead of adding; it adds now, and the test passes.",
+                    "summary": "one line changed in calc.sh",
+                }),
+            ),
+            "shell" if !has_read(request) => {
+                Turn::call("read_file", &json!({"path": "calc.sh"})).and_text("I read the code.")
+            }
+            // It knows no other bug: it looks once more, and once more.
+            _ => Turn::call("shell", &json!({"command": "sh test.sh"})),
+        },
+    }
+}
+
+fn messages(request: &Request) -> &[Value] {
+    request.body["messages"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The tool that answered last, and what it answered.
+fn last_tool_result(request: &Request) -> Option<(String, String)> {
+    let messages = messages(request);
+    let result = messages.iter().rev().find(|message| message["role"] == "tool")?;
+    let id = result["tool_call_id"].as_str()?;
+    let name = messages
+        .iter()
+        .filter_map(|message| message["tool_calls"].as_array())
+        .flatten()
+        .rev()
+        .find(|call| call["id"] == id)
+        .and_then(|call| call["function"]["name"].as_str())?;
+    Some((name.to_owned(), result["content"].as_str().unwrap_or_default().to_owned()))
+}
+
+fn has_read(request: &Request) -> bool {
+    messages(request)
+        .iter()
+        .filter_map(|message| message["tool_calls"].as_array())
+        .flatten()
+        .any(|call| call["function"]["name"] == "read_file")
+}

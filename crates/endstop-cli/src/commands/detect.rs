@@ -1,0 +1,59 @@
+//! `endstop detect`: a provider's raw response in, the turn's signal out.
+
+use crate::args::DetectArgs;
+use crate::input::Source;
+use crate::{Failure, Result, output};
+use endstop::wire::detect;
+use serde_json::{Map, Value, json};
+
+pub(crate) fn run(args: &DetectArgs) -> Result {
+    let source = Source::of(args.file.as_deref());
+    if !args.jsonl {
+        let mut headers = Map::new();
+        for header in &args.headers {
+            let (name, value) = header.split_once(':').ok_or_else(|| {
+                Failure::usage(format!("--header {header:?}: wants 'name: value'"))
+            })?;
+            headers.insert(name.trim().to_ascii_lowercase(), value.trim().into());
+        }
+        let row = json!({
+            "api": args.api,
+            "status": args.status,
+            "headers": headers,
+            "body_encoding": "base64",
+            "body": base64(&source.bytes()?),
+        });
+        let mut found = detect::detect(&row).map_err(|error| Failure::usage(error.to_string()))?;
+        if let Some(fields) = found.as_object_mut() {
+            fields.remove("id");
+        }
+        let _ = output::json(&found);
+        return Ok(0);
+    }
+    let mut status = 0;
+    source.each_line(|number, text| {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let row: std::result::Result<Value, String> =
+            serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"));
+        let id = row.as_ref().ok().and_then(|row| row.get("id").cloned());
+        let found = row.and_then(|row| detect::detect(&row).map_err(|error| error.to_string()));
+        let _ = match found {
+            Ok(found) => output::json(&found),
+            Err(problem) => {
+                status = 2;
+                let problem = format!("line {number}: {problem}");
+                output::note(&format!("endstop: {}: {problem}", source.name()));
+                output::json(&json!({"id": id, "signal": null, "error": {"message": problem}}))
+            }
+        };
+        Ok(())
+    })?;
+    Ok(status)
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}

@@ -1,0 +1,412 @@
+//! `endstop run`: run an agent and say why it ended.
+
+use super::demo;
+use crate::args::{DemoArgs, RunArgs};
+use crate::card::card;
+use crate::screen::Screen;
+use crate::settings::Settings;
+use crate::{Failure, Result, output};
+use endstop::agent::{AgentEvent, AgentLoop, RunHandle};
+use endstop::hook::{Approver, HookFuture};
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::{Answer, Limits, Outcome, Permission, ToolCall};
+use std::fs::File;
+use std::io::{self, BufRead, BufWriter, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NO_MODEL: &str = "no model is configured: playing the built-in `fix` demo instead.
+Give one with --model PROVIDER/MODEL (`endstop providers` lists them), or in endstop.toml.";
+
+pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
+    let settings = Settings::of(args)?;
+    if settings.model.is_none() && settings.base_url.is_none() {
+        if args.task.is_some() {
+            return Err(Failure::usage(
+                "no model is configured: give one with --model PROVIDER/MODEL (`endstop providers` lists them), or `model = \"…\"` in endstop.toml; `endstop run` without a task plays a demo",
+            ));
+        }
+        output::note(&format!("endstop: {NO_MODEL}\n"));
+        let demo = DemoArgs { name: "fix".to_owned(), unfixable: false };
+        return demo::run(&demo, json);
+    }
+    let task = task(args)?;
+    let job = Job { events: args.events.clone(), verify: settings.verify.clone(), json };
+    let dir = settings.dir.clone();
+    let limits = settings.limits.clone();
+    let agent = build(settings)?;
+    job.perform(&agent, task, &limits, dir.as_deref())
+}
+
+/// The task: the argument, or standard input.
+fn task(args: &RunArgs) -> Result<String> {
+    let task = match &args.task {
+        Some(task) if task != "-" => task.clone(),
+        _ => {
+            if io::stdin().is_terminal() {
+                return Err(Failure::usage(
+                    "no task: give it as an argument, or on standard input",
+                ));
+            }
+            let mut text = String::new();
+            io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| Failure::usage(format!("standard input: {error}")))?;
+            text
+        }
+    };
+    if task.trim().is_empty() {
+        return Err(Failure::usage("the task is empty"));
+    }
+    Ok(task)
+}
+
+fn build(settings: Settings) -> Result<AgentLoop> {
+    let options = HttpOptions {
+        model: settings.model.unwrap_or_else(|| "default".to_owned()),
+        api: settings.api,
+        base_url: settings.base_url,
+        price: settings
+            .price
+            .map(|text| endstop::wire::prices::parse_price(&text))
+            .transpose()
+            .map_err(|error| Failure::usage(format!("--price: {error}")))?,
+        context_window: settings.context_window,
+    };
+    let provider = HttpProvider::from_env(&options).map_err(Failure::usage)?;
+    let mut builder =
+        AgentLoop::builder(provider).limits(settings.limits).streaming(!settings.no_stream);
+    if let Some(system) = settings.system {
+        builder = builder.system(system);
+    }
+    if let Some(policy) = settings.policy {
+        builder = builder.boxed_policy(policy.into_inner());
+    }
+    if let Some(schema) = settings.output_schema {
+        builder = builder.output_schema(schema);
+    }
+    if let Some(tokens) = settings.max_output_tokens {
+        builder = builder.max_output_tokens(tokens);
+    }
+    if let Some(dir) = settings.dir {
+        if !dir.is_dir() {
+            return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
+        }
+        builder = builder.working_dir(dir);
+    }
+    for name in &settings.tools {
+        if name == "finish" {
+            continue;
+        }
+        let tool = endstop::tool::built_in(name).map_err(Failure::usage)?;
+        builder = builder.shared_tool(tool);
+        if settings.ask {
+            builder = builder.permission(name, Permission::Ask);
+        }
+    }
+    // Without a tool there is nothing to finish: the answer is the answer.
+    builder = builder.finish_tool(!settings.tools.is_empty());
+    if settings.ask {
+        builder = builder.approver(AskOnTerminal);
+    }
+    builder.build().map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Asks on the terminal before each tool call.
+struct AskOnTerminal;
+
+impl Approver for AskOnTerminal {
+    fn approve(&self, call: ToolCall) -> HookFuture<'_> {
+        Box::pin(async move {
+            if !io::stdin().is_terminal() {
+                return Answer::Deny("there is no terminal to ask on".to_owned());
+            }
+            output::note(&format!(
+                "? run {} {} — y to allow, n to refuse, h to halt:",
+                call.name, call.arguments
+            ));
+            let (sender, answer) = tokio::sync::oneshot::channel();
+            // A thread of its own: a read of the terminal cannot be taken back, and must not hold
+            // up the end of the run.
+            std::thread::spawn(move || {
+                let mut line = String::new();
+                let read = io::stdin().lock().read_line(&mut line);
+                let _ = sender.send(read.map(|_| line));
+            });
+            match answer.await {
+                Ok(Ok(line)) if matches!(line.trim(), "y" | "yes") => Answer::Proceed,
+                Ok(Ok(line)) if matches!(line.trim(), "h" | "halt") => {
+                    Answer::Halt("halted by the person who was asked".to_owned())
+                }
+                _ => Answer::Deny("the person who was asked refused it".to_owned()),
+            }
+        })
+    }
+}
+
+/// What is done around a run: events written, signals heard, the ending shown.
+pub(crate) struct Job {
+    pub(crate) events: Option<PathBuf>,
+    pub(crate) verify: Option<String>,
+    pub(crate) json: bool,
+}
+
+/// What a signal asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// SIGINT: the exit status is the outcome's (130).
+    Interrupt,
+    /// SIGTERM or SIGHUP: the exit status is 143.
+    Terminate,
+}
+
+impl Job {
+    /// Runs the task to its end; gives the exit status.
+    pub(crate) fn perform(
+        &self,
+        agent: &AgentLoop,
+        task: String,
+        limits: &Limits,
+        dir: Option<&Path>,
+    ) -> Result {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::fault(format!("the runtime did not start: {error}")))?;
+        let status = runtime.block_on(self.drive(agent, task, limits, dir));
+        // A thread that still reads the terminal must not keep the process.
+        runtime.shutdown_background();
+        status
+    }
+
+    async fn drive(
+        &self,
+        agent: &AgentLoop,
+        task: String,
+        limits: &Limits,
+        dir: Option<&Path>,
+    ) -> Result {
+        let mut journal = match &self.events {
+            Some(path) => Some(Journal::create(path)?),
+            None => None,
+        };
+        let mut screen = Screen::new(limits.clone());
+        let mut handle = agent.run(task).map_err(|error| Failure::usage(error.to_string()))?;
+        let (outcome, heard) = self.follow(agent, &mut handle, &mut journal, &mut screen).await?;
+        agent.settled().await;
+        let mut outcome = Arc::unwrap_or_clone(outcome);
+        screen.end_line();
+        if let Some(command) = self.verify.as_ref().filter(|_| outcome.is_success()) {
+            outcome.verified = Some(verify(command, dir, self.json).await);
+        }
+        if let Some(journal) = &mut journal {
+            journal.write(&AgentEvent::Ended(Arc::new(outcome.clone())));
+            journal.finish();
+        }
+        if self.json {
+            let _ = output::json(&outcome);
+        } else {
+            show_answer(&outcome);
+            output::note(&format!("\n{}", card(&outcome, limits, screen.color())));
+        }
+        Ok(match heard {
+            Heard::Terminate => 143,
+            Heard::Nothing | Heard::Interrupt => outcome.exit_status(),
+        })
+    }
+
+    /// Shows what happens until the run has ended; hears signals.
+    async fn follow(
+        &self,
+        agent: &AgentLoop,
+        handle: &mut RunHandle,
+        journal: &mut Option<Journal>,
+        screen: &mut Screen,
+    ) -> Result<(Arc<Outcome>, Heard)> {
+        let mut signals = Signals::listen()?;
+        let mut heard = Heard::Nothing;
+        let mut redraw = tokio::time::interval(Duration::from_millis(200));
+        redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                biased;
+                signal = signals.next() => {
+                    if heard == Heard::Nothing {
+                        heard = signal;
+                        agent.cancel();
+                    } else {
+                        agent.terminate();
+                    }
+                }
+                event = handle.next() => match event {
+                    Some(AgentEvent::Ended(outcome)) => return Ok((outcome, heard)),
+                    Some(event) => {
+                        if let Some(journal) = journal {
+                            journal.write(&event);
+                        }
+                        if self.json {
+                            screen.closed |= output::json(&event).is_err();
+                        } else {
+                            screen.show(&event);
+                        }
+                        if screen.closed {
+                            // Nobody reads any more: what is spent from here is spent for nobody.
+                            agent.cancel();
+                        }
+                    }
+                    None => return match handle.try_outcome() {
+                        Some(outcome) => Ok((outcome, heard)),
+                        None => Err(Failure::fault("the run ended without an outcome")),
+                    },
+                },
+                _ = redraw.tick(), if screen.terminal && !self.json => screen.draw_status(),
+            }
+        }
+    }
+}
+
+/// A declared answer that was not said as text goes to standard output.
+fn show_answer(outcome: &Outcome) {
+    if !outcome.is_success() {
+        return;
+    }
+    let Some(answer) = outcome.answer() else { return };
+    if outcome.last_text.as_deref() != Some(answer.as_str()) {
+        let _ = output::line(&answer);
+    }
+}
+
+/// Runs the verifier; what it prints goes to standard error.
+async fn verify(command: &str, dir: Option<&Path>, json: bool) -> bool {
+    let mut process = if cfg!(windows) {
+        let mut process = tokio::process::Command::new("cmd");
+        process.arg("/C");
+        process
+    } else {
+        let mut process = tokio::process::Command::new("sh");
+        process.arg("-c");
+        process
+    };
+    process.arg(command).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    if let Some(dir) = dir {
+        process.current_dir(dir);
+    }
+    match process.output().await {
+        Ok(done) => {
+            if !json || !done.status.success() {
+                for bytes in [&done.stdout, &done.stderr] {
+                    let text = String::from_utf8_lossy(bytes);
+                    if !text.trim().is_empty() {
+                        output::note(&format!(
+                            "verify: {}",
+                            text.trim_end().replace('\n', "\nverify: ")
+                        ));
+                    }
+                }
+            }
+            done.status.success()
+        }
+        Err(error) => {
+            output::note(&format!("endstop: --verify {command:?} could not be run: {error}"));
+            false
+        }
+    }
+}
+
+/// Events on disk, a line each, with the time since the start.
+struct Journal {
+    file: BufWriter<File>,
+    path: PathBuf,
+    began: Instant,
+    failed: bool,
+}
+
+impl Journal {
+    fn create(path: &Path) -> Result<Journal> {
+        let file = File::create(path)
+            .map_err(|error| Failure::usage(format!("--events {}: {error}", path.display())))?;
+        Ok(Journal {
+            file: BufWriter::new(file),
+            path: path.to_owned(),
+            began: Instant::now(),
+            failed: false,
+        })
+    }
+
+    fn write(&mut self, event: &AgentEvent) {
+        let at = self.began.elapsed().as_micros() as f64 / 1e3;
+        let line = serde_json::to_value(event).map(|mut event| {
+            if let Some(fields) = event.as_object_mut() {
+                fields.insert("at_ms".to_owned(), at.into());
+            }
+            event.to_string()
+        });
+        let delta = matches!(event, AgentEvent::Delta(_));
+        let written = line.map_err(io::Error::from).and_then(|line| {
+            writeln!(self.file, "{line}")?;
+            // A crash loses text that was streaming, never a step of the run's life.
+            if delta { Ok(()) } else { self.file.flush() }
+        });
+        if let Err(error) = written
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            output::note(&format!(
+                "endstop: --events {}: {error}; the run goes on without it",
+                self.path.display()
+            ));
+        }
+    }
+
+    fn finish(&mut self) {
+        let _ = self.file.flush();
+    }
+}
+
+/// The signals that stop a run.
+struct Signals {
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn listen() -> Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::fault(format!("signals cannot be heard: {error}")))
+        };
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    #[cfg(unix)]
+    async fn next(&mut self) -> Heard {
+        tokio::select! {
+            _ = self.interrupt.recv() => Heard::Interrupt,
+            _ = self.terminate.recv() => Heard::Terminate,
+            _ = self.hangup.recv() => Heard::Terminate,
+        }
+    }
+
+    #[cfg(not(unix))]
+    #[expect(clippy::unnecessary_wraps, reason = "the shape of the other platforms")]
+    fn listen() -> Result<Signals> {
+        Ok(Signals {})
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) -> Heard {
+        let _ = tokio::signal::ctrl_c().await;
+        Heard::Interrupt
+    }
+}

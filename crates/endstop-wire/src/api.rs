@@ -1,0 +1,154 @@
+//! The APIs that are understood: families of wire formats, and dialects of them as data.
+//!
+//! ```
+//! use endstop_wire::api::{Family, dialect};
+//! assert_eq!(dialect("groq")?.family, Family::OpenAiChat);
+//! assert!(dialect("telegraph").unwrap_err().to_string().contains("openai-chat"));
+//! # Ok::<(), endstop_wire::api::UnknownApi>(())
+//! ```
+
+use std::fmt;
+
+/// A wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// OpenAI's chat completions.
+    OpenAiChat,
+    /// Anthropic's messages.
+    Anthropic,
+}
+
+impl Family {
+    /// The name of the format; [`endstop_core::Part::Opaque`] carries it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Family::OpenAiChat => "openai-chat",
+            Family::Anthropic => "anthropic-messages",
+        }
+    }
+}
+
+/// How the output cap is spelled in a request of the OpenAI family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapField {
+    /// `max_tokens`.
+    MaxTokens,
+    /// `max_completion_tokens`.
+    MaxCompletionTokens,
+}
+
+/// A server's way of speaking a family's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// The name: `groq`.
+    pub name: &'static str,
+    /// The format it speaks.
+    pub family: Family,
+    /// How it wants the output cap.
+    pub cap_field: CapField,
+    /// `usage.cost` is what it billed, in dollars.
+    pub reports_cost: bool,
+    /// It wants the reasoning of a turn with tool calls back, in this field of the message.
+    pub echo_reasoning: Option<&'static str>,
+}
+
+impl Dialect {
+    const fn openai(name: &'static str) -> Dialect {
+        Dialect {
+            name,
+            family: Family::OpenAiChat,
+            cap_field: CapField::MaxTokens,
+            reports_cost: false,
+            echo_reasoning: None,
+        }
+    }
+
+    const fn anthropic(name: &'static str) -> Dialect {
+        Dialect { family: Family::Anthropic, ..Dialect::openai(name) }
+    }
+
+    const fn completion_cap(self) -> Dialect {
+        Dialect { cap_field: CapField::MaxCompletionTokens, ..self }
+    }
+
+    const fn costs(self) -> Dialect {
+        Dialect { reports_cost: true, ..self }
+    }
+
+    const fn echoes(self, field: &'static str) -> Dialect {
+        Dialect { echo_reasoning: Some(field), ..self }
+    }
+}
+
+/// OpenAI's own chat completions.
+pub const OPENAI_CHAT: &Dialect = &DIALECTS[0];
+
+/// Anthropic's own messages.
+pub const ANTHROPIC: &Dialect = &DIALECTS[1];
+
+/// All dialects.
+pub const DIALECTS: &[Dialect] = &[
+    Dialect::openai("openai-chat").completion_cap(),
+    Dialect::anthropic("anthropic-messages"),
+    Dialect::anthropic("vertex-anthropic"),
+    Dialect::openai("openai-compatible"),
+    Dialect::openai("azure-openai-chat").completion_cap(),
+    Dialect::openai("bedrock-openai"),
+    Dialect::openai("cerebras"),
+    Dialect::openai("copilot"),
+    Dialect::openai("crusoe"),
+    Dialect::openai("dashscope"),
+    Dialect::openai("deepseek").echoes("reasoning_content"),
+    Dialect::openai("doubleword"),
+    Dialect::openai("fireworks"),
+    Dialect::openai("gemini-openai"),
+    Dialect::openai("github-models"),
+    Dialect::openai("gpustack"),
+    Dialect::openai("groq"),
+    Dialect::openai("huggingface"),
+    Dialect::openai("llamacpp"),
+    Dialect::openai("mistral"),
+    Dialect::openai("mistralrs"),
+    Dialect::openai("moonshot").echoes("reasoning_content"),
+    Dialect::openai("ollama-openai"),
+    Dialect::openai("openrouter").costs(),
+    Dialect::openai("perplexity").costs(),
+    Dialect::openai("sambanova"),
+    Dialect::openai("sglang"),
+    Dialect::openai("snowflake"),
+    Dialect::openai("tgi"),
+    Dialect::openai("together"),
+    Dialect::openai("venice"),
+    Dialect::openai("vercel-gateway").costs(),
+    Dialect::openai("vllm"),
+    Dialect::openai("xai"),
+    Dialect::openai("zai").echoes("reasoning_content"),
+    Dialect::openai("zhipu").echoes("reasoning_content"),
+];
+
+/// A name that no dialect has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownApi(pub String);
+
+impl fmt::Display for UnknownApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown or unsupported api `{}`; choose one of ", self.0)?;
+        for (i, d) in DIALECTS.iter().enumerate() {
+            write!(f, "{}{}", if i == 0 { "" } else { ", " }, d.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownApi {}
+
+/// The dialect of this name; `openai` and `anthropic` name the originals.
+pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
+    let name = match name {
+        "openai" => "openai-chat",
+        "anthropic" => "anthropic-messages",
+        other => other,
+    };
+    DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
+}

@@ -1,0 +1,290 @@
+//! Bytes to events: tells what kind of body it is, and feeds the format's accumulator.
+
+use super::conclude::{Broken, conclude};
+use super::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts, accumulator};
+use crate::api::Dialect;
+use crate::errors::{self, ErrorBody};
+use crate::headers::Headers;
+use crate::redact::excerpt;
+use crate::sse;
+use endstop_core::{ErrorClass, ModelError};
+
+/// The most of a JSON body that is held.
+const BODY_CAP: usize = 64 << 20;
+/// The most of an error's body that is held; the rest is passed over.
+const ERROR_CAP: usize = 256 << 10;
+/// The most bytes that a stream may have in all.
+const STREAM_CAP: u64 = 256 << 20;
+/// The most of the lines outside the protocol that is held.
+const LINES_CAP: usize = 64 << 10;
+
+/// Decodes a response as its bytes come.
+pub struct StreamDecoder {
+    dialect: &'static Dialect,
+    status: u16,
+    headers: Headers,
+    facts: RequestFacts,
+    kind: Kind,
+    sse: sse::Decoder,
+    held: Vec<u8>,
+    total: u64,
+    feed: Feed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing but blanks so far.
+    Unknown,
+    Events,
+    Json,
+    /// The status says error: the body is held for its words.
+    Error,
+    /// Neither events nor JSON.
+    Foreign(&'static str),
+}
+
+/// Where events go.
+struct Feed {
+    turn: Box<dyn Accumulate>,
+    /// Lines outside the protocol.
+    lines: String,
+    events: u64,
+}
+
+impl StreamDecoder {
+    /// A decoder for a response of this status and these headers.
+    pub fn new(
+        dialect: &'static Dialect,
+        status: u16,
+        headers: Headers,
+        facts: RequestFacts,
+    ) -> StreamDecoder {
+        StreamDecoder {
+            dialect,
+            status,
+            headers,
+            facts,
+            kind: if ok(status) { Kind::Unknown } else { Kind::Error },
+            sse: sse::Decoder::new(),
+            held: Vec::new(),
+            total: 0,
+            feed: Feed { turn: accumulator(dialect), lines: String::new(), events: 0 },
+        }
+    }
+
+    /// Takes the next bytes and hands over what they add to the turn.
+    ///
+    /// # Errors
+    /// A body beyond its bounds: stop reading and [`finish`](StreamDecoder::finish).
+    pub fn push(
+        &mut self,
+        chunk: &[u8],
+        sink: &mut dyn FnMut(Delta<'_>),
+    ) -> Result<(), ModelError> {
+        self.total += chunk.len() as u64;
+        if self.total > STREAM_CAP {
+            return self.too_large(format!("the body exceeds {STREAM_CAP} bytes"));
+        }
+        if self.kind == Kind::Unknown {
+            self.held.extend_from_slice(chunk);
+            self.kind = kind_of(&self.held);
+            if self.kind == Kind::Events {
+                let held = std::mem::take(&mut self.held);
+                return self.events(&held, sink);
+            }
+            return Ok(());
+        }
+        match self.kind {
+            Kind::Events => self.events(chunk, sink),
+            Kind::Json if self.held.len() + chunk.len() > BODY_CAP => {
+                self.too_large(format!("the body exceeds {BODY_CAP} bytes"))
+            }
+            Kind::Json | Kind::Unknown => {
+                self.held.extend_from_slice(chunk);
+                Ok(())
+            }
+            Kind::Error | Kind::Foreign(_) => {
+                let room = ERROR_CAP.saturating_sub(self.held.len()).min(chunk.len());
+                self.held.extend_from_slice(&chunk[..room]);
+                Ok(())
+            }
+        }
+    }
+
+    /// The protocol's own end was seen: nothing more needs to be read.
+    pub fn is_complete(&mut self) -> bool {
+        self.feed.turn.common().terminated
+    }
+
+    /// The body has ended: the whole turn.
+    pub fn finish(mut self, eof: Eof) -> Decoded {
+        let held = std::mem::take(&mut self.held);
+        match self.kind {
+            Kind::Error => {}
+            Kind::Events => {
+                let feed = &mut self.feed;
+                let ended = self.sse.finish(&mut |item| feed.take(item, &mut |_| ()));
+                if let Err(e) = ended {
+                    feed.broken(Broken::too_large(e.to_string()));
+                }
+                feed.leftovers();
+            }
+            Kind::Json => self.json(&held),
+            Kind::Unknown => self.feed.broken(Broken {
+                class: ErrorClass::IncompleteStream,
+                message: "the body is empty".to_owned(),
+                value: String::new(),
+            }),
+            Kind::Foreign(what) => self.feed.broken(Broken {
+                class: ErrorClass::UnknownError,
+                message: format!("the response is {what}, not JSON or an event stream"),
+                value: excerpt(&String::from_utf8_lossy(&held)),
+            }),
+        }
+        let failed = (self.kind == Kind::Error).then(|| {
+            let text = String::from_utf8_lossy(&held);
+            errors::classify(self.status, &self.headers, &text, self.dialect.name)
+        });
+        self.conclude(failed, eof)
+    }
+
+    fn conclude(self, failed: Option<ModelError>, eof: Eof) -> Decoded {
+        conclude(
+            self.feed.turn,
+            self.dialect,
+            (self.status, &self.headers),
+            &self.facts,
+            failed,
+            (self.kind == Kind::Events, eof),
+        )
+    }
+
+    fn events(&mut self, chunk: &[u8], sink: DeltaSink<'_>) -> Result<(), ModelError> {
+        let feed = &mut self.feed;
+        match self.sse.push(chunk, &mut |item| feed.take(item, sink)) {
+            Ok(()) => Ok(()),
+            Err(e) => self.too_large(e.to_string()),
+        }
+    }
+
+    fn too_large(&mut self, message: String) -> Result<(), ModelError> {
+        self.feed.broken(Broken::too_large(message.clone()));
+        Err(ModelError::new(ErrorClass::ServerError, message))
+    }
+
+    fn json(&mut self, bytes: &[u8]) {
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return self.feed.broken(Broken {
+                class: ErrorClass::ServerError,
+                message: "the body is not UTF-8".to_owned(),
+                value: excerpt(&String::from_utf8_lossy(&bytes[..bytes.len().min(4096)])),
+            });
+        };
+        let text = text.trim_start_matches('\u{feff}');
+        match self.feed.turn.body(text) {
+            Ok(()) => self.feed.turn.common().terminated = true,
+            Err(e) => {
+                // Bare lines before or instead of events.
+                let mut lines = sse::Decoder::new();
+                let feed = &mut self.feed;
+                let _ = lines.push(bytes, &mut |item| feed.take(item, &mut |_| ()));
+                let _ = lines.finish(&mut |item| feed.take(item, &mut |_| ()));
+                feed.leftovers();
+                if feed.events == 0 && feed.turn.common().error.is_none() {
+                    feed.broken(Broken::json(&e, text));
+                } else {
+                    self.kind = Kind::Events;
+                }
+            }
+        }
+    }
+}
+
+impl Feed {
+    fn take(&mut self, item: sse::Item<'_>, sink: DeltaSink<'_>) {
+        match item {
+            sse::Item::Event { name, data, .. } => {
+                self.events += 1;
+                if let Err(e) = self.turn.event(name, data, sink) {
+                    self.broken(Broken::json(&e, data));
+                }
+            }
+            sse::Item::Line(line) => {
+                if let Some(error) = line.strip_prefix("error:") {
+                    self.error(ErrorBody::read(error));
+                } else if self.lines.len() + line.len() < LINES_CAP {
+                    self.lines.push_str(line);
+                    self.lines.push('\n');
+                }
+            }
+        }
+    }
+
+    /// Lines outside the protocol: an error in bare JSON, on one line or several; or, where there
+    /// was no event at all, events without their `data:`.
+    fn leftovers(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        let whole = ErrorBody::read(&lines);
+        if whole.found {
+            return self.error(whole);
+        }
+        let bare = self.events == 0;
+        for line in lines.lines().filter(|l| l.trim_start().starts_with('{')) {
+            let body = ErrorBody::read(line);
+            if body.found {
+                self.error(body);
+            } else if bare && self.turn.event("", line, &mut |_| ()).is_ok() {
+                self.events += 1;
+            }
+        }
+    }
+
+    fn error(&mut self, body: ErrorBody) {
+        self.turn.common().error.get_or_insert(body);
+    }
+
+    fn broken(&mut self, broken: Broken) {
+        self.turn.common().broken.get_or_insert(broken);
+    }
+}
+
+/// Decodes a whole response.
+pub fn decode_body(
+    dialect: &'static Dialect,
+    status: u16,
+    headers: &Headers,
+    body: &[u8],
+    facts: &RequestFacts,
+) -> Decoded {
+    let mut stream = StreamDecoder::new(dialect, status, headers.clone(), *facts);
+    stream.kind = if ok(status) { kind_of(body) } else { Kind::Error };
+    if stream.kind == Kind::Json && body.len() <= BODY_CAP {
+        // Read where it lies instead of being copied.
+        stream.json(body);
+        return stream.conclude(None, Eof::Clean);
+    }
+    // A body beyond its bounds is told by `finish`.
+    let _ = stream.push(body, &mut |_| ());
+    stream.finish(Eof::Clean)
+}
+
+/// 0 stands for a status that is not known.
+fn ok(status: u16) -> bool {
+    status == 0 || (200..300).contains(&status)
+}
+
+fn kind_of(head: &[u8]) -> Kind {
+    const BOM: &[u8] = b"\xef\xbb\xbf";
+    if head.len() < BOM.len() && BOM.starts_with(head) {
+        return Kind::Unknown;
+    }
+    let head = head.strip_prefix(BOM).unwrap_or(head);
+    match head.iter().find(|b| !b.is_ascii_whitespace()) {
+        None => Kind::Unknown,
+        Some(b'{' | b'[') => Kind::Json,
+        Some(b'<') => Kind::Foreign("a page of HTML or XML"),
+        Some(0x1f) => Kind::Foreign("compressed"),
+        Some(0..=0x08 | 0x0e..=0x1e | 0x7f..) => Kind::Foreign("binary"),
+        Some(_) => Kind::Events,
+    }
+}

@@ -1,0 +1,201 @@
+//! The shapes that providers give their errors in, read into one.
+
+use serde_json::Value;
+
+/// The most of an error's body that is looked at.
+const LOOKED_AT: usize = 256 << 10;
+
+/// An error as its body tells it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ErrorBody {
+    /// `error.code`, where it is not null.
+    code: Option<String>,
+    /// `error.type`.
+    kind: Option<String>,
+    /// The words for a person; the text itself where it is not JSON.
+    pub(crate) message: String,
+    /// Message, code and type together, in lower case, to look for words in.
+    pub(crate) words: String,
+    /// Code and type alone, in lower case.
+    pub(crate) codes: String,
+    /// The status that the error itself names.
+    pub(crate) status: Option<u16>,
+    /// It says when to come back.
+    pub(crate) retry_info: bool,
+    /// It lists what a moderation found.
+    pub(crate) flagged: bool,
+    /// An Anthropic envelope: the type is what matters.
+    by_type: bool,
+    /// It is a JSON object that has an error in it.
+    pub(crate) found: bool,
+}
+
+impl ErrorBody {
+    /// Reads any text.
+    pub(crate) fn read(text: &str) -> ErrorBody {
+        let text = text.trim_start_matches('\u{feff}').trim();
+        if text.len() <= LOOKED_AT {
+            if let Ok(v) = serde_json::from_str::<Value>(text) {
+                return ErrorBody::of(&v);
+            }
+        }
+        let mut body = ErrorBody { message: plain(text), ..ErrorBody::default() };
+        body.words = body.message.to_lowercase();
+        body
+    }
+
+    /// An error of our own wording, of the class that `status` says.
+    pub(crate) fn of(v: &Value) -> ErrorBody {
+        // Some gateways wrap the object in a list of one.
+        let v = v.get(0).filter(|_| v.is_array()).unwrap_or(v);
+        let inner = match v.get("error") {
+            Some(e @ Value::Object(_)) => e,
+            _ => v,
+        };
+        let mut body = ErrorBody {
+            by_type: v.get("type").and_then(Value::as_str) == Some("error"),
+            found: v.get("error").is_some_and(|e| !e.is_null()),
+            ..ErrorBody::default()
+        };
+        body.code = inner.get("code").and_then(scalar);
+        body.kind = ["type", "error_type"]
+            .iter()
+            .find_map(|k| inner.get(*k).or_else(|| v.get(*k)).and_then(scalar))
+            .filter(|t| t != "error");
+        body.message = message(inner, v);
+        body.status = [
+            inner.get("status_code"),
+            v.get("status_code"),
+            v.get("statusCode"),
+            v.get("raw_status_code"),
+            inner.get("code"),
+            inner.get("status"),
+        ]
+        .into_iter()
+        .flatten()
+        .find_map(http_status);
+        let details = inner.get("details").map(Value::to_string).unwrap_or_default();
+        body.retry_info = details.contains("RetryInfo");
+        let reasons = inner.pointer("/metadata/reasons");
+        body.flagged = reasons.and_then(Value::as_array).is_some_and(|r| !r.is_empty());
+        let extra: [Option<String>; 4] = [
+            inner.pointer("/innererror/code").and_then(scalar),
+            inner.pointer("/metadata/raw").and_then(scalar),
+            inner.pointer("/metadata/error_type").and_then(scalar),
+            inner.pointer("/metadata/limit_source").and_then(scalar),
+        ];
+        let status_name = inner.get("status").and_then(Value::as_str).unwrap_or("");
+        body.codes = join([
+            body.code.as_deref().unwrap_or(""),
+            body.kind.as_deref().unwrap_or(""),
+            extra[0].as_deref().unwrap_or(""),
+            status_name,
+        ]);
+        body.words = join([
+            &body.codes,
+            &body.message,
+            &extra[1..].iter().flatten().cloned().collect::<Vec<_>>().join(" "),
+            &details,
+        ]);
+        body
+    }
+
+    /// The field that told the class, and its raw value.
+    pub(crate) fn original(&self, status: u16) -> (String, String) {
+        let named = |field: &str, value: &Option<String>| {
+            value.as_ref().map(|v| (field.to_owned(), v.clone()))
+        };
+        let by_code = || named("error.code", &self.code);
+        let by_type = || named("error.type", &self.kind);
+        let found =
+            if self.by_type { by_type().or_else(by_code) } else { by_code().or_else(by_type) };
+        found.unwrap_or_else(|| {
+            if status >= 300 {
+                ("http_status".to_owned(), status.to_string())
+            } else {
+                ("error".to_owned(), String::new())
+            }
+        })
+    }
+
+    /// `Request too large …: Limit L, Requested R` with R > L can never pass unchanged.
+    pub(crate) fn larger_than_its_allowance(&self) -> bool {
+        let number = |after: &str| -> Option<u64> {
+            let at = self.words.find(after)? + after.len();
+            let tail = self.words[at..].trim_start();
+            let digits: String = tail
+                .chars()
+                .take_while(|c| c.is_ascii_digit() || *c == ',')
+                .filter(char::is_ascii_digit)
+                .collect();
+            digits.parse().ok()
+        };
+        match (number("limit "), number("requested ")) {
+            (Some(limit), Some(requested)) => requested > limit && self.words.contains("too large"),
+            _ => false,
+        }
+    }
+}
+
+fn join<const N: usize>(parts: [&str; N]) -> String {
+    parts.join(" ").to_lowercase()
+}
+
+/// A string or a number, as text.
+fn scalar(v: &Value) -> Option<String> {
+    match v {
+        Value::String(s) if !s.is_empty() => Some(s.clone()),
+        Value::Number(n) => Some(n.to_string()),
+        _ => None,
+    }
+}
+
+fn http_status(v: &Value) -> Option<u16> {
+    let n = match v {
+        Value::Number(n) => n.as_u64()?,
+        Value::String(s) => s.parse().ok()?,
+        _ => return None,
+    };
+    u16::try_from(n).ok().filter(|n| (400..600).contains(n))
+}
+
+fn message(inner: &Value, outer: &Value) -> String {
+    for v in [inner, outer] {
+        for key in ["message", "detail", "error", "msg", "Message"] {
+            match v.get(key) {
+                Some(Value::String(s)) if !s.is_empty() => return s.clone(),
+                Some(list @ Value::Array(_)) => return list.to_string(),
+                _ => {}
+            }
+        }
+    }
+    if let Value::String(s) = outer {
+        return s.clone();
+    }
+    match outer {
+        Value::Object(map) if !map.is_empty() => outer.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// A page or a line of text, shortened; of HTML what stands between the tags.
+fn plain(text: &str) -> String {
+    let head: String = text.chars().take(4000).collect();
+    if !head.starts_with('<') {
+        return head;
+    }
+    let mut out = String::new();
+    let mut inside = false;
+    for c in head.chars() {
+        match c {
+            '<' => inside = true,
+            '>' => {
+                inside = false;
+                out.push(' ');
+            }
+            c if !inside => out.push(c),
+            _ => {}
+        }
+    }
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
+}

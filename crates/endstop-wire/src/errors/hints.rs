@@ -1,0 +1,135 @@
+//! When to come back: headers first, then what the words say.
+
+use crate::headers::Headers;
+
+/// How long the provider asks to wait, in milliseconds. A date is measured against the response's
+/// own `date` header, since nothing here has a clock. `words` are the error's, in lower case.
+pub fn retry_after_ms(headers: &Headers, words: &str) -> Option<u64> {
+    if let Some(ms) = headers.get("retry-after-ms").and_then(|v| v.trim().parse::<f64>().ok()) {
+        return millis(ms);
+    }
+    if let Some(value) = headers.get("retry-after") {
+        let value = value.trim();
+        if let Ok(seconds) = value.parse::<f64>() {
+            return millis(seconds * 1000.0);
+        }
+        if let Some(at) = http_date(value) {
+            let now = headers.get("date").and_then(http_date)?;
+            return millis((at.saturating_sub(now).max(0) as f64) * 1000.0);
+        }
+    }
+    in_words(words)
+}
+
+/// What `x-should-retry` says, where the provider sends it.
+pub fn should_retry(headers: &Headers) -> Option<bool> {
+    match headers.get("x-should-retry")?.trim() {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+fn millis(ms: f64) -> Option<u64> {
+    (ms.is_finite() && ms >= 0.0).then_some(ms.ceil() as u64)
+}
+
+/// `try again in 1.3s`, `retry in 350ms`, `retry after 20 seconds`, `"retryDelay":"24s"`.
+fn in_words(words: &str) -> Option<u64> {
+    const LEADS: [&str; 6] = [
+        "try again in ",
+        "retry in ",
+        "retry after ",
+        "retrydelay\":\"",
+        "wait ",
+        "try again after ",
+    ];
+    LEADS.iter().find_map(|lead| {
+        let at = words.find(lead)? + lead.len();
+        duration(&words[at..])
+    })
+}
+
+/// `1.3s`, `350ms`, `6m0s`, `1h2m`, `20 seconds`, `2 minutes`.
+fn duration(text: &str) -> Option<u64> {
+    let mut rest = text;
+    let mut total = 0.0;
+    let mut any = false;
+    loop {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else {
+            break;
+        };
+        let after = rest[digits..].trim_start_matches(' ');
+        let unit_len = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let unit = match &after[..unit_len] {
+            "ms" | "millisecond" | "milliseconds" => 1.0,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1000.0,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000.0,
+            "h" | "hour" | "hours" => 3_600_000.0,
+            "d" | "day" | "days" => 86_400_000.0,
+            _ => break,
+        };
+        total += number * unit;
+        any = true;
+        rest = &after[unit_len..];
+    }
+    if any { millis(total) } else { None }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`, in seconds since 1970.
+fn http_date(text: &str) -> Option<i64> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let mut words = text.split_once(", ")?.1.split([' ', ':']);
+    let day: i64 = words.next()?.parse().ok()?;
+    let name = words.next()?;
+    let month = MONTHS.iter().position(|m| *m == name)? as i64 + 1;
+    let year: i64 = words.next()?.parse().ok()?;
+    let mut clock = || words.next()?.parse::<i64>().ok();
+    let (hour, minute, second) = (clock()?, clock()?, clock()?);
+    if !(1..=31).contains(&day) || !(1970..=9999).contains(&year) {
+        return None;
+    }
+    // Days since 1970 of a civil date, years counted from March.
+    let y = if month <= 2 { year - 1 } else { year };
+    let m = (month + 9) % 12;
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719_468;
+    Some(days * 86_400 + hour * 3_600 + minute * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_read_from_headers_and_words() {
+        let h = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Headers>();
+        for (headers, words, want) in [
+            (h(&[("retry-after", "2")]), "", Some(2000)),
+            (h(&[("Retry-After", "0.5")]), "", Some(500)),
+            (h(&[("retry-after-ms", "350"), ("retry-after", "2")]), "", Some(350)),
+            (
+                h(&[
+                    ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
+                    ("date", "Sun, 06 Nov 1994 08:49:07 GMT"),
+                ]),
+                "",
+                Some(30_000),
+            ),
+            (h(&[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")]), "", None),
+            (h(&[("retry-after", "-1")]), "", None),
+            (h(&[]), "please try again in 1.3s.", Some(1300)),
+            (h(&[]), "please try again in 350ms. visit", Some(350)),
+            (h(&[]), "try again in 2m", Some(120_000)),
+            (h(&[]), "try again in 6m0s", Some(360_000)),
+            (h(&[]), "please retry after 20 seconds.", Some(20_000)),
+            (h(&[]), r#"{"retrydelay":"24s"}"#, Some(24_000)),
+            (h(&[]), "try again in a while", None),
+        ] {
+            assert_eq!(retry_after_ms(&headers, words), want, "{headers:?} {words}");
+        }
+        assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+    }
+}

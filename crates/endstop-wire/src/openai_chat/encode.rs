@@ -1,0 +1,288 @@
+//! Messages to a chat completions request.
+
+use crate::api::{CapField, Dialect, Family};
+use crate::json;
+use crate::request::{Fields, Kept, RequestSpec};
+use endstop_core::{Image, Message, Part, Role, ToolCall};
+use serde_json::Value;
+
+/// Encodes the requests of one conversation.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    kept: Kept,
+    system: Option<String>,
+    /// `,"max_tokens":`, unless the spec's extra fields set it.
+    cap_key: Option<&'static str>,
+    cap: Option<u64>,
+    /// All other fields, and the end.
+    tail: Vec<u8>,
+}
+
+impl Encoder {
+    /// An encoder for this dialect.
+    pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
+        let cap_name = match dialect.cap_field {
+            CapField::MaxTokens => "max_tokens",
+            CapField::MaxCompletionTokens => "max_completion_tokens",
+        };
+        Encoder {
+            kept: Kept::default(),
+            system: spec.system.clone(),
+            cap_key: (!spec.extra.contains_key(cap_name)).then_some(cap_name),
+            cap: spec.max_output_tokens,
+            tail: tail(spec),
+        }
+    }
+
+    /// The body of the next call.
+    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+        let from = self.kept.resume(messages, epoch);
+        let out = &mut self.kept.out;
+        if from == 0 {
+            out.extend_from_slice(b"{\"messages\":[");
+            if let Some(system) = &self.system {
+                open(out, "system");
+                json::key(out, "content");
+                json::string(out, system);
+                out.push(b'}');
+            }
+        }
+        for m in &messages[from..] {
+            message(out, m);
+        }
+        self.kept.settle(messages);
+        let out = &mut self.kept.out;
+        out.push(b']');
+        if let (Some(key), Some(cap)) = (self.cap_key, output_cap.or(self.cap)) {
+            json::key(out, key);
+            out.extend_from_slice(cap.to_string().as_bytes());
+        }
+        out.extend_from_slice(&self.tail);
+        &self.kept.out
+    }
+}
+
+fn tail(spec: &RequestSpec) -> Vec<u8> {
+    let mut fields = Fields::new(spec);
+    fields.field("model", |out| json::string(out, &spec.model));
+    if !spec.tools.is_empty() {
+        fields.field("tools", |out| {
+            out.push(b'[');
+            for tool in &spec.tools {
+                comma(out);
+                out.extend_from_slice(b"{\"type\":\"function\",\"function\":{");
+                json::key(out, "name");
+                json::string(out, &tool.name);
+                if !tool.description.is_empty() {
+                    json::key(out, "description");
+                    json::string(out, &tool.description);
+                }
+                json::key(out, "parameters");
+                match &tool.parameters {
+                    Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
+                    schema => json::value(out, schema),
+                }
+                out.extend_from_slice(b"}}");
+            }
+            out.push(b']');
+        });
+    }
+    if let Some(t) = spec.temperature {
+        fields.field("temperature", |out| json::value(out, &t));
+    }
+    if !spec.stop.is_empty() {
+        fields.field("stop", |out| json::value(out, &spec.stop));
+    }
+    if let Some(schema) = &spec.output_schema {
+        fields.field("response_format", |out| {
+            out.extend_from_slice(b"{\"type\":\"json_schema\",\"json_schema\":{");
+            json::key(out, "name");
+            json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
+            json::key(out, "schema");
+            json::value(out, &schema.schema);
+            out.extend_from_slice(b"}}");
+        });
+    }
+    if spec.stream {
+        fields.field("stream", |out| out.extend_from_slice(b"true"));
+        fields.field("stream_options", |out| {
+            out.extend_from_slice(b"{\"include_usage\":true}");
+        });
+    }
+    fields.finish()
+}
+
+fn message(out: &mut Vec<u8>, m: &Message) {
+    match m.role {
+        Role::System => plain(out, "system", m),
+        Role::User => plain(out, "user", m),
+        Role::Assistant => assistant(out, m),
+        Role::Tool => tool_results(out, m),
+    }
+}
+
+/// A message whose content is a string, or a list of parts where there are images.
+fn plain(out: &mut Vec<u8>, role: &str, m: &Message) {
+    // Results that travel in a user message come first: they answer the turn before.
+    tool_results_of(out, m);
+    let said = |p: &Part| matches!(p, Part::Text { .. } | Part::Refusal { .. } | Part::Image(_));
+    if !m.parts.iter().any(said) {
+        if !m.parts.iter().any(|p| matches!(p, Part::ToolResult(_))) {
+            open(out, role);
+            out.extend_from_slice(b",\"content\":\"\"}");
+        }
+        return;
+    }
+    open(out, role);
+    json::key(out, "content");
+    if !m.parts.iter().any(|p| matches!(p, Part::Image(_))) {
+        text(out, m);
+        out.push(b'}');
+        return;
+    }
+    out.push(b'[');
+    for part in &m.parts {
+        match part {
+            Part::Text { text } | Part::Refusal { text } if !text.is_empty() => {
+                comma(out);
+                out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
+                json::string(out, text);
+                out.push(b'}');
+            }
+            Part::Image(image) => {
+                comma(out);
+                out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":\"");
+                match image {
+                    Image::Url(url) => json::escaped(out, url),
+                    Image::Base64 { media_type, data } => {
+                        out.extend_from_slice(b"data:");
+                        json::escaped(out, media_type);
+                        out.extend_from_slice(b";base64,");
+                        json::escaped(out, data);
+                    }
+                }
+                out.extend_from_slice(b"\"}}");
+            }
+            _ => {}
+        }
+    }
+    out.extend_from_slice(b"]}");
+}
+
+/// The text parts as one string, without joining them first.
+fn text(out: &mut Vec<u8>, m: &Message) {
+    out.push(b'"');
+    for part in &m.parts {
+        if let Part::Text { text } = part {
+            json::escaped(out, text);
+        }
+    }
+    out.push(b'"');
+}
+
+fn assistant(out: &mut Vec<u8>, m: &Message) {
+    let mut has_text = false;
+    let mut has_calls = false;
+    let mut refusal = None;
+    for part in &m.parts {
+        match part {
+            Part::Text { text } => has_text |= !text.is_empty(),
+            Part::ToolCall(_) => has_calls = true,
+            Part::Refusal { text } => refusal = Some(text),
+            _ => {}
+        }
+    }
+    open(out, "assistant");
+    json::key(out, "content");
+    if has_text || !has_calls && refusal.is_none() {
+        text(out, m);
+    } else {
+        out.extend_from_slice(b"null");
+    }
+    if let Some(refusal) = refusal {
+        json::key(out, "refusal");
+        json::string(out, refusal);
+    }
+    if has_calls {
+        json::key(out, "tool_calls");
+        out.push(b'[');
+        for part in &m.parts {
+            if let Part::ToolCall(call) = part {
+                comma(out);
+                tool_call(out, call);
+            }
+        }
+        out.push(b']');
+    }
+    for part in &m.parts {
+        if let Part::Opaque { api, json } = part {
+            if api == Family::OpenAiChat.as_str() {
+                opaque_fields(out, json);
+            }
+        }
+    }
+    out.push(b'}');
+}
+
+/// The fields of an object, put into the message.
+fn opaque_fields(out: &mut Vec<u8>, json: &str) {
+    let inside = json.trim();
+    let inside = inside.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
+    if let Some(inside) = inside.map(str::trim).filter(|s| !s.is_empty()) {
+        if json::is_object(json) {
+            out.push(b',');
+            out.extend_from_slice(inside.as_bytes());
+        }
+    }
+}
+
+fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
+    out.extend_from_slice(b"{\"id\":");
+    json::string(out, &call.id);
+    out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
+    json::string(out, &call.name);
+    out.extend_from_slice(b",\"arguments\":");
+    let blank = call.arguments.trim().is_empty();
+    json::string(out, if blank { "{}" } else { &call.arguments });
+    out.extend_from_slice(b"}}");
+}
+
+/// A tool message each; what else is in the message follows as the user's.
+fn tool_results(out: &mut Vec<u8>, m: &Message) {
+    tool_results_of(out, m);
+    if m.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Image(_))) {
+        let rest = Message {
+            id: m.id,
+            role: Role::User,
+            parts: m.parts.iter().filter(|p| !matches!(p, Part::ToolResult(_))).cloned().collect(),
+        };
+        plain(out, "user", &rest);
+    }
+}
+
+fn tool_results_of(out: &mut Vec<u8>, m: &Message) {
+    for part in &m.parts {
+        if let Part::ToolResult(result) = part {
+            open(out, "tool");
+            json::key(out, "tool_call_id");
+            json::string(out, &result.call_id);
+            json::key(out, "content");
+            json::string(out, &result.content);
+            out.push(b'}');
+        }
+    }
+}
+
+fn open(out: &mut Vec<u8>, role: &str) {
+    comma(out);
+    out.extend_from_slice(b"{\"role\":\"");
+    out.extend_from_slice(role.as_bytes());
+    out.push(b'"');
+}
+
+/// A comma, where something stands before it in the list.
+fn comma(out: &mut Vec<u8>) {
+    if out.last() != Some(&b'[') {
+        out.push(b',');
+    }
+}

@@ -1,0 +1,67 @@
+//! What a provider implements to say why its response ended, and the one function that asks it.
+//!
+//! ```
+//! use endstop_core::{Confidence, SignalReason, TerminationSignal};
+//! use endstop_wire::provider::{Provider, detect};
+//! use serde_json::{Value, json};
+//!
+//! struct Plain;
+//! impl Provider for Plain {
+//!     fn is_terminal(&self, response: &Value) -> bool {
+//!         response["done"] == true
+//!     }
+//! }
+//! // It has no detection of its own: the default one is asked.
+//! let by_flag = |provider: &dyn Provider, response: &Value| {
+//!     let reason = if provider.is_terminal(response) { SignalReason::NaturalCompletion } else { SignalReason::InProgress };
+//!     TerminationSignal::new(reason, Confidence::Low)
+//! };
+//! assert!(detect(&Plain, &json!({"done": true}), by_flag).should_terminate);
+//! ```
+
+use crate::anthropic::detect_metadata;
+use endstop_core::TerminationSignal;
+use serde_json::Value;
+
+/// A provider, as far as endings go.
+pub trait Provider {
+    /// Whether this response, or piece of a stream, is the last of its turn.
+    fn is_terminal(&self, response: &Value) -> bool;
+
+    /// Why it ended; `None` where the provider has no detection of its own.
+    fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
+        let _ = response;
+        None
+    }
+}
+
+/// The provider's own detection where it has one, else `fallback`.
+pub fn detect(
+    provider: &dyn Provider,
+    response: &Value,
+    fallback: impl FnOnce(&dyn Provider, &Value) -> TerminationSignal,
+) -> TerminationSignal {
+    provider.detect_termination(response).unwrap_or_else(|| fallback(provider, response))
+}
+
+/// Anthropic, for responses that somebody else parsed:
+/// `{"kind": "response" | "delta", "finished": bool, "metadata": {"stopReason": …}}`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Anthropic;
+
+impl Provider for Anthropic {
+    fn is_terminal(&self, response: &Value) -> bool {
+        self.detect_termination(response).is_some_and(|s| s.should_terminate)
+    }
+
+    fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
+        let finished = response["kind"] != "delta" || response["finished"] == true;
+        // What is no envelope is the message itself.
+        let metadata = if response.get("kind").is_some() || response.get("metadata").is_some() {
+            response.get("metadata")
+        } else {
+            Some(response)
+        };
+        Some(detect_metadata(metadata.and_then(Value::as_object), finished))
+    }
+}

@@ -1,0 +1,173 @@
+//! What is asked of a model, the same for every format, and its encoding, which only ever appends.
+//!
+//! ```
+//! use endstop_core::{Message, MessageId, Role};
+//! use endstop_wire::{Encoder, RequestSpec, api};
+//! let spec = RequestSpec { model: "gpt-5".into(), ..RequestSpec::default() };
+//! let mut encoder = Encoder::new(api::OPENAI_CHAT, &spec);
+//! let mut messages = vec![Message::text(MessageId(1), Role::User, "Hello")];
+//! let first = encoder.body(&messages, 0, Some(256)).to_vec();
+//! messages.push(Message::text(MessageId(2), Role::Assistant, "Hi."));
+//! let second = encoder.body(&messages, 0, Some(128)); // encodes the new message alone
+//! assert!(second.len() > first.len());
+//! ```
+//!
+//! A history is append-only within an epoch: what was encoded stays encoded, and a turn costs its
+//! new messages. Another epoch, or a history that is not the old one with more at its end, is
+//! encoded anew.
+
+use crate::api::{Dialect, Family};
+use crate::decode::RequestFacts;
+use crate::{anthropic, json, openai_chat};
+use endstop_core::{Message, MessageId};
+use serde_json::{Map, Value};
+
+/// What stays the same from turn to turn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestSpec {
+    /// The model's name.
+    pub model: String,
+    /// The instructions.
+    pub system: Option<String>,
+    /// The tools that the model may ask for.
+    pub tools: Vec<ToolSpec>,
+    /// The output cap, unless a call lowers it.
+    pub max_output_tokens: Option<u64>,
+    /// The temperature.
+    pub temperature: Option<f64>,
+    /// Stop strings.
+    pub stop: Vec<String>,
+    /// The schema that the answer must satisfy.
+    pub output_schema: Option<OutputSchema>,
+    /// Whether to ask for a stream (with its usage).
+    pub stream: bool,
+    /// More fields of the request; one that is also made from the fields above replaces it.
+    pub extra: Map<String, Value>,
+}
+
+/// A tool, as the model is told of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolSpec {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub parameters: Value,
+}
+
+/// The schema of a structured answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OutputSchema {
+    /// Its name (OpenAI wants one).
+    pub name: String,
+    /// The JSON Schema.
+    pub schema: Value,
+}
+
+impl RequestSpec {
+    /// What decoding the answer needs to know.
+    pub fn facts(&self, output_cap: Option<u64>) -> RequestFacts {
+        RequestFacts {
+            stop_strings: !self.stop.is_empty(),
+            output_cap: output_cap.or(self.max_output_tokens),
+        }
+    }
+}
+
+/// Encodes requests of one conversation.
+#[derive(Clone, Debug)]
+pub enum Encoder {
+    /// OpenAI's chat completions.
+    OpenAiChat(openai_chat::Encoder),
+    /// Anthropic's messages.
+    Anthropic(anthropic::Encoder),
+}
+
+impl Encoder {
+    /// An encoder for this dialect.
+    pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
+        match dialect.family {
+            Family::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
+            Family::Anthropic => Encoder::Anthropic(anthropic::Encoder::new(spec)),
+        }
+    }
+
+    /// The body of the next call. `output_cap` lowers (or raises) the spec's cap for this call.
+    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+        match self {
+            Encoder::OpenAiChat(e) => e.body(messages, epoch, output_cap),
+            Encoder::Anthropic(e) => e.body(messages, epoch, output_cap),
+        }
+    }
+}
+
+/// What was encoded so far: the beginning of a body, which ends inside its list of messages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) out: Vec<u8>,
+    /// Where the messages end and the tail of the last call begins.
+    end: usize,
+    count: usize,
+    last: Option<MessageId>,
+    epoch: u64,
+}
+
+impl Kept {
+    /// Cuts the tail of the last call off and returns how many messages are encoded already;
+    /// 0 with an empty buffer where nothing can be kept.
+    pub(crate) fn resume(&mut self, messages: &[Message], epoch: u64) -> usize {
+        let same = self.count > 0
+            && self.epoch == epoch
+            && messages.get(self.count - 1).map(|m| m.id) == self.last;
+        if same {
+            self.out.truncate(self.end);
+        } else {
+            self.out.clear();
+            self.count = 0;
+        }
+        self.epoch = epoch;
+        self.count
+    }
+
+    /// The messages end here; what follows is the tail of this call.
+    pub(crate) fn settle(&mut self, messages: &[Message]) {
+        self.end = self.out.len();
+        self.count = messages.len();
+        self.last = messages.last().map(|m| m.id);
+    }
+}
+
+/// Writes the fields of a request that do not change, unless `extra` replaces them.
+pub(crate) struct Fields<'a> {
+    pub(crate) out: Vec<u8>,
+    extra: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(spec: &'a RequestSpec) -> Fields<'a> {
+        Fields { out: Vec::new(), extra: &spec.extra }
+    }
+
+    /// `,"name":` and what `write` puts after it.
+    pub(crate) fn field(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        if !self.extra.contains_key(name) {
+            self.out.push(b',');
+            json::string(&mut self.out, name);
+            self.out.push(b':');
+            write(&mut self.out);
+        }
+    }
+
+    /// The extra fields, and the end.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        for (name, v) in self.extra.iter().filter(|(n, _)| *n != "messages") {
+            self.out.push(b',');
+            json::string(&mut self.out, name);
+            self.out.push(b':');
+            json::value(&mut self.out, v);
+        }
+        self.out.push(b'}');
+        self.out
+    }
+}

@@ -1,0 +1,167 @@
+//! Recorded responses: what is detected is what each row expects, however the bytes are cut.
+
+use endstop_wire::api::{Dialect, dialect};
+use endstop_wire::detect::{detect, printed, request_facts};
+use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder};
+use flate2::read::GzDecoder;
+use serde_json::{Value, json};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/recordings").join(name)
+}
+
+fn rows(path: &Path) -> Vec<Value> {
+    let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut text = String::new();
+    GzDecoder::new(file).read_to_string(&mut text).unwrap();
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+fn chars(v: &Value) -> usize {
+    v.as_str().map_or(0, |s| s.chars().count())
+}
+
+/// What the row is compared by, as the row's `expected` names it.
+fn seen(out: &Value) -> Value {
+    let signal = &out["signal"];
+    let calls = out["turn"]["tool_calls"].as_array().unwrap();
+    json!({
+        "reason": signal["reason"],
+        "should_terminate": signal["should_terminate"],
+        "confidence": signal["confidence"],
+        "original_field": signal["provider_specific"]["original_field"],
+        "original_value": signal["provider_specific"]["original_value"],
+        "has_tool_calls": !calls.is_empty(),
+        "tool_call_count": calls.len(),
+        "tool_args_valid_json": if calls.is_empty() {
+            Value::Null
+        } else {
+            Value::Bool(calls.iter().all(|c| c["arguments"].is_object()))
+        },
+        "text_chars": chars(&out["turn"]["text"]),
+        "reasoning_chars": out["turn"]["reasoning_chars"],
+        "refusal_chars": chars(&out["turn"]["refusal"]),
+        "input_tokens": out["usage"]["input_tokens"],
+        "output_tokens": out["usage"]["output_tokens"],
+        "error_class": out["error"]["class"],
+    })
+}
+
+fn differences(expected: &Value, out: &Value) -> Vec<String> {
+    seen(out)
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(k, v)| expected.get(*k).is_some_and(|e| e != *v))
+        .map(|(k, v)| format!("{k}: expected {}, got {v}", expected[k.as_str()]))
+        .collect()
+}
+
+/// The number of certain rows that agree; the others are told.
+fn agree(path: &Path) -> (usize, usize, Vec<String>) {
+    let (mut agreed, mut certain, mut told) = (0, 0, Vec::new());
+    for row in rows(path) {
+        let out = detect(&row).unwrap();
+        let wrong = differences(&row["expected"], &out);
+        let uncertain = row["expected"]["uncertain"] == true;
+        certain += usize::from(!uncertain);
+        if wrong.is_empty() {
+            agreed += usize::from(!uncertain);
+        } else {
+            let mark = if uncertain { " (uncertain)" } else { "" };
+            told.push(format!("{}{mark}: {}", row["id"], wrong.join("; ")));
+        }
+    }
+    (agreed, certain, told)
+}
+
+#[test]
+fn certain_rows_agree() {
+    for name in ["openai-chat.jsonl.gz", "anthropic-messages.jsonl.gz"] {
+        let (agreed, certain, told) = agree(&data(name));
+        println!("{name}: {agreed} of {certain} certain rows agree");
+        for line in &told {
+            println!("  {line}");
+        }
+        assert_eq!(agreed, certain, "{told:#?}");
+    }
+}
+
+/// A look at any other set of recordings: `ENDSTOP_RECORDINGS=DIR cargo test … -- --ignored`.
+#[test]
+#[ignore = "needs recordings that are not kept here"]
+fn other_rows() {
+    let Some(dir) = std::env::var_os("ENDSTOP_RECORDINGS") else {
+        return;
+    };
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let Some(api) = name.strip_suffix(".jsonl.gz") else {
+            continue;
+        };
+        if dialect(api).is_err() {
+            continue;
+        }
+        let (agreed, certain, told) = agree(&path);
+        println!("{name}: {agreed} of {certain} certain rows agree");
+        for line in told {
+            println!("  {line}");
+        }
+    }
+}
+
+fn in_pieces(
+    row: &Value,
+    dialect: &'static Dialect,
+    cuts: impl Fn(usize) -> usize,
+) -> (Decoded, String) {
+    let body = row["body"].as_str().unwrap().as_bytes();
+    let status = u16::try_from(row["status"].as_u64().unwrap()).unwrap();
+    let facts = request_facts(&row["request"]);
+    let mut stream = StreamDecoder::new(dialect, status, Headers::new(), facts);
+    let mut said = String::new();
+    let mut at = 0;
+    while at < body.len() {
+        let next = (at + cuts(at).max(1)).min(body.len());
+        stream
+            .push(&body[at..next], &mut |delta| match delta {
+                Delta::Text(t) | Delta::Reasoning(t) | Delta::Refusal(t) => said.push_str(t),
+                Delta::ToolCallStarted { index, name } => {
+                    said.push_str(&format!("<{index} {name}>"))
+                }
+                Delta::ToolArguments { index, json } => said.push_str(&format!("<{index}>{json}")),
+                _ => {}
+            })
+            .unwrap();
+        at = next;
+    }
+    (stream.finish(Eof::Clean), said)
+}
+
+#[test]
+fn cuts_change_nothing() {
+    for name in ["openai-chat.jsonl.gz", "anthropic-messages.jsonl.gz"] {
+        for row in rows(&data(name)) {
+            if row["body_encoding"] == "base64" {
+                continue;
+            }
+            let d = dialect(row["api"].as_str().unwrap()).unwrap();
+            let whole = in_pieces(&row, d, |_| usize::MAX >> 1);
+            for (how, cut) in [
+                ("byte by byte", in_pieces(&row, d, |_| 1)),
+                ("random", in_pieces(&row, d, |at| (at.wrapping_mul(2_654_435_761) >> 7) % 97)),
+                ("random", in_pieces(&row, d, |at| (at.wrapping_mul(40_503) >> 3) % 1500)),
+            ] {
+                assert_eq!(whole, cut, "{} {how}", row["id"]);
+            }
+            if row["streaming"] == true && row["expected"]["reason"] != "error_termination" {
+                let text = printed(&whole.0)["turn"]["text"].clone();
+                let text = text.as_str().unwrap();
+                assert!(whole.0.streamed && whole.1.chars().count() >= text.chars().count());
+            }
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Providers over HTTP: any server that speaks a format of [`endstop_wire`].
+//!
+//! ```no_run
+//! use endstop::provider::http::{HttpOptions, HttpProvider};
+//! // The key from ANTHROPIC_API_KEY, as the provider's own SDK reads it.
+//! let options = HttpOptions { model: "anthropic/claude-sonnet-4-5".into(), ..HttpOptions::default() };
+//! let provider = HttpProvider::from_env(&options).unwrap();
+//! ```
+
+use super::{
+    CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec, ToolDefinition,
+};
+use bytes::Bytes;
+use endstop_core::{
+    ErrorClass, ModelError, ModelTurn, Part, Price, SignalReason, TerminationSignal, TurnDelta,
+};
+use endstop_wire::api::{Dialect, dialect};
+use endstop_wire::prices;
+use endstop_wire::providers::{ApiFamily, Overrides, ResolveError, Secret, resolve_with};
+use endstop_wire::request::OutputSchema;
+use endstop_wire::{
+    Delta, Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolSpec,
+};
+use futures_core::Stream;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Url};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Which model, and where.
+#[derive(Clone, Debug, Default)]
+pub struct HttpOptions {
+    /// `PROVIDER/MODEL`; with a base URL also a model's bare name.
+    pub model: String,
+    /// The wire format, where the provider's first is not wanted.
+    pub api: Option<String>,
+    /// Another address than the provider's own.
+    pub base_url: Option<String>,
+    /// What the model costs, above the catalogue.
+    pub price: Option<Price>,
+    /// The context window in tokens, above the catalogue.
+    pub context_window: Option<u64>,
+}
+
+/// A provider over HTTP. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct HttpProvider {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    dialect: &'static Dialect,
+    name: &'static str,
+    model: String,
+    price: Option<Price>,
+    context_window: Option<u64>,
+}
+
+impl fmt::Debug for HttpProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The headers hold the key.
+        f.debug_struct("HttpProvider")
+            .field("provider", &self.name)
+            .field("model", &self.model)
+            .field("url", &self.url.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpProvider {
+    /// A provider with the key and base-URL variables that its own SDK uses.
+    ///
+    /// # Errors
+    /// An unknown provider or format (with the choices), a missing key (with its variable), an
+    /// address that is none.
+    pub fn from_env(options: &HttpOptions) -> Result<HttpProvider, String> {
+        HttpProvider::new(options, &|name| std::env::var(name).ok())
+    }
+
+    /// As [`from_env`](Self::from_env), with another environment.
+    ///
+    /// # Errors
+    /// As [`from_env`](Self::from_env).
+    pub fn new(
+        options: &HttpOptions,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<HttpProvider, String> {
+        let api = match options.api.as_deref() {
+            None => None,
+            Some("openai-chat" | "openai") => Some(ApiFamily::OpenAiChat),
+            Some("anthropic-messages" | "anthropic") => Some(ApiFamily::AnthropicMessages),
+            Some(other) => {
+                return Err(format!(
+                    "api `{other}`: {}",
+                    endstop_core::limits::unknown_key(
+                        other,
+                        &["openai-chat", "anthropic-messages"]
+                    )
+                ));
+            }
+        };
+        // A bare name at an address of one's own: a compatible server, in the format asked for.
+        let compatible = match api {
+            Some(ApiFamily::AnthropicMessages) => "anthropic",
+            _ => "openai",
+        };
+        let own_address = options.base_url.is_some();
+        let known = options
+            .model
+            .split_once('/')
+            .is_some_and(|(name, _)| endstop_wire::providers::provider(name).is_some());
+        let spec = if own_address && !known {
+            format!("{compatible}/{}", options.model)
+        } else {
+            options.model.clone()
+        };
+        let mut overrides = Overrides { api, base_url: options.base_url.clone(), key: None };
+        let mut keyless = false;
+        let resolved = match resolve_with(&spec, &overrides, env) {
+            // A server of one's own may want no key.
+            Err(ResolveError::MissingKey { .. }) if own_address => {
+                keyless = true;
+                overrides.key = Some(Secret::new("none"));
+                resolve_with(&spec, &overrides, env)
+            }
+            other => other,
+        }
+        .map_err(|error| error.to_string())?;
+
+        let address = resolved.url();
+        let url =
+            Url::parse(&address).map_err(|e| format!("the address `{address}` is none: {e}"))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut set = |name: &str, value: &str, secret: bool| -> Result<(), String> {
+            let wrong = || {
+                format!(
+                    "the header `{name}` cannot be sent: its value has characters that no header has"
+                )
+            };
+            let mut header = HeaderValue::from_str(value).map_err(|_| wrong())?;
+            header.set_sensitive(secret);
+            headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?, header);
+            Ok(())
+        };
+        for (name, value) in &resolved.headers {
+            set(name, value, false)?;
+        }
+        if let Some((name, key)) = resolved.auth_header().filter(|_| !keyless) {
+            set(name, key.expose(), true)?;
+        }
+        let dialect = match resolved.api {
+            ApiFamily::AnthropicMessages => dialect("anthropic-messages"),
+            // Only the provider itself wants its own dialect; what is compatible speaks the plain one.
+            ApiFamily::OpenAiChat if own_address => dialect("openai-compatible"),
+            ApiFamily::OpenAiChat => {
+                dialect(resolved.provider.id).or_else(|_| dialect("openai-compatible"))
+            }
+            other => {
+                return Err(format!(
+                    "the format {} is not spoken yet; use one of openai-chat, anthropic-messages",
+                    other.as_str()
+                ));
+            }
+        }
+        .map_err(|error| error.to_string())?;
+        // At an address of one's own the catalogue's prices mean nothing.
+        let info =
+            if own_address { None } else { prices::lookup(resolved.provider.id, &resolved.model) };
+        Ok(HttpProvider {
+            client: client(&url)?,
+            url,
+            headers,
+            dialect,
+            name: resolved.provider.id,
+            model: resolved.model.clone(),
+            price: options.price.or(info.as_ref().map(|info| info.price)),
+            context_window: options.context_window.or(info.and_then(|info| info.context_window)),
+        })
+    }
+}
+
+/// A client for this address. Certificates are only loaded where they are needed.
+fn client(url: &Url) -> Result<Client, String> {
+    let mut builder = Client::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .user_agent(concat!("endstop/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none());
+    if url.scheme() == "http" {
+        builder = builder.tls_certs_only([]).http1_only();
+    }
+    builder.build().map_err(|error| format!("the HTTP client could not be made: {error}"))
+}
+
+impl Provider for HttpProvider {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn model(&self) -> &str {
+        &self.model
+    }
+    fn open(&self, spec: SessionSpec) -> Box<dyn Session> {
+        let request = RequestSpec {
+            model: self.model.clone(),
+            system: spec.system,
+            tools: spec.tools.into_iter().map(tool).collect(),
+            output_schema: spec
+                .output_schema
+                .map(|schema| OutputSchema { name: "answer".to_owned(), schema }),
+            stream: spec.streaming,
+            ..RequestSpec::default()
+        };
+        Box::new(HttpSession {
+            encoder: Encoder::new(self.dialect, &request),
+            request,
+            provider: self.clone(),
+        })
+    }
+    fn is_terminal(&self, response: &Response) -> bool {
+        response.signal.as_ref().is_some_and(|signal| signal.should_terminate)
+    }
+    fn detect_termination(&self, response: &Response) -> Option<TerminationSignal> {
+        response.signal.clone()
+    }
+    fn context_window(&self) -> Option<u64> {
+        self.context_window
+    }
+    fn price(&self) -> Option<Price> {
+        self.price
+    }
+}
+
+fn tool(tool: ToolDefinition) -> ToolSpec {
+    ToolSpec { name: tool.name, description: tool.description, parameters: tool.schema }
+}
+
+struct HttpSession {
+    provider: HttpProvider,
+    request: RequestSpec,
+    encoder: Encoder,
+}
+
+impl Session for HttpSession {
+    fn call(&mut self, call: CallSpec<'_>) -> CallStream {
+        let body = self.encoder.body(call.messages, call.epoch, call.output_cap);
+        let provider = &self.provider;
+        let sending = provider
+            .client
+            .post(provider.url.clone())
+            .headers(provider.headers.clone())
+            .body(Bytes::copy_from_slice(body))
+            .send();
+        Box::pin(HttpCall {
+            state: State::Sending(Box::pin(sending)),
+            dialect: provider.dialect,
+            facts: self.request.facts(call.output_cap),
+            ready: VecDeque::new(),
+        })
+    }
+}
+
+type Sending = Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>;
+type Body = Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>;
+
+enum State {
+    Sending(Sending),
+    Reading(Body, Box<StreamDecoder>),
+    Done,
+}
+
+/// A call under way; dropping it closes the connection.
+struct HttpCall {
+    state: State,
+    dialect: &'static Dialect,
+    facts: RequestFacts,
+    ready: VecDeque<CallEvent>,
+}
+
+impl Stream for HttpCall {
+    type Item = CallEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<CallEvent>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(event) = this.ready.pop_front() {
+                return Poll::Ready(Some(event));
+            }
+            match &mut this.state {
+                State::Done => return Poll::Ready(None),
+                State::Sending(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
+                    Ok(response) => {
+                        let headers = response
+                            .headers()
+                            .iter()
+                            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+                            .collect::<Headers>();
+                        let status = response.status().as_u16();
+                        let decoder = StreamDecoder::new(this.dialect, status, headers, this.facts);
+                        this.state =
+                            State::Reading(Box::pin(response.bytes_stream()), Box::new(decoder));
+                    }
+                    Err(error) => {
+                        this.state = State::Done;
+                        this.ready.push_back(CallEvent::Failed(transport(&error), None));
+                    }
+                },
+                State::Reading(body, decoder) => {
+                    let eof = match std::task::ready!(body.as_mut().poll_next(cx)) {
+                        Some(Ok(chunk)) => {
+                            let mut deltas = Deltas::default();
+                            let pushed = decoder.push(&chunk, &mut |delta| deltas.take(delta));
+                            this.ready.extend(deltas.done.into_iter().map(CallEvent::Delta));
+                            match pushed {
+                                // The protocol's end was seen: what the server does with the
+                                // connection after it is no longer of interest.
+                                Ok(()) if !decoder.is_complete() => continue,
+                                _ => Eof::Clean,
+                            }
+                        }
+                        Some(Err(_)) => Eof::Reset,
+                        None => Eof::Clean,
+                    };
+                    if let State::Reading(_, decoder) =
+                        std::mem::replace(&mut this.state, State::Done)
+                    {
+                        this.ready.push_back(ended(decoder.finish(eof)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The deltas of one read, neighbours of a kind joined.
+#[derive(Default)]
+struct Deltas {
+    done: Vec<TurnDelta>,
+}
+
+impl Deltas {
+    fn take(&mut self, delta: Delta<'_>) {
+        let count = |text: &str| text.chars().count() as u64;
+        match (delta, self.done.last_mut()) {
+            (Delta::Text(text), Some(TurnDelta::Text(so_far))) => so_far.push_str(text),
+            (Delta::Text(text), _) => self.done.push(TurnDelta::Text(text.to_owned())),
+            (Delta::Reasoning(text) | Delta::Refusal(text), Some(TurnDelta::Reasoning(n))) => {
+                *n += count(text);
+            }
+            (Delta::Reasoning(text) | Delta::Refusal(text), _) => {
+                self.done.push(TurnDelta::Reasoning(count(text)));
+            }
+            (Delta::ToolArguments { json, .. }, Some(TurnDelta::ToolArguments(n))) => {
+                *n += count(json);
+            }
+            (Delta::ToolArguments { json, .. }, _) => {
+                self.done.push(TurnDelta::ToolArguments(count(json)));
+            }
+            (Delta::ToolCallStarted { name, .. }, _) => {
+                self.done.push(TurnDelta::ToolArguments(count(name)));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn ended(decoded: endstop_wire::Decoded) -> CallEvent {
+    let signal = decoded.signal;
+    match (decoded.error, decoded.turn) {
+        (Some(error), turn) => {
+            CallEvent::Failed(error, turn.map(|turn| Box::new(response(turn, signal))))
+        }
+        (None, Some(turn)) => CallEvent::Ended(Box::new(response(turn, signal))),
+        (None, None) => CallEvent::Failed(
+            ModelError::new(ErrorClass::IncompleteStream, "the response has no turn in it"),
+            None,
+        ),
+    }
+}
+
+fn response(turn: ModelTurn, signal: TerminationSignal) -> Response {
+    debug_assert!(signal.reason != SignalReason::InProgress || !signal.should_terminate);
+    let parts: Vec<Part> = turn.parts;
+    Response {
+        parts,
+        usage: turn.usage,
+        model: turn.model,
+        id: turn.response_id,
+        cost: turn.cost,
+        output_cap: turn.output_cap,
+        confidence: turn.confidence,
+        metadata: serde_json::Map::new(),
+        signal: Some(signal),
+    }
+}
+
+/// A request that got no response: what failed, without the address's secrets.
+fn transport(error: &reqwest::Error) -> ModelError {
+    let mut message = String::new();
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    // The innermost cause says it: "Connection refused".
+    while let Some(error) = cause {
+        message = error.to_string();
+        cause = error.source();
+    }
+    let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::ServerError };
+    let what =
+        if error.is_connect() { "the server could not be reached" } else { "the connection broke" };
+    ModelError::new(class, format!("{what}: {message}"))
+}

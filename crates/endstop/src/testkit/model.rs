@@ -1,0 +1,207 @@
+//! A scripted model: a provider without a wire, for tests of loops, tools, hooks and policies.
+
+use super::Turn;
+use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec};
+use endstop_core::{ErrorClass, ModelError, Part, Price, TerminationSignal, ToolCall, TurnDelta};
+use futures_core::Stream;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Sleep;
+
+/// A provider that plays a script, turn after turn, over all runs of its loop.
+#[derive(Clone, Debug)]
+pub struct ScriptedModel {
+    script: Arc<Mutex<VecDeque<Turn>>>,
+    repeat_last: bool,
+    price: Option<Price>,
+    context_window: Option<u64>,
+}
+
+impl ScriptedModel {
+    /// Plays these turns; a call beyond them fails.
+    pub fn new(turns: impl IntoIterator<Item = Turn>) -> ScriptedModel {
+        ScriptedModel {
+            script: Arc::new(Mutex::new(turns.into_iter().collect())),
+            repeat_last: false,
+            price: None,
+            context_window: None,
+        }
+    }
+
+    /// Plays the last turn for ever.
+    #[must_use]
+    pub fn repeat_last(mut self) -> ScriptedModel {
+        self.repeat_last = true;
+        self
+    }
+
+    /// What it costs.
+    #[must_use]
+    pub fn price(mut self, price: Price) -> ScriptedModel {
+        self.price = Some(price);
+        self
+    }
+
+    /// Its context window.
+    #[must_use]
+    pub fn context_window(mut self, tokens: u64) -> ScriptedModel {
+        self.context_window = Some(tokens);
+        self
+    }
+
+    /// How many turns are left to play.
+    pub fn turns_left(&self) -> usize {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn next(&self) -> Option<Turn> {
+        let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.repeat_last && script.len() == 1 {
+            return script.front().cloned();
+        }
+        script.pop_front()
+    }
+}
+
+impl Provider for ScriptedModel {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+    fn model(&self) -> &'static str {
+        "script"
+    }
+    fn open(&self, _: SessionSpec) -> Box<dyn Session> {
+        Box::new(Script(self.clone()))
+    }
+    fn is_terminal(&self, response: &Response) -> bool {
+        !response.parts.iter().any(|part| matches!(part, Part::ToolCall(_)))
+    }
+    fn detect_termination(&self, response: &Response) -> Option<TerminationSignal> {
+        response.signal.clone()
+    }
+    fn price(&self) -> Option<Price> {
+        self.price
+    }
+    fn context_window(&self) -> Option<u64> {
+        self.context_window
+    }
+}
+
+struct Script(ScriptedModel);
+
+impl Session for Script {
+    fn call(&mut self, call: CallSpec<'_>) -> CallStream {
+        let turn = self.0.next();
+        Box::pin(match turn {
+            Some(turn) => Play::of(&turn, call.output_cap),
+            None => {
+                let error =
+                    ModelError::new(ErrorClass::UnknownError, "the script has no more turns");
+                Play { events: [CallEvent::Failed(error, None)].into(), ..Play::default() }
+            }
+        })
+    }
+}
+
+/// A turn as events, with waits between them.
+#[derive(Default)]
+struct Play {
+    events: VecDeque<CallEvent>,
+    delay: Duration,
+    pace: Duration,
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl Play {
+    fn of(turn: &Turn, output_cap: Option<u64>) -> Play {
+        let mut events = VecDeque::new();
+        if let Some((status, body)) = &turn.error {
+            let class = match status {
+                401 => ErrorClass::Authentication,
+                403 => ErrorClass::Permission,
+                404 => ErrorClass::NotFound,
+                413 => ErrorClass::RequestTooLarge,
+                429 => ErrorClass::RateLimit,
+                503 | 529 => ErrorClass::Overloaded,
+                500.. => ErrorClass::ServerError,
+                _ => ErrorClass::InvalidRequest,
+            };
+            let error =
+                ModelError { status: Some(*status), ..ModelError::new(class, body.clone()) };
+            events.push_back(CallEvent::Failed(error, None));
+        } else {
+            let mut parts = Vec::new();
+            if !turn.reasoning.is_empty() {
+                let chars = turn.reasoning.chars().count() as u64;
+                events.push_back(CallEvent::Delta(TurnDelta::Reasoning(chars)));
+                parts.push(Part::Reasoning { text: turn.reasoning.clone() });
+            }
+            for word in turn.words() {
+                events.push_back(CallEvent::Delta(TurnDelta::Text(word.to_owned())));
+            }
+            if !turn.text.is_empty() {
+                parts.push(Part::Text { text: turn.text.clone() });
+            }
+            for (id, name, arguments) in &turn.calls {
+                events
+                    .push_back(CallEvent::Delta(TurnDelta::ToolArguments(arguments.len() as u64)));
+                parts.push(Part::ToolCall(ToolCall {
+                    id: id.clone(),
+                    name: name.clone(),
+                    arguments: arguments.clone(),
+                }));
+            }
+            let signal = signal(turn);
+            events.push_back(CallEvent::Ended(Box::new(Response {
+                parts,
+                usage: turn.used(),
+                model: Some("script".to_owned()),
+                output_cap,
+                signal: Some(signal),
+                ..Response::default()
+            })));
+        }
+        Play { events, delay: turn.delay, pace: turn.pace, wait: None }
+    }
+}
+
+/// The signal of a scripted turn, by the table that real responses go through.
+fn signal(turn: &Turn) -> TerminationSignal {
+    use endstop_wire::finish::finish_of_any;
+    use endstop_wire::precedence::{Facts, signal};
+    let fitting = if turn.calls.is_empty() { "stop" } else { "tool_calls" };
+    let raw = turn.finish.as_deref().unwrap_or(fitting);
+    signal(&Facts {
+        finish: finish_of_any(raw),
+        field: "finish_reason",
+        raw,
+        calls: turn.calls.len(),
+        text_blank: turn.text.trim().is_empty(),
+        terminated: true,
+        ..Facts::default()
+    })
+}
+
+impl Stream for Play {
+    type Item = CallEvent;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<CallEvent>> {
+        let delay = std::mem::take(&mut self.delay);
+        if !delay.is_zero() {
+            self.wait = Some(Box::pin(tokio::time::sleep(delay)));
+        }
+        if let Some(wait) = &mut self.wait {
+            std::task::ready!(wait.as_mut().poll(cx));
+            self.wait = None;
+        }
+        let event = self.events.pop_front();
+        if matches!(event, Some(CallEvent::Delta(_))) && !self.pace.is_zero() {
+            self.wait = Some(Box::pin(tokio::time::sleep(self.pace)));
+        }
+        Poll::Ready(event)
+    }
+}
+
+use std::future::Future as _;
