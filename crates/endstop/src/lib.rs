@@ -25,7 +25,7 @@ pub mod agent;
 pub mod budget;
 mod clock;
 pub mod hook;
-mod process;
+pub mod process;
 pub mod provider;
 pub mod schema;
 pub mod simulate;

@@ -15,6 +15,7 @@
 mod model;
 mod reply;
 mod server;
+pub mod sse;
 mod turn;
 
 pub use model::ScriptedModel;

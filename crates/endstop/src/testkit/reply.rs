@@ -13,6 +13,8 @@ pub(crate) enum Send {
     Stall,
     /// The connection is reset.
     Reset,
+    /// The connection is closed in good order, the body is not whole.
+    Close,
     /// The body ends as if it were whole.
     End,
 }
@@ -25,6 +27,8 @@ pub struct Reply {
     pub(crate) body: Vec<Send>,
     /// The head of the response never ends.
     pub(crate) endless_head: bool,
+    /// The length that the head claims; without it the body goes in chunks.
+    pub(crate) claimed: Option<u64>,
 }
 
 impl Reply {
@@ -35,13 +39,20 @@ impl Reply {
             headers: vec![("content-type".to_owned(), content_type.to_owned())],
             body: vec![Send::Bytes(body.into())],
             endless_head: false,
+            claimed: None,
         }
     }
 
     /// A scripted turn, in the format and the way (stream or not) that the request asks for.
     pub fn turn(request: &Request, turn: &Turn) -> Reply {
+        let headed = |reply: Reply| {
+            let headers = turn.headers.iter();
+            headers.fold(reply, |reply, (name, value)| reply.header(name, value)).after(turn.delay)
+        };
         if let Some((status, body)) = &turn.error {
-            return Reply::new(*status, "application/json", body.clone()).after(turn.delay);
+            let page = body.trim_start().starts_with('<');
+            let kind = if page { "text/html; charset=utf-8" } else { "application/json" };
+            return headed(Reply::new(*status, kind, body.clone()));
         }
         let streamed = request.body["stream"] == Value::Bool(true);
         let anthropic = request.path.ends_with("/messages");
@@ -51,7 +62,7 @@ impl Reply {
             (true, false) => Reply::json(&anthropic_body(turn)),
             (true, true) => Reply::events(&anthropic_events(turn), turn.pace),
         };
-        reply.after(turn.delay)
+        headed(reply)
     }
 
     /// A JSON body.
@@ -129,6 +140,30 @@ impl Reply {
         self.end_after(bytes, Send::End)
     }
 
+    /// After `bytes` of the body the connection is closed in good order; that the body is not
+    /// whole shows only in that it was not ended.
+    #[must_use]
+    pub fn close_after(self, bytes: usize) -> Reply {
+        self.end_after(bytes, Send::Close)
+    }
+
+    /// The head claims that the body has `more` bytes than it has (or fewer), instead of sending
+    /// it in chunks; after the body nothing more comes.
+    #[must_use]
+    pub fn claim_length(mut self, more: i64) -> Reply {
+        let bytes =
+            |send: &Send| if let Send::Bytes(bytes) = send { bytes.len() as u64 } else { 0 };
+        let length: u64 = self.body.iter().map(bytes).sum();
+        self.claimed = Some(length.saturating_add_signed(more));
+        self
+    }
+
+    /// A proxy's error page in place of an answer.
+    pub fn html(status: u16) -> Reply {
+        let page = format!("<html><head><title>{status}</title></head><body>Oops</body></html>");
+        Reply::new(status, "text/html; charset=utf-8", page)
+    }
+
     /// The head of the response never ends: a header follows the other.
     #[must_use]
     pub fn endless_head(mut self) -> Reply {
@@ -178,6 +213,19 @@ fn openai_calls(turn: &Turn) -> Vec<Value> {
         .collect()
 }
 
+/// A text in two pieces, as a stream brings it.
+fn halves(text: &str) -> [&str; 2] {
+    let at = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let (first, second) = text.split_at(at);
+    [first, second]
+}
+
+/// The arguments of the call of this id, as the script has them.
+fn raw_arguments<'a>(turn: &'a Turn, id: &Value) -> [&'a str; 2] {
+    let call = turn.calls.iter().find(|(known, ..)| id == known);
+    halves(call.map_or("", |(_, _, arguments)| arguments))
+}
+
 fn openai_body(turn: &Turn) -> Value {
     let mut message = json!({"role": "assistant", "content": turn.text, "refusal": null});
     if !turn.calls.is_empty() {
@@ -191,7 +239,7 @@ fn openai_body(turn: &Turn) -> Value {
            "usage": openai_usage(turn)})
 }
 
-fn openai_events(turn: &Turn) -> Vec<String> {
+pub(super) fn openai_events(turn: &Turn) -> Vec<String> {
     let chunk = |delta: Value, finish: Value| {
         let event = json!({"id": "chatcmpl-script", "object": "chat.completion.chunk", "created": 0,
             "model": "script", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]});
@@ -210,9 +258,7 @@ fn openai_events(turn: &Turn) -> Vec<String> {
                    "function": {"name": name, "arguments": ""}}]}),
             Value::Null,
         ));
-        let at = (0..=arguments.len() / 2).rev().find(|at| arguments.is_char_boundary(*at));
-        let (first, second) = arguments.split_at(at.unwrap_or(0));
-        for part in [first, second] {
+        for part in halves(arguments) {
             events.push(chunk(
                 json!({"tool_calls": [{"index": index, "function": {"arguments": part}}]}),
                 Value::Null,
@@ -240,7 +286,8 @@ fn anthropic_blocks(turn: &Turn) -> Vec<Value> {
         blocks.push(json!({"type": "text", "text": turn.text}));
     }
     for (id, name, arguments) in &turn.calls {
-        let input: Value = serde_json::from_str(arguments).unwrap_or(Value::Null);
+        // Without a stream there is no way to say half an object.
+        let input: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
         blocks.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
     }
     blocks
@@ -254,7 +301,7 @@ fn anthropic_body(turn: &Turn) -> Value {
            "usage": {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens}})
 }
 
-fn anthropic_events(turn: &Turn) -> Vec<String> {
+pub(super) fn anthropic_events(turn: &Turn) -> Vec<String> {
     let event = |data: Value| {
         format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default())
     };
@@ -280,9 +327,10 @@ fn anthropic_events(turn: &Turn) -> Vec<String> {
             ),
             _ => (
                 json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}),
-                vec![
-                    json!({"type": "input_json_delta", "partial_json": block["input"].to_string()}),
-                ],
+                raw_arguments(turn, &block["id"])
+                    .iter()
+                    .map(|part| json!({"type": "input_json_delta", "partial_json": part}))
+                    .collect(),
             ),
         };
         events.push(event(

@@ -1,17 +1,30 @@
-//! A real HTTP/1.1 server on loopback that answers as it is told, on a thread of its own; it
-//! counts connections, and notes when each was closed by the client.
+//! A real HTTP/1.1 server on loopback that answers as it is told; it counts connections, and notes
+//! when each was closed by the client.
+//!
+//! ```
+//! use endstop::testkit::{Server, Turn};
+//! let server = Server::script([
+//!     Turn::error(429, "{}").header("retry-after", "1"),
+//!     Turn::text("the answer"),
+//! ])?;
+//! assert!(server.requests().is_empty() && server.open_connections() == 0);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! It runs on a thread of its own, in real time: a test whose clock is paused may use it.
 
-use super::Reply;
 use super::reply::Send;
-use serde_json::Value;
+use super::{Reply, Turn};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +33,10 @@ use tokio_util::sync::CancellationToken;
 pub struct Request {
     /// Its number, from 1.
     pub number: u64,
+    /// When it was there whole.
+    pub at: Instant,
+    /// `POST` …
+    pub method: String,
     /// The path.
     pub path: String,
     /// The headers, by lower-case name.
@@ -82,6 +99,38 @@ impl Server {
         Ok(Server { address, shared, stop, thread: Some(thread) })
     }
 
+    /// Starts a server that answers with these turns, one after another, in the format that each
+    /// request asks for. A request beyond them gets an error that says so.
+    ///
+    /// # Errors
+    /// As [`start`](Server::start).
+    pub fn script(turns: impl IntoIterator<Item = Turn>) -> io::Result<Server> {
+        let turns: Vec<Turn> = turns.into_iter().collect();
+        Server::start(move |request| {
+            let at = usize::try_from(request.number - 1).unwrap_or(usize::MAX);
+            if let Some(turn) = turns.get(at) {
+                return Reply::turn(request, turn);
+            }
+            let problem = format!("the script has no turn {}", request.number);
+            let body = json!({"error": {"type": "script_error", "message": problem}});
+            Reply::new(500, "application/json", body.to_string())
+        })
+    }
+
+    /// Waits until it is so; `false` where it is not within ten seconds.
+    ///
+    /// A clock that is paused goes on by these waits.
+    pub async fn until(&self, so: impl Fn(&Server) -> bool) -> bool {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !so(self) {
+            if Instant::now() > end {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        true
+    }
+
     /// The base URL for clients: `http://127.0.0.1:PORT/v1`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
@@ -135,16 +184,35 @@ async fn accept(listener: &TcpListener, shared: Arc<Shared>) {
 
 async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut buffer = Vec::new();
-    loop {
-        let Some(request) = read_request(&mut stream, &mut buffer, shared).await? else {
-            return Ok(());
-        };
+    while let Some(request) = read_request(&mut stream, &mut buffer, shared).await? {
         let reply = (shared.respond)(&request);
         shared.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-        if !send(&mut stream, reply, shared).await? {
-            return Ok(());
+        let (mut reading, mut writing) = stream.split();
+        // A client that hangs up is noticed at once, also while nothing is being sent.
+        let sent = tokio::select! {
+            sent = send(&mut writing, reply) => sent,
+            () = end_of(&mut reading, &mut buffer) => Err(io::ErrorKind::ConnectionReset.into()),
+        };
+        match sent {
+            Ok(After::Reuse) => {}
+            Ok(After::Close) => break,
+            Ok(After::Reset) => {
+                stream.set_zero_linger()?;
+                break;
+            }
+            Err(error) => {
+                let mut hung_up = shared.hung_up.lock().unwrap_or_else(PoisonError::into_inner);
+                hung_up.push(Instant::now());
+                return Err(error);
+            }
         }
     }
+    Ok(())
+}
+
+/// Returns when the client has closed; what it sends meanwhile is the beginning of a request.
+async fn end_of(reading: &mut ReadHalf<'_>, buffer: &mut Vec<u8>) {
+    while matches!(reading.read_buf(buffer).await, Ok(1..)) {}
 }
 
 async fn read_request(
@@ -162,7 +230,8 @@ async fn read_request(
     };
     let text = String::from_utf8_lossy(&buffer[..head]).into_owned();
     let mut lines = text.lines();
-    let path = lines.next().and_then(|l| l.split(' ').nth(1)).unwrap_or_default().to_owned();
+    let mut words = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let headers: BTreeMap<String, String> = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned()))
@@ -177,88 +246,65 @@ async fn read_request(
     let body = serde_json::from_slice(&buffer[head + 4..whole]).unwrap_or(Value::Null);
     buffer.drain(..whole);
     let number = shared.number.fetch_add(1, Ordering::SeqCst) + 1;
-    Ok(Some(Request { number, path, headers, body }))
+    Ok(Some(Request { number, at: Instant::now(), method, path, headers, body }))
 }
 
-/// Sends a reply; `false` where the connection is over.
-async fn send(stream: &mut TcpStream, reply: Reply, shared: &Shared) -> io::Result<bool> {
+/// What becomes of a connection after a reply.
+enum After {
+    Reuse,
+    Close,
+    Reset,
+}
+
+/// Sends a reply; an error is the client's hanging up.
+async fn send(writing: &mut WriteHalf<'_>, reply: Reply) -> io::Result<After> {
     let mut body = reply.body.into_iter().peekable();
-    while let Some(Send::Wait(_)) = body.peek() {
-        if let Some(Send::Wait(wait)) = body.next() {
-            if !patient(stream, tokio::time::sleep(wait), shared).await {
-                return Ok(false);
-            }
-        }
+    // What is waited for first is waited for before the head.
+    while let Some(Send::Wait(wait)) = body.next_if(|step| matches!(step, Send::Wait(_))) {
+        tokio::time::sleep(wait).await;
     }
     let mut head = format!("HTTP/1.1 {} Scripted\r\n", reply.status);
     for (name, value) in &reply.headers {
         let _ = write!(head, "{name}: {value}\r\n");
     }
     if reply.endless_head {
-        stream.write_all(head.as_bytes()).await?;
+        writing.write_all(head.as_bytes()).await?;
         loop {
-            let line = stream.write_all(b"x-more: and more\r\n").await;
-            if line.is_err()
-                || !patient(stream, tokio::time::sleep(std::time::Duration::from_millis(5)), shared)
-                    .await
-            {
-                return Ok(false);
-            }
+            writing.write_all(b"x-more: and more\r\n").await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    head.push_str("transfer-encoding: chunked\r\n\r\n");
-    stream.write_all(head.as_bytes()).await?;
+    match reply.claimed {
+        Some(length) => {
+            let _ = write!(head, "content-length: {length}\r\n\r\n");
+        }
+        None => head.push_str("transfer-encoding: chunked\r\n\r\n"),
+    }
+    writing.write_all(head.as_bytes()).await?;
     for step in body {
         match step {
             Send::Bytes(bytes) if bytes.is_empty() => {}
+            Send::Bytes(bytes) if reply.claimed.is_some() => writing.write_all(&bytes).await?,
             Send::Bytes(bytes) => {
                 let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
                 chunk.extend_from_slice(&bytes);
                 chunk.extend_from_slice(b"\r\n");
-                if stream.write_all(&chunk).await.is_err() {
-                    note_hang_up(shared);
-                    return Ok(false);
-                }
+                writing.write_all(&chunk).await?;
             }
-            Send::Wait(wait) => {
-                if !patient(stream, tokio::time::sleep(wait), shared).await {
-                    return Ok(false);
-                }
-            }
-            Send::Stall => {
-                patient(stream, std::future::pending(), shared).await;
-                return Ok(false);
-            }
+            Send::Wait(wait) => tokio::time::sleep(wait).await,
+            Send::Stall => std::future::pending().await,
             Send::Reset => {
-                // Closing with unread or unsent data and no linger is a reset.
-                stream.set_zero_linger()?;
-                return Ok(false);
+                // What was sent is let through first: a reset throws away what is on its way.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                return Ok(After::Reset);
             }
+            Send::Close => return Ok(After::Close),
             Send::End => break,
         }
     }
-    stream.write_all(b"0\r\n\r\n").await?;
-    Ok(true)
-}
-
-/// Waits, unless the client hangs up first; `false` where it did.
-async fn patient(stream: &mut TcpStream, wait: impl Future<Output = ()>, shared: &Shared) -> bool {
-    let mut byte = [0; 1];
-    tokio::select! {
-        () = wait => true,
-        read = stream.peek(&mut byte) => match read {
-            // Another request while this one is answered: nobody does that; go on waiting.
-            Ok(n) if n > 0 => true,
-            _ => {
-                note_hang_up(shared);
-                false
-            }
-        },
+    if reply.claimed.is_some() {
+        return Ok(After::Close);
     }
+    writing.write_all(b"0\r\n\r\n").await?;
+    Ok(After::Reuse)
 }
-
-fn note_hang_up(shared: &Shared) {
-    shared.hung_up.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
-}
-
-use std::future::Future;

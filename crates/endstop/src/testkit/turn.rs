@@ -8,11 +8,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
     pub(crate) text: String,
+    pub(crate) pieces: Vec<String>,
     pub(crate) reasoning: String,
     pub(crate) calls: Vec<(String, String, String)>,
     pub(crate) finish: Option<String>,
     pub(crate) usage: Option<(u64, u64)>,
     pub(crate) error: Option<(u16, String)>,
+    pub(crate) headers: Vec<(String, String)>,
     pub(crate) delay: Duration,
     pub(crate) pace: Duration,
 }
@@ -21,6 +23,15 @@ impl Turn {
     /// The model says this.
     pub fn text(text: impl Into<String>) -> Turn {
         Turn { text: text.into(), ..Turn::default() }
+    }
+
+    /// The model says this; a stream brings it in these pieces, not word by word.
+    pub fn pieces(pieces: &[&str]) -> Turn {
+        Turn {
+            text: pieces.concat(),
+            pieces: pieces.iter().map(|piece| (*piece).to_owned()).collect(),
+            ..Turn::default()
+        }
     }
 
     /// The model calls a tool.
@@ -38,6 +49,21 @@ impl Turn {
     pub fn and_call(mut self, name: impl Into<String>, arguments: &Value) -> Turn {
         let id = format!("call_{}", self.calls.len() + 1);
         self.calls.push((id, name.into(), arguments.to_string()));
+        self
+    }
+
+    /// It also calls a tool, with arguments that need not be JSON: cut off, say.
+    #[must_use]
+    pub fn and_raw_call(mut self, name: impl Into<String>, arguments: impl Into<String>) -> Turn {
+        let id = format!("call_{}", self.calls.len() + 1);
+        self.calls.push((id, name.into(), arguments.into()));
+        self
+    }
+
+    /// The response has this header too.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Turn {
+        self.headers.push((name.into(), value.into()));
         self
     }
 
@@ -98,6 +124,9 @@ impl Turn {
 
     /// The text in pieces, as a stream brings it.
     pub(crate) fn words(&self) -> Vec<&str> {
+        if self.pieces.concat() == self.text {
+            return self.pieces.iter().map(String::as_str).collect();
+        }
         self.text.split_inclusive(' ').collect()
     }
 }

@@ -1,8 +1,20 @@
 //! What a tool call is given beside its arguments.
+//!
+//! ```
+//! use endstop::tool::ToolContext;
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let context = ToolContext::detached("call_1");
+//! context.set_variable("answer", 42);
+//! context.set_metric("last_reward", 0.9);
+//! let child = context.child_token(); // for what the tool starts itself
+//! assert!(!context.is_cancelled() && !child.is_cancelled());
+//! # }
+//! ```
 
+use crate::process::Stop;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -18,11 +30,18 @@ struct Inner {
     loop_token: CancellationToken,
     grace: Duration,
     working_dir: Option<PathBuf>,
-    values: Mutex<(Map<String, Value>, Map<String, Value>)>,
+    values: Mutex<Values>,
+}
+
+#[derive(Debug, Default)]
+struct Values {
+    variables: Map<String, Value>,
+    metrics: Map<String, Value>,
 }
 
 impl ToolContext {
-    /// A context; `loop_token` is the one that a terminate cancels.
+    /// A context. `token` is cancelled when the call must stop (a cancel, its time limit, a
+    /// terminate); `loop_token` by a terminate only, which leaves no grace.
     pub fn new(
         call_id: String,
         token: CancellationToken,
@@ -30,14 +49,15 @@ impl ToolContext {
         grace: Duration,
         working_dir: Option<PathBuf>,
     ) -> ToolContext {
-        ToolContext(Arc::new(Inner {
-            call_id,
-            token,
-            loop_token,
-            grace,
-            working_dir,
-            values: Mutex::default(),
-        }))
+        let values = Mutex::default();
+        ToolContext(Arc::new(Inner { call_id, token, loop_token, grace, working_dir, values }))
+    }
+
+    /// A context of a call that belongs to no run: nobody cancels it. For tests, and for tools
+    /// that are called by hand.
+    pub fn detached(call_id: impl Into<String>) -> ToolContext {
+        let (token, loop_token) = (CancellationToken::new(), CancellationToken::new());
+        ToolContext::new(call_id.into(), token, loop_token, Duration::ZERO, None)
     }
 
     /// The provider's id of the call.
@@ -47,12 +67,15 @@ impl ToolContext {
 
     /// Whether it must stop.
     pub fn is_cancelled(&self) -> bool {
-        self.0.token.is_cancelled()
+        self.0.token.is_cancelled() || self.0.loop_token.is_cancelled()
     }
 
     /// Returns when it must stop.
     pub async fn cancelled(&self) {
-        self.0.token.cancelled().await;
+        tokio::select! {
+            () = self.0.token.cancelled() => {}
+            () = self.0.loop_token.cancelled() => {}
+        }
     }
 
     /// A token for what it starts itself: cancelled with it.
@@ -63,6 +86,11 @@ impl ToolContext {
     /// How long it has to end once it must stop; zero after a terminate.
     pub fn grace(&self) -> Duration {
         if self.0.loop_token.is_cancelled() { Duration::ZERO } else { self.0.grace }
+    }
+
+    /// The same, for a [`CommandLine`](crate::process::CommandLine).
+    pub fn stop(&self) -> Stop {
+        Stop { ask: self.0.token.clone(), kill: self.0.loop_token.clone(), grace: self.0.grace }
     }
 
     /// The folder to work in; `None`: the process's own.
@@ -80,20 +108,21 @@ impl ToolContext {
 
     /// Sets a named value; `FINAL_VAR(name)` finds it.
     pub fn set_variable(&self, name: impl Into<String>, value: impl Into<Value>) {
-        self.values().0.insert(name.into(), value.into());
+        self.values().variables.insert(name.into(), value.into());
     }
 
     /// Sets a measurement of this turn, such as `last_reward` or `confidence`.
     pub fn set_metric(&self, name: impl Into<String>, value: impl Into<Value>) {
-        self.values().1.insert(name.into(), value.into());
+        self.values().metrics.insert(name.into(), value.into());
     }
 
-    /// Takes the values that were set: variables and metrics.
-    pub(crate) fn take_values(&self) -> (Map<String, Value>, Map<String, Value>) {
-        std::mem::take(&mut *self.values())
+    /// Takes the values that were set: variables, then metrics.
+    pub fn take_values(&self) -> (Map<String, Value>, Map<String, Value>) {
+        let Values { variables, metrics } = std::mem::take(&mut *self.values());
+        (variables, metrics)
     }
 
-    fn values(&self) -> std::sync::MutexGuard<'_, (Map<String, Value>, Map<String, Value>)> {
+    fn values(&self) -> MutexGuard<'_, Values> {
         self.0.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,25 @@
 //! A tool of a closure, with a schema derived from its arguments.
+//!
+//! ```
+//! use endstop::tool::{Tool, tool_fn};
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Weather {
+//!     /// The city, in English.
+//!     city: String,
+//! }
+//!
+//! let weather = tool_fn("weather", "Tells the weather.", |args: Weather, _context| async move {
+//!     format!("It rains in {}.", args.city)
+//! });
+//! assert_eq!(weather.schema()["properties"]["city"]["description"], "The city, in English.");
+//! ```
 
 use super::{Tool, ToolContext, ToolFuture, ToolOutput};
-use schemars::{JsonSchema, schema_for};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -17,14 +35,18 @@ pub struct FunctionTool<A, F> {
     function: F,
     parallel_safe: bool,
     runs_code: bool,
+    repeatable: bool,
     exempt: bool,
+    touches_machine: bool,
     timeout: Option<Duration>,
     arguments: PhantomData<fn(A)>,
 }
 
 /// Makes a tool of a closure; the schema of its arguments is derived.
 ///
-/// Arguments that do not fit are answered to the model as an error, and the closure is not called.
+/// The closure answers with a [`ToolOutput`], a text, or a `Result` of either, of which the error
+/// is told to the model. Arguments that do not fit are answered to the model as an error, and the
+/// closure is not called.
 pub fn tool_fn<A, F, R>(
     name: impl Into<String>,
     description: impl Into<String>,
@@ -33,19 +55,37 @@ pub fn tool_fn<A, F, R>(
 where
     A: DeserializeOwned + JsonSchema + Send + 'static,
     F: Fn(A, ToolContext) -> R + Send + Sync,
-    R: Future<Output = ToolOutput> + Send + 'static,
+    R: Future<Output: Into<ToolOutput>> + Send + 'static,
 {
     FunctionTool {
         name: name.into(),
         description: description.into(),
-        schema: schema_for!(A).to_value(),
+        schema: schema_of::<A>(),
         function,
         parallel_safe: false,
         runs_code: false,
+        repeatable: false,
         exempt: false,
+        touches_machine: false,
         timeout: None,
         arguments: PhantomData,
     }
+}
+
+/// The schema as providers take it: in one piece, without what only tools of schemas read.
+fn schema_of<A: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<A>().to_value();
+    if let Value::Object(fields) = &mut schema {
+        fields.shift_remove("title");
+        // A unit type has no fields; providers want an object all the same.
+        fields.insert("type".to_owned(), "object".into());
+        fields.entry("properties").or_insert_with(|| Map::new().into());
+    }
+    schema
 }
 
 impl<A, F> FunctionTool<A, F> {
@@ -63,10 +103,24 @@ impl<A, F> FunctionTool<A, F> {
         self
     }
 
+    /// A call that was cut short may be made again.
+    #[must_use]
+    pub fn repeatable(mut self) -> Self {
+        self.repeatable = true;
+        self
+    }
+
     /// Its calls are left out of the no-progress judgement.
     #[must_use]
     pub fn exempt_from_no_progress(mut self) -> Self {
         self.exempt = true;
+        self
+    }
+
+    /// It changes or reveals something of the machine.
+    #[must_use]
+    pub fn touches_machine(mut self) -> Self {
+        self.touches_machine = true;
         self
     }
 
@@ -88,7 +142,7 @@ impl<A, F, R> Tool for FunctionTool<A, F>
 where
     A: DeserializeOwned + JsonSchema + Send + 'static,
     F: Fn(A, ToolContext) -> R + Send + Sync,
-    R: Future<Output = ToolOutput> + Send + 'static,
+    R: Future<Output: Into<ToolOutput>> + Send + 'static,
 {
     fn name(&self) -> &str {
         &self.name
@@ -101,10 +155,13 @@ where
     }
     fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_> {
         match serde_path_to_error::deserialize::<_, A>(Value::Object(arguments)) {
-            Ok(arguments) => Box::pin((self.function)(arguments, context)),
+            Ok(arguments) => {
+                Box::pin(async move { (self.function)(arguments, context).await.into() })
+            }
             Err(error) => {
-                let problem =
-                    format!("the arguments do not fit, at `{}`: {}", error.path(), error.inner());
+                let (path, problem) = (error.path().to_string(), error.inner());
+                let at = if path == "." { String::new() } else { format!(" at `{path}`") };
+                let problem = format!("the arguments do not fit{at}: {problem}");
                 Box::pin(std::future::ready(ToolOutput::error(problem)))
             }
         }
@@ -115,8 +172,14 @@ where
     fn runs_code(&self) -> bool {
         self.runs_code
     }
+    fn repeatable(&self) -> bool {
+        self.repeatable
+    }
     fn exempt_from_no_progress(&self) -> bool {
         self.exempt
+    }
+    fn touches_machine(&self) -> bool {
+        self.touches_machine
     }
     fn timeout(&self) -> Option<Duration> {
         self.timeout

@@ -1,17 +1,17 @@
 //! Tools: what the model may do.
 //!
 //! ```
-//! use endstop::tool::{tool_fn, ToolOutput};
+//! use endstop::tool::{ToolOutput, tool_fn};
 //! use schemars::JsonSchema;
 //! use serde::Deserialize;
 //!
-//! /// Adds two numbers.
 //! #[derive(Deserialize, JsonSchema)]
 //! struct Add { a: f64, b: f64 }
 //!
 //! let add = tool_fn("add", "Adds two numbers.", |args: Add, _context| async move {
 //!     ToolOutput::ok((args.a + args.b).to_string())
-//! }).parallel_safe();
+//! })
+//! .parallel_safe();
 //! # let _ = add;
 //! ```
 //!
@@ -19,36 +19,69 @@
 //! Whether or not it listens, nothing of it outlives its run: a tool that does not end in the
 //! grace is dropped, and what it holds must go with it.
 
+mod confine;
 mod context;
 pub mod finish;
 mod function;
+mod permissions;
 mod read_file;
-#[cfg(unix)]
+mod set;
 mod shell;
 mod write_file;
 
 pub use context::ToolContext;
 pub use function::{FunctionTool, tool_fn};
+pub use permissions::Permissions;
 pub use read_file::ReadFile;
-#[cfg(unix)]
+pub use set::{ToolSet, ToolSetError};
 pub use shell::Shell;
 pub use write_file::WriteFile;
 
 use serde_json::{Map, Value};
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The future of a tool's output.
 pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = ToolOutput> + Send + 'a>>;
 
 /// Something that the model may do.
+///
+/// [`tool_fn`] makes one of a closure. One with a state of its own is written out:
+///
+/// ```
+/// use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
+/// use serde_json::{Map, Value, json};
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// #[derive(Default)]
+/// struct Counter(AtomicU64);
+///
+/// impl Tool for Counter {
+///     fn name(&self) -> &str {
+///         "count"
+///     }
+///     fn description(&self) -> &str {
+///         "Counts its calls."
+///     }
+///     fn schema(&self) -> Value {
+///         json!({"type": "object", "properties": {}})
+///     }
+///     fn call(&self, _arguments: Map<String, Value>, _context: ToolContext) -> ToolFuture<'_> {
+///         Box::pin(async { ToolOutput::ok(self.0.fetch_add(1, Ordering::Relaxed).to_string()) })
+///     }
+/// }
+/// # let _ = Counter::default();
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
-    note = "implement `name`, `description`, `schema` and `call`, or make one of a closure with `endstop::tool::tool_fn`"
+    label = "this must implement `endstop::tool::Tool`",
+    note = "implement `name`, `description`, `schema` and `call`, or make a tool of a closure with `endstop::tool::tool_fn`"
 )]
 pub trait Tool: Send + Sync {
-    /// Its name, as the model calls it.
+    /// Its name, as the model calls it: up to 64 letters, digits, `_` and `-`.
     fn name(&self) -> &str;
 
     /// What it does, for the model.
@@ -59,6 +92,8 @@ pub trait Tool: Send + Sync {
 
     /// Does it. The arguments are what the model wrote; they have not been checked against the
     /// schema.
+    ///
+    /// The future may be dropped at any point, and what it started must then stop by itself.
     fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_>;
 
     /// Whether it may run beside other calls; one that may not runs alone.
@@ -68,6 +103,12 @@ pub trait Tool: Send + Sync {
 
     /// Whether it runs code: what it prints is then looked at as a step of type `code`.
     fn runs_code(&self) -> bool {
+        false
+    }
+
+    /// Whether a call that was cut short may be made again as it was: it only reads, or doing it
+    /// twice is as doing it once.
+    fn repeatable(&self) -> bool {
         false
     }
 
@@ -116,33 +157,65 @@ impl ToolOutput {
     }
 }
 
+impl From<String> for ToolOutput {
+    fn from(content: String) -> ToolOutput {
+        ToolOutput::ok(content)
+    }
+}
+
+impl From<&str> for ToolOutput {
+    fn from(content: &str) -> ToolOutput {
+        ToolOutput::ok(content)
+    }
+}
+
+impl<T: Into<ToolOutput>, E: fmt::Display> From<Result<T, E>> for ToolOutput {
+    fn from(result: Result<T, E>) -> ToolOutput {
+        match result {
+            Ok(output) => output.into(),
+            Err(error) => ToolOutput::error(error.to_string()),
+        }
+    }
+}
+
 /// The built-in tools, by name.
 pub const BUILT_IN: [&str; 3] = ["shell", "read_file", "write_file"];
 
 /// A built-in tool.
 ///
 /// # Errors
-/// There is none of that name (here); the message names the choices.
-pub fn built_in(name: &str) -> Result<std::sync::Arc<dyn Tool>, String> {
+/// There is none of that name; the message names the choices.
+pub fn built_in(name: &str) -> Result<Arc<dyn Tool>, String> {
     match name {
-        #[cfg(unix)]
-        "shell" => Ok(std::sync::Arc::new(Shell::default())),
-        #[cfg(not(unix))]
-        "shell" => Err("the tool `shell` runs on Linux and macOS only".to_owned()),
-        "read_file" => Ok(std::sync::Arc::new(ReadFile::default())),
-        "write_file" => Ok(std::sync::Arc::new(WriteFile::default())),
-        _ => Err(format!("tool `{name}`: {}", endstop_core::limits::unknown_key(name, &BUILT_IN))),
+        "shell" => Ok(Arc::new(Shell::default())),
+        "read_file" => Ok(Arc::new(ReadFile::default())),
+        "write_file" => Ok(Arc::new(WriteFile::default())),
+        _ => {
+            let problem = endstop_core::limits::unknown_key(name, &BUILT_IN);
+            Err(format!("tool `{name}`: {problem}"))
+        }
     }
 }
 
 /// A text argument.
-pub(crate) fn text_argument<'a>(
-    arguments: &'a Map<String, Value>,
-    name: &str,
-) -> Result<&'a str, ToolOutput> {
+fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, ToolOutput> {
     match arguments.get(name) {
         Some(Value::String(text)) => Ok(text),
         Some(_) => Err(ToolOutput::error(format!("the argument `{name}` must be a text"))),
         None => Err(ToolOutput::error(format!("the argument `{name}` is missing"))),
+    }
+}
+
+/// A whole number from 1 on, where it is given.
+fn count_argument(arguments: &Map<String, Value>, name: &str) -> Result<Option<u64>, ToolOutput> {
+    match arguments.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(count) if count > 0 => Ok(Some(count)),
+            _ => {
+                let problem = format!("the argument `{name}` must be a whole number from 1 on");
+                Err(ToolOutput::error(problem))
+            }
+        },
     }
 }

@@ -1,19 +1,36 @@
 //! `read_file`: a text file, or some of its lines, bounded in size.
+//!
+//! ```
+//! use endstop::tool::ReadFile;
+//! let tool = ReadFile::default().confined_to("."); // nothing outside of the working folder
+//! # let _ = tool;
+//! ```
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
+use super::{Tool, ToolContext, ToolFuture, ToolOutput, confine, count_argument, text_argument};
 use serde_json::{Map, Value, json};
-use std::io::Read;
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use tokio_util::sync::CancellationToken;
 
 /// The most bytes that are answered.
 const MOST_BYTES: usize = 64 * 1024;
 /// The most bytes that are read to find the lines.
-const MOST_READ: u64 = 16 * 1024 * 1024;
+const MOST_READ: u64 = 64 * 1024 * 1024;
 
 /// Reads a text file.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ReadFile {
-    _private: (),
+    root: Option<PathBuf>,
+}
+
+impl ReadFile {
+    /// Refuses files outside of this folder (from the working folder on).
+    #[must_use]
+    pub fn confined_to(mut self, root: impl Into<PathBuf>) -> ReadFile {
+        self.root = Some(root.into());
+        self
+    }
 }
 
 impl Tool for ReadFile {
@@ -21,15 +38,15 @@ impl Tool for ReadFile {
         "read_file"
     }
     fn description(&self) -> &'static str {
-        "Reads a text file, or `limit` of its lines from line `offset` (1-based) on."
+        "Reads a text file, or `limit` of its lines from line `offset` (the first is 1) on."
     }
     fn schema(&self) -> Value {
         json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string"},
-                "offset": {"type": "integer", "minimum": 1},
-                "limit": {"type": "integer", "minimum": 1}
+                "path": {"type": "string", "description": "The file, from the working folder on."},
+                "offset": {"type": "integer", "minimum": 1, "description": "The first line."},
+                "limit": {"type": "integer", "minimum": 1, "description": "How many lines."}
             },
             "required": ["path"]
         })
@@ -37,52 +54,140 @@ impl Tool for ReadFile {
     fn parallel_safe(&self) -> bool {
         true
     }
+    fn repeatable(&self) -> bool {
+        true
+    }
     fn touches_machine(&self) -> bool {
         true
     }
     fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_> {
         Box::pin(async move {
-            let path = match text_argument(&arguments, "path") {
-                Ok(path) => context.resolve(path),
+            let asked = match Asked::of(&arguments) {
+                Ok(asked) => asked,
                 Err(problem) => return problem,
             };
-            let line = |name: &str| arguments.get(name).and_then(Value::as_u64);
-            let (offset, limit) = (line("offset").unwrap_or(1).max(1), line("limit"));
-            let read = tokio::task::spawn_blocking(move || read(&path, offset, limit)).await;
-            match read {
-                Ok(Ok(text)) => ToolOutput::ok(text),
-                Ok(Err(problem)) => ToolOutput::error(problem),
+            let root = self.root.clone();
+            // Dropping this future ends the reading too.
+            let stop = context.child_token();
+            let _guard = stop.clone().drop_guard();
+            let read = tokio::task::spawn_blocking(move || {
+                let place = confine::place(&asked.path, &context, root.as_deref())?;
+                asked.read(&place, &stop)
+            });
+            match read.await {
+                Ok(text) => text.into(),
                 Err(_) => ToolOutput::error("the file could not be read: the reader failed"),
             }
         })
     }
 }
 
-fn read(path: &Path, offset: u64, limit: Option<u64>) -> Result<String, String> {
-    let wrong = |e: std::io::Error| format!("{}: {e}", path.display());
-    let file = std::fs::File::open(path).map_err(wrong)?;
-    let meta = file.metadata().map_err(wrong)?;
-    if !meta.is_file() {
-        return Err(format!("{}: not a file", path.display()));
+struct Asked {
+    path: String,
+    offset: u64,
+    limit: u64,
+}
+
+impl Asked {
+    fn of(arguments: &Map<String, Value>) -> Result<Asked, ToolOutput> {
+        Ok(Asked {
+            path: text_argument(arguments, "path")?.to_owned(),
+            offset: count_argument(arguments, "offset")?.unwrap_or(1),
+            limit: count_argument(arguments, "limit")?.unwrap_or(u64::MAX),
+        })
     }
-    let mut bytes = Vec::new();
-    file.take(MOST_READ).read_to_end(&mut bytes).map_err(wrong)?;
-    if bytes.contains(&0) {
-        return Err(format!("{}: a binary file ({} bytes)", path.display(), meta.len()));
-    }
-    let text = String::from_utf8_lossy(&bytes);
-    let mut out = String::new();
-    let skip = usize::try_from(offset - 1).unwrap_or(usize::MAX);
-    let take = limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    for line in text.split_inclusive('\n').skip(skip).take(take) {
-        if out.len() + line.len() > MOST_BYTES {
-            let room = MOST_BYTES - out.len();
-            let cut = (0..=room).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
-            out.push_str(&line[..cut]);
-            out.push_str("\n[cut: the file goes on; read it from a later line on]");
-            return Ok(out);
+
+    fn read(&self, place: &Path, stop: &CancellationToken) -> Result<String, String> {
+        let path = &self.path;
+        let wrong = |error: std::io::Error| format!("{path}: {error}");
+        let file = open(place).map_err(wrong)?;
+        let about = file.metadata().map_err(wrong)?;
+        if about.is_dir() {
+            return Err(format!("{path}: is a folder"));
         }
-        out.push_str(line);
+        // A pipe or a device has no end.
+        if !about.is_file() {
+            return Err(format!("{path}: is no file"));
+        }
+        let mut reader = BufReader::new(file.take(MOST_READ));
+        let mut taken = Vec::new();
+        let (mut line, mut full) = (1, false);
+        let last = self.offset.saturating_add(self.limit - 1);
+        while line <= last && !full {
+            if stop.is_cancelled() {
+                return Err(format!("{path}: stopped before it was read"));
+            }
+            let bytes = reader.fill_buf().map_err(wrong)?;
+            if bytes.is_empty() {
+                break;
+            }
+            if bytes.contains(&0) {
+                return Err(format!("{path}: is not text ({} bytes)", about.len()));
+            }
+            let end = bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+            let piece = &bytes[..end.unwrap_or(bytes.len())];
+            if line >= self.offset {
+                let room = (MOST_BYTES - taken.len()).min(piece.len());
+                taken.extend_from_slice(&piece[..room]);
+                full = room < piece.len();
+            }
+            let read = piece.len();
+            line += u64::from(end.is_some());
+            reader.consume(read);
+        }
+        let searched = reader.get_ref().limit() == 0;
+        self.answer(taken, line, full, searched, about.len())
     }
-    Ok(out)
+
+    fn answer(
+        &self,
+        mut taken: Vec<u8>,
+        line: u64,
+        full: bool,
+        searched: bool,
+        size: u64,
+    ) -> Result<String, String> {
+        let path = &self.path;
+        if taken.is_empty() && self.offset > 1 {
+            return Err(if searched {
+                format!("{path}: line {} is beyond the first {MOST_READ} bytes", self.offset)
+            } else {
+                format!("{path}: has no line {}; its last is {}", self.offset, line - 1)
+            });
+        }
+        if full {
+            // A character that was cut at the end is left out.
+            if let Err(error) = std::str::from_utf8(&taken)
+                && error.error_len().is_none()
+            {
+                taken.truncate(error.valid_up_to());
+            }
+        }
+        let text = String::from_utf8(taken)
+            .map_err(|_| format!("{path}: is not text in UTF-8 ({size} bytes)"))?;
+        Ok(if full {
+            format!(
+                "{text}\n[… cut after {MOST_BYTES} bytes, in line {line}; the file has {size} \
+                 bytes: read on with `offset` …]"
+            )
+        } else if searched {
+            format!("{text}\n[… only the first {MOST_READ} bytes were looked at …]")
+        } else {
+            text
+        })
+    }
+}
+
+/// Opens for reading; a pipe without a writer does not block.
+fn open(place: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+        // The flags of every Unix fit into 31 bits.
+        options.custom_flags(flags.bits().try_into().unwrap_or(0));
+    }
+    options.open(place)
 }

@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::pedantic,
     missing_docs,
     unreachable_pub,
@@ -10,4 +11,8 @@
 )]
 
 mod lifecycle;
+#[cfg(target_os = "linux")]
+mod shell;
 mod support;
+mod testkit;
+mod tools;

@@ -1,0 +1,269 @@
+//! Command lines that die whole: nothing that a command started outlives it.
+//!
+//! ```
+//! use endstop::process::{CommandLine, Stop};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> std::io::Result<()> {
+//! let finished = CommandLine::new("echo out; echo err >&2; exit 3").run(&Stop::never()).await?;
+//! assert_eq!(finished.output.text().replace('\r', ""), "out\nerr\n");
+//! assert_eq!(finished.how(), "exit status 3");
+//! # Ok(()) }
+//! ```
+//!
+//! - A command runs in a process group of its own (Windows: a job object). When it ends, however
+//!   it ends, whoever is left of its group is killed: a background child does not outlive it.
+//! - [`Stop`] asks the whole group to end (SIGTERM) and kills it after a grace. Dropping the
+//!   future kills it at once.
+//! - On Linux, children that left the group (`setsid`, daemons) are found by a mark in their
+//!   environment and killed when the command has ended; elsewhere they are not found.
+//! - The result never waits for the end of a pipe that somebody else still holds.
+//! - What a command prints is bounded in memory ([`Capture`]), in the order in which it came.
+//!
+//! If this process itself is killed without a chance to clean up, its commands go on.
+
+mod capture;
+mod environment;
+#[cfg(unix)]
+mod group;
+#[cfg(windows)]
+#[path = "job.rs"]
+mod group;
+#[cfg(target_os = "linux")]
+mod strays;
+
+pub use capture::Capture;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::process::ChildStdout;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+/// How long the pipe is read after the command has ended: somebody else may hold it for ever.
+const DRAIN: Duration = Duration::from_millis(100);
+
+/// How long a killed command is waited for: one that hangs in the kernel cannot be killed.
+const DEATH: Duration = Duration::from_secs(2);
+
+/// When a command must stop, and how.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    /// Asks it to end; after the grace it is killed.
+    pub ask: CancellationToken,
+    /// Kills it at once, also in the middle of its grace.
+    pub kill: CancellationToken,
+    /// How long it has to end once it was asked; zero: it is not asked, but killed.
+    pub grace: Duration,
+}
+
+impl Stop {
+    /// It runs until it ends by itself.
+    pub fn never() -> Stop {
+        Stop {
+            ask: CancellationToken::new(),
+            kill: CancellationToken::new(),
+            grace: Duration::ZERO,
+        }
+    }
+}
+
+/// A command line and how it is run.
+#[derive(Clone, Debug)]
+pub struct CommandLine {
+    line: String,
+    dir: Option<PathBuf>,
+    allowed: Vec<String>,
+    hunt_strays: bool,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Its exit status; `None`: it was killed and did not die (it hangs in the kernel).
+    pub status: Option<ExitStatus>,
+    /// What it printed: standard output and standard error as they came.
+    pub output: Capture,
+    /// Whether it was stopped, not only done.
+    pub stopped: bool,
+    /// Whether its output may have gone on: somebody still held the pipe when reading ended.
+    pub pipe_held: bool,
+}
+
+impl CommandLine {
+    /// A command line for `sh -c` (Windows: `cmd /C`).
+    pub fn new(line: impl Into<String>) -> CommandLine {
+        CommandLine { line: line.into(), dir: None, allowed: Vec::new(), hunt_strays: true }
+    }
+
+    /// Runs it in this folder.
+    #[must_use]
+    pub fn in_dir(mut self, dir: impl Into<PathBuf>) -> CommandLine {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Lets it see a variable of the environment whose name looks like a secret.
+    #[must_use]
+    pub fn allow_variable(mut self, name: impl Into<String>) -> CommandLine {
+        self.allowed.push(name.into());
+        self
+    }
+
+    /// Lets daemons that it starts outside its process group live on.
+    #[must_use]
+    pub fn leave_daemons(mut self) -> CommandLine {
+        self.hunt_strays = false;
+        self
+    }
+
+    /// Runs it to its end, or until it is stopped.
+    ///
+    /// # Errors
+    /// It could not be started; the message names the reason. How it ended is no error.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time.
+    pub async fn run(&self, stop: &Stop) -> io::Result<Finished> {
+        let mut finished =
+            Finished { status: None, output: Capture::default(), stopped: false, pipe_held: false };
+        // One pipe for both outputs keeps their order.
+        let (ours, theirs) = io::pipe()?;
+        let mut pipe = Some(ChildStdout::from_std(into_stdout(ours))?);
+        let (group, mut exit) = self.spawn(theirs)?;
+
+        let mut buffer = vec![0; 16 * 1024];
+        let mut killed = false;
+        let mut deadline: Option<Instant> = None;
+        let status = loop {
+            tokio::select! {
+                biased;
+                status = &mut exit => break Some(status),
+                () = stop.kill.cancelled(), if !killed => {
+                    finished.stopped = true;
+                    killed = true;
+                    group.kill();
+                    deadline = Some(Instant::now() + DEATH);
+                }
+                () = stop.ask.cancelled(), if !finished.stopped => {
+                    finished.stopped = true;
+                    if stop.grace.is_zero() {
+                        killed = true;
+                        group.kill();
+                        deadline = Some(Instant::now() + DEATH);
+                    } else {
+                        group.ask();
+                        deadline = Some(Instant::now() + stop.grace);
+                    }
+                }
+                () = reached(deadline) => {
+                    if killed {
+                        break None;
+                    }
+                    killed = true;
+                    group.kill();
+                    deadline = Some(Instant::now() + DEATH);
+                }
+                read = read_some(&mut pipe, &mut buffer) => finished.output.take(&buffer[..read]),
+            }
+        };
+        finished.status = match status {
+            Some(Ok(status)) => Some(status?),
+            Some(Err(_)) => return Err(io::Error::other("the thread that reaps has ended")),
+            None => None,
+        };
+        // The group is dead; what is still in the pipe is read, and it is closed.
+        let end = Instant::now() + DRAIN;
+        while pipe.is_some() {
+            let Ok(read) = timeout_at(end, read_some(&mut pipe, &mut buffer)).await else {
+                finished.pipe_held = true;
+                break;
+            };
+            finished.output.take(&buffer[..read]);
+        }
+        Ok(finished)
+    }
+
+    fn spawn(&self, output: io::PipeWriter) -> io::Result<(group::Group, group::Exit)> {
+        let mut command = shell(&self.line);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        if let Some(dir) = &self.dir {
+            // The system's message would not say that it is the folder which is missing.
+            if !dir.is_dir() {
+                let problem = format!("the working folder {} is not there", dir.display());
+                return Err(io::Error::new(io::ErrorKind::NotFound, problem));
+            }
+            command.current_dir(dir);
+        }
+        for name in environment::withheld(&self.allowed) {
+            command.env_remove(name);
+        }
+        // The command, and with it our copies of the writing end, are dropped in there.
+        group::spawn(command, self.hunt_strays)
+    }
+}
+
+impl Finished {
+    /// Whether it ended by itself and says that it succeeded.
+    pub fn success(&self) -> bool {
+        !self.stopped && self.status.is_some_and(|status| status.success())
+    }
+
+    /// How it ended, in words: `exit status 3`, `killed by signal 9`.
+    pub fn how(&self) -> String {
+        let Some(status) = self.status else {
+            return "it was killed and did not die".to_owned();
+        };
+        #[cfg(unix)]
+        if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+            return format!("killed by signal {signal}");
+        }
+        status.code().map_or_else(|| status.to_string(), |code| format!("exit status {code}"))
+    }
+}
+
+#[cfg(unix)]
+fn shell(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(line);
+    command
+}
+
+#[cfg(windows)]
+fn shell(line: &str) -> Command {
+    use std::os::windows::process::CommandExt;
+    let mut command = Command::new("cmd");
+    // `cmd` reads the rest of its line by its own rules: it must not be quoted for it.
+    command.arg("/D").arg("/S").arg("/C").raw_arg(format!("\"{line}\""));
+    command
+}
+
+#[cfg(unix)]
+fn into_stdout(pipe: io::PipeReader) -> std::process::ChildStdout {
+    std::os::fd::OwnedFd::from(pipe).into()
+}
+
+#[cfg(windows)]
+fn into_stdout(pipe: io::PipeReader) -> std::process::ChildStdout {
+    std::os::windows::io::OwnedHandle::from(pipe).into()
+}
+
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads what there is. At the end of the pipe it is closed; further reads never return.
+async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
+    let Some(reader) = pipe else { return std::future::pending().await };
+    match reader.read(buffer).await {
+        Ok(0) | Err(_) => {
+            *pipe = None;
+            0
+        }
+        Ok(read) => read,
+    }
+}

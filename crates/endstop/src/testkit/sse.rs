@@ -1,0 +1,43 @@
+//! Streams as text: what a server sends, for decoders and for replies made by hand.
+//!
+//! ```
+//! use endstop::testkit::{Reply, sse};
+//! let stream = sse::openai_text(&["Hel", "lo"]);
+//! assert!(stream.contains(r#""content":"lo""#) && stream.ends_with("data: [DONE]\n\n"));
+//! let without_end = stream.replace("data: [DONE]\n\n", "");
+//! let reply = Reply::new(200, "text/event-stream", without_end);
+//! # let _ = reply;
+//! ```
+
+use super::{Turn, reply};
+use serde_json::Value;
+
+/// An event without a name.
+pub fn data(data: &Value) -> String {
+    format!("data: {data}\n\n")
+}
+
+/// An event with a name.
+pub fn event(name: &str, data: &Value) -> String {
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+/// A turn in the format of OpenAI's chat completions, one text for each event.
+pub fn openai(turn: &Turn) -> Vec<String> {
+    reply::openai_events(turn)
+}
+
+/// A turn in the format of Anthropic's messages, one text for each event.
+pub fn anthropic(turn: &Turn) -> Vec<String> {
+    reply::anthropic_events(turn)
+}
+
+/// A whole stream in OpenAI's format that brings these pieces of text.
+pub fn openai_text(pieces: &[&str]) -> String {
+    openai(&Turn::pieces(pieces)).concat()
+}
+
+/// A whole stream in Anthropic's format that brings these pieces of text.
+pub fn anthropic_text(pieces: &[&str]) -> String {
+    anthropic(&Turn::pieces(pieces)).concat()
+}

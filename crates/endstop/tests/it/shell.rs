@@ -1,0 +1,441 @@
+//! Commands die whole: by a cancel, a time limit, a terminate, a drop, and when they end.
+//!
+//! Each test marks its processes with a number that only its own command lines have (the length of
+//! their `sleep`), and looks for it in `/proc`.
+
+use endstop::process::{CommandLine, Stop};
+use endstop::tool::{Shell, Tool, ToolContext, ToolOutput};
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// As long as no test waits in earnest.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A length for `sleep` that nobody else has.
+fn marker() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Processes of other runs of these tests have other numbers.
+    100_000_000 + (std::process::id() % 1_000_000) * 100 + NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn arguments(command: &str) -> Map<String, Value> {
+    json!({ "command": command }).as_object().unwrap().clone()
+}
+
+/// The processes whose command line has exactly this word; zombies have no command line.
+fn alive(word: u32) -> Vec<u32> {
+    let word = word.to_string();
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| {
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+                line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+            })
+        })
+        .collect()
+}
+
+/// Children of this process that have ended and that nobody has reaped.
+fn zombies() -> Vec<String> {
+    let parent = std::process::id().to_string();
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
+        .filter(|stat| {
+            // `pid (name) state parent …`; the name may hold anything.
+            let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+            let mut fields = fields.split(' ');
+            fields.next() == Some("Z") && fields.next() == Some(&parent)
+        })
+        .collect()
+}
+
+/// Waits until it is so.
+#[track_caller]
+fn soon(what: &str, so: impl Fn() -> bool) {
+    let end = Instant::now() + SOON;
+    while !so() {
+        assert!(Instant::now() < end, "{what}: not within {SOON:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+async fn started(word: u32, count: usize) {
+    let end = Instant::now() + SOON;
+    while alive(word).len() < count {
+        assert!(Instant::now() < end, "the processes did not start");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Nothing of it lives, and nobody is left to reap.
+#[track_caller]
+fn gone(word: u32) {
+    soon("its processes are gone", || alive(word).is_empty());
+    soon("its processes are reaped", || zombies().is_empty());
+}
+
+struct Tokens {
+    call: CancellationToken,
+    whole_loop: CancellationToken,
+}
+
+fn context(grace: Duration) -> (Tokens, ToolContext) {
+    let tokens = Tokens { call: CancellationToken::new(), whole_loop: CancellationToken::new() };
+    let context = ToolContext::new(
+        "call_1".to_owned(),
+        tokens.call.clone(),
+        tokens.whole_loop.clone(),
+        grace,
+        None,
+    );
+    (tokens, context)
+}
+
+async fn shell(command: &str) -> ToolOutput {
+    Shell::default().call(arguments(command), ToolContext::detached("call_1")).await
+}
+
+#[tokio::test]
+async fn the_model_is_told_what_was_printed_and_how_it_ended() {
+    let output = shell("echo one; echo two >&2; printf three").await;
+    assert_eq!(output, ToolOutput::ok("one\ntwo\nthree\n[exit status 0]"));
+    let output = shell("echo no; exit 3").await;
+    assert_eq!(output, ToolOutput::error("no\n[exit status 3]"));
+    let output = shell("kill -9 $$").await;
+    assert_eq!(output, ToolOutput::error("[killed by signal 9]"));
+    let output = shell("printf '\\377'").await;
+    assert_eq!(output, ToolOutput::ok("\u{fffd}\n[exit status 0]"));
+}
+
+#[tokio::test]
+async fn it_has_no_input() {
+    assert_eq!(shell("cat; echo done").await, ToolOutput::ok("done\n[exit status 0]"));
+}
+
+#[tokio::test]
+async fn a_cancel_stops_the_whole_group() {
+    let mark = marker();
+    let (tokens, context) = context(Duration::from_secs(60));
+    let tool = Shell::default();
+    let line = format!("echo begun; sleep {mark} & sleep {mark}");
+    let mut call = tool.call(arguments(&line), context);
+    tokio::select! {
+        _ = &mut call => panic!("it does not end by itself"),
+        () = started(mark, 2) => {}
+    }
+    let asked = Instant::now();
+    tokens.call.cancel();
+    let output = call.await;
+    assert!(asked.elapsed() < SOON, "the grace was not waited out: {:?}", asked.elapsed());
+    assert!(output.is_error);
+    assert_eq!(output.content, "begun\n[stopped before it was done: killed by signal 15]");
+    gone(mark);
+}
+
+#[tokio::test]
+async fn who_ignores_the_request_is_killed_after_the_grace() {
+    let mark = marker();
+    let grace = Duration::from_millis(300);
+    let (tokens, context) = context(grace);
+    let tool = Shell::default();
+    // What is ignored stays ignored in the children.
+    let line = format!("trap '' TERM; sleep {mark} & sleep {mark}; sleep {mark}");
+    let mut call = tool.call(arguments(&line), context);
+    tokio::select! {
+        _ = &mut call => panic!("it does not end by itself"),
+        () = started(mark, 2) => {}
+    }
+    let asked = Instant::now();
+    tokens.call.cancel();
+    let output = call.await;
+    let took = asked.elapsed();
+    assert!(took >= grace && took < grace + SOON, "{took:?}");
+    assert_eq!(output.content, "[stopped before it was done: killed by signal 9]");
+    gone(mark);
+}
+
+#[tokio::test]
+async fn who_uses_the_grace_to_clean_up_is_heard() {
+    let mark = marker();
+    let (tokens, context) = context(SOON);
+    let tool = Shell::default();
+    let line = format!("trap 'echo cleaned; exit 7' TERM; sleep {mark} & wait");
+    let mut call = tool.call(arguments(&line), context);
+    tokio::select! {
+        _ = &mut call => panic!("it does not end by itself"),
+        () = started(mark, 1) => {}
+    }
+    // The trap is set before the sleep is started.
+    tokens.call.cancel();
+    let output = call.await;
+    assert_eq!(output.content, "cleaned\n[stopped before it was done: exit status 7]");
+    gone(mark);
+}
+
+#[tokio::test]
+async fn without_a_grace_it_is_killed_at_once() {
+    let mark = marker();
+    let (tokens, context) = context(Duration::ZERO);
+    let tool = Shell::default();
+    let line = format!("trap '' TERM; sleep {mark}; sleep {mark}");
+    let mut call = tool.call(arguments(&line), context);
+    tokio::select! {
+        _ = &mut call => panic!("it does not end by itself"),
+        () = started(mark, 1) => {}
+    }
+    tokens.call.cancel();
+    assert!(call.await.content.contains("killed by signal 9"));
+    gone(mark);
+}
+
+#[tokio::test]
+async fn a_terminate_cuts_the_grace_short() {
+    let mark = marker();
+    let (tokens, context) = context(Duration::from_secs(600));
+    let tool = Shell::default();
+    let line = format!("trap 'echo asked' TERM; while true; do sleep {mark} & wait; done");
+    let mut call = tool.call(arguments(&line), context);
+    tokio::select! {
+        _ = &mut call => panic!("it does not end by itself"),
+        () = started(mark, 1) => {}
+    }
+    tokens.call.cancel();
+    // The grace goes on: the command was asked and stays.
+    let still = tokio::time::timeout(Duration::from_millis(100), &mut call).await;
+    assert!(still.is_err());
+    tokens.whole_loop.cancel();
+    assert!(call.await.content.contains("killed by signal 9"));
+    gone(mark);
+}
+
+#[tokio::test]
+async fn dropping_the_call_kills_at_once() {
+    let mark = marker();
+    let tool = Shell::default();
+    let line = format!("trap '' TERM; sleep {mark} & sleep {mark}");
+    let mut call = tool.call(arguments(&line), ToolContext::detached("call_1"));
+    tokio::select! {
+        _ = &mut call => panic!("it does not end by itself"),
+        () = started(mark, 2) => {}
+    }
+    drop(call);
+    gone(mark);
+}
+
+#[tokio::test]
+async fn a_call_that_was_dropped_when_it_had_just_started_leaves_nothing() {
+    // Polled once, it has started its command; whether the shell runs yet or not, it dies.
+    for _ in 0..20 {
+        let mark = marker();
+        let tool = Shell::default();
+        let line = format!("sleep {mark} & sleep {mark}");
+        let mut call = tool.call(arguments(&line), ToolContext::detached("call_1"));
+        let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Pending);
+        drop(call);
+        gone(mark);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_never_polled_starts_nothing() {
+    let mark = marker();
+    let tool = Shell::default();
+    drop(tool.call(arguments(&format!("sleep {mark}")), ToolContext::detached("call_1")));
+    assert!(alive(mark).is_empty());
+}
+
+#[tokio::test]
+async fn a_cancelled_call_starts_nothing() {
+    let (tokens, context) = context(SOON);
+    tokens.call.cancel();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ran");
+    let line = format!("touch {}", file.display());
+    let output = Shell::default().call(arguments(&line), context).await;
+    assert_eq!(output, ToolOutput::error("stopped before it started"));
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_runtime_that_goes_down_takes_its_commands_along() {
+    let mark = marker();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let tasks = tokio_util::task::TaskTracker::new();
+    tasks.spawn_on(
+        async move { shell(&format!("trap '' TERM; sleep {mark} & sleep {mark}")).await },
+        runtime.handle(),
+    );
+    runtime.block_on(started(mark, 2));
+    drop(runtime);
+    gone(mark);
+}
+
+#[tokio::test]
+async fn a_time_limit_stops_it() {
+    let mark = marker();
+    let line = format!("sleep {mark} & sleep {mark}");
+    let limit = Duration::from_millis(200);
+    let limited = tokio::time::timeout(limit, shell(&line)).await;
+    assert!(limited.is_err());
+    gone(mark);
+}
+
+#[tokio::test]
+async fn what_it_leaves_in_the_background_dies_when_it_ends() {
+    let mark = marker();
+    let begun = Instant::now();
+    let output = shell(&format!("sleep {mark} & sleep {mark} & echo done")).await;
+    assert_eq!(output, ToolOutput::ok("done\n[exit status 0]"));
+    assert!(begun.elapsed() < SOON, "the pipe was waited for");
+    gone(mark);
+}
+
+/// The same by the group alone, as on systems without `/proc`.
+#[tokio::test]
+async fn the_group_dies_with_its_leader() {
+    let mark = marker();
+    let tool = Shell::default().leave_daemons();
+    let line = format!("trap '' TERM HUP; sleep {mark} & sleep {mark} & echo done");
+    let output = tool.call(arguments(&line), ToolContext::detached("call_1")).await;
+    assert_eq!(output, ToolOutput::ok("done\n[exit status 0]"));
+    gone(mark);
+}
+
+#[tokio::test]
+async fn who_left_the_group_dies_too() {
+    let mark = marker();
+    // A session of its own, its parent gone: a daemon.
+    let line = format!("(setsid sleep {mark} >/dev/null 2>&1 &); setsid sleep {mark} & echo done");
+    let output = shell(&line).await;
+    assert!(!output.is_error, "{output:?}");
+    gone(mark);
+
+    // The same on a drop.
+    let mark = marker();
+    let tool = Shell::default();
+    let line = format!("setsid sleep {mark} & sleep {mark}");
+    let mut call = tool.call(arguments(&line), ToolContext::detached("call_1"));
+    tokio::select! {
+        _ = &mut call => panic!("it does not end by itself"),
+        () = started(mark, 2) => {}
+    }
+    drop(call);
+    gone(mark);
+}
+
+#[tokio::test]
+async fn a_stranger_who_holds_the_pipe_does_not_hold_the_result() {
+    let mark = marker();
+    let begun = Instant::now();
+    let tool = Shell::default().leave_daemons();
+    let line = format!("setsid sleep {mark} & echo done");
+    let output = tool.call(arguments(&line), ToolContext::detached("call_1")).await;
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(output.content.starts_with("done\n[exit status 0"), "{output:?}");
+    // `setsid` may not have run yet when the group was killed.
+    if output.content.contains("may go on") {
+        soon("the daemon lives", || alive(mark).len() == 1);
+    }
+    for pid in alive(mark) {
+        std::process::Command::new("kill").arg("-9").arg(pid.to_string()).status().unwrap();
+    }
+    gone(mark);
+}
+
+#[tokio::test]
+async fn a_flood_stays_bounded() {
+    let output = shell("head -c 100000000 /dev/zero | tr '\\0' x; echo end; echo end >&2").await;
+    assert!(output.content.len() < 66_000, "{}", output.content.len());
+    assert!(output.content.starts_with("xxx"));
+    assert!(output.content.ends_with("end\nend\n[exit status 0]"));
+    assert!(output.content.contains("[… 99934472 bytes left out …]"), "the cut is marked");
+}
+
+#[tokio::test]
+async fn an_endless_flood_can_be_cancelled() {
+    let (tokens, context) = context(Duration::from_secs(60));
+    let tool = Shell::default();
+    let mut call = pin!(tool.call(arguments("yes"), context));
+    let waited = tokio::time::timeout(Duration::from_millis(100), &mut call).await;
+    assert!(waited.is_err());
+    tokens.call.cancel();
+    let output = call.await;
+    assert!(output.content.contains("stopped before it was done"), "{output:?}");
+}
+
+/// The environment cannot be changed in a process with threads: this test runs itself again in
+/// one that has secrets.
+#[tokio::test]
+async fn secrets_are_not_handed_on() {
+    if std::env::var_os("ENDSTOP_TEST_API_KEY").is_none() {
+        let again = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "shell::secrets_are_not_handed_on"])
+            .env("ENDSTOP_TEST_API_KEY", "hidden")
+            .env("ENDSTOP_TEST_PASSWORD", "allowed")
+            .env("ENDSTOP_TEST_PLAIN", "shown")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&again.stdout).into_owned();
+        assert!(again.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let line = "echo \"[$ENDSTOP_TEST_API_KEY] [$ENDSTOP_TEST_PASSWORD] [$ENDSTOP_TEST_PLAIN]\"";
+    assert_eq!(shell(line).await, ToolOutput::ok("[] [] [shown]\n[exit status 0]"));
+    let tool = Shell::default().allow_variable("ENDSTOP_TEST_PASSWORD");
+    let output = tool.call(arguments(line), ToolContext::detached("call_1")).await;
+    assert_eq!(output, ToolOutput::ok("[] [allowed] [shown]\n[exit status 0]"));
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_be_started_is_an_error_that_names_the_reason() {
+    let context = ToolContext::new(
+        "call_1".to_owned(),
+        CancellationToken::new(),
+        CancellationToken::new(),
+        SOON,
+        Some("/nonexistent/folder".into()),
+    );
+    let output = Shell::default().call(arguments("true"), context).await;
+    assert!(output.is_error);
+    assert!(output.content.contains("/nonexistent/folder is not there"), "{output:?}");
+    let output = Shell::default().call(Map::new(), ToolContext::detached("call_1")).await;
+    assert_eq!(output, ToolOutput::error("the argument `command` is missing"));
+    let output = shell("a\0b").await;
+    assert!(output.is_error && output.content.contains("nul"), "{output:?}");
+}
+
+#[tokio::test]
+async fn it_runs_in_the_working_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let real = dir.path().canonicalize().unwrap();
+    let finished = CommandLine::new("pwd").in_dir(&real).run(&Stop::never()).await.unwrap();
+    assert_eq!(finished.output.text(), format!("{}\n", real.display()));
+    assert!(finished.success() && !finished.pipe_held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_end_each_for_itself() {
+    let mark = marker();
+    let calls = tokio_util::task::TaskTracker::new();
+    let mut running = Vec::new();
+    for n in 0..40 {
+        running.push(calls.spawn(async move {
+            let output = shell(&format!("sleep {mark} & echo {n}")).await;
+            assert_eq!(output, ToolOutput::ok(format!("{n}\n[exit status 0]")));
+        }));
+    }
+    for call in running {
+        call.await.unwrap();
+    }
+    gone(mark);
+}
