@@ -37,3 +37,8 @@ pub use agent::{AgentBuilder, AgentLoop, Lifecycle, RunHandle, StartError};
 pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;
+
+/// The README's examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
