@@ -37,3 +37,14 @@ pub use agent::{AgentBuilder, AgentLoop, Lifecycle, RunHandle, StartError};
 pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;
+
+/// The examples of the README and of the book compile.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/src/library.md")]
+    struct Library;
+    #[doc = include_str!("../../../docs/src/choosing-a-policy.md")]
+    struct ChoosingAPolicy;
+}
