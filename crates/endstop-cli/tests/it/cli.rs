@@ -1,0 +1,267 @@
+//! Starts the binary in a folder of its own, with an environment of its own, and waits for its end
+//! with a deadline.
+
+use endstop::testkit::{Reply, Request, Server, Turn};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The keys that the binary is given; neither may ever be printed.
+pub(crate) const OPENAI_KEY: &str = "sk-proj-Dummy0penA1KeyThatMustNeverBeShown";
+pub(crate) const ANTHROPIC_KEY: &str = "sk-ant-api03-DummyAnthr0picKeyThatMustNeverBeShown";
+
+/// Nothing here takes this long; what does hangs.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The formats that a run is tried in.
+pub(crate) const FORMATS: [&str; 2] = ["openai-chat", "anthropic-messages"];
+
+/// A folder for a few invocations.
+pub(crate) struct Cli {
+    pub(crate) dir: TempDir,
+}
+
+impl Cli {
+    pub(crate) fn new() -> Cli {
+        Cli { dir: TempDir::new().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, name: impl AsRef<Path>) -> String {
+        std::fs::read_to_string(self.dir.path().join(name)).unwrap()
+    }
+
+    /// The binary with these arguments, in this folder, with nothing of this process's environment
+    /// but its path; both keys are set.
+    pub(crate) fn command(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_endstop"));
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("OPENAI_API_KEY", OPENAI_KEY)
+            .env("ANTHROPIC_API_KEY", ANTHROPIC_KEY);
+        command
+    }
+
+    /// Runs the binary to its end, with nothing on standard input.
+    pub(crate) fn run(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Done {
+        Started::new(self.command(args), "").finish()
+    }
+
+    /// Runs the binary to its end, with this on standard input.
+    pub(crate) fn feed(
+        &self,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        input: &str,
+    ) -> Done {
+        Started::new(self.command(args), input).finish()
+    }
+
+    /// `endstop run` against a server, in a format.
+    pub(crate) fn agent(&self, server: &Server, api: &str, args: &[&str]) -> Done {
+        self.run(agent_args(server, api, args))
+    }
+}
+
+/// The arguments of `endstop run` against a server, in a format; `args` begin with the task.
+pub(crate) fn agent_args(server: &Server, api: &str, args: &[&str]) -> Vec<String> {
+    let url = server.base_url();
+    let mut all = vec!["run", "--model", "scripted", "--api", api, "--base-url", &url];
+    all.extend(args);
+    all.into_iter().map(str::to_owned).collect()
+}
+
+/// A server that plays these turns in order, the last one for ever.
+pub(crate) fn playing(turns: impl Into<Vec<Turn>>) -> Server {
+    let turns = turns.into();
+    answering(move |request| {
+        let at = usize::try_from(request.number - 1).unwrap().min(turns.len() - 1);
+        Reply::turn(request, &turns[at])
+    })
+}
+
+/// A server that answers so.
+pub(crate) fn answering(respond: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
+    Server::start(respond).unwrap()
+}
+
+/// A binary under way, its output collected as it comes.
+pub(crate) struct Started {
+    pub(crate) child: Child,
+    stdout: Collected,
+    stderr: Collected,
+}
+
+#[derive(Clone, Default)]
+struct Collected(Arc<Mutex<Vec<u8>>>);
+
+impl Collected {
+    fn of(mut pipe: impl Read + Send + 'static) -> Collected {
+        let collected = Collected::default();
+        let into = collected.clone();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+                into.0.lock().unwrap().extend_from_slice(&buffer[..read]);
+            }
+        });
+        collected
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Started {
+    pub(crate) fn new(mut command: Command, input: &str) -> Started {
+        let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
+        let mut child =
+            command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = Collected::of(child.stdout.take().unwrap());
+        let stderr = Collected::of(child.stderr.take().unwrap());
+        if let Some(mut pipe) = child.stdin.take() {
+            let input = input.to_owned();
+            // A binary that refuses its arguments does not read.
+            std::thread::spawn(move || pipe.write_all(input.as_bytes()));
+        }
+        Started { child, stdout, stderr }
+    }
+
+    /// One whose standard output is closed already.
+    pub(crate) fn unread(mut child: Child) -> Started {
+        let stderr = Collected::of(child.stderr.take().unwrap());
+        Started { child, stdout: Collected::default(), stderr }
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Waits until it has ended, and nobody holds its pipes any more.
+    pub(crate) fn finish(mut self) -> Done {
+        let status = wait(&mut self.child, &self.stderr);
+        // A process that it left behind would hold a pipe; the collectors then lag for ever, and
+        // the test that looks for processes says so.
+        let settled = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < settled
+            && (Arc::strong_count(&self.stdout.0) > 1 || Arc::strong_count(&self.stderr.0) > 1)
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let done = Done { status, stdout: self.stdout(), stderr: self.stderr() };
+        done.never_shows_a_key_or_a_panic();
+        done
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait(child: &mut Child, stderr: &Collected) -> ExitStatus {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "it hangs; so far it said: {}", stderr.text());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !so() {
+        assert!(Instant::now() < deadline, "it never came: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How the binary ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Done {
+    /// Its exit status; a death by a signal is none.
+    #[track_caller]
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("killed by a signal: {self:#?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Done {
+        assert_eq!(self.code(), code, "{self:#?}");
+        self
+    }
+
+    /// What it said on standard error has all of these.
+    #[track_caller]
+    pub(crate) fn notes(self, texts: &[&str]) -> Done {
+        for text in texts {
+            assert!(self.stderr.contains(text), "no {text:?} in: {self:#?}");
+        }
+        self
+    }
+
+    /// The lines of standard output, each of which is JSON.
+    #[track_caller]
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        self.stdout
+            .lines()
+            .map(|line| {
+                serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}\n{self:#?}"))
+            })
+            .collect()
+    }
+
+    /// The outcome of a run with `--json`: the last line, and only it.
+    #[track_caller]
+    pub(crate) fn outcome(&self) -> Value {
+        let mut lines = self.lines();
+        let outcome = lines.pop().unwrap_or_else(|| panic!("no output: {self:#?}"));
+        assert_eq!(outcome["type"], "outcome", "{self:#?}");
+        for line in lines {
+            assert!(line["type"].is_string() && line["type"] != "outcome", "{line}");
+        }
+        outcome
+    }
+
+    #[track_caller]
+    fn never_shows_a_key_or_a_panic(&self) {
+        for text in [&self.stdout, &self.stderr] {
+            for key in [OPENAI_KEY, ANTHROPIC_KEY] {
+                assert!(!text.contains(key), "a key is shown: {self:#?}");
+            }
+            assert!(!text.contains("panicked"), "{self:#?}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The `endstop` command as a person or a script meets it: the built binary, real files, pipes and
+//! signals, and a real server on loopback. One module a subject.
+#![allow(
+    clippy::unwrap_used,
+    clippy::pedantic,
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    reason = "tests"
+)]
+
+mod bad_input;
+mod cli;
+mod run;
+#[cfg(target_os = "linux")]
+mod signals;
+mod vectors;

@@ -1,0 +1,563 @@
+//! `endstop run` against a real server, in both formats: what it prints, what it sends, and how it
+//! exits.
+
+use crate::cli::{
+    ANTHROPIC_KEY, Cli, Done, FORMATS, OPENAI_KEY, Started, agent_args, answering, eventually,
+    playing,
+};
+use endstop::testkit::{Reply, Server, Turn};
+use serde_json::{Value, json};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// The content of the last message of a request, as text; formats differ in how they nest it.
+fn last_message(body: &Value) -> String {
+    body["messages"].as_array().unwrap().last().unwrap().to_string()
+}
+
+fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    args.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn a_whole_answer_is_a_success() {
+    for api in FORMATS {
+        for more in [&[][..], &["--no-stream"]] {
+            let cli = Cli::new();
+            let server = playing([Turn::text("The answer is 42.")]);
+            let done = cli.agent(&server, api, &with(&["What is it?"], more)).exits(0);
+            assert_eq!(done.stdout, "The answer is 42.\n");
+            done.notes(&["stopped: stop (success)", "decided  turn", "1/25 turns"]);
+            let requests = server.requests();
+            assert_eq!(requests.len(), 1);
+            assert_eq!(requests[0].body["model"], "scripted");
+            assert_eq!(requests[0].body["stream"] == true, more.is_empty());
+            assert!(last_message(&requests[0].body).contains("What is it?"));
+            let headers = &requests[0].headers;
+            if api == "openai-chat" {
+                assert_eq!(headers["authorization"], format!("Bearer {OPENAI_KEY}"));
+                assert_eq!(requests[0].path, "/v1/chat/completions");
+            } else {
+                assert_eq!(headers["x-api-key"], ANTHROPIC_KEY);
+                assert_eq!(requests[0].path, "/v1/messages");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cut_answer_is_none() {
+    for (api, value) in [("openai-chat", "length"), ("anthropic-messages", "max_tokens")] {
+        let cli = Cli::new();
+        let server = playing([Turn::text("Half an ans").finish(value)]);
+        let done = cli.agent(&server, api, &["Tell me."]).exits(20);
+        assert_eq!(done.stdout, "Half an ans\n");
+        done.notes(&["stopped: error_output_truncated (capacity)", "--max-output-tokens"]);
+        let outcome = cli.agent(&server, api, &["Tell me.", "--json"]).exits(20).outcome();
+        assert_eq!(outcome["termination"], "error_output_truncated");
+        assert_eq!(outcome["category"], "capacity");
+        assert_eq!(outcome["signal"]["reason"], "token_limit_reached");
+        assert_eq!(outcome["signal"]["provider_specific"]["original_value"], value);
+        assert_eq!(outcome["last_text"], "Half an ans");
+    }
+}
+
+#[test]
+fn a_refused_key_is_never_shown() {
+    for (api, key, body) in [
+        (
+            "openai-chat",
+            OPENAI_KEY,
+            json!({"error": {"message": format!("Incorrect API key provided: {OPENAI_KEY}."),
+                   "type": "invalid_request_error", "param": null, "code": "invalid_api_key"}}),
+        ),
+        (
+            "anthropic-messages",
+            ANTHROPIC_KEY,
+            json!({"type": "error", "error": {"type": "authentication_error",
+                   "message": format!("invalid x-api-key {ANTHROPIC_KEY}")}}),
+        ),
+    ] {
+        let cli = Cli::new();
+        let server = playing([Turn::error(401, body.to_string())]);
+        // That no key is in the output is looked at in every run.
+        cli.agent(&server, api, &["Hello.", "--events", "events.jsonl"])
+            .exits(30)
+            .notes(&["stopped: error_provider_auth (fatal)", "check the key"]);
+        assert!(!cli.read("events.jsonl").contains(key));
+        let outcome = cli.agent(&server, api, &["Hello.", "--json"]).exits(30).outcome();
+        assert_eq!(outcome["termination"], "error_provider_auth");
+        // Nobody asks twice with a wrong key.
+        assert_eq!(server.requests().len(), 2);
+    }
+}
+
+#[test]
+fn an_unknown_model_is_rejected() {
+    for (api, body) in [
+        (
+            "openai-chat",
+            json!({"error": {"message": "The model `scripted` does not exist",
+                   "type": "invalid_request_error", "param": null, "code": "model_not_found"}}),
+        ),
+        (
+            "anthropic-messages",
+            json!({"type": "error",
+                   "error": {"type": "not_found_error", "message": "model: scripted"}}),
+        ),
+    ] {
+        let cli = Cli::new();
+        let server = playing([Turn::error(404, body.to_string())]);
+        cli.agent(&server, api, &["Hello."])
+            .exits(30)
+            .notes(&["stopped: error_provider_rejected (fatal)", "scripted"]);
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[test]
+fn a_long_wait_is_told_and_not_waited_for() {
+    for (api, body) in [
+        (
+            "openai-chat",
+            json!({"error": {"message": "Rate limit reached", "type": "requests",
+                   "param": null, "code": "rate_limit_exceeded"}}),
+        ),
+        (
+            "anthropic-messages",
+            json!({"type": "error",
+                   "error": {"type": "rate_limit_error", "message": "Too many requests"}}),
+        ),
+    ] {
+        let cli = Cli::new();
+        let body = body.to_string();
+        let server = answering(move |_| {
+            Reply::new(429, "application/json", body.clone()).header("retry-after", "120")
+        });
+        let outcome = cli.agent(&server, api, &["Hello.", "--json"]).exits(10).outcome();
+        assert_eq!(outcome["termination"], "error_during_execution");
+        assert_eq!(outcome["category"], "retryable");
+        assert_eq!(outcome["retry_after_ms"], 120_000);
+        assert_eq!(server.requests().len(), 1);
+        cli.agent(&server, api, &["Hello."]).exits(10).notes(&["wait 2 min 0 s"]);
+    }
+}
+
+#[test]
+fn a_stream_without_its_end_is_tried_again_and_then_a_failure() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        let turn = Turn::text("an answer of several words that is never whole");
+        let server = answering(move |request| Reply::turn(request, &turn).cut_after(900));
+        let args = ["Hello.", "--max-retries", "1", "--json"];
+        let outcome = cli.agent(&server, api, &args).exits(10).outcome();
+        assert_eq!(outcome["termination"], "error_during_execution");
+        assert_eq!(outcome["decided_by"]["name"], "incomplete_stream", "{outcome}");
+        assert_eq!((&outcome["turns"], &outcome["model_calls"]), (&json!(0), &json!(2)));
+        assert_eq!(server.requests().len(), 2);
+        assert!(outcome["last_text"].as_str().is_some_and(|text| text.starts_with("an answer")));
+    }
+}
+
+#[test]
+fn a_retry_that_mends_it_is_a_success_and_what_was_shown_is_void() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        let turn = Turn::text("an answer of several words that is whole in the end");
+        let server = answering(move |request| {
+            let reply = Reply::turn(request, &turn);
+            if request.number == 1 { reply.reset_after(900) } else { reply }
+        });
+        let done = cli.agent(&server, api, &["Hello."]).exits(0);
+        assert!(done.stdout.ends_with("an answer of several words that is whole in the end\n"));
+        done.notes(&["the turn starts anew", "stopped: stop"]);
+    }
+}
+
+#[test]
+fn a_stall_is_noticed_and_the_connection_closed() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        let turn = Turn::text("an answer that stops in its midst and says no more");
+        let server = answering(move |request| Reply::turn(request, &turn).stall_after(900));
+        let args = ["Hello.", "--stall-timeout", "200ms", "--max-retries", "0", "--json"];
+        let outcome = cli.agent(&server, api, &args).exits(10).outcome();
+        assert_eq!(outcome["termination"], "error_during_execution");
+        assert!(outcome["duration_ms"].as_f64().unwrap() >= 200.0);
+        eventually("the server sees the hang-up", || server.hung_up().len() == 1);
+    }
+}
+
+/// Every turn reads another file: never done, and never the same.
+fn busy(usage: (u64, u64)) -> Server {
+    answering(move |request| {
+        let path = format!("{}.txt", request.number);
+        let turn = Turn::call("read_file", &json!({"path": path}));
+        Reply::turn(request, &turn.and_text(format!("I read {path}.")).usage(usage.0, usage.1))
+    })
+}
+
+fn busy_cli() -> Cli {
+    let cli = Cli::new();
+    for n in 1..6 {
+        cli.write(&format!("{n}.txt"), format!("content {n}"));
+    }
+    cli
+}
+
+#[test]
+fn the_turn_cap_ends_a_run() {
+    for api in FORMATS {
+        let (cli, server) = (busy_cli(), busy((50, 10)));
+        let args = ["Read.", "--tool", "read_file", "--max-turns", "2"];
+        cli.agent(&server, api, &args).exits(20).notes(&[
+            "stopped: error_max_turns (capacity)",
+            "raise --max-turns",
+            "2/2 turns",
+        ]);
+        assert_eq!(server.requests().len(), 2);
+        let none = cli.agent(&server, api, &["Read.", "--max-turns", "0", "--json"]).exits(20);
+        assert_eq!(none.outcome()["model_calls"], 0);
+        assert_eq!(server.requests().len(), 2);
+    }
+}
+
+#[test]
+fn a_cost_ceiling_is_kept() {
+    for api in FORMATS {
+        let (cli, server) = (busy_cli(), busy((50, 300)));
+        let budget = ["Read.", "--tool", "read_file", "--max-budget-usd", "0.5"];
+        // Without a price it is refused, and nothing is called.
+        cli.agent(&server, api, &budget).exits(2).notes(&["max_budget_usd", "--price"]);
+        assert_eq!(server.requests().len(), 0);
+        let args = with(&budget, &["--price", "in=1,out=1000", "--json"]);
+        let outcome = cli.agent(&server, api, &args).exits(20).outcome();
+        assert_eq!(outcome["termination"], "error_max_budget_usd");
+        // 300 tokens cost 0.30 dollars; of what is left no call of 256 tokens can be made.
+        assert_eq!(outcome["model_calls"], 1);
+        assert_eq!(outcome["tool_calls"], 1);
+        assert!((outcome["cost_usd"].as_f64().unwrap() - 0.30005).abs() < 1e-9, "{outcome}");
+        assert_eq!(outcome["overrun_usd"], 0.0);
+        // The cap of the call was lowered to what the ceiling allows.
+        let body = &server.requests()[0].body;
+        let cap = ["max_tokens", "max_completion_tokens"]
+            .iter()
+            .find_map(|key| body[*key].as_u64())
+            .unwrap_or_else(|| panic!("no cap: {body}"));
+        assert!((256..=500).contains(&cap), "{cap}");
+        // A ceiling of nothing makes no call.
+        let zero = ["Read.", "--max-budget-usd", "0", "--price", "in=1,out=1", "--json"];
+        let outcome = cli.agent(&server, api, &zero).exits(20).outcome();
+        assert_eq!(outcome["model_calls"], 0);
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[test]
+fn a_token_ceiling_is_kept() {
+    for api in FORMATS {
+        let (cli, server) = (busy_cli(), busy((1_000, 18_500)));
+        let args = ["Read.", "--tool", "read_file", "--max-tokens", "20000", "--json"];
+        let outcome = cli.agent(&server, api, &args).exits(20).outcome();
+        assert_eq!(outcome["termination"], "error_max_tokens");
+        assert_eq!(outcome["model_calls"], 1);
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn tools_work_in_their_folder() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        let work = cli.path("work");
+        std::fs::create_dir(&work).unwrap();
+        let server = playing([
+            Turn::call("write_file", &json!({"path": "notes/a.txt", "content": "grüße\n"})),
+            Turn::call("shell", &json!({"command": "cat notes/a.txt; pwd; exit 3"})),
+            Turn::call("read_file", &json!({"path": "notes/a.txt"})),
+            Turn::text("I wrote, looked and read."),
+        ]);
+        let args = [
+            "Do it.",
+            "--tool",
+            "shell",
+            "--tool",
+            "read_file",
+            "--tool",
+            "write_file",
+            "--dir",
+            "work",
+        ];
+        let done = cli.agent(&server, api, &args).exits(0);
+        assert_eq!(done.stdout, "I wrote, looked and read.\n");
+        done.notes(&["→ write_file", "← shell error", "3 tool calls"]);
+        assert_eq!(cli.read("work/notes/a.txt"), "grüße\n");
+        let requests = server.requests();
+        assert_eq!(requests.len(), 4);
+        let names: Vec<&Value> = requests[0].body["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool.pointer("/function/name").unwrap_or(&tool["name"]))
+            .collect();
+        assert_eq!(names, ["shell", "read_file", "write_file", "finish"]);
+        let shell = last_message(&requests[2].body);
+        let real = work.canonicalize().unwrap();
+        assert!(shell.contains("grüße") && shell.contains("exit status 3"), "{shell}");
+        assert!(shell.contains(real.to_str().unwrap()), "{shell}");
+        assert!(last_message(&requests[3].body).contains("grüße"));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_tool_does_not_see_the_keys() {
+    let cli = Cli::new();
+    let server =
+        playing([Turn::call("shell", &json!({"command": "env"})), Turn::text("I saw nothing.")]);
+    cli.agent(&server, "openai-chat", &["Look.", "--tool", "shell"]).exits(0);
+    let seen = last_message(&server.requests()[1].body);
+    assert!(seen.contains("PATH=") && !seen.contains(OPENAI_KEY), "{seen}");
+    assert!(!seen.contains(ANTHROPIC_KEY), "{seen}");
+}
+
+#[test]
+fn a_declared_answer_is_printed() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        let server = playing([Turn::call("finish", &json!({"deliverable": {"n": 42}}))]);
+        let args = ["Do it.", "--tool", "read_file"];
+        let done = cli.agent(&server, api, &args).exits(0);
+        assert_eq!(done.stdout, "{\"n\":42}\n");
+        done.notes(&["stopped: submitted (success)"]);
+        let server = playing([Turn::call("finish", &json!({"infeasible": "no network"}))]);
+        cli.agent(&server, api, &args).exits(30).notes(&["stopped: gave_up", "no network"]);
+    }
+}
+
+#[test]
+fn a_policy_ends_a_run_in_mid_stream() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        let turn = Turn::text("So it is FINAL(\"42\") and I could go on for ever and ever.");
+        let server = answering(move |request| {
+            Reply::turn(request, &turn.clone().pace(Duration::from_millis(1))).stall_after(2_000)
+        });
+        let args = ["What?", "--policy", "final_pattern", "--json"];
+        let outcome = cli.agent(&server, api, &args).exits(0).outcome();
+        assert_eq!(outcome["termination"], "submitted");
+        assert_eq!(outcome["deliverable"], "42");
+        assert_eq!(outcome["decided_by"]["name"], "final_pattern");
+    }
+}
+
+#[test]
+fn an_answer_is_repaired_until_it_fits_its_schema() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        cli.write(
+            "schema.json",
+            r#"{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}"#,
+        );
+        let server = playing([Turn::text("n is one"), Turn::text("{\"n\": 1}")]);
+        let args = ["How many?", "--output-schema", "schema.json", "--json"];
+        let done = cli.agent(&server, api, &args).exits(0);
+        assert!(done.lines().iter().any(|line| line["type"] == "told" && line["why"] == "repair"));
+        let outcome = done.outcome();
+        assert_eq!(outcome["structured"], json!({"n": 1}));
+        assert_eq!(server.requests().len(), 2);
+        // It never fits.
+        let server = playing([Turn::text("n is one")]);
+        let args = with(&args, &["--max-structured-output-retries", "1"]);
+        let outcome = cli.agent(&server, api, &args).exits(20).outcome();
+        assert_eq!(outcome["termination"], "error_max_structured_output_retries");
+        assert_eq!(server.requests().len(), 2);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_verifier_has_the_last_word_on_whether_the_work_is_right() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        std::fs::create_dir(cli.path("work")).unwrap();
+        cli.write("work/proof", "yes");
+        let server = playing([Turn::text("Done.")]);
+        let base = ["Do it.", "--dir", "work", "--verify"];
+        cli.agent(&server, api, &with(&base, &["test -f proof"])).exits(0).notes(&["verified yes"]);
+        let verify = "echo it is wrong; false";
+        let done = cli.agent(&server, api, &with(&base, &[verify])).exits(1);
+        assert_eq!(done.stdout, "Done.\n");
+        done.notes(&["verify: it is wrong", "verified NO", "stopped: stop (success)"]);
+        let args = with(&base, &["false", "--json", "--events", "events.jsonl"]);
+        let outcome = cli.agent(&server, api, &args).exits(1).outcome();
+        assert_eq!(outcome["termination"], "stop");
+        assert_eq!(outcome["verified"], false);
+        assert!(cli.read("events.jsonl").contains("\"verified\":false"));
+        // A run that did not succeed is not verified.
+        let server = playing([Turn::error(401, "{}")]);
+        let args = with(&base, &["touch was-verified", "--json"]);
+        let outcome = cli.agent(&server, api, &args).exits(30).outcome();
+        assert_eq!(outcome["verified"], Value::Null);
+        assert!(!cli.path("work/was-verified").exists());
+    }
+}
+
+#[test]
+fn events_tell_the_run_and_explain_reads_them() {
+    for api in FORMATS {
+        let cli = busy_cli();
+        let server = playing([
+            Turn::call("read_file", &json!({"path": "1.txt"})).and_text("I look."),
+            Turn::text("It says: content 1."),
+        ]);
+        let args = ["Read.", "--tool", "read_file", "--json", "--events", "events.jsonl"];
+        let done = cli.agent(&server, api, &args).exits(0);
+        let printed = done.lines();
+        let written: Vec<Value> = cli
+            .read("events.jsonl")
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let kinds = |events: &[Value]| -> Vec<String> {
+            events.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(kinds(&printed), kinds(&written));
+        let kinds: Vec<String> =
+            kinds(&written).into_iter().filter(|kind| kind != "delta").collect();
+        assert_eq!(
+            kinds,
+            [
+                "turn_started",
+                "turn_ended",
+                "tool_started",
+                "tool_ended",
+                "turn_started",
+                "turn_ended",
+                "outcome"
+            ]
+        );
+        let times: Vec<f64> =
+            written.iter().map(|event| event["at_ms"].as_f64().unwrap()).collect();
+        assert!(times.is_sorted());
+        let told: String = written.iter().filter_map(|event| event["text"].as_str()).collect();
+        assert!(told.contains("It says: content 1."));
+
+        let explained = cli.run(["explain", "events.jsonl"]).exits(0).stdout;
+        for says in [
+            "turn 1 attempt 1",
+            "→ read_file",
+            "← read_file ok",
+            "content 1",
+            "turn 2 attempt 1",
+            "ended as stop (success), decided by turn",
+            "2 turns, 2 model calls, 1 tool calls",
+        ] {
+            assert!(explained.contains(says), "no {says:?} in {explained}");
+        }
+        let explained = cli.run(["explain", "events.jsonl", "--json"]).exits(0).lines();
+        assert_eq!(explained.len(), 1);
+        assert_eq!(explained[0]["events"], written.len());
+        assert_eq!(explained[0]["outcome"], *written.last().unwrap());
+        assert!(explained[0]["timeline"].as_array().unwrap().len() >= 6);
+        // A file that ends before its run did: killed.
+        let half: String =
+            cli.read("events.jsonl").lines().take(4).map(|line| format!("{line}\n")).collect();
+        cli.write("half.jsonl", half);
+        let explained = cli.run(["explain", "half.jsonl"]).exits(0);
+        assert!(explained.stdout.contains("no outcome"), "{explained:#?}");
+    }
+}
+
+#[test]
+fn settings_are_read_and_flags_stand_above_them() {
+    for api in FORMATS {
+        let (cli, server) = (busy_cli(), busy((50, 10)));
+        let toml = format!(
+            "model = \"from-the-file\"\napi = \"{api}\"\nbase_url = \"{}\"\nsystem = \"Be brief.\"\n\
+             tools = [\"read_file\"]\n\n[limits]\nmax_turns = 1\nmax_retries = 0\n\n\
+             [policy]\nany = [\"final_pattern\"]\n",
+            server.base_url()
+        );
+        cli.write("endstop.toml", &toml);
+        let outcome = cli.run(["run", "Read.", "--json"]).exits(20).outcome();
+        assert_eq!(outcome["termination"], "error_max_turns");
+        let request = &server.requests()[0];
+        assert_eq!(request.body["model"], "from-the-file");
+        assert!(request.body.to_string().contains("Be brief."));
+        assert!(request.body.to_string().contains("read_file"));
+        let above = ["run", "Read.", "--max-turns", "3", "--model", "from-the-flag", "--json"];
+        let outcome = cli.run(above).exits(20).outcome();
+        assert_eq!(outcome["turns"], 3);
+        assert_eq!(server.requests()[1].body["model"], "from-the-flag");
+        // Another file, by name; `off` switches off.
+        std::fs::rename(cli.path("endstop.toml"), cli.path("other.toml")).unwrap();
+        let named = ["run", "Read.", "--config", "other.toml", "--max-turns", "off", "--timeout"];
+        let outcome = cli.run(named.into_iter().chain(["1ms", "--json"])).exits(20).outcome();
+        assert_eq!(outcome["termination"], "error_timeout");
+    }
+}
+
+#[test]
+fn a_task_is_read_from_standard_input() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        let server = playing([Turn::text("Yes.")]);
+        for task in [&[][..], &["-"]] {
+            let args = agent_args(&server, api, task);
+            cli.feed(args, "A task of\ntwo lines.\n").exits(0);
+            let request = server.requests().pop().unwrap();
+            assert!(last_message(&request.body).contains("A task of\\ntwo lines."));
+        }
+        cli.feed(agent_args(&server, api, &[]), " \n").exits(2).notes(&["the task is empty"]);
+    }
+}
+
+/// Starts it with a standard output that nobody reads.
+fn unread(cli: &Cli, args: Vec<String>) -> Done {
+    let mut command = cli.command(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    Started::unread(child).finish()
+}
+
+#[test]
+fn a_closed_standard_output_stops_the_run_and_not_the_cleaning_up() {
+    for api in FORMATS {
+        for more in [&[][..], &["--json"]] {
+            let cli = Cli::new();
+            let server = answering(|request| {
+                let words = Turn::text("word ".repeat(2_000)).pace(Duration::from_millis(20));
+                Reply::turn(request, &words)
+            });
+            let args = with(&["Talk.", "--events", "events.jsonl"], more);
+            let done = unread(&cli, agent_args(&server, api, &args));
+            assert_eq!(done.code(), 130, "{done:#?}");
+            eventually("the server sees the hang-up", || server.open_connections() == 0);
+            let events = cli.read("events.jsonl");
+            let outcome: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+            assert_eq!(outcome["termination"], "cancelled");
+        }
+    }
+}
+
+#[test]
+fn a_closed_standard_output_is_no_panic_in_any_command() {
+    let cli = Cli::new();
+    let row = r#"{"id":"1","api":"openai-chat","status":200,"headers":{},"body":"{}"}"#;
+    cli.write("rows.jsonl", format!("{row}\n").repeat(2_000));
+    cli.write("scenario.json", r#"{"turns": [{"text": "done"}]}"#);
+    for args in [
+        &["policies"][..],
+        &["providers"],
+        &["providers", "openai", "--json"],
+        &["--help"],
+        &["detect", "--jsonl", "rows.jsonl"],
+        &["simulate", "scenario.json"],
+    ] {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        unread(&cli, args).code();
+    }
+}

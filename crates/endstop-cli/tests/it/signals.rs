@@ -1,0 +1,305 @@
+//! Signals: what is cancelled, how it exits, and that nothing is left behind. Processes are found
+//! in `/proc` by a mark in their environment.
+
+use crate::cli::{Cli, Done, FORMATS, Started, agent_args, answering, eventually};
+use endstop::testkit::{Reply, Server, Turn};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// A run with a mark that all its processes inherit.
+struct Marked {
+    mark: String,
+    cli: Cli,
+    started: Option<Started>,
+}
+
+impl Marked {
+    fn new(server: &Server, api: &str, args: &[&str]) -> Marked {
+        let mark = mark();
+        let cli = Cli::new();
+        let mut command = cli.command(agent_args(server, api, args));
+        command.env("ENDSTOP_TEST_MARK", &mark);
+        let started = Some(Started::new(command, ""));
+        Marked { mark, cli, started }
+    }
+
+    fn running(&self) -> &Started {
+        self.started.as_ref().unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.running().child), signal).unwrap();
+    }
+
+    /// Waits until the tool's two sleeping processes run.
+    fn sleeping(&self) {
+        eventually("two processes that sleep", || sleepers(&self.mark) == 2);
+    }
+
+    /// Waits until it has said this on standard error.
+    fn says(&self, text: &str) {
+        eventually(text, || self.running().stderr().contains(text));
+    }
+
+    /// Its end; nothing of it is left.
+    fn finish(self) -> Done {
+        self.finish_in().0
+    }
+
+    /// Its end, and the folder it was in.
+    fn finish_in(mut self) -> (Done, Cli) {
+        let done = self.started.take().unwrap().finish();
+        eventually("no process is left", || processes(&self.mark).is_empty());
+        (done, std::mem::replace(&mut self.cli, Cli::new()))
+    }
+}
+
+/// A failed test leaves nothing behind either.
+impl Drop for Marked {
+    fn drop(&mut self) {
+        drop(self.started.take());
+        for (process, _) in processes(&self.mark) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
+
+fn mark() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("mark-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The living processes with a mark, and what each is called; a zombie has no environment.
+fn processes(mark: &str) -> Vec<(Pid, String)> {
+    let entry = format!("ENDSTOP_TEST_MARK={mark}");
+    let mut found = Vec::new();
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) =
+            process.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+        else {
+            continue;
+        };
+        let read = |name: &str| std::fs::read(process.path().join(name)).unwrap_or_default();
+        if read("environ").split(|byte| *byte == 0).any(|var| var == entry.as_bytes()) {
+            let name = String::from_utf8_lossy(&read("comm")).trim().to_owned();
+            found.push((pid, name));
+        }
+    }
+    found
+}
+
+fn sleepers(mark: &str) -> usize {
+    processes(mark).iter().filter(|(_, name)| name == "sleep").count()
+}
+
+/// A server whose answer goes on for minutes.
+fn talking() -> Server {
+    answering(|request| {
+        let words = Turn::text("word ".repeat(10_000)).pace(Duration::from_millis(20));
+        Reply::turn(request, &words)
+    })
+}
+
+/// A server that asks for a command line, and then has its say.
+fn commanding(command: &'static str) -> Server {
+    answering(move |request| {
+        let turn = match request.number {
+            1 => Turn::call("shell", &json!({"command": command})),
+            _ => Turn::text("Never mind."),
+        };
+        Reply::turn(request, &turn)
+    })
+}
+
+const SLEEP: &str = "sleep 1000 & sleep 1000";
+
+/// Processes that do not listen when they are asked to end.
+const DEAF: &str = "trap '' TERM HUP INT; sleep 1000 & sleep 1000";
+
+#[test]
+fn an_interrupt_in_mid_stream_cancels() {
+    for api in FORMATS {
+        let server = talking();
+        let run = Marked::new(&server, api, &["Talk.", "--events", "events.jsonl"]);
+        eventually("some words", || run.running().stdout().contains("word word"));
+        assert_eq!(server.open_connections(), 1);
+        run.signal(Signal::INT);
+        eventually("the server sees the hang-up", || server.open_connections() == 0);
+        let (done, cli) = run.finish_in();
+        let events = cli.read("events.jsonl");
+        let outcome: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+        assert_eq!(outcome["termination"], "cancelled");
+        assert!(outcome["last_text"].as_str().unwrap().starts_with("word word"));
+        done.exits(130).notes(&["stopped: cancelled (fatal)"]);
+        assert_eq!(server.hung_up().len(), 1);
+    }
+}
+
+#[test]
+fn other_signals_cancel_too_and_exit_143() {
+    for (api, signal) in FORMATS.into_iter().zip([Signal::TERM, Signal::HUP]) {
+        let server = talking();
+        let run = Marked::new(&server, api, &["Talk.", "--json"]);
+        eventually("some words", || run.running().stdout().contains("word"));
+        run.signal(signal);
+        let outcome = run.finish().exits(143).outcome();
+        assert_eq!(outcome["termination"], "cancelled");
+        eventually("the server sees the hang-up", || server.open_connections() == 0);
+    }
+}
+
+#[test]
+fn a_cancel_leaves_no_process() {
+    for (api, signal, code) in [
+        (FORMATS[0], Signal::INT, 130),
+        (FORMATS[1], Signal::TERM, 143),
+        (FORMATS[0], Signal::HUP, 143),
+    ] {
+        let server = commanding(SLEEP);
+        let run = Marked::new(&server, api, &["Sleep.", "--tool", "shell", "--json"]);
+        run.sleeping();
+        run.signal(signal);
+        let outcome = run.finish().exits(code).outcome();
+        assert_eq!(outcome["termination"], "cancelled");
+        // The history answers the call, and says what is true of it.
+        let messages = outcome["messages"].to_string();
+        assert!(messages.contains("aborted"), "{messages}");
+        assert_eq!(outcome["tool_calls"], 1);
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[test]
+fn what_does_not_listen_is_killed_after_the_grace() {
+    let server = commanding(DEAF);
+    let args = ["Sleep.", "--tool", "shell", "--cancel-grace", "300ms", "--json"];
+    let run = Marked::new(&server, FORMATS[0], &args);
+    run.sleeping();
+    run.signal(Signal::INT);
+    let outcome = run.finish().exits(130).outcome();
+    assert_eq!(outcome["termination"], "cancelled");
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_the_grace() {
+    for (api, signal) in FORMATS.into_iter().zip([Signal::INT, Signal::TERM]) {
+        let server = commanding(DEAF);
+        let args = ["Sleep.", "--tool", "shell", "--cancel-grace", "1h"];
+        let run = Marked::new(&server, api, &args);
+        run.sleeping();
+        run.signal(signal);
+        run.says("■ stopping (cancelled)");
+        assert_eq!(sleepers(&run.mark), 2);
+        run.signal(signal);
+        run.finish().exits(143).notes(&["stopped: terminated (fatal)"]);
+    }
+}
+
+#[test]
+fn a_second_interrupt_in_mid_stream_is_no_panic() {
+    let server = talking();
+    let run = Marked::new(&server, FORMATS[0], &["Talk.", "--json"]);
+    eventually("some words", || run.running().stdout().contains("word"));
+    run.signal(Signal::INT);
+    run.signal(Signal::INT);
+    let done = run.finish();
+    // The second may come when the first has done its work.
+    let expected = match done.outcome()["termination"].as_str().unwrap() {
+        "cancelled" => 130,
+        "terminated" => 143,
+        other => panic!("{other}"),
+    };
+    done.exits(expected);
+}
+
+#[test]
+fn a_tool_that_runs_out_of_time_leaves_no_process_and_the_run_goes_on() {
+    for (api, command) in FORMATS.into_iter().zip([SLEEP, DEAF]) {
+        let mark = Arc::new(OnceLock::<String>::new());
+        let most = Arc::new(AtomicUsize::new(usize::MAX));
+        let (seen, left) = (Arc::clone(&mark), Arc::clone(&most));
+        let server = answering(move |request| {
+            if request.number == 1 {
+                return Reply::turn(request, &Turn::call("shell", &json!({"command": command})));
+            }
+            // The run goes on: by now the tool's processes are dead, or dying.
+            let mark = seen.get().unwrap();
+            let mut sleeping = sleepers(mark);
+            for _ in 0..200 {
+                if sleeping == 0 {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+                sleeping = sleepers(mark);
+            }
+            left.store(sleeping, Ordering::SeqCst);
+            Reply::turn(request, &Turn::text("Never mind."))
+        });
+        let args = [
+            "Sleep.",
+            "--tool",
+            "shell",
+            "--tool-timeout",
+            "300ms",
+            "--cancel-grace",
+            "300ms",
+            "--json",
+        ];
+        let run = Marked::new(&server, api, &args);
+        mark.set(run.mark.clone()).unwrap();
+        let done = run.finish().exits(0);
+        assert_eq!(done.outcome()["termination"], "stop");
+        assert_eq!(most.load(Ordering::SeqCst), 0, "processes that outlived their call");
+        let ended = done.lines().into_iter().find(|line| line["type"] == "tool_ended").unwrap();
+        assert_eq!(ended["status"], "timeout");
+        let told = server.requests()[1].body["messages"].to_string();
+        assert!(told.contains("time"), "{told}");
+    }
+}
+
+#[test]
+fn what_a_command_leaves_in_the_background_ends_with_it() {
+    let server = commanding("sleep 1000 >/dev/null 2>&1 & echo started");
+    let run = Marked::new(&server, FORMATS[0], &["Go.", "--tool", "shell"]);
+    run.finish().exits(0).notes(&["← shell ok"]);
+}
+
+#[test]
+fn a_signal_reaches_the_verifier() {
+    for (api, signal, code) in [(FORMATS[0], Signal::INT, 130), (FORMATS[1], Signal::TERM, 143)] {
+        let server = answering(|request| Reply::turn(request, &Turn::text("Done.")));
+        let run = Marked::new(&server, api, &["Do it.", "--verify", SLEEP, "--json"]);
+        run.sleeping();
+        run.signal(signal);
+        let outcome = run.finish().exits(code).outcome();
+        // The run had ended before; whether its work is right nobody knows.
+        assert_eq!(outcome["termination"], "stop");
+        assert_eq!(outcome["verified"], Value::Null);
+    }
+}
+
+#[test]
+fn what_a_verifier_leaves_in_the_background_ends_with_it() {
+    let server = answering(|request| Reply::turn(request, &Turn::text("Done.")));
+    let verify = "sleep 1000 >/dev/null 2>&1 & true";
+    let run = Marked::new(&server, FORMATS[0], &["Do it.", "--verify", verify]);
+    run.finish().exits(0).notes(&["verified yes"]);
+}
+
+#[test]
+fn a_mark_finds_its_own_processes_only() {
+    assert_eq!(processes(&mark()), []);
+    let mark = mark();
+    let mut child = std::process::Command::new("sleep")
+        .arg("1000")
+        .env("ENDSTOP_TEST_MARK", &mark)
+        .spawn()
+        .unwrap();
+    eventually("the marked process", || sleepers(&mark) == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(processes(&mark), []);
+}
