@@ -1,0 +1,237 @@
+//! The items that drive whole runs over HTTP.
+
+use crate::measure::{Watch, cpu, median, memory, now, quantile};
+use crate::mock::{agent, ask, provider};
+use crate::{Measured, Words};
+use endstop::agent::AgentEvent;
+use endstop::provider::http::HttpProvider;
+use endstop::{Outcome, RunHandle, Termination, TurnDelta};
+use serde_json::{Map, Value, json};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// One run to its end; an ending that is no success is an error.
+async fn run(provider: &HttpProvider, streaming: bool) -> Result<Outcome, String> {
+    let agent = agent(provider, streaming).map_err(|error| error.to_string())?;
+    let outcome = agent.run("go").map_err(|error| error.to_string())?.outcome().await;
+    if outcome.termination == Termination::Stop {
+        Ok(outcome)
+    } else {
+        Err(format!("{}: {}", outcome.termination, outcome.decided_by.evidence))
+    }
+}
+
+fn fields(value: Value) -> Map<String, Value> {
+    if let Value::Object(map) = value { map } else { Map::new() }
+}
+
+/// What `a`, `k` and `h` print.
+pub(crate) fn by_turn(
+    turns: usize,
+    wall: &mut [f64],
+    cpu: &mut [f64],
+    more: Value,
+) -> Map<String, Value> {
+    let (reps, w, c) = (wall.len(), median(wall), median(cpu));
+    let mut map = fields(json!({
+        "turns": turns, "reps": reps, "wall_ms": w * 1e3, "cpu_ms": c * 1e3,
+        "wall_us_turn": w * 1e6 / turns as f64, "cpu_us_turn": c * 1e6 / turns as f64,
+    }));
+    map.extend(fields(more));
+    map
+}
+
+pub(crate) async fn turns(words: &Words) -> Measured {
+    let (turns, reps) = (words.number(0, 50), words.number(1, 31));
+    let streaming = words.has("stream");
+    let provider = provider(&format!("loop-{turns}"))?;
+    run(&provider, streaming).await?;
+    let before = ask("/stats").await?["conns_total"].as_u64().unwrap_or(0);
+    let (mut wall, mut used) = (Vec::new(), Vec::new());
+    for _ in 0..reps {
+        let watch = Watch::start();
+        let outcome = run(&provider, streaming).await?;
+        let (w, c) = watch.read();
+        if outcome.last_text.as_deref() != Some("FINAL('done')") {
+            return Err("another answer".into());
+        }
+        wall.push(w);
+        used.push(c);
+    }
+    let after = ask("/stats").await?["conns_total"].as_u64().unwrap_or(0);
+    // The question itself is a connection.
+    let connections = json!({"new_connections": (after - before).saturating_sub(1)});
+    Ok(by_turn(turns, &mut wall, &mut used, connections))
+}
+
+pub(crate) async fn at_once(words: &Words) -> Measured {
+    let (runs, turns, most) = (words.number(0, 1000), words.number(1, 10), words.number(2, 256));
+    let provider = provider(&format!("loop-{turns}"))?;
+    let base = memory("VmRSS");
+    let next = Rc::new(Cell::new(0));
+    let good = Rc::new(Cell::new(0));
+    let watch = Watch::start();
+    let local = tokio::task::LocalSet::new();
+    for _ in 0..most.min(runs) {
+        let (next, good, provider) = (Rc::clone(&next), Rc::clone(&good), provider.clone());
+        local.spawn_local(async move {
+            while next.get() < runs {
+                next.set(next.get() + 1);
+                if run(&provider, false).await.is_ok() {
+                    good.set(good.get() + 1);
+                }
+            }
+        });
+    }
+    local.await;
+    let (wall, used) = watch.read();
+    Ok(fields(json!({
+        "runs": runs, "turns": turns, "conc": most, "ok": good.get(), "wall_s": wall,
+        "runs_s": runs as f64 / wall, "cpu_ms_run": used * 1e3 / runs as f64,
+        "cpu_us_turn": used * 1e6 / (runs * turns) as f64,
+        "peak_rss_mb": memory("VmHWM") / 1024.0, "base_rss_mb": base / 1024.0,
+    })))
+}
+
+/// The length of the text that an event brings.
+fn text_in(event: &AgentEvent) -> usize {
+    match event {
+        AgentEvent::Delta(event) => match &event.delta {
+            TurnDelta::Text(text) => text.len(),
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+pub(crate) async fn tokens(words: &Words) -> Measured {
+    let tokens = words.number(0, 200_000);
+    run(&provider("stream-50")?, true).await?;
+    let agent = agent(&provider(&format!("stream-{tokens}"))?, true)?;
+    let base = memory("VmRSS");
+    let watch = Watch::start();
+    let mut handle = agent.run("go")?;
+    let (mut deltas, mut heard) = (0, 0);
+    if words.has("events") {
+        while let Some(event) = handle.next().await {
+            let length = text_in(&event);
+            heard += length;
+            deltas += usize::from(length > 0);
+        }
+    }
+    let outcome = handle.outcome().await;
+    let (wall, used) = watch.read();
+    let said = outcome.last_text.as_ref().map_or(0, String::len);
+    let error = (outcome.termination != Termination::Stop).then(|| outcome.termination.to_string());
+    Ok(fields(json!({
+        "tokens": tokens, "deltas": deltas, "heard_chars": heard, "chars": said,
+        "lost_chars": 4 * tokens as i64 - said as i64, "err": error, "wall_s": wall,
+        "tok_s": tokens as f64 / wall, "cpu_s": used, "cpu_us_tok": used * 1e6 / tokens as f64,
+        "peak_rss_mb": memory("VmHWM") / 1024.0, "base_rss_mb": base / 1024.0,
+    })))
+}
+
+/// Reads until so many tokens of four characters have come.
+async fn until(handle: &mut RunHandle, tokens: usize) -> usize {
+    let mut seen = 0;
+    while seen < 4 * tokens {
+        match handle.next().await {
+            Some(event) => seen += text_in(&event),
+            None => break,
+        }
+    }
+    seen / 4
+}
+
+pub(crate) async fn cancel(words: &Words) -> Measured {
+    let model = words.text(0, "slow-20000-1");
+    let (tokens, reps) = (words.number(1, 50), words.number(2, 7));
+    let agent = agent(&provider(model)?, true)?;
+    let (mut closed, mut wasted, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..reps {
+        ask("/reset").await?;
+        let mut handle = agent.run("go")?;
+        let seen = until(&mut handle, tokens).await;
+        let asked = now();
+        handle.cancel();
+        let outcome = handle.outcome().await;
+        ended.push((now() - asked) as f64 / 1e6);
+        if outcome.termination != Termination::Cancelled {
+            return Err(format!("it ended as {}", outcome.termination).into());
+        }
+        for _ in 0..30 {
+            let stats = ask("/stats").await?;
+            if let Some(gone) = stats["disconnects"].get(0) {
+                let at = gone["at_ns"].as_u64().unwrap_or(0);
+                closed.push((at as f64 - asked as f64) / 1e6);
+                wasted.push(gone["tokens"].as_f64().unwrap_or(0.0) - seen as f64);
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    let open = ask("/stats").await?["streams_open"].clone();
+    Ok(fields(json!({
+        "model": model, "k": tokens, "reps": reps, "closed": closed.len(),
+        "close_ms_p99": quantile(&mut closed, 0.99), "close_ms_max": quantile(&mut closed, 1.0),
+        "close_ms": median(&mut closed), "wasted": median(&mut wasted),
+        "run_end_ms": median(&mut ended), "still_open": open, "end": "cancelled",
+    })))
+}
+
+pub(crate) async fn cold() -> Measured {
+    run(&provider("loop-1")?, false).await?;
+    let spawned: u64 = std::env::var("SPAWN_NS").ok().and_then(|at| at.parse().ok()).unwrap_or(0);
+    Ok(fields(json!({
+        "spawn_to_first_ms": (now() - spawned) as f64 / 1e6, "cpu_ms": cpu() * 1e3,
+        "rss_mb": memory("VmRSS") / 1024.0,
+    })))
+}
+
+pub(crate) async fn suspended(words: &Words) -> Measured {
+    let runs = words.number(0, 1000);
+    ask("/reset").await?;
+    let provider = provider("hang-10")?;
+    let base = memory("VmRSS");
+    let watch = Watch::start();
+    let mut handles = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        handles.push(agent(&provider, true)?.run("go")?);
+    }
+    let mut hanging = 0;
+    for _ in 0..300 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        hanging = ask("/stats").await?["hanging"].as_u64().unwrap_or(0);
+        if hanging as usize >= runs {
+            break;
+        }
+    }
+    // Let the clients read what they already have.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (_, starting) = watch.read();
+    let rss = memory("VmRSS");
+    let quiet = Watch::start();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (wall, idle) = quiet.read();
+    let asked = now();
+    for handle in &handles {
+        handle.cancel();
+    }
+    let called = now();
+    for handle in handles {
+        let _ = handle.outcome().await;
+    }
+    let ended = now();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let stats = ask("/stats").await?;
+    let gone = stats["disconnects"].as_array().cloned().unwrap_or_default();
+    let last = gone.iter().filter_map(|one| one["at_ns"].as_u64()).max().unwrap_or(asked);
+    let ms = |at: u64| (at as f64 - asked as f64) / 1e6;
+    Ok(fields(json!({
+        "runs": runs, "hanging": hanging, "base_rss_mb": base / 1024.0, "rss_mb": rss / 1024.0,
+        "kb_per_run": (rss - base) / hanging as f64, "start_cpu_ms_run": starting * 1e3 / runs as f64,
+        "idle_cpu_frac": idle / wall, "cancel_calls_ms": ms(called), "all_ended_ms": ms(ended),
+        "closed": gone.len(), "last_close_ms": ms(last), "still_open": stats["hanging"],
+    })))
+}

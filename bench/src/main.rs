@@ -1,0 +1,77 @@
+//! `bench-peer ITEM [ARGUMENT]…`: does one piece of work against a scripted model server on
+//! loopback, and prints what it cost as one line of JSON.
+//!
+//! | item | what is measured |
+//! |---|---|
+//! | `a TURNS REPS [stream]` | a run of so many turns with a tool call each |
+//! | `b RUNS TURNS AT_ONCE` | many runs at once |
+//! | `c TOKENS [events]` | one streamed response (`events`: with a reader of the deltas) |
+//! | `d MODEL TOKENS REPS` | from a cancel to the closed socket |
+//! | `e` | from the process's start to the end of a first turn |
+//! | `f RUNS` | runs that hang, and their end |
+//! | `k TURNS REPS [stream]` | the work of `a` without HTTP: kernel and wire formats alone |
+//! | `h TURNS REPS [stream]` | the requests of `a` through the HTTP client alone |
+
+mod items;
+mod measure;
+mod mock;
+mod replay;
+
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+
+/// What a measurement gives, or why there is none.
+type Measured = Result<Map<String, Value>, Box<dyn std::error::Error>>;
+
+/// The arguments after the item.
+struct Words(Vec<String>);
+
+impl Words {
+    fn number(&self, at: usize, default: usize) -> usize {
+        self.0.get(at).and_then(|word| word.parse().ok()).unwrap_or(default)
+    }
+    fn text<'a>(&'a self, at: usize, default: &'a str) -> &'a str {
+        self.0.get(at).map_or(default, String::as_str)
+    }
+    fn has(&self, word: &str) -> bool {
+        self.0.iter().any(|w| w == word)
+    }
+}
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the result is a line of JSON")]
+fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let item = if words.is_empty() { String::new() } else { words.remove(0) };
+    match measured(&item, &Words(words)) {
+        Ok(values) => {
+            let mut line = Map::new();
+            line.insert("peer".to_owned(), json!("endstop"));
+            line.insert("item".to_owned(), json!(item));
+            line.insert("versions".to_owned(), json!({"endstop": "0.1.0"}));
+            line.extend(values);
+            println!("{}", Value::Object(line));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bench-peer {item}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measured(item: &str, words: &Words) -> Measured {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match item {
+            "a" => items::turns(words).await,
+            "b" => items::at_once(words).await,
+            "c" => items::tokens(words).await,
+            "d" => items::cancel(words).await,
+            "e" => items::cold().await,
+            "f" => items::suspended(words).await,
+            "k" => replay::kernel_and_wire(words),
+            "h" => replay::http(words).await,
+            _ => Err("give an item: a, b, c, d, e, f, k or h".into()),
+        }
+    })
+}

@@ -1,0 +1,83 @@
+//! The scripted server, and an agent that asks it. A model's name is its script: `loop-50`.
+
+use endstop::AgentLoop;
+use endstop::Limits;
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Where it listens.
+pub(crate) fn address() -> String {
+    format!("127.0.0.1:{}", std::env::var("MOCK_PORT").unwrap_or_else(|_| "8099".to_owned()))
+}
+
+/// The base of its API.
+pub(crate) fn base() -> String {
+    format!("http://{}/v1", address())
+}
+
+/// What every item asks of a run: the defaults, but as many turns as the script has.
+pub(crate) fn limits() -> Limits {
+    Limits { max_turns: None, ..Limits::default() }
+}
+
+/// Asks the server something about itself.
+pub(crate) async fn ask(path: &str) -> Result<Value, Failure> {
+    let mut stream = TcpStream::connect(address()).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    let (_, body) = text.split_once("\r\n\r\n").ok_or("no body")?;
+    Ok(serde_json::from_str(body)?)
+}
+
+/// A provider of this model; the connections are its own.
+pub(crate) fn provider(model: &str) -> Result<HttpProvider, Failure> {
+    let options = HttpOptions {
+        model: format!("openai/{model}"),
+        base_url: Some(base()),
+        ..HttpOptions::default()
+    };
+    Ok(HttpProvider::new(&options, &|name| (name == "OPENAI_API_KEY").then(|| "x".to_owned()))?)
+}
+
+/// A loop over it with the one tool.
+pub(crate) fn agent(provider: &HttpProvider, streaming: bool) -> Result<AgentLoop, Failure> {
+    let builder = AgentLoop::builder(provider.clone())
+        .limits(limits())
+        .tool(Echo)
+        .finish_tool(false)
+        .streaming(streaming);
+    Ok(builder.build()?)
+}
+
+/// Answers with its argument.
+pub(crate) struct Echo;
+
+impl Tool for Echo {
+    fn name(&self) -> &'static str {
+        "echo"
+    }
+    fn description(&self) -> &'static str {
+        "Echo the text."
+    }
+    fn schema(&self) -> Value {
+        json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]})
+    }
+    fn call(&self, arguments: Map<String, Value>, _: ToolContext) -> ToolFuture<'_> {
+        Box::pin(std::future::ready(echo(&arguments)))
+    }
+}
+
+/// What the tool does.
+pub(crate) fn echo(arguments: &Map<String, Value>) -> ToolOutput {
+    match arguments.get("text").and_then(Value::as_str) {
+        Some(text) => ToolOutput::ok(text),
+        None => ToolOutput::error("there is no `text`"),
+    }
+}

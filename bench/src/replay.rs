@@ -1,0 +1,227 @@
+//! The shares of a turn: a run is recorded once over HTTP, then repeated without the kernel
+//! (`h`) or without HTTP (`k`).
+
+use crate::items::by_turn;
+use crate::measure::Watch;
+use crate::mock::{self, echo};
+use crate::{Measured, Words};
+use endstop::wire::{
+    Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolSpec, api,
+};
+use endstop::{
+    Effect, EffectId, Event, EventKind, Message, MessageId, Outcome, Role, Run, RunSpec, Step,
+    Termination, ToolReport, ToolStatus, TurnDelta,
+};
+use serde_json::json;
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+/// One exchange of a run.
+struct Exchange {
+    request: Vec<u8>,
+    response: Vec<u8>,
+}
+
+struct Script {
+    turns: usize,
+    streaming: bool,
+}
+
+impl Script {
+    fn of(words: &Words) -> (Script, usize) {
+        let script = Script { turns: words.number(0, 50), streaming: words.has("stream") };
+        (script, words.number(1, 31))
+    }
+
+    fn encoder(&self) -> Encoder {
+        let spec = RequestSpec {
+            model: format!("loop-{}", self.turns),
+            tools: vec![ToolSpec {
+                name: "echo".to_owned(),
+                description: "Echo the text.".to_owned(),
+                parameters: json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),
+            }],
+            stream: self.streaming,
+            ..RequestSpec::default()
+        };
+        Encoder::new(api::OPENAI_CHAT, &spec)
+    }
+
+    /// A whole run; `exchange` gives the response to a request.
+    fn run(&self, mut exchange: impl FnMut(usize, &[u8]) -> Vec<u8>) -> Box<Outcome> {
+        self.drive(&mut |turn, body, feed| {
+            let response = exchange(turn, body);
+            feed(&response);
+        })
+    }
+
+    fn drive(&self, exchange: &mut dyn FnMut(usize, &[u8], &mut dyn FnMut(&[u8]))) -> Box<Outcome> {
+        let mut encoder = self.encoder();
+        let tool = endstop::ToolSpec { name: "echo".to_owned(), ..endstop::ToolSpec::default() };
+        let spec = RunSpec {
+            limits: mock::limits(),
+            tools: vec![tool],
+            finish_tool: false,
+            reserve: false,
+            streaming: self.streaming,
+            ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "go")])
+        };
+        let began = Instant::now();
+        let mut run = Run::new(spec);
+        let mut events = VecDeque::from([EventKind::Start { seed: 1, price: None, wall_ms: None }]);
+        let mut effects = Vec::new();
+        let mut turn = 0;
+        loop {
+            let nothing = || EventKind::Fault { message: "nothing is under way".to_owned() };
+            let event = events.pop_front().unwrap_or_else(nothing);
+            run = match run.handle(Event::new(began.elapsed(), event), &mut effects) {
+                Step::Continue(run) => run,
+                Step::Ended(outcome) => return outcome,
+            };
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::CallModel { id, output_cap, .. } => {
+                        let body = encoder.body(run.messages(), run.epoch(), output_cap);
+                        exchange(turn, body, &mut |response| decode(id, response, &mut events));
+                        turn += 1;
+                    }
+                    Effect::StartTools { calls } => {
+                        events.extend(calls.into_iter().map(|start| EventKind::ToolEnded {
+                            tool: start.id,
+                            report: ToolReport::new(ToolStatus::Ok, echo(&start.arguments).content),
+                        }));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Records a run against the server.
+    fn record(&self) -> Result<Vec<Exchange>, Box<dyn std::error::Error>> {
+        let mut exchanges: Vec<Exchange> = Vec::new();
+        let mut failed = None;
+        let outcome = self.run(|_, request| {
+            let response = post(request).unwrap_or_else(|error| {
+                failed = Some(error);
+                Vec::new()
+            });
+            exchanges.push(Exchange { request: request.to_vec(), response: response.clone() });
+            response
+        });
+        match failed {
+            Some(error) => Err(error.into()),
+            None if outcome.termination != Termination::Stop => {
+                Err(format!("it ended as {}", outcome.termination).into())
+            }
+            None => Ok(exchanges),
+        }
+    }
+}
+
+/// What the driver does with a response: its deltas, then its end.
+fn decode(call: EffectId, response: &[u8], events: &mut VecDeque<EventKind>) {
+    let headers = Headers::from_iter([
+        ("content-type", "application/json"),
+        ("content-length", "600"),
+        ("date", "Thu, 01 Jan 1970 00:00:00 GMT"),
+    ]);
+    let mut decoder = StreamDecoder::new(api::OPENAI_CHAT, 200, headers, RequestFacts::default());
+    let pushed = decoder.push(response, &mut |delta| {
+        if let endstop::wire::Delta::Text(text) = delta {
+            events.push_back(EventKind::Delta { call, delta: TurnDelta::Text(text.to_owned()) });
+        }
+    });
+    let decoded = decoder.finish(Eof::Clean);
+    match (pushed, decoded.turn) {
+        (Ok(()), Some(turn)) => {
+            events.push_back(EventKind::TurnEnded { call, turn: Box::new(turn) })
+        }
+        _ => events.push_back(EventKind::Fault { message: "it does not decode".to_owned() }),
+    }
+}
+
+/// One request on a connection of its own; the body of the response, chunks joined.
+fn post(body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = std::net::TcpStream::connect(mock::address())?;
+    write!(
+        stream,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    )?;
+    stream.write_all(body)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let (head, mut rest) = text.split_once("\r\n\r\n").unwrap_or_default();
+    if !head.contains("transfer-encoding: chunked") {
+        return Ok(rest.as_bytes().to_vec());
+    }
+    let mut joined = Vec::new();
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap_or(0);
+        joined.extend_from_slice(after.get(..size).unwrap_or_default().as_bytes());
+        rest = after.get(size + 2..).unwrap_or_default();
+        if size == 0 {
+            break;
+        }
+    }
+    Ok(joined)
+}
+
+/// Item `k`.
+pub(crate) fn kernel_and_wire(words: &Words) -> Measured {
+    let (script, reps) = Script::of(words);
+    let exchanges = script.record()?;
+    let (mut wall, mut used) = (Vec::new(), Vec::new());
+    for _ in 0..reps {
+        let watch = Watch::start();
+        let outcome = script.drive(&mut |turn, request, feed| {
+            black_box(request);
+            feed(exchanges.get(turn).map_or(&[][..], |exchange| &exchange.response));
+        });
+        let (w, c) = watch.read();
+        if outcome.termination != Termination::Stop {
+            return Err(format!("it ended as {}", outcome.termination).into());
+        }
+        wall.push(w);
+        used.push(c);
+    }
+    Ok(by_turn(script.turns, &mut wall, &mut used, json!({})))
+}
+
+/// Item `h`.
+pub(crate) async fn http(words: &Words) -> Measured {
+    let (script, reps) = Script::of(words);
+    let exchanges = script.record()?;
+    let client = reqwest::Client::builder()
+        .connect_timeout(Duration::from_secs(15))
+        .tcp_nodelay(true)
+        .tls_certs_only([])
+        .http1_only()
+        .build()?;
+    let url: reqwest::Url = format!("{}/chat/completions", mock::base()).parse()?;
+    let (mut wall, mut used) = (Vec::new(), Vec::new());
+    for rep in 0..=reps {
+        let watch = Watch::start();
+        for exchange in &exchanges {
+            let response = client
+                .post(url.clone())
+                .header("content-type", "application/json")
+                .header("authorization", "Bearer x")
+                .body(exchange.request.clone())
+                .send()
+                .await?;
+            black_box(response.bytes().await?);
+        }
+        let (w, c) = watch.read();
+        // The first makes the connection.
+        if rep > 0 {
+            wall.push(w);
+            used.push(c);
+        }
+    }
+    Ok(by_turn(script.turns, &mut wall, &mut used, json!({})))
+}
