@@ -24,6 +24,9 @@ struct Exchange {
     response: Vec<u8>,
 }
 
+/// Is given the turn, the request and where the response goes.
+type Exchanging<'a> = dyn FnMut(usize, &[u8], &mut dyn FnMut(&[u8])) + 'a;
+
 struct Script {
     turns: usize,
     streaming: bool,
@@ -57,7 +60,7 @@ impl Script {
         })
     }
 
-    fn drive(&self, exchange: &mut dyn FnMut(usize, &[u8], &mut dyn FnMut(&[u8]))) -> Box<Outcome> {
+    fn drive(&self, exchange: &mut Exchanging<'_>) -> Box<Outcome> {
         let mut encoder = self.encoder();
         let tool = endstop::ToolSpec { name: "echo".to_owned(), ..endstop::ToolSpec::default() };
         let spec = RunSpec {
@@ -137,7 +140,7 @@ fn decode(call: EffectId, response: &[u8], events: &mut VecDeque<EventKind>) {
     let decoded = decoder.finish(Eof::Clean);
     match (pushed, decoded.turn) {
         (Ok(()), Some(turn)) => {
-            events.push_back(EventKind::TurnEnded { call, turn: Box::new(turn) })
+            events.push_back(EventKind::TurnEnded { call, turn: Box::new(turn) });
         }
         _ => events.push_back(EventKind::Fault { message: "it does not decode".to_owned() }),
     }

@@ -172,15 +172,12 @@ pub(crate) fn run(only: &[String]) -> Result<(), String> {
             ));
         }
         write(&path, &source.replacen(fault.from, fault.to, 1))?;
-        match failing_test(&copy)? {
-            Some(test) => {
-                caught += 1;
-                println!("caught  {:<40} by {test}", fault.name);
-            }
-            None => {
-                println!("MISSED  {}", fault.name);
-                missed.push(fault.name);
-            }
+        if let Some(test) = failing_test(&copy)? {
+            caught += 1;
+            println!("caught  {:<40} by {test}", fault.name);
+        } else {
+            println!("MISSED  {}", fault.name);
+            missed.push(fault.name);
         }
         write(&path, &source)?;
     }
@@ -191,7 +188,7 @@ pub(crate) fn run(only: &[String]) -> Result<(), String> {
 /// The first test that fails in the copy; `None` where all pass.
 fn failing_test(copy: &Path) -> Result<Option<String>, String> {
     let output = Command::new("cargo")
-        .args(["test", "--quiet", "-p", "endstop-core", "--test", "it", "kernel"])
+        .args(["test", "--quiet", "-p", "endstop-core", "--lib", "--test", "it", "kernel"])
         .env("CARGO_TARGET_DIR", copy.with_file_name("target"))
         .env("ENDSTOP_CASES", "4000")
         .current_dir(copy)

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Explain(explain) => commands::explain::run(&explain, json),
         Command::Providers(providers) => commands::providers::run(&providers, json),
-        Command::Policies => commands::policies::run(json),
+        Command::Policies => Ok(commands::policies::run(json)),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -42,40 +42,35 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     for line in timeline(&events) {
         let _ = output::line(&line);
     }
-    match outcome {
-        Some(outcome) => {
-            let by = &outcome["decided_by"];
-            let _ = output::line(&format!(
-                "\nended as {} ({}), decided by {} `{}`: {}",
-                text(&outcome["termination"]),
-                text(&outcome["category"]),
-                text(&by["layer"]),
-                text(&by["name"]),
-                text(&by["evidence"]),
-            ));
-            if let Some(also) = outcome["also"].as_array().filter(|also| !also.is_empty()) {
-                let also: Vec<String> = also.iter().map(text).collect();
-                let _ = output::line(&format!("also true then: {}", also.join(", ")));
-            }
-            let _ = output::line(&format!(
-                "{} turns, {} model calls, {} tool calls, ${}, {}",
-                outcome["turns"],
-                outcome["model_calls"],
-                outcome["tool_calls"],
-                outcome["cost_usd"],
-                seconds(Duration::from_secs_f64(
-                    outcome["duration_ms"].as_f64().unwrap_or(0.0).max(0.0) / 1e3
-                )),
-            ));
-            Ok(0)
-        }
-        None => {
-            let _ = output::line(
-                "\nno outcome: the file ends before the run did (it was killed, or still runs)",
-            );
-            Ok(0)
-        }
+    let Some(outcome) = outcome else {
+        let _ = output::line(
+            "\nno outcome: the file ends before the run did (it was killed, or still runs)",
+        );
+        return Ok(0);
+    };
+    let by = &outcome["decided_by"];
+    let _ = output::line(&format!(
+        "\nended as {} ({}), decided by {} `{}`: {}",
+        text(&outcome["termination"]),
+        text(&outcome["category"]),
+        text(&by["layer"]),
+        text(&by["name"]),
+        text(&by["evidence"]),
+    ));
+    if let Some(also) = outcome["also"].as_array().filter(|also| !also.is_empty()) {
+        let also: Vec<String> = also.iter().map(text).collect();
+        let _ = output::line(&format!("also true then: {}", also.join(", ")));
     }
+    let duration = outcome["duration_ms"].as_f64().unwrap_or(0.0).max(0.0);
+    let _ = output::line(&format!(
+        "{} turns, {} model calls, {} tool calls, ${}, {}",
+        outcome["turns"],
+        outcome["model_calls"],
+        outcome["tool_calls"],
+        outcome["cost_usd"],
+        seconds(Duration::from_secs_f64(duration / 1e3)),
+    ));
+    Ok(0)
 }
 
 /// A line for each event that a reader wants to see.

@@ -1,10 +1,10 @@
 //! `endstop policies`: what is registered, with defaults, printed from the code.
 
-use crate::{Result, output};
+use crate::output;
 use endstop::Registry;
 use serde_json::json;
 
-pub(crate) fn run(as_json: bool) -> Result {
+pub(crate) fn run(as_json: bool) -> u8 {
     let registry = Registry::default();
     if as_json {
         let policies: Vec<_> = registry
@@ -19,7 +19,7 @@ pub(crate) fn run(as_json: bool) -> Result {
             })
             .collect();
         let _ = output::json(&policies);
-        return Ok(0);
+        return 0;
     }
     for policy in registry.policies() {
         let mark = if policy.name == registry.default_name() { " (default)" } else { "" };
@@ -33,5 +33,5 @@ pub(crate) fn run(as_json: bool) -> Result {
     let _ = output::line(
         "\nCombine them: --policy '{\"any\": [\"final_pattern\", {\"confidence\": {\"confidence_threshold\": 0.9}}]}'",
     );
-    Ok(0)
+    0
 }

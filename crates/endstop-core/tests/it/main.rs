@@ -1,6 +1,8 @@
 //! The behaviour of `endstop-core`, one module a subject; vectors come from `testdata/`.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::type_complexity,
     clippy::pedantic,
     missing_docs,
     unreachable_pub,

@@ -54,7 +54,6 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    #[expect(clippy::too_many_arguments, reason = "one caller, and each is another thing")]
     pub(crate) fn new(
         shared: Arc<Shared>,
         number: u64,
@@ -263,9 +262,7 @@ impl Driver {
         match effect {
             Effect::CallModel { id, output_cap, .. } => self.call_model(id, output_cap),
             Effect::AbortModel { id } => {
-                if self.call.as_ref().is_some_and(|(running, _)| *running == id) {
-                    self.call = None;
-                }
+                self.call.take_if(|(running, _)| *running == id);
             }
             Effect::StartTools { calls } => {
                 for start in calls {

@@ -191,7 +191,7 @@ impl<'s> Simulation<'s> {
             Effect::CallModel { id, .. } => self.call_model(id),
             Effect::StartTools { calls } => {
                 for start in calls {
-                    self.start_tool(start);
+                    self.start_tool(&start);
                 }
             }
             Effect::AbortTools { ids, .. } => {
@@ -331,7 +331,7 @@ impl<'s> Simulation<'s> {
         EventKind::TurnEnded { call, turn: Box::new(turn) }
     }
 
-    fn start_tool(&mut self, start: ToolStart) {
+    fn start_tool(&mut self, start: &ToolStart) {
         let scripted = self.scenario.tools.get(&start.call.name);
         let nth = self.answers.entry(start.call.name.clone()).or_insert(0);
         let value = scripted.and_then(|tool| {

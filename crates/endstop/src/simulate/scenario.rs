@@ -133,6 +133,7 @@ pub(super) struct ScriptedTurn {
     pub(super) starved: Option<Starved>,
     /// Absent: what fits the content. `null`: the stream closed without one.
     #[serde(default, deserialize_with = "present")]
+    #[expect(clippy::option_option, reason = "an absent key is another thing than `null`")]
     pub(super) finish: Option<Option<String>>,
     #[serde(default)]
     pub(super) error: Option<ScriptedError>,
@@ -142,6 +143,7 @@ pub(super) struct ScriptedTurn {
     pub(super) unparseable: bool,
 }
 
+#[expect(clippy::option_option, reason = "an absent key is another thing than `null`")]
 fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Option<String>>, D::Error> {
     Option::<String>::deserialize(d).map(Some)
 }

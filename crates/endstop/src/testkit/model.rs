@@ -95,14 +95,12 @@ struct Script(ScriptedModel);
 impl Session for Script {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
         let turn = self.0.next();
-        Box::pin(match turn {
-            Some(turn) => Play::of(&turn, call.output_cap),
-            None => {
-                let error =
-                    ModelError::new(ErrorClass::UnknownError, "the script has no more turns");
-                Play { events: [CallEvent::Failed(error, None)].into(), ..Play::default() }
-            }
-        })
+        let Some(turn) = turn else {
+            let error = ModelError::new(ErrorClass::UnknownError, "the script has no more turns");
+            let events = [CallEvent::Failed(error, None)].into();
+            return Box::pin(Play { events, ..Play::default() });
+        };
+        Box::pin(Play::of(&turn, call.output_cap))
     }
 }
 

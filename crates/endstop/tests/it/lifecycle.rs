@@ -831,7 +831,12 @@ fn a_runtime_that_goes_down_still_writes_the_ending() {
 #[tokio::test]
 async fn a_tool_that_panics_ends_the_run_once_with_its_message() {
     let agent = agent([Turn::text("on it").and_call("boom", &json!({})), Turn::text("fine")])
-        .tool(tool_fn("boom", "Panics.", |_: Nothing, _| async { if true { panic!("asked to panic") } "never" }))
+        .tool(tool_fn("boom", "Panics.", |_: Nothing, _| async {
+            if true {
+                panic!("asked to panic")
+            }
+            "never"
+        }))
         .build()
         .unwrap();
     let outcome = agent.run("m").unwrap().await;
