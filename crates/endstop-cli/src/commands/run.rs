@@ -8,6 +8,7 @@ use crate::settings::Settings;
 use crate::{Failure, Result, output};
 use endstop::agent::{AgentEvent, AgentLoop, RunHandle};
 use endstop::hook::{Approver, HookFuture};
+use endstop::process::{CommandLine, Stop};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::{Answer, Limits, Outcome, Permission, ToolCall};
 use std::fs::File;
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 
 const NO_MODEL: &str = "no model is configured: playing the built-in `fix` demo instead.
 Give one with --model PROVIDER/MODEL (`endstop providers` lists them), or in endstop.toml.";
+
+/// How long a verifier has to end once a signal came.
+const VERIFIER_GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let settings = Settings::of(args)?;
@@ -192,14 +196,20 @@ impl Job {
             Some(path) => Some(Journal::create(path)?),
             None => None,
         };
+        let mut signals = Signals::listen()?;
         let mut screen = Screen::new(limits.clone());
         let mut handle = agent.run(task).map_err(|error| Failure::usage(error.to_string()))?;
-        let (outcome, heard) = self.follow(agent, &mut handle, &mut journal, &mut screen).await?;
+        let (outcome, mut heard) =
+            self.follow(agent, &mut handle, &mut journal, &mut screen, &mut signals).await?;
         agent.settled().await;
         let mut outcome = Arc::unwrap_or_clone(outcome);
         screen.end_line();
+        let mut unverified = false;
         if let Some(command) = self.verify.as_ref().filter(|_| outcome.is_success()) {
-            outcome.verified = Some(verify(command, dir, self.json).await);
+            if heard == Heard::Nothing {
+                (outcome.verified, heard) = self.verified(command, dir, &mut signals).await;
+            }
+            unverified = heard != Heard::Nothing;
         }
         if let Some(journal) = &mut journal {
             journal.write(&AgentEvent::Ended(Arc::new(outcome.clone())));
@@ -213,8 +223,59 @@ impl Job {
         }
         Ok(match heard {
             Heard::Terminate => 143,
+            // The run was a success, but whether its work is right was not found out.
+            Heard::Interrupt if unverified => 130,
             Heard::Nothing | Heard::Interrupt => outcome.exit_status(),
         })
+    }
+
+    /// Runs the verifier; what it prints goes to standard error. A signal stops it (a second one
+    /// at once), and then there is no answer.
+    async fn verified(
+        &self,
+        command: &str,
+        dir: Option<&Path>,
+        signals: &mut Signals,
+    ) -> (Option<bool>, Heard) {
+        let mut line = CommandLine::new(command).whole_environment();
+        if let Some(dir) = dir {
+            line = line.in_dir(dir);
+        }
+        let stop = Stop { grace: VERIFIER_GRACE, ..Stop::never() };
+        let mut running = std::pin::pin!(line.run(&stop));
+        let mut heard = Heard::Nothing;
+        let done = loop {
+            tokio::select! {
+                done = &mut running => break done,
+                signal = signals.next() => {
+                    if heard == Heard::Nothing {
+                        heard = signal;
+                        stop.ask.cancel();
+                    } else {
+                        stop.kill.cancel();
+                    }
+                }
+            }
+        };
+        let done = match done {
+            Ok(done) => done,
+            Err(error) => {
+                output::note(&format!("endstop: --verify {command:?} could not be run: {error}"));
+                return (Some(false), heard);
+            }
+        };
+        let text = done.output.text();
+        if !text.trim().is_empty() && !(self.json && done.success()) {
+            output::note(&format!("verify: {}", text.trim_end().replace('\n', "\nverify: ")));
+        }
+        if heard != Heard::Nothing {
+            output::note("endstop: --verify was stopped before it had an answer");
+            return (None, heard);
+        }
+        if !done.success() {
+            output::note(&format!("verify: {}", done.how()));
+        }
+        (Some(done.success()), heard)
     }
 
     /// Shows what happens until the run has ended; hears signals.
@@ -224,8 +285,8 @@ impl Job {
         handle: &mut RunHandle,
         journal: &mut Option<Journal>,
         screen: &mut Screen,
+        signals: &mut Signals,
     ) -> Result<(Arc<Outcome>, Heard)> {
-        let mut signals = Signals::listen()?;
         let mut heard = Heard::Nothing;
         let mut redraw = tokio::time::interval(Duration::from_millis(200));
         redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -275,43 +336,6 @@ fn show_answer(outcome: &Outcome) {
     let Some(answer) = outcome.answer() else { return };
     if outcome.last_text.as_deref() != Some(answer.as_str()) {
         let _ = output::line(&answer);
-    }
-}
-
-/// Runs the verifier; what it prints goes to standard error.
-async fn verify(command: &str, dir: Option<&Path>, json: bool) -> bool {
-    let mut process = if cfg!(windows) {
-        let mut process = tokio::process::Command::new("cmd");
-        process.arg("/C");
-        process
-    } else {
-        let mut process = tokio::process::Command::new("sh");
-        process.arg("-c");
-        process
-    };
-    process.arg(command).stdin(std::process::Stdio::null()).kill_on_drop(true);
-    if let Some(dir) = dir {
-        process.current_dir(dir);
-    }
-    match process.output().await {
-        Ok(done) => {
-            if !json || !done.status.success() {
-                for bytes in [&done.stdout, &done.stderr] {
-                    let text = String::from_utf8_lossy(bytes);
-                    if !text.trim().is_empty() {
-                        output::note(&format!(
-                            "verify: {}",
-                            text.trim_end().replace('\n', "\nverify: ")
-                        ));
-                    }
-                }
-            }
-            done.status.success()
-        }
-        Err(error) => {
-            output::note(&format!("endstop: --verify {command:?} could not be run: {error}"));
-            false
-        }
     }
 }
 

@@ -75,6 +75,7 @@ pub struct CommandLine {
     line: String,
     dir: Option<PathBuf>,
     allowed: Vec<String>,
+    whole_environment: bool,
     hunt_strays: bool,
 }
 
@@ -94,7 +95,13 @@ pub struct Finished {
 impl CommandLine {
     /// A command line for `sh -c` (Windows: `cmd /C`).
     pub fn new(line: impl Into<String>) -> CommandLine {
-        CommandLine { line: line.into(), dir: None, allowed: Vec::new(), hunt_strays: true }
+        CommandLine {
+            line: line.into(),
+            dir: None,
+            allowed: Vec::new(),
+            whole_environment: false,
+            hunt_strays: true,
+        }
     }
 
     /// Runs it in this folder.
@@ -108,6 +115,13 @@ impl CommandLine {
     #[must_use]
     pub fn allow_variable(mut self, name: impl Into<String>) -> CommandLine {
         self.allowed.push(name.into());
+        self
+    }
+
+    /// Lets it see the whole environment: for a command of the user's own, not of a model's.
+    #[must_use]
+    pub fn whole_environment(mut self) -> CommandLine {
+        self.whole_environment = true;
         self
     }
 
@@ -196,8 +210,10 @@ impl CommandLine {
             }
             command.current_dir(dir);
         }
-        for name in environment::withheld(&self.allowed) {
-            command.env_remove(name);
+        if !self.whole_environment {
+            for name in environment::withheld(&self.allowed) {
+                command.env_remove(name);
+            }
         }
         // The command, and with it our copies of the writing end, are dropped in there.
         group::spawn(command, self.hunt_strays)
