@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the floor client and `bench-peer` in turns and prints medians and ratios.
 
-    run.py PERF_BIN [--bin DIR] [--reps N] [--out FILE] [ITEM ...]
+    run.py PERF_BIN [--bin DIR] [--reps N] [--pin SERVER,CLIENT] [--out FILE] [ITEM ...]
 
 PERF_BIN is the folder with the built `mockllm` (the scripted model server) and `rawclient` (the
 floor: a bare keep-alive client); DIR the one with `bench-peer` and `endstop` (target/release).
@@ -23,11 +23,13 @@ PARSER.add_argument("perf_bin")
 PARSER.add_argument("items", nargs="*")
 PARSER.add_argument("--bin", default=os.path.join(HERE, "..", "target", "release"))
 PARSER.add_argument("--reps", type=int, default=7)
+PARSER.add_argument("--pin", help="the processors that the server and the clients are held to, as 0,0 or 0,1")
 PARSER.add_argument("--out", help="append every measurement to this file, a line of JSON each")
-ARGS = PARSER.parse_args()
+ARGS = PARSER.parse_intermixed_args()
 RAW = os.path.join(ARGS.perf_bin, "rawclient")
 PEER = os.path.join(ARGS.bin, "bench-peer")
 CLI = os.path.join(ARGS.bin, "endstop")
+PIN = [int(cpu) for cpu in ARGS.pin.split(",")] if ARGS.pin else None
 
 # name: (field, [(label, program, arguments)...]); ratios are to the first of each list.
 PLAN = {
@@ -79,12 +81,20 @@ def free_port():
         return s.getsockname()[1]
 
 
+held = f"server, clients on processors {ARGS.pin}" if PIN else "not pinned"
+
+
+def hold(which):
+    """What a child does before it starts: stay on its processor."""
+    return (lambda: os.sched_setaffinity(0, {PIN[which]})) if PIN else None
+
+
 class Mock:
     def __enter__(self):
         self.port = free_port()
         self.process = subprocess.Popen(
             [os.path.join(ARGS.perf_bin, "mockllm"), f"127.0.0.1:{self.port}"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=hold(0))
         for _ in range(200):
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -105,11 +115,11 @@ def once(program, words, port):
         if words == "run":
             command += ["--model", "openai/loop-1", "--base-url", f"http://127.0.0.1:{port}/v1", "go"]
         began = time.perf_counter()
-        done = subprocess.run(command, env=env, cwd="/", capture_output=True)
+        done = subprocess.run(command, env=env, cwd="/", capture_output=True, preexec_fn=hold(1))
         result = {"wall_ms": (time.perf_counter() - began) * 1e3}
     else:
         env["SPAWN_NS"] = str(time.monotonic_ns())
-        done = subprocess.run([program] + words.split(), env=env, capture_output=True)
+        done = subprocess.run([program] + words.split(), env=env, capture_output=True, preexec_fn=hold(1))
         result = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
     if done.returncode != 0:
         sys.exit(f"{program} {words}: status {done.returncode}: {done.stderr.decode()[-400:]}")
@@ -130,7 +140,7 @@ def main():
                         line = {"plan": name, "label": label, "rep": rep, "load": os.getloadavg()[0], **result}
                         with open(ARGS.out, "a") as out:
                             out.write(json.dumps(line) + "\n")
-        print(f"\n### {name}: {field} ({reps} repeats, load {os.getloadavg()[0]:.1f})\n")
+        print(f"\n### {name}: {field} ({reps} repeats, {held}, load {os.getloadavg()[0]:.1f})\n")
         print("| what | median | least | ratio of medians | ratio of least | also |\n|---|---:|---:|---:|---:|---|")
         first = [r[field] for r in got[rows[0][0]]]
         for label, _, _ in rows:
