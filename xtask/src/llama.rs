@@ -265,7 +265,7 @@ impl Server {
         let server = Server { process, url };
         let began = Instant::now();
         while !server.get("/health").is_some_and(|body| body.contains("ok")) {
-            if began.elapsed() > Duration::from_mins(1) {
+            if began.elapsed() > Duration::from_secs(60) {
                 return Err("the server is not healthy after a minute".to_owned());
             }
             std::thread::sleep(Duration::from_millis(50));

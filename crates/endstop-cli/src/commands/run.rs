@@ -163,6 +163,7 @@ enum Heard {
     /// SIGINT: the exit status is the outcome's (130).
     Interrupt,
     /// SIGTERM or SIGHUP: the exit status is 143.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there are no such signals"))]
     Terminate,
 }
 
