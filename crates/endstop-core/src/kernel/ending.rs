@@ -59,10 +59,10 @@ impl Inner {
         let Phase::Stopping { calls, until, .. } = &mut self.phase else {
             return Ok(());
         };
-        if let EventKind::ToolEnded { tool, report } = event
-            && let Some((at, started)) = calls.report(*tool, report)
-        {
-            emit_ended(calls, at, now.saturating_sub(started), fx);
+        if let EventKind::ToolEnded { tool, report } = event {
+            if let Some((at, started)) = calls.report(*tool, report) {
+                emit_ended(calls, at, now.saturating_sub(started), fx);
+            }
         }
         if !calls.running().is_empty() && self.now < *until {
             return Ok(());

@@ -451,9 +451,8 @@ impl Inner {
             Phase::Stopping { .. } => phase,
             _ => earliest(run, phase),
         };
-        if let Some(at) = next
-            && self.armed.is_none_or(|armed| at < armed)
-        {
+        let sooner = next.filter(|at| self.armed.is_none_or(|armed| *at < armed));
+        if let Some(at) = sooner {
             self.armed = Some(at);
             fx.push(Effect::WakeAt { at });
         }

@@ -381,9 +381,7 @@ impl Inner {
         if let Some(ceiling) = call.lowered_by {
             return Err(lowered(ceiling, &counts));
         }
-        if !self.starved_this_turn
-            && let Some(cap) = cap
-        {
+        if let Some(cap) = cap.filter(|_| !self.starved_this_turn) {
             let prompt = turn.usage.prompt_tokens();
             let room = self.context_window.map_or(u64::MAX, |window| window.saturating_sub(prompt));
             let raised = cap.saturating_mul(4).min(room);
@@ -449,11 +447,8 @@ impl Inner {
             self.tell("policy", told, fx);
             return self.before_turn(fx);
         }
-        let blank = text.trim().is_empty();
-        if blank
-            && !self.output_schema
-            && let Some(max) = self.limits.max_empty_turns
-        {
+        let blank = text.trim().is_empty() && !self.output_schema;
+        if let Some(max) = self.limits.max_empty_turns.filter(|_| blank) {
             self.empties += 1;
             if self.empties > max {
                 return Err(Ending::new(
