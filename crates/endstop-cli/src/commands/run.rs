@@ -266,7 +266,8 @@ impl Job {
             }
         };
         let text = done.output.text();
-        if !text.trim().is_empty() && !(self.json && done.success()) {
+        let shown = !self.json || !done.success();
+        if shown && !text.trim().is_empty() {
             output::note(&format!("verify: {}", text.trim_end().replace('\n', "\nverify: ")));
         }
         if heard != Heard::Nothing {
