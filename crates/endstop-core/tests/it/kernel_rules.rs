@@ -213,6 +213,51 @@ fn a_turn_that_ends_on_the_deadline_is_in_time_and_a_later_one_is_not() {
 }
 
 #[test]
+fn what_is_known_of_an_answer_on_the_deadline_does_not_make_it_late() {
+    let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
+    // Measurements of the turn come with it.
+    let mut hand = Hand::start(RunSpec { limits: limits.clone(), ..spec() }, None);
+    let call = hand.call();
+    hand.at(1000).feed(EventKind::Observe { variables: Map::new(), metrics: Map::new() });
+    hand.feed(EventKind::TurnEnded { call, turn: Box::new(stop("x")) });
+    assert_eq!(hand.ended(), Termination::Stop);
+    // An answer that was there in time is validated to its end; a repair would be too late.
+    for (result, expected) in [
+        (Ok(json!({})), Termination::Stop),
+        (Err("not a number".to_owned()), Termination::ErrorTimeout),
+    ] {
+        let spec = RunSpec { limits: limits.clone(), output_schema: true, ..spec() };
+        let mut hand = Hand::start(spec, None);
+        hand.at(1000).answer(stop("{}"));
+        let id = hand
+            .effects
+            .iter()
+            .find_map(|e| if let Effect::Validate { id, .. } = e { Some(*id) } else { None })
+            .unwrap();
+        hand.at(1001).feed(EventKind::Validated { id, result });
+        assert_eq!(hand.ended(), expected);
+        let crossed = hand.outcome().also.contains(&Termination::ErrorTimeout);
+        assert_eq!(crossed, expected == Termination::Stop);
+    }
+}
+
+#[test]
+fn a_halt_of_the_prompt_hook_outranks_a_timeout_of_zero() {
+    for (answer, expected) in [
+        (Answer::Halt("no".into()), Termination::ErrorHalted),
+        (Answer::Proceed, Termination::ErrorTimeout),
+    ] {
+        let limits = Limits { timeout: Some(Duration::ZERO), ..Limits::default() };
+        let hooks = Hooks { prompt: true, ..Hooks::default() };
+        let mut hand = Hand::start(RunSpec { limits, hooks, ..spec() }, None);
+        let id = hand.consulted();
+        hand.feed(EventKind::Answered { id, answer });
+        assert_eq!(hand.ended(), expected);
+        assert_eq!(hand.outcome().model_calls, 0);
+    }
+}
+
+#[test]
 fn a_ceiling_of_zero_makes_no_call() {
     for limits in [
         Limits { max_turns: Some(0), ..Limits::default() },
