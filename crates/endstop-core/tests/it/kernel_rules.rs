@@ -258,6 +258,41 @@ fn a_halt_of_the_prompt_hook_outranks_a_timeout_of_zero() {
 }
 
 #[test]
+fn permissions_and_hooks_hold_for_finish() {
+    let hooks = Hooks { pre_tool: true, ..Hooks::default() };
+    let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
+    hand.answer(calls(&["finish"]));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Halt("not yet".into()) });
+    assert_eq!(hand.ended(), Termination::ErrorHalted);
+
+    let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
+    hand.answer(calls(&["finish"]));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Deny("not yet".into()) });
+    assert_eq!(hand.run().phase(), "calling");
+    hand.answer(calls(&["finish"]));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(
+        results(hand.outcome()),
+        [("c0".into(), ToolStatus::Denied, false), ("c0".into(), ToolStatus::Ok, true)]
+    );
+
+    let mut tools = spec().tools;
+    tools.push(ToolSpec {
+        name: "finish".into(),
+        permission: Permission::Deny,
+        ..ToolSpec::default()
+    });
+    let mut hand = Hand::start(RunSpec { tools, ..spec() }, None);
+    hand.answer(calls(&["finish"])).answer(stop("done"));
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Denied, false)]);
+}
+
+#[test]
 fn a_ceiling_of_zero_makes_no_call() {
     for limits in [
         Limits { max_turns: Some(0), ..Limits::default() },
