@@ -260,15 +260,6 @@ impl Inner {
             self.state.streaming.abort();
             return self.policy_stop(stop, fx);
         }
-        if let Some(problem) = turn.unparseable {
-            return Err(Ending::new(
-                Termination::ErrorSchemaValidation,
-                "turn",
-                "tool_calls",
-                "the tool calls could not be parsed",
-            )
-            .diagnostic(problem));
-        }
         let signal = &turn.signal;
         let raw = &signal.provider_specific;
         let shown = format!("{} = {:?}", raw.original_field, raw.original_value);
@@ -290,6 +281,14 @@ impl Inner {
                 "turn",
                 "unknown_finish",
                 format!("the finish value is not understood: {shown}"),
+            // Behind a cut and a filter: what they left of a call does not parse either.
+            _ if turn.unparseable.is_some() => Err(Ending::new(
+                Termination::ErrorSchemaValidation,
+                "turn",
+                "tool_calls",
+                "the tool calls could not be parsed",
+            )
+            .diagnostic(turn.unparseable.unwrap_or_default())),
             )),
             SignalReason::Paused if !has_calls => {
                 self.state.streaming.abort();

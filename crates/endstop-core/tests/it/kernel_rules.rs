@@ -293,6 +293,21 @@ fn permissions_and_hooks_hold_for_finish() {
 }
 
 #[test]
+fn a_cut_and_a_filter_outrank_calls_that_do_not_parse() {
+    for (reason, expected) in [
+        (SignalReason::TokenLimitReached, Termination::ErrorOutputTruncated),
+        (SignalReason::ContentFiltered, Termination::ErrorContentFiltered),
+        (SignalReason::ToolUse, Termination::ErrorSchemaValidation),
+    ] {
+        let mut turn = said("half a call", reason);
+        turn.unparseable = Some("no JSON".into());
+        let mut hand = Hand::start(spec(), None);
+        hand.answer(turn);
+        assert_eq!(hand.ended(), expected);
+    }
+}
+
+#[test]
 fn a_ceiling_of_zero_makes_no_call() {
     for limits in [
         Limits { max_turns: Some(0), ..Limits::default() },
