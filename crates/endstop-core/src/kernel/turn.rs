@@ -153,6 +153,11 @@ impl Inner {
         if error.class.is_retryable() && self.retries < self.limits.max_retries {
             let asked = error.retry_after_ms.map(Duration::from_millis);
             if asked.is_none_or(|wait| wait <= LONGEST_RETRY_AFTER) {
+                // No wait for an attempt that cannot be paid.
+                if let Err(ending) = self.check_budgets() {
+                    failed(error, None, self.attempt);
+                    return Err(ending);
+                }
                 self.retries += 1;
                 let wait = asked.unwrap_or_else(|| self.jitter.backoff(self.retries));
                 failed(error, Some(wait), self.attempt);

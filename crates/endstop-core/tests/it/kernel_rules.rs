@@ -308,6 +308,29 @@ fn a_cut_and_a_filter_outrank_calls_that_do_not_parse() {
 }
 
 #[test]
+fn no_retry_is_waited_for_that_the_budget_does_not_allow() {
+    let limits = Limits {
+        max_budget_usd: Some(1.0),
+        timeout: Some(Duration::from_secs(10)),
+        ..Limits::default()
+    };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    let call = hand.call();
+    let error = ModelError {
+        retry_after_ms: Some(30_000),
+        ..ModelError::new(ErrorClass::Overloaded, "busy")
+    };
+    let mut partial = said("", SignalReason::ErrorTermination);
+    partial.cost = Some(NanoUsd::from_usd(1.0));
+    hand.feed(EventKind::TurnFailed { call, error, partial: Some(Box::new(partial)) });
+    assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
+    let waits = hand.effects.iter().any(|e| {
+        matches!(e, Effect::Emit(RunEvent::AttemptFailed { retry_in_ms, .. }) if retry_in_ms.is_some())
+    });
+    assert!(!waits, "{:?}", hand.effects);
+}
+
+#[test]
 fn a_ceiling_of_zero_makes_no_call() {
     for limits in [
         Limits { max_turns: Some(0), ..Limits::default() },
@@ -528,7 +551,6 @@ fn the_token_ceiling_counts_prompts_and_answers_of_all_attempts() {
     partial.usage = Usage { input_tokens: Some(60), output_tokens: Some(40), ..Usage::default() };
     let error = ModelError::new(ErrorClass::IncompleteStream, "cut");
     hand.feed(EventKind::TurnFailed { call, error, partial: Some(Box::new(partial)) });
-    hand.at(60_000).feed(EventKind::Tick);
     assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
     assert_eq!(hand.outcome().model_calls, 1);
 }
