@@ -281,11 +281,6 @@ impl Inner {
                 Err(ending)
             }
             SignalReason::TokenLimitReached => self.truncated(call, &shown, fx),
-            SignalReason::Unknown if !self.limits.accept_unknown_finish => Err(Ending::new(
-                Termination::ErrorDuringExecution,
-                "turn",
-                "unknown_finish",
-                format!("the finish value is not understood: {shown}"),
             // Behind a cut and a filter: what they left of a call does not parse either.
             _ if turn.unparseable.is_some() => Err(Ending::new(
                 Termination::ErrorSchemaValidation,
@@ -294,6 +289,11 @@ impl Inner {
                 "the tool calls could not be parsed",
             )
             .diagnostic(turn.unparseable.unwrap_or_default())),
+            SignalReason::Unknown if !self.limits.accept_unknown_finish => Err(Ending::new(
+                Termination::ErrorDuringExecution,
+                "turn",
+                "unknown_finish",
+                format!("the finish value is not understood: {shown}"),
             )),
             SignalReason::Paused if !has_calls => {
                 self.state.streaming.abort();
@@ -308,6 +308,10 @@ impl Inner {
                 self.before_turn(fx)
             }
             _ if has_calls => {
+                if !declared_by_finish && let Some(stop) = self.look_at_end(&text)? {
+                    self.state.streaming.abort();
+                    return self.policy_stop(stop, fx);
+                }
                 self.stream(StreamingState::Paused);
                 self.stream(StreamingState::ToolExecution);
                 self.begin_tools(fx)
@@ -366,6 +370,15 @@ impl Inner {
             policy.begin_turn();
             policy.look(text, context)
         })
+    }
+
+    /// Asks the policy about the whole text of a turn whose tools are about to run.
+    fn look_at_end(&mut self, text: &str) -> Result<Option<Stop>, Box<Ending>> {
+        let Some(policy) = &mut self.policy else {
+            return Ok(None);
+        };
+        let context = &self.context;
+        guarded(policy.name().to_owned(), || policy.look_at_end(text, context))
     }
 
     fn starved(

@@ -556,6 +556,33 @@ fn the_token_ceiling_counts_prompts_and_answers_of_all_attempts() {
 }
 
 #[test]
+fn an_answer_declared_beside_calls_ends_the_run_before_them_however_it_is_written() {
+    for (config, text, answered) in [
+        (json!({}), "FINAL('42')", true),
+        (json!({}), "The answer is FINAL(42)", true),
+        (json!({"pick": "last"}), "FINAL('1') FINAL('42')", true),
+        (json!({"extract_answer": false}), "FINAL('42')", true),
+        (json!({"matching": "regex"}), "FINAL(42)", true),
+        // The tool may set the name.
+        (json!({}), "FINAL_VAR(x)", false),
+        (json!({"pick": "last"}), "FINAL('1') FINAL_VAR('x')", false),
+        (json!({}), "I will call FINAL(42) then", false),
+    ] {
+        let policy = Registry::new().build(&json!({"any": [{"final_pattern": config}]})).unwrap();
+        let spec = RunSpec { policy: Some(policy.into_inner()), ..spec() };
+        let mut hand = Hand::start(spec, None);
+        let mut turn = calls(&["read"]);
+        turn.parts.insert(0, Part::Text { text: text.into() });
+        hand.answer(turn);
+        assert_eq!(hand.outcome.is_some(), answered, "{config} {text}");
+        if answered {
+            assert_eq!(hand.ended(), Termination::Submitted);
+            assert_eq!(hand.outcome().tool_calls, 0);
+        }
+    }
+}
+
+#[test]
 fn halted_stands_before_submitted_and_submitted_before_a_policy() {
     struct Always;
     impl TerminationPolicy for Always {
