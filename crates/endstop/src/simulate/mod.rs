@@ -418,3 +418,27 @@ fn billed(scripted: &ScriptedTurn) -> Option<Box<ModelTurn>> {
     turn.cost = scripted.cost.map(NanoUsd::from_usd);
     Some(Box::new(turn))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use endstop_core::Termination;
+    use serde_json::json;
+
+    #[test]
+    fn a_failed_attempt_costs_what_the_script_says() {
+        for (limits, used) in [
+            (json!({"max_budget_usd": 1}), json!({"cost": 1.0})),
+            (json!({"max_tokens": 10}), json!({"input_tokens": 10})),
+        ] {
+            let mut failed = json!({"error": "overloaded"});
+            failed.as_object_mut().unwrap().extend(used.as_object().unwrap().clone());
+            let scenario = json!({"limits": limits, "turns": [failed, {"text": "ok"}]});
+            let scenario = Scenario::from_value(&scenario).unwrap();
+            let outcome = simulate(&scenario, &Registry::default()).unwrap();
+            assert_eq!(outcome.model_calls, 1, "{limits}");
+            assert_ne!(outcome.termination, Termination::Stop, "{limits}");
+        }
+    }
+}
