@@ -146,7 +146,7 @@ impl Limits {
             "tool_concurrency" => self.tool_concurrency = at_least_one(count()?)?,
             "accept_unknown_finish" => {
                 self.accept_unknown_finish =
-                    value.as_bool().ok_or_else(|| wants("true or false", value))?;
+                    !off && value.as_bool().ok_or_else(|| wants("true or false", value))?;
             }
             _ => return self.set_duration(key, value, off),
         }
@@ -292,6 +292,9 @@ mod tests {
             assert!(error.contains(key) && error.contains(says), "{key}: {error}");
         }
         assert_eq!(limits, Limits::default());
+        limits.accept_unknown_finish = true;
+        limits.set("accept_unknown_finish", &json!(null)).unwrap();
+        assert!(!limits.accept_unknown_finish);
     }
 
     #[test]

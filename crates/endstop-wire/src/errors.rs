@@ -97,6 +97,7 @@ const QUOTA: &[&str] = &[
     "arrearage",
     "billing_error",
     "billing_hard_limit",
+    "billing_not_active",
     "allocationquota",
     "free allocated quota exceeded",
     "call volume quota",
@@ -318,6 +319,11 @@ mod tests {
             (
                 429,
                 r#"{"error":{"code":"insufficient_quota","message":"You exceeded your current quota"}}"#,
+                C::QuotaExhausted,
+            ),
+            (
+                429,
+                r#"{"error":{"code":"billing_not_active","message":"Your account is not active"}}"#,
                 C::QuotaExhausted,
             ),
             (

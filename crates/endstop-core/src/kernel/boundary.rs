@@ -118,6 +118,16 @@ impl Inner {
         Ok(())
     }
 
+    /// What an attempt spent is seen before the next.
+    pub(super) fn check_budgets(&self) -> Flow {
+        for check in [PreTurnCheck::BudgetUsd, PreTurnCheck::BudgetTokens] {
+            if let Some((limit, evidence)) = self.met(check) {
+                return Err(Ending::new(check.termination(), "limit", limit, evidence));
+            }
+        }
+        Ok(())
+    }
+
     /// A turn may begin: limits, then compaction, then the pre-turn hook.
     pub(super) fn before_turn(&mut self, fx: &mut Vec<Effect>) -> Flow {
         // The next step has a higher number, and measurements of its own.
@@ -170,11 +180,7 @@ impl Inner {
     /// attempt spent is seen before the next.
     pub(super) fn before_call(&mut self, fx: &mut Vec<Effect>) -> Flow {
         if self.attempt > 0 {
-            for check in [PreTurnCheck::BudgetUsd, PreTurnCheck::BudgetTokens] {
-                if let Some((limit, evidence)) = self.met(check) {
-                    return Err(Ending::new(check.termination(), "limit", limit, evidence));
-                }
-            }
+            self.check_budgets()?;
         }
         if !self.reserve {
             return self.call(self.output_cap, None, None, None, fx);

@@ -318,11 +318,15 @@ impl Inner {
             EventKind::Fault { message } => return Err(fault("driver", message)),
             _ => {}
         }
-        // Deadlines pre-empt; a turn that ended on the very instant was still in time.
+        // Deadlines pre-empt; what ended on the very instant was still in time, and an answer that
+        // was there in time is judged to its end.
         if let Some(deadline) = self.limits.timeout {
             let late = match event {
-                EventKind::TurnEnded { .. } | EventKind::ToolEnded { .. } => self.now > deadline,
-                EventKind::Start { .. } => false,
+                EventKind::Start { .. } | EventKind::Validated { .. } => false,
+                EventKind::TurnEnded { .. }
+                | EventKind::ToolEnded { .. }
+                | EventKind::Observe { .. } => self.now > deadline,
+                EventKind::Answered { .. } if !self.leads_to_a_call() => self.now > deadline,
                 _ => self.now >= deadline,
             };
             if late && !matches!(self.phase, Phase::New | Phase::Stopping { .. }) {
@@ -364,6 +368,14 @@ impl Inner {
             EventKind::Tick => self.tick(fx),
             EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => Ok(()),
         }
+    }
+
+    /// The next answer lets a model call be made, as far as the question goes.
+    fn leads_to_a_call(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Consulting { point: Point::PreIteration | Point::ChatParams, .. }
+        )
     }
 
     fn start(

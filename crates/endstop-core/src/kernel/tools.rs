@@ -247,6 +247,14 @@ impl Inner {
                 }
                 true
             }
+            CallState::Ready(arguments) if self.is_finish(&open.calls[at].call.name) => {
+                let arguments = arguments.clone();
+                open.finished(at, ToolStatus::Ok, "The run ends here.".to_owned(), true);
+                open.finish.get_or_insert(arguments);
+                emit_ended(open, at, Duration::ZERO, fx);
+                open.next += 1;
+                true
+            }
             CallState::Ready(_) => {
                 let name = &open.calls[at].call.name;
                 let tool = self.tools.iter().find(|tool| tool.name == *name);
@@ -290,21 +298,17 @@ impl Inner {
         }
     }
 
+    /// The kernel's own tool; permissions and hooks hold for it as for any other.
+    fn is_finish(&self, name: &str) -> bool {
+        self.finish_tool && name == "finish"
+    }
+
     /// Decides about a call that nobody has looked at: refuse it, ask, or let it start.
     fn admit(&mut self, open: &mut OpenCalls, at: usize, fx: &mut Vec<Effect>) {
         let call = &open.calls[at].call;
         let arguments = call.parsed_arguments();
-        if self.finish_tool && call.name == "finish" {
-            match arguments {
-                Ok(arguments) => {
-                    open.finished(at, ToolStatus::Ok, "The run ends here.".to_owned(), true);
-                    open.finish.get_or_insert(arguments);
-                }
-                Err(problem) => open.finished(at, ToolStatus::Error, problem, false),
-            }
-            return;
-        }
-        let Some(tool) = self.tools.iter().find(|tool| tool.name == call.name) else {
+        let tool = self.tools.iter().find(|tool| tool.name == call.name);
+        if tool.is_none() && !self.is_finish(&call.name) {
             let mut names: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
             if self.finish_tool {
                 names.push("finish");
@@ -312,8 +316,8 @@ impl Inner {
             let problem = format!("unknown tool `{}`; there are: {}", call.name, names.join(", "));
             open.finished(at, ToolStatus::Error, problem, false);
             return;
-        };
-        if tool.permission == Permission::Deny {
+        }
+        if tool.is_some_and(|tool| tool.permission == Permission::Deny) {
             let problem = format!("permission denied: `{}` may not be run", call.name);
             open.finished(at, ToolStatus::Denied, problem, false);
             return;

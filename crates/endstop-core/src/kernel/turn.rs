@@ -153,6 +153,11 @@ impl Inner {
         if error.class.is_retryable() && self.retries < self.limits.max_retries {
             let asked = error.retry_after_ms.map(Duration::from_millis);
             if asked.is_none_or(|wait| wait <= LONGEST_RETRY_AFTER) {
+                // No wait for an attempt that cannot be paid.
+                if let Err(ending) = self.check_budgets() {
+                    failed(error, None, self.attempt);
+                    return Err(ending);
+                }
                 self.retries += 1;
                 let wait = asked.unwrap_or_else(|| self.jitter.backoff(self.retries));
                 failed(error, Some(wait), self.attempt);
@@ -260,15 +265,6 @@ impl Inner {
             self.state.streaming.abort();
             return self.policy_stop(stop, fx);
         }
-        if let Some(problem) = turn.unparseable {
-            return Err(Ending::new(
-                Termination::ErrorSchemaValidation,
-                "turn",
-                "tool_calls",
-                "the tool calls could not be parsed",
-            )
-            .diagnostic(problem));
-        }
         let signal = &turn.signal;
         let raw = &signal.provider_specific;
         let shown = format!("{} = {:?}", raw.original_field, raw.original_value);
@@ -285,6 +281,14 @@ impl Inner {
                 Err(ending)
             }
             SignalReason::TokenLimitReached => self.truncated(call, &shown, fx),
+            // Behind a cut and a filter: what they left of a call does not parse either.
+            _ if turn.unparseable.is_some() => Err(Ending::new(
+                Termination::ErrorSchemaValidation,
+                "turn",
+                "tool_calls",
+                "the tool calls could not be parsed",
+            )
+            .diagnostic(turn.unparseable.unwrap_or_default())),
             SignalReason::Unknown if !self.limits.accept_unknown_finish => Err(Ending::new(
                 Termination::ErrorDuringExecution,
                 "turn",
@@ -304,6 +308,10 @@ impl Inner {
                 self.before_turn(fx)
             }
             _ if has_calls => {
+                if !declared_by_finish && let Some(stop) = self.look_at_end(&text)? {
+                    self.state.streaming.abort();
+                    return self.policy_stop(stop, fx);
+                }
                 self.stream(StreamingState::Paused);
                 self.stream(StreamingState::ToolExecution);
                 self.begin_tools(fx)
@@ -362,6 +370,15 @@ impl Inner {
             policy.begin_turn();
             policy.look(text, context)
         })
+    }
+
+    /// Asks the policy about the whole text of a turn whose tools are about to run.
+    fn look_at_end(&mut self, text: &str) -> Result<Option<Stop>, Box<Ending>> {
+        let Some(policy) = &mut self.policy else {
+            return Ok(None);
+        };
+        let context = &self.context;
+        guarded(policy.name().to_owned(), || policy.look_at_end(text, context))
     }
 
     fn starved(

@@ -104,6 +104,9 @@ impl TerminationPolicy for Policy {
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
         self.0.look(piece, context)
     }
+    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        self.0.look_at_end(text, context)
+    }
     fn join_all(&mut self) {
         self.0.join_all();
     }
@@ -167,6 +170,10 @@ impl TerminationPolicy for AfterSteps {
     }
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
         let stop = self.inner.look(piece, context);
+        stop.filter(|_| context.step >= self.steps)
+    }
+    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        let stop = self.inner.look_at_end(text, context);
         stop.filter(|_| context.step >= self.steps)
     }
     fn join_all(&mut self) {

@@ -178,6 +178,13 @@ impl TerminationPolicy for Composite {
         first
     }
 
+    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        if !self.any {
+            return None;
+        }
+        self.members.iter_mut().find_map(|member| member.look_at_end(text, context))
+    }
+
     fn join_all(&mut self) {
         for member in &mut self.members {
             member.join_all();

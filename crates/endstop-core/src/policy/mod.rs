@@ -214,6 +214,12 @@ pub trait TerminationPolicy: Send {
         None
     }
 
+    /// The turn's text is whole, and tools are about to run: decide now what more text could have
+    /// changed in [`look`](Self::look). `Some` ends the turn before its tools.
+    fn look_at_end(&mut self, _text: &str, _context: &StepContext) -> Option<Stop> {
+        None
+    }
+
     /// It became a member of a policy that needs several to agree: switch off what would make it
     /// agree with another member's reasons (the fallback of `confidence`).
     fn join_all(&mut self) {}

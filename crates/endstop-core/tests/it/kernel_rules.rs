@@ -213,6 +213,124 @@ fn a_turn_that_ends_on_the_deadline_is_in_time_and_a_later_one_is_not() {
 }
 
 #[test]
+fn what_is_known_of_an_answer_on_the_deadline_does_not_make_it_late() {
+    let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
+    // Measurements of the turn come with it.
+    let mut hand = Hand::start(RunSpec { limits: limits.clone(), ..spec() }, None);
+    let call = hand.call();
+    hand.at(1000).feed(EventKind::Observe { variables: Map::new(), metrics: Map::new() });
+    hand.feed(EventKind::TurnEnded { call, turn: Box::new(stop("x")) });
+    assert_eq!(hand.ended(), Termination::Stop);
+    // An answer that was there in time is validated to its end; a repair would be too late.
+    for (result, expected) in [
+        (Ok(json!({})), Termination::Stop),
+        (Err("not a number".to_owned()), Termination::ErrorTimeout),
+    ] {
+        let spec = RunSpec { limits: limits.clone(), output_schema: true, ..spec() };
+        let mut hand = Hand::start(spec, None);
+        hand.at(1000).answer(stop("{}"));
+        let id = hand
+            .effects
+            .iter()
+            .find_map(|e| if let Effect::Validate { id, .. } = e { Some(*id) } else { None })
+            .unwrap();
+        hand.at(1001).feed(EventKind::Validated { id, result });
+        assert_eq!(hand.ended(), expected);
+        let crossed = hand.outcome().also.contains(&Termination::ErrorTimeout);
+        assert_eq!(crossed, expected == Termination::Stop);
+    }
+}
+
+#[test]
+fn a_halt_of_the_prompt_hook_outranks_a_timeout_of_zero() {
+    for (answer, expected) in [
+        (Answer::Halt("no".into()), Termination::ErrorHalted),
+        (Answer::Proceed, Termination::ErrorTimeout),
+    ] {
+        let limits = Limits { timeout: Some(Duration::ZERO), ..Limits::default() };
+        let hooks = Hooks { prompt: true, ..Hooks::default() };
+        let mut hand = Hand::start(RunSpec { limits, hooks, ..spec() }, None);
+        let id = hand.consulted();
+        hand.feed(EventKind::Answered { id, answer });
+        assert_eq!(hand.ended(), expected);
+        assert_eq!(hand.outcome().model_calls, 0);
+    }
+}
+
+#[test]
+fn permissions_and_hooks_hold_for_finish() {
+    let hooks = Hooks { pre_tool: true, ..Hooks::default() };
+    let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
+    hand.answer(calls(&["finish"]));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Halt("not yet".into()) });
+    assert_eq!(hand.ended(), Termination::ErrorHalted);
+
+    let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
+    hand.answer(calls(&["finish"]));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Deny("not yet".into()) });
+    assert_eq!(hand.run().phase(), "calling");
+    hand.answer(calls(&["finish"]));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(
+        results(hand.outcome()),
+        [("c0".into(), ToolStatus::Denied, false), ("c0".into(), ToolStatus::Ok, true)]
+    );
+
+    let mut tools = spec().tools;
+    tools.push(ToolSpec {
+        name: "finish".into(),
+        permission: Permission::Deny,
+        ..ToolSpec::default()
+    });
+    let mut hand = Hand::start(RunSpec { tools, ..spec() }, None);
+    hand.answer(calls(&["finish"])).answer(stop("done"));
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Denied, false)]);
+}
+
+#[test]
+fn a_cut_and_a_filter_outrank_calls_that_do_not_parse() {
+    for (reason, expected) in [
+        (SignalReason::TokenLimitReached, Termination::ErrorOutputTruncated),
+        (SignalReason::ContentFiltered, Termination::ErrorContentFiltered),
+        (SignalReason::ToolUse, Termination::ErrorSchemaValidation),
+    ] {
+        let mut turn = said("half a call", reason);
+        turn.unparseable = Some("no JSON".into());
+        let mut hand = Hand::start(spec(), None);
+        hand.answer(turn);
+        assert_eq!(hand.ended(), expected);
+    }
+}
+
+#[test]
+fn no_retry_is_waited_for_that_the_budget_does_not_allow() {
+    let limits = Limits {
+        max_budget_usd: Some(1.0),
+        timeout: Some(Duration::from_secs(10)),
+        ..Limits::default()
+    };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    let call = hand.call();
+    let error = ModelError {
+        retry_after_ms: Some(30_000),
+        ..ModelError::new(ErrorClass::Overloaded, "busy")
+    };
+    let mut partial = said("", SignalReason::ErrorTermination);
+    partial.cost = Some(NanoUsd::from_usd(1.0));
+    hand.feed(EventKind::TurnFailed { call, error, partial: Some(Box::new(partial)) });
+    assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
+    let waits = hand.effects.iter().any(|e| {
+        matches!(e, Effect::Emit(RunEvent::AttemptFailed { retry_in_ms, .. }) if retry_in_ms.is_some())
+    });
+    assert!(!waits, "{:?}", hand.effects);
+}
+
+#[test]
 fn a_ceiling_of_zero_makes_no_call() {
     for limits in [
         Limits { max_turns: Some(0), ..Limits::default() },
@@ -433,9 +551,35 @@ fn the_token_ceiling_counts_prompts_and_answers_of_all_attempts() {
     partial.usage = Usage { input_tokens: Some(60), output_tokens: Some(40), ..Usage::default() };
     let error = ModelError::new(ErrorClass::IncompleteStream, "cut");
     hand.feed(EventKind::TurnFailed { call, error, partial: Some(Box::new(partial)) });
-    hand.at(60_000).feed(EventKind::Tick);
     assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
     assert_eq!(hand.outcome().model_calls, 1);
+}
+
+#[test]
+fn an_answer_declared_beside_calls_ends_the_run_before_them_however_it_is_written() {
+    for (config, text, answered) in [
+        (json!({}), "FINAL('42')", true),
+        (json!({}), "The answer is FINAL(42)", true),
+        (json!({"pick": "last"}), "FINAL('1') FINAL('42')", true),
+        (json!({"extract_answer": false}), "FINAL('42')", true),
+        (json!({"matching": "regex"}), "FINAL(42)", true),
+        // The tool may set the name.
+        (json!({}), "FINAL_VAR(x)", false),
+        (json!({"pick": "last"}), "FINAL('1') FINAL_VAR('x')", false),
+        (json!({}), "I will call FINAL(42) then", false),
+    ] {
+        let policy = Registry::new().build(&json!({"any": [{"final_pattern": config}]})).unwrap();
+        let spec = RunSpec { policy: Some(policy.into_inner()), ..spec() };
+        let mut hand = Hand::start(spec, None);
+        let mut turn = calls(&["read"]);
+        turn.parts.insert(0, Part::Text { text: text.into() });
+        hand.answer(turn);
+        assert_eq!(hand.outcome.is_some(), answered, "{config} {text}");
+        if answered {
+            assert_eq!(hand.ended(), Termination::Submitted);
+            assert_eq!(hand.outcome().tool_calls, 0);
+        }
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod kernel_laws;
 mod kernel_rules;
 mod policies;
 mod registry;
+mod streaming;
 mod termination_vectors;
 mod vectors;
 mod world;

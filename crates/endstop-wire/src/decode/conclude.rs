@@ -61,11 +61,21 @@ impl Broken {
 
     pub(crate) fn json(e: &serde_json::Error, text: &str) -> Broken {
         Broken {
-            class: if e.is_eof() { ErrorClass::IncompleteStream } else { ErrorClass::ServerError },
+            class: if is_cut(e, text) {
+                ErrorClass::IncompleteStream
+            } else {
+                ErrorClass::ServerError
+            },
             message: format!("the response is not the JSON it should be: {e}"),
             value: excerpt(text),
         }
     }
+}
+
+/// The text ends too early. A number that ends behind its sign, point or exponent is a syntax
+/// error for the parser, and no object ends so.
+pub(super) fn is_cut(e: &serde_json::Error, text: &str) -> bool {
+    e.is_eof() || e.is_syntax() && text.trim_end().ends_with(['-', '+', '.', 'e', 'E'])
 }
 
 /// What a format says was said.

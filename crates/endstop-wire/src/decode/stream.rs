@@ -1,6 +1,6 @@
 //! Bytes to events: tells what kind of body it is, and feeds the format's accumulator.
 
-use super::conclude::{Broken, conclude};
+use super::conclude::{Broken, conclude, is_cut};
 use super::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts, accumulator};
 use crate::api::Dialect;
 use crate::errors::{self, ErrorBody};
@@ -50,6 +50,8 @@ struct Feed {
     /// Lines outside the protocol.
     lines: String,
     events: u64,
+    /// What comes now was pending when the body ended, so it may be cut.
+    at_end: bool,
 }
 
 impl StreamDecoder {
@@ -69,7 +71,12 @@ impl StreamDecoder {
             sse: sse::Decoder::new(),
             held: Vec::new(),
             total: 0,
-            feed: Feed { turn: accumulator(dialect), lines: String::new(), events: 0 },
+            feed: Feed {
+                turn: accumulator(dialect),
+                lines: String::new(),
+                events: 0,
+                at_end: false,
+            },
         }
     }
 
@@ -124,6 +131,7 @@ impl StreamDecoder {
             Kind::Error => {}
             Kind::Events => {
                 let feed = &mut self.feed;
+                feed.at_end = true;
                 let ended = self.sse.finish(&mut |item| feed.take(item, &mut |_| ()));
                 if let Err(e) = ended {
                     feed.broken(Broken::too_large(e.to_string()));
@@ -209,6 +217,10 @@ impl Feed {
             sse::Item::Event { name, data, .. } => {
                 self.events += 1;
                 if let Err(e) = self.turn.event(name, data, sink) {
+                    // A turn that had its finish is whole, though what came behind it is cut.
+                    if self.at_end && is_cut(&e, data) && self.finished() {
+                        return;
+                    }
                     self.broken(Broken::json(&e, data));
                 }
             }
@@ -240,6 +252,11 @@ impl Feed {
                 self.events += 1;
             }
         }
+    }
+
+    fn finished(&mut self) -> bool {
+        let common = self.turn.common();
+        common.terminated || common.finish.as_deref().is_some_and(|value| !value.is_empty())
     }
 
     fn error(&mut self, body: ErrorBody) {

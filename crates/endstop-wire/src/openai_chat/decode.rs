@@ -379,8 +379,8 @@ impl Accumulate for Accumulator {
             self.common.error.get_or_insert_with(|| ErrorBody::read(data));
             return Ok(());
         }
-        if !data.starts_with(['{', '[']) {
-            return Ok(()); // a keep-alive
+        if !data.starts_with(['{', '[']) || "[DONE]".starts_with(data) {
+            return Ok(()); // a keep-alive, or a cut end
         }
         let mut repaired = String::new();
         let chunk = json::event(data, &mut repaired)?;

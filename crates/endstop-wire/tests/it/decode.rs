@@ -1,6 +1,6 @@
 //! What the recordings do not show: dialects' ways, one by one.
 
-use endstop_core::{Part, SignalReason};
+use endstop_core::{ErrorClass, Part, SignalReason};
 use endstop_wire::api::{ANTHROPIC, OPENAI_CHAT, dialect};
 use endstop_wire::{Decoded, Dialect, Headers, RequestFacts, decode_body};
 use serde_json::{Value, json};
@@ -259,4 +259,37 @@ fn an_error_after_words_keeps_them() {
     assert_eq!(d.error.unwrap().class.as_str(), "overloaded");
     assert_eq!(d.turn.unwrap().text(), "Hel");
     assert_eq!(d.signal.provider_specific.original_field, "error.type");
+}
+
+#[test]
+fn what_is_cut_behind_the_finish_does_not_undo_it() {
+    let said = json!({"choices": [{"delta": {"content": "Hi"}}]});
+    let whole = stream(&[said.clone(), end("stop")]);
+    let d = decode(
+        OPENAI_CHAT,
+        &format!("{whole}data: {{\"choices\":[],\"usa"),
+        RequestFacts::default(),
+    );
+    assert_eq!((d.signal.reason, d.complete), (SignalReason::NaturalCompletion, true));
+    assert_eq!(d.error, None);
+    let stopped = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\nevent: message_stop\ndata: {\"type\":\"mess";
+    let d = decode(ANTHROPIC, stopped, RequestFacts::default());
+    assert_eq!(d.signal.reason, SignalReason::NaturalCompletion);
+    for part in ["[", "[DO", "[DONE"] {
+        let d = decode(OPENAI_CHAT, &format!("{whole}data: {part}"), RequestFacts::default());
+        assert_eq!(d.signal.reason, SignalReason::NaturalCompletion, "{part}");
+        // Which is no end by itself.
+        let cut = format!("{}data: {part}", stream(std::slice::from_ref(&said)));
+        let d = decode(OPENAI_CHAT, &cut, RequestFacts::default());
+        assert_eq!(d.error.unwrap().class, ErrorClass::IncompleteStream, "{part}");
+    }
+    let d = decode(OPENAI_CHAT, r#"{"choices":[{"logprobs":{"x":0."#, RequestFacts::default());
+    assert_eq!(d.error.unwrap().class, ErrorClass::IncompleteStream);
+    // Cut before the finish, or not at the end: something is missing.
+    let cut = format!("{}data: {{\"choices\":[{{\"delta\":{{}},\"finish_rea", stream(&[said]));
+    let d = decode(OPENAI_CHAT, &cut, RequestFacts::default());
+    assert_eq!(d.signal.reason, SignalReason::ErrorTermination);
+    let hole = format!("data: {{\"choices\":[\n\n{whole}");
+    let d = decode(OPENAI_CHAT, &hole, RequestFacts::default());
+    assert_eq!(d.signal.reason, SignalReason::ErrorTermination);
 }

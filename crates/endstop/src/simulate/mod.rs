@@ -20,10 +20,10 @@ pub use scenario::{Scenario, ScenarioError};
 
 use crate::schema::OutputSchema;
 use endstop_core::{
-    Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
-    EventKind, Hooks, Message, MessageId, ModelError, ModelTurn, NanoUsd, Outcome, Part,
+    Answer, Compaction, CompactionSpec, Confidence, ConsultPoint, Effect, EffectId, ErrorClass,
+    Event, EventKind, Hooks, Message, MessageId, ModelError, ModelTurn, NanoUsd, Outcome, Part,
     Permission, Policy, ProactiveCompaction, Registry, Role, Run, RunSpec, SignalReason, Step,
-    ToolCall, ToolReport, ToolSpec, ToolStart, ToolStatus, Usage,
+    TerminationSignal, ToolCall, ToolReport, ToolSpec, ToolStart, ToolStatus, Usage,
 };
 use endstop_wire::finish::{Finish, error_class_of, finish_of_any};
 use endstop_wire::precedence::{Facts, signal};
@@ -265,7 +265,7 @@ impl<'s> Simulation<'s> {
                 retry_after_ms: scripted.retry_after_ms,
                 ..ModelError::new(class, format!("scripted {class}"))
             };
-            return EventKind::TurnFailed { call, error, partial: None };
+            return EventKind::TurnFailed { call, error, partial: billed(scripted) };
         }
         let text = scripted.text.clone().unwrap_or_default();
         let blank = text.trim().is_empty();
@@ -399,5 +399,46 @@ impl<'s> Simulation<'s> {
             return Compaction::Failed("the scenario says that compaction fails".to_owned());
         }
         Compaction::NotNeeded
+    }
+}
+
+/// What a failed attempt used, where the script says so: it counts.
+fn billed(scripted: &ScriptedTurn) -> Option<Box<ModelTurn>> {
+    let usage = Usage {
+        input_tokens: scripted.input_tokens,
+        output_tokens: scripted.output_tokens,
+        ..Usage::default()
+    };
+    if scripted.cost.is_none() && usage == Usage::default() {
+        return None;
+    }
+    let signal = TerminationSignal::new(SignalReason::ErrorTermination, Confidence::High);
+    let mut turn = ModelTurn::new(Vec::new(), signal);
+    turn.usage = usage;
+    turn.cost = scripted.cost.map(NanoUsd::from_usd);
+    Some(Box::new(turn))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use endstop_core::Termination;
+    use serde_json::json;
+
+    #[test]
+    fn a_failed_attempt_costs_what_the_script_says() {
+        for (limits, used) in [
+            (json!({"max_budget_usd": 1}), json!({"cost": 1.0})),
+            (json!({"max_tokens": 10}), json!({"input_tokens": 10})),
+        ] {
+            let mut failed = json!({"error": "overloaded"});
+            failed.as_object_mut().unwrap().extend(used.as_object().unwrap().clone());
+            let scenario = json!({"limits": limits, "turns": [failed, {"text": "ok"}]});
+            let scenario = Scenario::from_value(&scenario).unwrap();
+            let outcome = simulate(&scenario, &Registry::default()).unwrap();
+            assert_eq!(outcome.model_calls, 1, "{limits}");
+            assert_ne!(outcome.termination, Termination::Stop, "{limits}");
+        }
     }
 }

@@ -66,7 +66,11 @@ enum Found {
     Nothing,
     /// A name that is no variable.
     Unknown(String),
-    Stop(Stop),
+    /// Whether a name that is no variable stood before it.
+    Stop {
+        stop: Stop,
+        passed_over: bool,
+    },
 }
 
 impl FinalPattern {
@@ -135,7 +139,7 @@ impl FinalPattern {
             return match &self.matching {
                 Matching::Regex(patterns) => patterns
                     .find(text, self.extract_answer, context)
-                    .map_or(Found::Nothing, Found::Stop),
+                    .map_or(Found::Nothing, |stop| Found::Stop { stop, passed_over: false }),
                 Matching::Call { .. } => Found::Nothing,
             };
         };
@@ -149,7 +153,7 @@ impl FinalPattern {
                         stop.answer = Some(text.to_owned());
                         stop.deliverable = None;
                     }
-                    return Found::Stop(stop);
+                    return Found::Stop { stop, passed_over: unknown.is_some() };
                 }
                 Err(name) => unknown = unknown.or(Some(name)),
             }
@@ -226,7 +230,7 @@ impl TerminationPolicy for FinalPattern {
         let mut unknown = None;
         for (text, action_type) in texts {
             match self.find(text, action_type, context) {
-                Found::Stop(stop) => return Verdict::Stop(stop),
+                Found::Stop { stop, .. } => return Verdict::Stop(stop),
                 Found::Unknown(name) => unknown = unknown.or(Some(name)),
                 Found::Nothing => {}
             }
@@ -253,6 +257,14 @@ impl TerminationPolicy for FinalPattern {
         let resolved = resolve(&scanner.decided()?, context);
         self.undecided = resolved.is_err();
         resolved.ok()
+    }
+
+    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        match self.find(text, "message", context) {
+            // A name that is not known yet may be set by this turn's tools.
+            Found::Stop { stop, passed_over: false } => Some(stop),
+            _ => None,
+        }
     }
 
     fn reset(&mut self) {
