@@ -308,7 +308,8 @@ impl Inner {
                 self.before_turn(fx)
             }
             _ if has_calls => {
-                if !declared_by_finish && let Some(stop) = self.look_at_end(&text)? {
+                let declared = if declared_by_finish { None } else { self.look_at_end(&text)? };
+                if let Some(stop) = declared {
                     self.state.streaming.abort();
                     return self.policy_stop(stop, fx);
                 }
