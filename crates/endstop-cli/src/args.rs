@@ -69,7 +69,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
     /// The output cap of each model call, in tokens.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) max_output_tokens: Option<u64>,
     /// A command that says whether the work is right, once the run has succeeded.
     #[arg(long, value_name = "CMD")]
@@ -81,7 +81,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PRICE")]
     pub(crate) price: Option<String>,
     /// The model's context window, in tokens.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) context_window: Option<u64>,
     /// Ask for whole responses instead of streams.
     #[arg(long)]
@@ -93,58 +93,67 @@ pub(crate) struct RunArgs {
     pub(crate) limits: LimitArgs,
 }
 
-/// Limits as flags; `off` switches one off. They stand above endstop.toml.
+/// Limits as flags; `off` switches one off. They stand above endstop.toml. A negative number
+/// is taken as a value, so that it is refused by the name of its limit.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Limits (a value of `off` switches one off)")]
 pub(crate) struct LimitArgs {
     /// Model responses that are kept [default: 25].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_turns: Option<String>,
     /// Cost ceiling in US dollars.
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", allow_negative_numbers = true)]
     max_budget_usd: Option<String>,
     /// Ceiling on prompt and generated tokens together.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_tokens: Option<String>,
     /// Wall-clock ceiling of the run: 90s, 10m, 2h.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     timeout: Option<String>,
     /// How long one model call may take [default: 10m].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     turn_timeout: Option<String>,
     /// How long a stream may bring no content [default: 60s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     stall_timeout: Option<String>,
     /// How long one tool call may take [default: 60s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     tool_timeout: Option<String>,
     /// How long stopped tools have to end [default: 2s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     cancel_grace: Option<String>,
     /// Turns in a row all of whose tool calls failed [default: 3].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_consecutive_mistakes: Option<String>,
     /// Turns in a row that repeat themselves [default: 3].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_unproductive_turns: Option<String>,
     /// Repairs of a structured answer [default: 2].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_structured_output_retries: Option<String>,
     /// Retries of a turn after transient provider errors [default: 2].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_retries: Option<String>,
     /// Blank answers in a row that are answered with a nudge [default: 1].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_empty_turns: Option<String>,
     /// Times that an answer cut by the token limit is continued [default: 0].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_continuations: Option<String>,
     /// Tool calls that run at once [default: 4].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     tool_concurrency: Option<String>,
     /// Take a whole answer with an unknown finish value as an answer.
     #[arg(long)]
     accept_unknown_finish: bool,
+}
+
+/// A number of tokens that a model can work with.
+fn tokens(text: &str) -> Result<u64, &'static str> {
+    text.parse()
+        .ok()
+        .filter(|tokens| *tokens > 0)
+        .ok_or("wants a whole number of tokens, 1 or more")
 }
 
 impl LimitArgs {
@@ -195,7 +204,8 @@ pub(crate) struct DetectArgs {
     /// The response body; standard input where it is left out or `-`. With --jsonl, the lines.
     pub(crate) file: Option<PathBuf>,
     /// The response's HTTP status.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(100..=999))]
     pub(crate) status: u16,
     /// A response header, as 'name: value'. May be repeated.
     #[arg(long = "header", value_name = "HEADER")]

@@ -54,8 +54,8 @@ impl Source {
             .map_err(|error| Failure::usage(format!("{}: not UTF-8: {error}", self.name())))
     }
 
-    /// Each line with its number, from 1.
-    pub(crate) fn each_line(&self, mut line: impl FnMut(u64, &str) -> Result<()>) -> Result<()> {
+    /// Each line with its number, from 1; whether it is text is for the reader to say, line by line.
+    pub(crate) fn each_line(&self, mut line: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut reader = self.open()?;
         let mut bytes = Vec::new();
         let mut number = 0;
@@ -68,8 +68,7 @@ impl Source {
                 return Ok(());
             }
             number += 1;
-            let text = String::from_utf8_lossy(&bytes);
-            line(number, text.trim_end_matches(['\n', '\r']))?;
+            line(number, bytes.trim_ascii_end())?;
         }
     }
 }

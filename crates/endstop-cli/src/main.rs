@@ -11,15 +11,21 @@ mod settings;
 
 use args::{Args, Command};
 use clap::Parser;
+use clap::error::ErrorKind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are no errors.
+            // Help and version are no errors; a bare `endstop` is one, and is answered with help.
             let status = if error.use_stderr() { 2 } else { 0 };
-            let _ = error.print();
+            if status == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+                let _ = error.print();
+            } else {
+                let text = error.to_string();
+                output::problem(text.trim_start_matches("error: ").trim_end(), asks_for_json());
+            }
             return ExitCode::from(status);
         }
     };
@@ -41,6 +47,11 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// Whether `--json` is among the arguments; asked where they could not be parsed.
+fn asks_for_json() -> bool {
+    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 
 /// A command that could not do its work.

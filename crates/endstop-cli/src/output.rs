@@ -1,5 +1,6 @@
 //! Standard output and error, written so that a closed one is no panic: the cleaning up goes on.
 
+use endstop::wire::redact::secrets_out;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -25,6 +26,8 @@ pub(crate) fn note(text: &str) {
 
 /// Says what went wrong: on standard error, and as an object on standard output under `--json`.
 pub(crate) fn problem(message: &str, as_json: bool) {
+    // A key that stands where something else belongs is quoted like anything else.
+    let message = secrets_out(message);
     if as_json {
         let _ = json(&serde_json::json!({"type": "error", "message": message}));
     }

@@ -3,7 +3,9 @@
 use crate::args::RunArgs;
 use crate::input::Source;
 use crate::{Failure, Result};
-use endstop::{Limits, Policy, Registry};
+use endstop::schema::OutputSchema;
+use endstop::wire::prices::parse_price;
+use endstop::{Limits, Policy, Price, Registry};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +38,7 @@ pub(crate) struct Settings {
     pub(crate) verify: Option<String>,
     pub(crate) context_window: Option<u64>,
     pub(crate) no_stream: bool,
-    pub(crate) price: Option<String>,
+    pub(crate) price: Option<Price>,
     pub(crate) limits: Limits,
     pub(crate) policy: Option<Policy>,
     pub(crate) output_schema: Option<Value>,
@@ -49,7 +51,7 @@ impl Settings {
         let default = Path::new("endstop.toml");
         match &args.config {
             Some(path) => settings.read(path)?,
-            None if default.is_file() => settings.read(default)?,
+            None if default.exists() => settings.read(default)?,
             None => {}
         }
         let take = |own: &mut Option<String>, flag: &Option<String>| {
@@ -62,8 +64,13 @@ impl Settings {
         take(&mut settings.base_url, &args.base_url);
         take(&mut settings.system, &args.system);
         take(&mut settings.verify, &args.verify);
-        take(&mut settings.price, &args.price);
+        if let Some(text) = &args.price {
+            // The error begins with `price:`, which here is the flag.
+            let price = parse_price(text).map_err(|error| Failure::usage(format!("--{error}")))?;
+            settings.price = Some(price);
+        }
         if !args.tools.is_empty() {
+            known_tools("--tool", &args.tools)?;
             settings.tools.clone_from(&args.tools);
         }
         settings.ask |= args.ask;
@@ -83,9 +90,12 @@ impl Settings {
         }
         if let Some(path) = &args.output_schema {
             let source = Source::of(Some(path));
-            let schema = serde_json::from_str(&source.text()?).map_err(|error| {
-                Failure::usage(format!("{}: not valid JSON: {error}", source.name()))
-            })?;
+            let wrong = |problem: String| {
+                Failure::usage(format!("--output-schema {}: {problem}", source.name()))
+            };
+            let schema: Value = serde_json::from_str(&source.text()?)
+                .map_err(|error| wrong(format!("not valid JSON: {error}")))?;
+            OutputSchema::new(schema.clone()).map_err(wrong)?;
             settings.output_schema = Some(schema);
         }
         Ok(settings)
@@ -102,8 +112,10 @@ impl Settings {
                     .map(str::to_owned)
                     .ok_or_else(|| wrong(&key, "wants a text in quotes"))
             };
-            let number =
-                || value.as_u64().ok_or_else(|| wrong(&key, "wants a whole number, 0 or more"));
+            let tokens = || {
+                let tokens = value.as_u64().filter(|tokens| *tokens > 0);
+                tokens.ok_or_else(|| wrong(&key, "wants a whole number of tokens, 1 or more"))
+            };
             let switch = || value.as_bool().ok_or_else(|| wrong(&key, "wants true or false"));
             match key.as_str() {
                 "model" => self.model = Some(text()?),
@@ -111,24 +123,32 @@ impl Settings {
                 "base_url" => self.base_url = Some(text()?),
                 "system" => self.system = Some(text()?),
                 "verify" => self.verify = Some(text()?),
-                "price" => self.price = Some(text()?),
+                "price" => {
+                    let text = price_text(&value).ok_or_else(|| {
+                        wrong(&key, "wants \"in=3,out=15\", or a table of such dollars")
+                    })?;
+                    let price = parse_price(&text)
+                        .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+                    self.price = Some(price);
+                }
                 "dir" => self.dir = Some(text()?.into()),
                 "ask" => self.ask = switch()?,
                 "stream" => self.no_stream = !switch()?,
-                "max_output_tokens" => self.max_output_tokens = Some(number()?),
-                "context_window" => self.context_window = Some(number()?),
+                "max_output_tokens" => self.max_output_tokens = Some(tokens()?),
+                "context_window" => self.context_window = Some(tokens()?),
                 "tools" => {
                     let names = value.as_array().and_then(|names| {
                         names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
                     });
                     self.tools = names.ok_or_else(|| wrong(&key, "wants a list of names"))?;
+                    known_tools(&format!("{name}: `tools`"), &self.tools)?;
                 }
                 "limits" => {
                     let limits = value.as_object().ok_or_else(|| wrong(&key, "wants a table"))?;
                     for (limit, value) in limits {
-                        self.limits
-                            .set(limit, value)
-                            .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+                        self.limits.set(limit, value).map_err(|error| {
+                            Failure::usage(format!("{name}: [limits]: {error}"))
+                        })?;
                     }
                 }
                 "policy" => {
@@ -153,13 +173,69 @@ impl Settings {
 fn toml_file(path: &Path) -> Result<serde_json::Map<String, Value>> {
     let source = Source::of(Some(path));
     let text = source.text()?;
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| Failure::usage(format!("{}: {error}", source.name())))?;
-    match serde_json::to_value(table) {
-        Ok(Value::Object(map)) => Ok(map),
-        Ok(_) | Err(_) => Err(Failure::usage(format!("{}: not a table", source.name()))),
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        // Not its own words, which quote the line: a key may stand there.
+        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
+        let line = 1 + before.matches('\n').count();
+        Failure::usage(format!(
+            "{}: line {line}: not valid TOML: {}",
+            source.name(),
+            error.message()
+        ))
+    })?;
+    as_json(&table).map_err(|problem| Failure::usage(format!("{}: {problem}", source.name())))
+}
+
+/// A table as JSON; what has no such form is named by its key.
+fn as_json(table: &toml::Table) -> std::result::Result<serde_json::Map<String, Value>, String> {
+    let member = |(key, value)| match plain(value) {
+        Ok(value) => Ok((String::clone(key), value)),
+        Err(problem) => Err(format!("`{key}`: {problem}")),
+    };
+    table.iter().map(member).collect()
+}
+
+/// A value as JSON. `nan` and `inf` have no such form, and must not become `null`, which switches a
+/// limit off.
+fn plain(value: &toml::Value) -> std::result::Result<Value, String> {
+    use toml::Value as Toml;
+    Ok(match value {
+        Toml::String(text) => text.as_str().into(),
+        Toml::Integer(number) => (*number).into(),
+        Toml::Boolean(switch) => (*switch).into(),
+        Toml::Datetime(time) => time.to_string().into(),
+        Toml::Table(table) => Value::Object(as_json(table)?),
+        Toml::Array(items) => {
+            Value::Array(items.iter().map(plain).collect::<std::result::Result<_, _>>()?)
+        }
+        Toml::Float(number) => serde_json::Number::from_f64(*number)
+            .ok_or_else(|| format!("wants a finite number, not {number}"))?
+            .into(),
+    })
+}
+
+/// A price as `--price` takes it: such a text, or a table of its fields.
+fn price_text(value: &Value) -> Option<String> {
+    if let Some(text) = value.as_str() {
+        return Some(text.to_owned());
     }
+    // Dollars are written out: the shortest form of a small number has an exponent.
+    let field = |(name, dollars): (&String, &Value)| {
+        let dollars =
+            dollars.as_i64().map(|n| n.to_string()).or(dollars.as_f64().map(|n| n.to_string()));
+        Some(format!("{name}={}", dollars?))
+    };
+    Some(value.as_object()?.iter().map(field).collect::<Option<Vec<_>>>()?.join(","))
+}
+
+/// Refuses a name that no tool has; `place` is where the names stand.
+fn known_tools(place: &str, names: &[String]) -> Result<()> {
+    // `finish` comes with any tool, and may be named.
+    for name in names.iter().filter(|name| *name != "finish") {
+        endstop::tool::built_in(name)
+            .map_err(|problem| Failure::usage(format!("{place}: {problem}")))?;
+    }
+    Ok(())
 }
 
 /// A policy from `--policy`: a TOML file, or what the registry reads.

@@ -62,12 +62,13 @@ impl Decider {
     }
 
     /// Judges the next line: the output object, or null for a reset. A blank line gives nothing.
-    pub fn line(&mut self, text: &str) -> Option<Result<Value, LineError>> {
+    pub fn line(&mut self, line: impl AsRef<[u8]>) -> Option<Result<Value, LineError>> {
         self.lines += 1;
-        if text.trim().is_empty() {
+        let line = line.as_ref();
+        if line.trim_ascii().is_empty() {
             return None;
         }
-        Some(parse_line(text, self.lines).map(|line| match line {
+        Some(parse_line(line, self.lines).map(|line| match line {
             Line::Reset => {
                 self.policy.reset();
                 Value::Null
@@ -106,16 +107,31 @@ pub fn output(verdict: &Verdict, policy: &str) -> Value {
     }
 }
 
+/// Reads one line of JSON.
+///
+/// # Errors
+/// What it is not, and where in the line. The parser's own count of lines is left out: it begins
+/// anew with each.
+pub fn parse_json(line: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(line)
+        .map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to() + 1))?;
+    serde_json::from_str(text).map_err(|error| {
+        let whole = error.to_string();
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let what = whole.strip_suffix(&place).unwrap_or(&whole);
+        format!("not valid JSON: {what} at column {}", error.column())
+    })
+}
+
 /// Reads an input line; `number` is its number, from 1. Unknown fields are ignored, and of a
 /// result and a context only `action_type` must be there.
 ///
 /// # Errors
 /// Names the line and the field.
-pub fn parse_line(text: &str, number: u64) -> Result<Line, LineError> {
+pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError> {
     let fail =
         |field: &str, problem: String| LineError { line: number, field: field.to_owned(), problem };
-    let value: Value =
-        serde_json::from_str(text).map_err(|e| fail("", format!("is not valid JSON: {e}")))?;
+    let value = parse_json(line.as_ref()).map_err(|problem| fail("", format!("is {problem}")))?;
     let Value::Object(line) = value else {
         return Err(fail("", "is not a JSON object".to_owned()));
     };

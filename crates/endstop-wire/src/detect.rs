@@ -43,17 +43,21 @@ impl std::error::Error for DetectError {}
 /// Reads one row `{"id", "api", "status", "headers", "body", "body_encoding", "request"}` and
 /// makes the object that `endstop detect` prints.
 pub fn detect(row: &Value) -> Result<Value, DetectError> {
-    let api = row["api"].as_str().ok_or(DetectError::Field("`api` must be a string"))?;
+    let api = row["api"].as_str().ok_or(DetectError::Field(
+        "`api` must be a text, such as openai-chat or anthropic-messages",
+    ))?;
     let dialect = dialect(api).map_err(DetectError::Api)?;
     let status = match &row["status"] {
         Value::Null => 200,
         v => v
             .as_u64()
             .and_then(|n| u16::try_from(n).ok())
-            .ok_or(DetectError::Field("`status` must be an HTTP status"))?,
+            .ok_or(DetectError::Field("`status` must be an HTTP status, such as 200"))?,
     };
     let mut headers = Headers::new();
-    for (name, value) in row["headers"].as_object().into_iter().flatten() {
+    for (name, value) in
+        object(row, "headers", "`headers` must be an object")?.into_iter().flatten()
+    {
         match value {
             Value::String(s) => headers.push(name, s),
             Value::Array(list) => {
@@ -64,14 +68,22 @@ pub fn detect(row: &Value) -> Result<Value, DetectError> {
             other => headers.push(name, other.to_string()),
         }
     }
-    let body: Cow<'_, [u8]> = match (&row["body"], row["body_encoding"].as_str()) {
-        (Value::Null, _) => Cow::Borrowed(b""),
-        (Value::String(s), Some("base64")) => Cow::Owned(
+    let base64 = match &row["body_encoding"] {
+        Value::Null => false,
+        Value::String(encoding) if encoding == "utf-8" => false,
+        Value::String(encoding) if encoding == "base64" => true,
+        _ => return Err(DetectError::Field("`body_encoding` must be \"utf-8\" or \"base64\"")),
+    };
+    let body = row.get("body").ok_or(DetectError::Field("`body` is missing"))?;
+    let body: Cow<'_, [u8]> = match body {
+        Value::Null => Cow::Borrowed(b""),
+        Value::String(s) if base64 => Cow::Owned(
             STANDARD.decode(s.trim()).map_err(|_| DetectError::Field("`body` is not base64"))?,
         ),
-        (Value::String(s), _) => Cow::Borrowed(s.as_bytes()),
-        (other, _) => Cow::Owned(other.to_string().into_bytes()),
+        Value::String(s) => Cow::Borrowed(s.as_bytes()),
+        other => Cow::Owned(other.to_string().into_bytes()),
     };
+    object(row, "request", "`request` must be an object")?;
     let facts = request_facts(&row["request"]);
     let decoded = decode_body(dialect, status, &headers, &body, &facts);
     let mut out = printed(&decoded);
@@ -82,6 +94,19 @@ pub fn detect(row: &Value) -> Result<Value, DetectError> {
         out = with_id;
     }
     Ok(Value::Object(out))
+}
+
+/// An object of a row; null is as good as absent.
+fn object<'a>(
+    row: &'a Value,
+    key: &str,
+    wrong: &'static str,
+) -> Result<Option<&'a Map<String, Value>>, DetectError> {
+    match &row[key] {
+        Value::Null => Ok(None),
+        Value::Object(map) => Ok(Some(map)),
+        _ => Err(DetectError::Field(wrong)),
+    }
 }
 
 /// What a request's JSON says that decoding its response needs to know.

@@ -30,9 +30,11 @@ impl OutputSchema {
     /// # Errors
     /// It is no schema; the message says where.
     pub fn new(schema: Value) -> Result<OutputSchema, String> {
-        let validator = jsonschema::validator_for(&schema).map_err(|e| {
-            format!("the output schema is not valid at `{}`: {e}", e.instance_path())
-        })?;
+        let validator =
+            jsonschema::validator_for(&schema).map_err(|e| match e.instance_path().as_str() {
+                "" => format!("the output schema is not valid: {e}"),
+                at => format!("the output schema is not valid at `{at}`: {e}"),
+            })?;
         Ok(OutputSchema { schema, validator })
     }
 

@@ -5,13 +5,14 @@ use crate::input::Source;
 use crate::settings::policy;
 use crate::{Result, output};
 use endstop::core::decide::Decider;
+use serde_json::json;
 
 pub(crate) fn run(args: &DecideArgs) -> Result {
     let mut decider = Decider::new(policy(&args.policy)?);
     let source = Source::of(args.file.as_deref());
     let mut status = 0;
-    source.each_line(|_, text| {
-        match decider.line(text) {
+    source.each_line(|number, line| {
+        match decider.line(line) {
             None => {}
             Some(Ok(verdict)) => {
                 let _ = output::json(&verdict);
@@ -19,7 +20,9 @@ pub(crate) fn run(args: &DecideArgs) -> Result {
             Some(Err(error)) => {
                 // The line's place in the output is kept, so that lines still match.
                 status = 2;
-                let _ = output::json(&serde_json::json!({"error": error.to_string()}));
+                let _ = output::json(
+                    &json!({"type": "error", "line": number, "error": error.to_string()}),
+                );
                 output::note(&format!("endstop: {}: {error}", source.name()));
             }
         }

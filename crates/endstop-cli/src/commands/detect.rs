@@ -3,8 +3,9 @@
 use crate::args::DetectArgs;
 use crate::input::Source;
 use crate::{Failure, Result, output};
+use endstop::core::decide::parse_json;
 use endstop::wire::detect;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 pub(crate) fn run(args: &DetectArgs) -> Result {
     let source = Source::of(args.file.as_deref());
@@ -31,12 +32,11 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
         return Ok(0);
     }
     let mut status = 0;
-    source.each_line(|number, text| {
-        if text.trim().is_empty() {
+    source.each_line(|number, line| {
+        if line.is_empty() {
             return Ok(());
         }
-        let row: std::result::Result<Value, String> =
-            serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"));
+        let row = parse_json(line);
         let id = row.as_ref().ok().and_then(|row| row.get("id").cloned());
         let found = row.and_then(|row| detect::detect(&row).map_err(|error| error.to_string()));
         let _ = match found {
@@ -45,7 +45,13 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
                 status = 2;
                 let problem = format!("line {number}: {problem}");
                 output::note(&format!("endstop: {}: {problem}", source.name()));
-                output::json(&json!({"id": id, "signal": null, "error": {"message": problem}}))
+                output::json(&json!({
+                    "id": id,
+                    "type": "error",
+                    "line": number,
+                    "signal": null,
+                    "error": {"message": problem},
+                }))
             }
         };
         Ok(())

@@ -4,33 +4,67 @@ use crate::args::ExplainArgs;
 use crate::card::{seconds, shorten};
 use crate::input::Source;
 use crate::{Failure, Result, output};
+use endstop::core::RunEvent;
+use endstop::core::decide::parse_json;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     let source = Source::of(Some(&args.run));
     let mut events = Vec::new();
-    source.each_line(|number, text| {
-        if text.trim().is_empty() {
+    // A run that was killed may leave its last line half written: what came before is shown.
+    let mut cut: Option<Failure> = None;
+    source.each_line(|number, line| {
+        if line.is_empty() {
             return Ok(());
         }
-        let event: Value = serde_json::from_str(text).map_err(|error| {
+        let wrong = |problem: &str| {
             Failure::usage(format!(
-                "{}: line {number}: not valid JSON: {error}; the file was cut or is not one that `endstop run --events` wrote",
+                "{}: line {number}: {problem}; give a file that `endstop run --events` wrote",
                 source.name()
             ))
-        })?;
-        if event.get("type").and_then(Value::as_str).is_none() {
-            return Err(Failure::usage(format!(
-                "{}: line {number}: no field `type`; it is not an event",
-                source.name()
-            )));
+        };
+        if let Some(before) = cut.take() {
+            return Err(before);
+        }
+        let event = match parse_json(line) {
+            Ok(event) => event,
+            Err(problem) => {
+                cut = Some(wrong(&problem));
+                return Ok(());
+            }
+        };
+        match event.get("type").and_then(Value::as_str) {
+            None => return Err(wrong("no field `type`: it is not an event")),
+            Some("outcome")
+                if event["termination"].is_string() && event["decided_by"].is_object() => {}
+            Some("outcome") => {
+                return Err(wrong("an outcome without its `termination` and `decided_by`"));
+            }
+            Some("delta") => {}
+            Some(_) => {
+                RunEvent::deserialize(&event)
+                    .map_err(|error| wrong(&format!("not an event: {error}")))?;
+            }
         }
         events.push(event);
         Ok(())
     })?;
+    if let Some(problem) = cut {
+        if events.is_empty() {
+            return Err(problem);
+        }
+        output::note(&format!(
+            "endstop: {}: the last line is cut, so the run was killed while it was written",
+            source.name()
+        ));
+    }
     if events.is_empty() {
-        return Err(Failure::usage(format!("{}: there are no events in it", source.name())));
+        return Err(Failure::usage(format!(
+            "{}: there are no events in it; give a file that `endstop run --events` wrote",
+            source.name()
+        )));
     }
     let outcome = events.iter().rev().find(|event| event["type"] == "outcome");
     if as_json {
@@ -61,14 +95,13 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
         let also: Vec<String> = also.iter().map(text).collect();
         let _ = output::line(&format!("also true then: {}", also.join(", ")));
     }
-    let duration = outcome["duration_ms"].as_f64().unwrap_or(0.0).max(0.0);
     let _ = output::line(&format!(
         "{} turns, {} model calls, {} tool calls, ${}, {}",
         outcome["turns"],
         outcome["model_calls"],
         outcome["tool_calls"],
         outcome["cost_usd"],
-        seconds(Duration::from_secs_f64(duration / 1e3)),
+        time(&outcome["duration_ms"]),
     ));
     Ok(0)
 }
@@ -77,7 +110,6 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
 fn timeline(events: &[Value]) -> Vec<String> {
     let mut lines = Vec::new();
     for event in events {
-        let at = event["at_ms"].as_f64().unwrap_or(0.0);
         let what = match event["type"].as_str().unwrap_or_default() {
             "turn_started" => format!("turn {} attempt {}", event["turn"], event["attempt"]),
             "turn_ended" => format!(
@@ -115,9 +147,15 @@ fn timeline(events: &[Value]) -> Vec<String> {
             "stopping" => format!("■ stopping: {}", text(&event["reason"])),
             _ => continue,
         };
-        lines.push(format!("{:>10}  {what}", seconds(Duration::from_secs_f64(at.max(0.0) / 1e3))));
+        lines.push(format!("{:>10}  {what}", time(&event["at_ms"])));
     }
     lines
+}
+
+/// Milliseconds as a person reads them; a file may say anything.
+fn time(ms: &Value) -> String {
+    let secs = ms.as_f64().unwrap_or(0.0).max(0.0) / 1e3;
+    seconds(Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX))
 }
 
 /// A JSON value as a person reads it.

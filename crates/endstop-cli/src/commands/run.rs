@@ -61,7 +61,9 @@ fn task(args: &RunArgs) -> Result<String> {
         }
     };
     if task.trim().is_empty() {
-        return Err(Failure::usage("the task is empty"));
+        return Err(Failure::usage(
+            "the task is empty: give it as an argument, or on standard input",
+        ));
     }
     Ok(task)
 }
@@ -71,11 +73,7 @@ fn build(settings: Settings) -> Result<AgentLoop> {
         model: settings.model.unwrap_or_else(|| "default".to_owned()),
         api: settings.api,
         base_url: settings.base_url,
-        price: settings
-            .price
-            .map(|text| endstop::wire::prices::parse_price(&text))
-            .transpose()
-            .map_err(|error| Failure::usage(format!("--price: {error}")))?,
+        price: settings.price,
         context_window: settings.context_window,
     };
     let provider = HttpProvider::from_env(&options).map_err(Failure::usage)?;
@@ -99,8 +97,9 @@ fn build(settings: Settings) -> Result<AgentLoop> {
         }
         builder = builder.working_dir(dir);
     }
-    for name in &settings.tools {
-        if name == "finish" {
+    for (at, name) in settings.tools.iter().enumerate() {
+        // `finish` comes with any tool; a tool that is asked for twice is there once.
+        if name == "finish" || settings.tools[..at].contains(name) {
             continue;
         }
         let tool = endstop::tool::built_in(name).map_err(Failure::usage)?;

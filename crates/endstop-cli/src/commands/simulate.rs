@@ -6,6 +6,7 @@ use crate::args::SimulateArgs;
 use crate::input::Source;
 use crate::{Failure, Result, output};
 use endstop::Registry;
+use endstop::core::decide::parse_json;
 use endstop::simulate::{Scenario, simulate};
 use serde_json::{Value, json};
 
@@ -23,12 +24,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
         return Ok(0);
     }
     let mut status = 0;
-    source.each_line(|number, text| {
-        if text.trim().is_empty() {
+    source.each_line(|number, line| {
+        if line.is_empty() {
             return Ok(());
         }
-        let line: std::result::Result<Value, String> =
-            serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"));
+        let line = parse_json(line);
         let id = line.as_ref().ok().and_then(|line| line.get("id").cloned());
         let outcome = line.and_then(|line| match line.get("scenario") {
             Some(scenario) => one(scenario, &registry),
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
                 status = 2;
                 let problem = format!("line {number}: {problem}");
                 output::note(&format!("endstop: {}: {problem}", source.name()));
-                output::json(&json!({"id": id, "error": problem}))
+                output::json(&json!({"id": id, "type": "error", "line": number, "error": problem}))
             }
         };
         Ok(())

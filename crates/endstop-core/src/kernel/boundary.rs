@@ -314,7 +314,7 @@ impl Inner {
         let messages = &self.state.messages;
         if let Some((tokens, covered)) = self.known_prompt {
             let rest = messages.get(covered..).unwrap_or_default();
-            return tokens + rest.iter().map(Message::byte_len).sum::<u64>();
+            return tokens.saturating_add(rest.iter().map(Message::byte_len).sum());
         }
         let (bytes, counted) = &mut self.counted;
         if *counted > messages.len() {
@@ -322,7 +322,7 @@ impl Inner {
         }
         *bytes += messages[*counted..].iter().map(Message::byte_len).sum::<u64>();
         *counted = messages.len();
-        *bytes + self.prompt_overhead
+        bytes.saturating_add(self.prompt_overhead)
     }
 
     /// About how many tokens the next prompt has, a token for each four bytes not yet counted.

@@ -85,7 +85,8 @@ impl Inner {
         let prompt = match self.known_prompt {
             Some((tokens, covered)) => {
                 let rest = self.state.messages.get(covered..).unwrap_or_default();
-                tokens + rest.iter().map(crate::Message::byte_len).sum::<u64>().div_ceil(4)
+                let rest: u64 = rest.iter().map(crate::Message::byte_len).sum();
+                tokens.saturating_add(rest.div_ceil(4))
             }
             None => call.prompt_bound.div_ceil(4),
         };
@@ -230,10 +231,7 @@ impl Inner {
         let covered = self.state.messages.len();
         let (calls, answer) = self.keep(turn.parts);
         if counted {
-            self.known_prompt = Some((
-                usage.prompt_tokens() + usage.output_tokens.unwrap_or(0),
-                covered + usize::from(answer),
-            ));
+            self.known_prompt = Some((usage.total_tokens(), covered + usize::from(answer)));
         }
         if !blank {
             self.last_text = Some(text.clone());

@@ -19,7 +19,7 @@ fn run(file: &str, count: usize, differs: &[(&str, &str)]) {
         let expect = case["expect"].as_array().unwrap();
         assert_eq!(lines.len(), expect.len());
         for (line, expect) in lines.iter().zip(expect) {
-            let output = decider.line(&line.to_string()).unwrap().unwrap();
+            let output = decider.line(line.to_string()).unwrap().unwrap();
             let ours = if output.is_null() {
                 Value::Null
             } else {
@@ -268,7 +268,7 @@ fn a_line_that_is_wrong_names_itself_and_the_field() {
     let mut decider = Decider::new(build(&json!("final_pattern")));
     assert!(decider.line("  ").is_none());
     for (line, problem) in [
-        ("{", "line 2: is not valid JSON: EOF while parsing an object at line 1 column 1"),
+        ("{", "line 2: is not valid JSON: EOF while parsing an object at column 1"),
         ("[]", "line 3: is not a JSON object"),
         ("{}", "line 4: `result` is missing"),
         (r#"{"result": 1}"#, "line 5: `result` must be an object"),

@@ -17,6 +17,7 @@ use endstop_core::{
 use endstop_wire::api::{Dialect, dialect};
 use endstop_wire::prices;
 use endstop_wire::providers::{ApiFamily, Overrides, ResolveError, Secret, resolve_with};
+use endstop_wire::redact::secrets_out;
 use endstop_wire::request::OutputSchema;
 use endstop_wire::{
     Delta, Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolSpec,
@@ -134,14 +135,24 @@ impl HttpProvider {
         .map_err(|error| error.to_string())?;
 
         let address = resolved.url();
-        let url =
-            Url::parse(&address).map_err(|e| format!("the address `{address}` is none: {e}"))?;
+        // The base by itself: what is appended could give it the host that it lacks.
+        let parsed = web_address(&resolved.base_url).and_then(|_| web_address(&address));
+        let url = parsed.map_err(|problem| {
+            let variable = resolved.provider.base_url_var.filter(|_| !own_address);
+            // A password stands before the `@`.
+            let shown = secrets_out(resolved.base_url.rsplit('@').next().unwrap_or_default());
+            format!(
+                "{} is `{shown}`: {problem}; it wants http://HOST[:PORT][/PATH] or https://…",
+                variable.unwrap_or("the base URL (--base-url)")
+            )
+        })?;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut set = |name: &str, value: &str, secret: bool| -> Result<(), String> {
             let wrong = || {
                 format!(
-                    "the header `{name}` cannot be sent: its value has characters that no header has"
+                    "the header `{name}` cannot be sent: its value has characters that no header has, such as a line break; look at {}",
+                    variables(resolved.provider, name).join(" or ")
                 )
             };
             let mut header = HeaderValue::from_str(value).map_err(|_| wrong())?;
@@ -184,6 +195,26 @@ impl HttpProvider {
             context_window: options.context_window.or(info.and_then(|info| info.context_window)),
         })
     }
+}
+
+/// An address that can be called.
+fn web_address(address: &str) -> Result<Url, String> {
+    let url = Url::parse(address).map_err(|error| error.to_string())?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        // `localhost:8080` parses, as a path of the scheme `localhost`.
+        other => Err(format!("`{other}:` is not http or https")),
+    }
+}
+
+/// The variables that a header's value comes from.
+fn variables(provider: &endstop_wire::providers::Provider, header: &str) -> Vec<&'static str> {
+    let of_headers = provider.header_vars.iter().filter(|(name, _)| *name == header);
+    let mut variables: Vec<&str> = of_headers.map(|(_, variable)| *variable).collect();
+    if variables.is_empty() {
+        variables.extend(provider.key_vars.iter().map(|variable| variable.name));
+    }
+    variables
 }
 
 /// A client for this address. Certificates are only loaded where they are needed.

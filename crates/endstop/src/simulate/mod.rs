@@ -41,6 +41,9 @@ pub fn simulate(scenario: &Scenario, policies: &Registry) -> Result<Box<Outcome>
     Simulation::new(scenario, policies)?.run()
 }
 
+/// More turns than this are a scenario without an end: the script repeats, and no limit ends it.
+const MOST_CALLS: usize = 100_000;
+
 /// What is due, in order of time; at equal times interruptions first, ticks last.
 type Due = Reverse<(Duration, u8, u64)>;
 
@@ -167,6 +170,14 @@ impl<'s> Simulation<'s> {
             for effect in effects.drain(..) {
                 self.perform(effect);
             }
+            if self.next_turn > MOST_CALLS {
+                return Err(ScenarioError {
+                    field: "repeat_last".to_owned(),
+                    problem: format!(
+                        "the run has not ended after {MOST_CALLS} calls; set a limit, such as limits.max_turns"
+                    ),
+                });
+            }
         }
         Err(ScenarioError {
             field: String::new(),
@@ -247,7 +258,7 @@ impl<'s> Simulation<'s> {
             self.soon(EventKind::TurnFailed { call, error, partial: None });
             return;
         };
-        let ends = self.now + Duration::from_millis(turn.duration_ms);
+        let ends = self.now.saturating_add(Duration::from_millis(turn.duration_ms));
         if !turn.metrics.is_empty() {
             let observe =
                 EventKind::Observe { variables: Map::new(), metrics: turn.metrics.clone() };
@@ -355,7 +366,7 @@ impl<'s> Simulation<'s> {
         }
         let wait = Duration::from_millis(scripted.map_or(0, |tool| tool.duration_ms));
         let ended = EventKind::ToolEnded { tool: start.id, report };
-        let key = self.schedule(self.now + wait, COMPLETION, ended);
+        let key = self.schedule(self.now.saturating_add(wait), COMPLETION, ended);
         self.running.insert(start.id, key);
     }
 

@@ -241,10 +241,24 @@ impl Scenario {
     /// # Errors
     /// The field that is wrong, and what is wrong with it.
     pub fn from_value(value: &Value) -> Result<Scenario, ScenarioError> {
+        if !value.is_object() {
+            // A list would be read as the fields in their order.
+            return Err(ScenarioError {
+                field: String::new(),
+                problem: "a scenario is an object, of which `turns` must be there".to_owned(),
+            });
+        }
         let scenario: Scenario = serde_path_to_error::deserialize(value).map_err(|e| {
             ScenarioError { field: e.path().to_string(), problem: e.inner().to_string() }
         })?;
         scenario.limits()?;
+        let negative = |turn: &ScriptedTurn| turn.cost.is_some_and(|cost| cost < 0.0);
+        if let Some(at) = scenario.turns.iter().position(negative) {
+            return Err(ScenarioError {
+                field: format!("turns[{at}].cost"),
+                problem: "wants a number of US dollars, 0 or more".to_owned(),
+            });
+        }
         Ok(scenario)
     }
 
