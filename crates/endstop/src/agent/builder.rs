@@ -6,7 +6,7 @@ use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::provider::Provider;
 use crate::schema::OutputSchema;
-use crate::tool::Tool;
+use crate::tool::{Permissions, Tool, ToolSet};
 use endstop_core::{
     Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolSpec,
 };
@@ -21,7 +21,8 @@ use tokio_util::task::TaskTracker;
 #[must_use]
 pub struct AgentBuilder {
     config: Config,
-    permissions: Vec<(String, Permission)>,
+    tools: Vec<Arc<dyn Tool>>,
+    permissions: Permissions,
     schema: Option<Value>,
     messages: Vec<Message>,
 }
@@ -36,7 +37,7 @@ impl AgentBuilder {
                 policy: None,
                 system: None,
                 limits: Limits::default(),
-                tools: Vec::new(),
+                tools: ToolSet::default(),
                 tool_specs: Vec::new(),
                 finish_tool: true,
                 hooks: Vec::new(),
@@ -55,7 +56,8 @@ impl AgentBuilder {
                 observers: Vec::new(),
                 busy_observers: Vec::new(),
             },
-            permissions: Vec::new(),
+            tools: Vec::new(),
+            permissions: Permissions::default(),
             schema: None,
             messages: Vec::new(),
         }
@@ -75,19 +77,26 @@ impl AgentBuilder {
 
     /// A tool that the model may call.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
-        self.config.tools.push(Arc::new(tool));
+        self.tools.push(Arc::new(tool));
         self
     }
 
     /// A tool that is shared.
     pub fn shared_tool(mut self, tool: Arc<dyn Tool>) -> Self {
-        self.config.tools.push(tool);
+        self.tools.push(tool);
         self
     }
 
-    /// Whether a tool may be run; the default is [`Permission::Allow`].
-    pub fn permission(mut self, tool: impl Into<String>, permission: Permission) -> Self {
-        self.permissions.push((tool.into(), permission));
+    /// Whether the tools of a name may be run; `*` stands for any text, and the strictest of
+    /// several rules counts. The default is [`Permission::Allow`].
+    pub fn permission(mut self, tools: impl Into<String>, permission: Permission) -> Self {
+        self.permissions = self.permissions.rule(tools, permission);
+        self
+    }
+
+    /// Which tools may be run, in the place of what was said before.
+    pub fn permissions(mut self, permissions: Permissions) -> Self {
+        self.permissions = permissions;
         self
     }
 
@@ -226,22 +235,21 @@ impl AgentBuilder {
     pub fn build(mut self) -> Result<AgentLoop, StartError> {
         let config = &mut self.config;
         let refuse = |what: String| Err(StartError::Config(what));
-        for (at, tool) in config.tools.iter().enumerate() {
-            let name = tool.name();
-            if config.tools[..at].iter().any(|other| other.name() == name)
-                || (config.finish_tool && name == "finish")
-            {
-                return refuse(format!("there are two tools named `{name}`: rename one"));
+        for tool in self.tools {
+            if config.finish_tool && tool.name() == "finish" {
+                let problem = "there are two tools named `finish`: rename yours, or switch off the other with `finish_tool(false)`";
+                return refuse(problem.to_owned());
+            }
+            if let Err(problem) = config.tools.add_shared(tool) {
+                return refuse(problem.to_string());
             }
         }
-        for (name, _) in &self.permissions {
-            if !config.tools.iter().any(|tool| tool.name() == name) {
-                let names: Vec<&str> = config.tools.iter().map(|tool| tool.name()).collect();
-                return refuse(format!(
-                    "a permission names the tool `{name}`, which is not there; there are: {}",
-                    names.join(", ")
-                ));
-            }
+        let names: Vec<&str> = config.tools.names().collect();
+        if let Some(pattern) = self.permissions.idle(&names).next() {
+            return refuse(format!(
+                "a permission names the tool `{pattern}`, which is not there; there are: {}",
+                names.join(", ")
+            ));
         }
         config.tool_specs = config
             .tools
@@ -252,12 +260,7 @@ impl AgentBuilder {
                 runs_code: tool.runs_code(),
                 exempt_from_no_progress: tool.exempt_from_no_progress(),
                 timeout: tool.timeout(),
-                permission: self
-                    .permissions
-                    .iter()
-                    .rev()
-                    .find(|(name, _)| name == tool.name())
-                    .map_or(Permission::Allow, |(_, permission)| *permission),
+                permission: self.permissions.of_tool(&**tool),
             })
             .collect();
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);

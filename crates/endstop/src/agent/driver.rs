@@ -334,12 +334,13 @@ impl Driver {
     fn start_tool(&mut self, start: ToolStart) {
         let token = self.control.token.child_token();
         let id = start.id;
-        let Some(tool) =
-            self.shared.config.tools.iter().find(|tool| tool.name() == start.call.name).cloned()
-        else {
-            let report = ToolReport::new(ToolStatus::Error, "the tool is gone");
-            self.queue.push_back(EventKind::ToolEnded { tool: id, report });
-            return;
+        let tool = match self.shared.config.tools.get(&start.call.name) {
+            Ok(tool) => Arc::clone(tool),
+            Err(problem) => {
+                let report = ToolReport::new(ToolStatus::Error, problem.to_string());
+                self.queue.push_back(EventKind::ToolEnded { tool: id, report });
+                return;
+            }
         };
         let context = ToolContext::new(
             start.call.id.clone(),

@@ -30,7 +30,7 @@ use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::provider::{Provider, ToolDefinition};
 use crate::schema::OutputSchema;
-use crate::tool::Tool;
+use crate::tool::ToolSet;
 use control::Control;
 use driver::Driver;
 use ending::EndingCell;
@@ -116,7 +116,7 @@ struct Config {
     policy: Option<SharedPolicy>,
     system: Option<String>,
     limits: Limits,
-    tools: Vec<Arc<dyn Tool>>,
+    tools: ToolSet,
     tool_specs: Vec<ToolSpec>,
     finish_tool: bool,
     hooks: Vec<Arc<dyn Hook>>,

@@ -80,7 +80,9 @@ impl Permissions {
             .filter(move |pattern| !names.iter().any(|name| fits(pattern, name)))
     }
 
-    fn rule(mut self, pattern: impl Into<String>, permission: Permission) -> Permissions {
+    /// Adds a rule.
+    #[must_use]
+    pub fn rule(mut self, pattern: impl Into<String>, permission: Permission) -> Permissions {
         self.rules.push((pattern.into(), permission));
         self
     }

@@ -1,10 +1,11 @@
 //! Tools of closures, sets of tools, permissions, and the tools for files.
 
-use endstop::Permission;
+use endstop::testkit::Turn;
 use endstop::tool::{
     BUILT_IN, Permissions, ReadFile, Shell, Tool, ToolContext, ToolOutput, ToolSet, ToolSetError,
     WriteFile, built_in, finish, tool_fn,
 };
+use endstop::{Permission, Termination};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -185,6 +186,37 @@ fn the_strictest_rule_counts() {
     assert_eq!(closed.of("shell"), Permission::Deny);
     let misspelt = Permissions::default().deny("shel").deny("sh*");
     assert_eq!(misspelt.idle(&["shell"]).collect::<Vec<_>>(), ["shel"]);
+}
+
+#[tokio::test]
+async fn a_loop_keeps_the_rules_for_its_tools() {
+    let script = || [Turn::call("shell", &json!({"command": "echo no"})), Turn::text("Well.")];
+    let loop_with = |permissions| {
+        crate::support::agent(script()).tool(Shell::default()).permissions(permissions).build()
+    };
+    let agent = loop_with(Permissions::default().deny("sh*")).unwrap();
+    let outcome = agent.run("go").unwrap().outcome().await;
+    assert_eq!(outcome.termination, Termination::Stop);
+    let history = serde_json::to_string(&outcome.messages).unwrap();
+    assert!(history.contains("permission denied"), "{history}");
+    for (permissions, says) in [
+        (Permissions::default().deny("shel"), "`shel`, which is not there; there are: shell"),
+        (Permissions::default().ask("shell"), "there is nobody to ask"),
+    ] {
+        let refused = loop_with(permissions).err().unwrap().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    let named = |name: &str| tool_fn(name, "", |_: Nothing, _| async { "" });
+    for (names, says) in [
+        (["a", "a"], "two tools named `a`"),
+        (["a", "a b"], "`a b`"),
+        (["a", "finish"], "`finish`"),
+    ] {
+        let [one, other] = names.map(named);
+        let refused = crate::support::agent(script()).tool(one).tool(other).build();
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
 }
 
 #[tokio::test]
