@@ -10,6 +10,7 @@
 //! ```
 
 use endstop::{Category, Limits, Outcome, Termination};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -219,8 +220,21 @@ pub(crate) fn seconds(time: Duration) -> String {
     }
 }
 
+/// Without what a terminal would obey: a model, a tool or a server must not move the cursor, set
+/// the title or fill the clipboard.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if text.contains(obeyed) {
+        // A carriage return is half of a line's end, mostly.
+        text.replace('\r', "").replace(obeyed, "\u{fffd}").into()
+    } else {
+        text.into()
+    }
+}
+
 /// At most `most` characters, on lines that are not blank.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
+    let text = printable(text);
     let kept: String = text.chars().take(most).collect();
     let cut = if kept.len() < text.len() { "…" } else { "" };
     let lines: Vec<&str> = kept.lines().filter(|line| !line.trim().is_empty()).collect();

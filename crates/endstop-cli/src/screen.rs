@@ -1,7 +1,7 @@
 //! What a person sees while a run goes on: the model's text on standard output, calls, cost and
 //! limits on standard error; on a terminal the last line moves.
 
-use crate::card::{seconds, shorten, thousands};
+use crate::card::{printable, seconds, shorten, thousands};
 use endstop::agent::AgentEvent;
 use endstop::{Limits, NanoUsd, RunEvent, TurnDelta, Usage};
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,10 @@ use std::time::Instant;
 pub(crate) struct Screen {
     limits: Limits,
     began: Instant,
+    /// Whether the notes go to a terminal, which then has a line that moves.
     pub(crate) terminal: bool,
+    /// Whether the text goes to the terminal, too.
+    text_on_terminal: bool,
     color: bool,
     turn: u32,
     cost: NanoUsd,
@@ -18,9 +21,22 @@ pub(crate) struct Screen {
     /// Characters of this turn's text that were shown.
     shown: usize,
     at_line_start: bool,
-    status: bool,
+    /// About how many columns of the line the text has filled.
+    column: usize,
+    status: Status,
     /// Standard output is closed: nobody reads.
     pub(crate) closed: bool,
+}
+
+/// Where the moving line stands.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Status {
+    #[default]
+    Nowhere,
+    /// On the cursor's line.
+    Here,
+    /// On the line below the text that is being written.
+    Below,
 }
 
 impl Screen {
@@ -30,13 +46,15 @@ impl Screen {
             limits,
             began: Instant::now(),
             terminal,
+            text_on_terminal: terminal && io::stdout().is_terminal(),
             color: terminal && std::env::var_os("NO_COLOR").is_none(),
             turn: 0,
             cost: NanoUsd::ZERO,
             usage: Usage::default(),
             shown: 0,
             at_line_start: true,
-            status: false,
+            column: 0,
+            status: Status::Nowhere,
             closed: false,
         }
     }
@@ -117,11 +135,21 @@ impl Screen {
     }
 
     fn text(&mut self, text: &str) {
-        self.clear_status();
+        self.shown += text.len();
+        let text = if self.text_on_terminal { printable(text) } else { text.into() };
+        if self.text_on_terminal {
+            self.clear_status();
+        }
         let mut out = io::stdout().lock();
         self.closed |= out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err();
-        self.shown += text.len();
         self.at_line_start = text.ends_with('\n');
+        match text.rsplit_once('\n') {
+            Some((_, line)) => self.column = line.chars().count(),
+            None => self.column += text.chars().count(),
+        }
+        if self.text_on_terminal {
+            self.draw_status();
+        }
     }
 
     /// Ends the model's line, so that what follows begins one.
@@ -131,6 +159,7 @@ impl Screen {
             let mut out = io::stdout().lock();
             self.closed |= out.write_all(b"\n").and_then(|()| out.flush()).is_err();
             self.at_line_start = true;
+            self.column = 0;
         }
     }
 
@@ -164,22 +193,39 @@ impl Screen {
         .join(" · ")
     }
 
-    /// Draws the moving line, where it does not cut into the model's text.
+    /// Draws the moving line: where the cursor is, or below text that is being written.
     pub(crate) fn draw_status(&mut self) {
-        if !self.terminal || !self.at_line_start {
+        if !self.terminal {
             return;
         }
+        let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
+        let mut line: String = self.status_text().chars().take(width.saturating_sub(1)).collect();
+        if self.color {
+            line = format!("\x1b[2m{line}\x1b[0m");
+        }
+        let (drawn, status) = if self.at_line_start || !self.text_on_terminal {
+            (format!("\r\x1b[2K{line}"), Status::Here)
+        } else if self.column.is_multiple_of(width.max(1)) {
+            // The cursor hangs at the line's end, which not every terminal keeps in mind.
+            return;
+        } else {
+            // Down (a vertical tab, which the terminal driver passes on as it is) and up makes room
+            // below and keeps the column, at the screen's end too; then the cursor is kept, the line
+            // below drawn, and the cursor put back.
+            (format!("\x0b\x1b[1A\x1b7\x1b[1B\r\x1b[2K{line}\x1b8"), Status::Below)
+        };
         let mut err = io::stderr().lock();
-        let _ = write!(err, "\r\x1b[2K\x1b[2m{}\x1b[0m", self.status_text());
-        let _ = err.flush();
-        self.status = true;
+        let _ = err.write_all(drawn.as_bytes()).and_then(|()| err.flush());
+        self.status = status;
     }
 
     pub(crate) fn clear_status(&mut self) {
-        if std::mem::take(&mut self.status) {
-            let mut err = io::stderr().lock();
-            let _ = write!(err, "\r\x1b[2K");
-            let _ = err.flush();
-        }
+        let cleared = match std::mem::take(&mut self.status) {
+            Status::Nowhere => return,
+            Status::Here => "\r\x1b[2K",
+            Status::Below => "\x1b7\x1b[1B\r\x1b[2K\x1b8",
+        };
+        let mut err = io::stderr().lock();
+        let _ = err.write_all(cleared.as_bytes()).and_then(|()| err.flush());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::demo;
 use crate::args::{DemoArgs, RunArgs};
-use crate::card::card;
+use crate::card::{card, printable};
 use crate::screen::Screen;
 use crate::settings::Settings;
 use crate::{Failure, Result, output};
@@ -336,7 +336,8 @@ fn show_answer(outcome: &Outcome) {
     }
     let Some(answer) = outcome.answer() else { return };
     if outcome.last_text.as_deref() != Some(answer.as_str()) {
-        let _ = output::line(&answer);
+        let shown = if io::stdout().is_terminal() { printable(&answer) } else { answer.into() };
+        let _ = output::line(&shown);
     }
 }
 

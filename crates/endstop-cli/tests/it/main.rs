@@ -14,4 +14,6 @@ mod cli;
 mod run;
 #[cfg(target_os = "linux")]
 mod signals;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod vectors;

@@ -1,0 +1,127 @@
+//! What a person sees on a terminal: the binary on a real pseudo-terminal, its output read by a
+//! terminal emulator.
+
+use crate::cli::{Cli, agent_args, answering, eventually, playing};
+use endstop::testkit::{Reply, Server, Turn};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZero;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const ROWS: u16 = 12;
+const COLUMNS: u16 = 40;
+
+struct Terminal {
+    child: Child,
+    screen: Arc<Mutex<vt100::Parser>>,
+    reader: std::thread::JoinHandle<()>,
+}
+
+impl Terminal {
+    /// Runs the binary with all three standard streams on a terminal.
+    fn run(server: &Server, args: &[&str]) -> Terminal {
+        let cli = Cli::new();
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&ours, size).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+        let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
+        let mut command = cli.command(agent_args(server, "openai-chat", args));
+        let child = command.stdin(theirs()).stdout(theirs()).stderr(theirs()).spawn().unwrap();
+        // The command holds their end too; the last one to close it ends the reading.
+        drop(command);
+        let [rows, columns] = [ROWS, COLUMNS].map(|n| NonZero::new(n).unwrap());
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 1000)));
+        let fed = Arc::clone(&screen);
+        let reader = std::thread::spawn(move || {
+            let mut file = File::from(ours);
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = file.read(&mut bytes) {
+                fed.lock().unwrap().process(&bytes[..read]);
+            }
+        });
+        Terminal { child, screen, reader }
+    }
+
+    fn rows(&self) -> Vec<String> {
+        let screen = self.screen.lock().unwrap();
+        screen.screen().rows(0, COLUMNS).map(|row| row.trim_end().to_owned()).collect()
+    }
+
+    /// All that was written, its end reached: what has scrolled away, then the screen, lines that
+    /// were wrapped joined again.
+    fn finish(mut self) -> (i32, String) {
+        let status = self.child.wait().unwrap();
+        self.reader.join().unwrap();
+        let mut parser = self.screen.lock().unwrap();
+        let mut all: Vec<(String, bool)> = Vec::new();
+        parser.screen_mut().set_scrollback(usize::MAX);
+        for above in (0..=parser.screen().scrollback()).rev() {
+            parser.screen_mut().set_scrollback(above);
+            let screen = parser.screen();
+            let shown = if above == 0 { usize::from(ROWS) } else { 1 };
+            all.extend(
+                screen
+                    .rows(0, COLUMNS)
+                    .take(shown)
+                    .enumerate()
+                    .map(|(at, row)| (row, screen.row_wrapped(u16::try_from(at).unwrap()))),
+            );
+        }
+        let text = all.iter().fold(String::new(), |mut text, (row, wrapped)| {
+            text.push_str(row);
+            if !wrapped {
+                text.push('\n');
+            }
+            text
+        });
+        (status.code().unwrap(), text)
+    }
+}
+
+fn is_status(row: &str) -> bool {
+    row.starts_with("turn 1/25 · $0.00 · 0 tokens")
+}
+
+#[test]
+fn the_status_moves_below_text_that_streams_and_leaves_no_trace() {
+    let words: String = (1..=150).map(|n| format!("word{n} ")).collect();
+    let text = format!("{words}\nA new line.\n\n- a list\n- its end");
+    let turn = Turn::text(&text).pace(Duration::from_millis(4));
+    let server = playing([turn]);
+    let terminal = Terminal::run(&server, &["Talk."]);
+    // In the middle of a line, with the text's end in the row above the status.
+    eventually("a status below the text", || {
+        let rows = terminal.rows();
+        let at = rows.iter().position(|row| is_status(row));
+        at.is_some_and(|at| at > 0 && rows[at - 1].contains("word"))
+    });
+    // Also at the bottom of the screen, where there was no room below.
+    eventually("a status in the last row", || {
+        terminal.rows().last().is_some_and(|row| is_status(row))
+    });
+    let (code, seen) = terminal.finish();
+    assert_eq!(code, 0);
+    assert!(seen.starts_with(text.as_str()), "{seen}");
+    assert!(!seen.lines().any(is_status), "{seen}");
+    assert!(seen.contains("stopped: stop (success)"), "{seen}");
+}
+
+#[test]
+fn what_a_terminal_would_obey_is_not_passed_on() {
+    let hostile = "a\u{1b}]0;owned\u{7}b\u{1b}[2Jc\u{9b}31md";
+    let server = answering(move |request| Reply::turn(request, &Turn::text(hostile)));
+    let (code, seen) = Terminal::run(&server, &["Talk."]).finish();
+    assert_eq!(code, 0);
+    // What was replaced is not shown by this terminal; what was harmless is.
+    assert!(seen.starts_with("a]0;ownedb[2Jc31md"), "{seen}");
+    // In a pipe the text is the model's, to the byte.
+    let done = Cli::new().agent(&server, "openai-chat", &["Talk."]).exits(0);
+    assert!(done.stdout.starts_with(hostile), "{done:#?}");
+}
