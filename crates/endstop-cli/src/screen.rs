@@ -25,12 +25,14 @@ pub(crate) struct Screen {
 
 impl Screen {
     pub(crate) fn new(limits: Limits) -> Screen {
-        let terminal = io::stderr().is_terminal();
+        // A dumb terminal has neither colours nor a line that moves.
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let terminal = io::stderr().is_terminal() && !dumb;
         Screen {
             limits,
             began: Instant::now(),
             terminal,
-            color: terminal && std::env::var_os("NO_COLOR").is_none(),
+            color: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             turn: 0,
             cost: NanoUsd::ZERO,
             usage: Usage::default(),
@@ -94,7 +96,8 @@ impl Screen {
             RunEvent::ToolEnded { name, status, content, duration_ms, .. } => {
                 let first = content.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
                 self.note(&format!(
-                    "← {name} {} in {duration_ms} ms: {}",
+                    "← {} {} in {duration_ms} ms: {}",
+                    shorten(name, 100),
                     status.as_str(),
                     shorten(first, 160)
                 ));
@@ -149,18 +152,23 @@ impl Screen {
             None => used,
         };
         let budget = self.limits.max_budget_usd.map(|usd| NanoUsd::from_usd(usd).to_string());
+        // Without a price nothing adds up to a cost, and $0.00 would be a claim.
+        let cost = (self.cost.0 > 0 || budget.is_some()).then(|| of(self.cost.to_string(), budget));
         [
-            format!(
+            Some(format!(
                 "turn {}",
                 of(self.turn.to_string(), self.limits.max_turns.map(|n| n.to_string()))
-            ),
-            of(self.cost.to_string(), budget),
-            format!(
+            )),
+            cost,
+            Some(format!(
                 "{} tokens",
                 of(thousands(self.usage.total_tokens()), self.limits.max_tokens.map(thousands))
-            ),
-            of(seconds(self.began.elapsed()), self.limits.timeout.map(seconds)),
+            )),
+            Some(of(seconds(self.began.elapsed()), self.limits.timeout.map(seconds))),
         ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
         .join(" · ")
     }
 
@@ -170,7 +178,9 @@ impl Screen {
             return;
         }
         let mut err = io::stderr().lock();
-        let _ = write!(err, "\r\x1b[2K\x1b[2m{}\x1b[0m", self.status_text());
+        let (dim, plain) = if self.color { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
+        // Without wrapping: of a line that wrapped in a narrow window, only the end would be cleared.
+        let _ = write!(err, "\r\x1b[2K\x1b[?7l{dim}{}{plain}\x1b[?7h", self.status_text());
         let _ = err.flush();
         self.status = true;
     }
