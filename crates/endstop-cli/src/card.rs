@@ -2,15 +2,14 @@
 //! allowed, and what to do next.
 //!
 //! ```text
-//! ── stopped: error_max_turns (capacity) ─────────────────────────
-//!   why      25 of 25 turns
-//!   decided  limit max_turns
-//!   spent    25 turns · 25 calls · 30 tools · 41,230 tokens · $0.12 · 48.1 s
+//! ── stopped: error_max_turns (capacity) ───────────────────────────
+//!   why      the turn cap was reached
+//!   decided  limit `max_turns`: 25 of 25 turns
+//!   spent    25/25 turns · 25 model calls · 30 tool calls · 41,230 tokens · $0.12 · 48.1 s
 //!   next     raise --max-turns, or ask for less
 //! ```
 
 use endstop::{Category, Limits, Outcome, Termination};
-use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -120,7 +119,10 @@ fn meaning(outcome: &Outcome) -> String {
         Termination::ErrorOutputTruncated => {
             "the answer was cut by the token limit; it is not whole"
         }
-        Termination::ErrorDuringExecution => "a failure that retries did not mend",
+        Termination::ErrorDuringExecution if outcome.decided_by.name == "unknown_finish" => {
+            "nobody knows whether the answer is whole"
+        }
+        Termination::ErrorDuringExecution => "a failure; running again may help",
         Termination::ErrorSchemaValidation => "the output could not be parsed",
         Termination::ErrorContentFiltered => "the model refused, or a filter cut it",
         Termination::ErrorProviderRejected => {
@@ -170,7 +172,16 @@ fn next(outcome: &Outcome) -> String {
             Some(wait) => {
                 format!("wait {} and run again (the provider asks for it)", seconds(wait))
             }
-            None => "run again; if it repeats, look at the provider's status".to_owned(),
+            None => match limit {
+                "unknown_finish" => {
+                    "where this server means a whole answer by it, --accept-unknown-finish"
+                }
+                "timeout" => {
+                    "run again; if it repeats, raise --stall-timeout or --turn-timeout, or look at the provider's status"
+                }
+                _ => "run again; if it repeats, check the address and the provider's status",
+            }
+            .to_owned(),
         },
         Termination::ErrorSchemaValidation => {
             "run again, allow repairs (--max-structured-output-retries), or loosen the schema"
@@ -186,7 +197,8 @@ fn next(outcome: &Outcome) -> String {
         Termination::ErrorHalted => "see what halted it, above".to_owned(),
         Termination::ErrorCompactionFailed => "run again with a shorter conversation".to_owned(),
         Termination::ErrorProviderAuth => {
-            "check the key: `endstop providers NAME` says which variable".to_owned()
+            let name = outcome.provider.as_deref().unwrap_or("NAME");
+            format!("check the key: `endstop providers {name}` says which variable")
         }
         Termination::Cancelled | Termination::Terminated => {
             "nothing is left running; run again when you like".to_owned()
@@ -220,23 +232,36 @@ pub(crate) fn seconds(time: Duration) -> String {
     }
 }
 
-/// Without what a terminal would obey: a model, a tool or a server must not move the cursor, set
-/// the title or fill the clipboard.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if text.contains(obeyed) {
-        // A carriage return is half of a line's end, mostly.
-        text.replace('\r', "").replace(obeyed, "\u{fffd}").into()
-    } else {
-        text.into()
-    }
-}
-
-/// At most `most` characters, on lines that are not blank.
+/// At most `most` characters, on lines that are not blank, without what a terminal would obey.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
-    let text = printable(text);
     let kept: String = text.chars().take(most).collect();
     let cut = if kept.len() < text.len() { "…" } else { "" };
     let lines: Vec<&str> = kept.lines().filter(|line| !line.trim().is_empty()).collect();
-    format!("{}{cut}", lines.join("\n"))
+    visible(&format!("{}{cut}", lines.join("\n")))
+}
+
+/// The text with a picture in the place of each control character but the end of a line and the
+/// tab: what a tool or a model says is shown, and does not move the cursor.
+pub(crate) fn visible(text: &str) -> String {
+    text.replace("\r\n", "\n")
+        .chars()
+        .map(|c| match c {
+            '\n' | '\t' => c,
+            '\u{7f}' => '␡',
+            '\0'..'\u{20}' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shorten;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(shorten("\x1b[2Jgone\r\nand\x07\u{9b}1m", 99), "␛[2Jgone\nand␇\u{fffd}1m");
+        assert_eq!(shorten("a\tb\n\nc", 3), "a\tb…");
+    }
 }

@@ -1,9 +1,10 @@
 //! What a person sees while a run goes on: the model's text on standard output, calls, cost and
 //! limits on standard error; on a terminal the last line moves.
 
-use crate::card::{printable, seconds, shorten, thousands};
+use crate::card::{seconds, shorten, thousands, visible};
 use endstop::agent::AgentEvent;
 use endstop::{Limits, NanoUsd, RunEvent, TurnDelta, Usage};
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
@@ -41,13 +42,15 @@ enum Status {
 
 impl Screen {
     pub(crate) fn new(limits: Limits) -> Screen {
-        let terminal = io::stderr().is_terminal();
+        // A dumb terminal has neither colours nor a line that moves.
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let terminal = io::stderr().is_terminal() && !dumb;
         Screen {
             limits,
             began: Instant::now(),
             terminal,
-            text_on_terminal: terminal && io::stdout().is_terminal(),
-            color: terminal && std::env::var_os("NO_COLOR").is_none(),
+            text_on_terminal: io::stdout().is_terminal(),
+            color: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             turn: 0,
             cost: NanoUsd::ZERO,
             usage: Usage::default(),
@@ -112,7 +115,8 @@ impl Screen {
             RunEvent::ToolEnded { name, status, content, duration_ms, .. } => {
                 let first = content.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
                 self.note(&format!(
-                    "← {name} {} in {duration_ms} ms: {}",
+                    "← {} {} in {duration_ms} ms: {}",
+                    shorten(name, 100),
                     status.as_str(),
                     shorten(first, 160)
                 ));
@@ -136,7 +140,7 @@ impl Screen {
 
     fn text(&mut self, text: &str) {
         self.shown += text.len();
-        let text = if self.text_on_terminal { printable(text) } else { text.into() };
+        let text = if self.text_on_terminal { visible(text).into() } else { Cow::from(text) };
         if self.text_on_terminal {
             self.clear_status();
         }
@@ -178,18 +182,23 @@ impl Screen {
             None => used,
         };
         let budget = self.limits.max_budget_usd.map(|usd| NanoUsd::from_usd(usd).to_string());
+        // Without a price nothing adds up to a cost, and $0.00 would be a claim.
+        let cost = (self.cost.0 > 0 || budget.is_some()).then(|| of(self.cost.to_string(), budget));
         [
-            format!(
+            Some(format!(
                 "turn {}",
                 of(self.turn.to_string(), self.limits.max_turns.map(|n| n.to_string()))
-            ),
-            of(self.cost.to_string(), budget),
-            format!(
+            )),
+            cost,
+            Some(format!(
                 "{} tokens",
                 of(thousands(self.usage.total_tokens()), self.limits.max_tokens.map(thousands))
-            ),
-            of(seconds(self.began.elapsed()), self.limits.timeout.map(seconds)),
+            )),
+            Some(of(seconds(self.began.elapsed()), self.limits.timeout.map(seconds))),
         ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
         .join(" · ")
     }
 

@@ -277,7 +277,7 @@ pub const PROVIDERS: &[Provider] = &[
         endpoints: CHAT_AND_RESPONSES,
         base_url: "https://api.x.ai/v1",
         key_vars: bearer!("XAI_API_KEY"),
-        notes: "xAI calls its Chat Completions deprecated; openai-responses is there too.",
+        notes: "xAI calls its Chat Completions deprecated; its Responses API is not spoken here.",
         ..PLAIN
     },
     Provider {

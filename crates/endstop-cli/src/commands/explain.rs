@@ -1,7 +1,7 @@
 //! `endstop explain`: the timeline of a run from its events, and what ended it.
 
 use crate::args::ExplainArgs;
-use crate::card::{seconds, shorten};
+use crate::card::{seconds, shorten, visible};
 use crate::input::Source;
 use crate::{Failure, Result, output};
 use endstop::core::RunEvent;
@@ -95,12 +95,18 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
         let also: Vec<String> = also.iter().map(text).collect();
         let _ = output::line(&format!("also true then: {}", also.join(", ")));
     }
+    // As the card has it: what nobody has a price for did not cost nothing.
+    let cost = match (&outcome["cost_usd"], outcome["cost_unknown"] == true) {
+        (cost, true) if cost.as_f64() == Some(0.0) => "cost unknown (no price)".to_owned(),
+        (cost, true) => format!("at least ${cost}"),
+        (cost, false) if outcome["usage"]["estimated"] == true => format!("~${cost}"),
+        (cost, false) => format!("${cost}"),
+    };
     let _ = output::line(&format!(
-        "{} turns, {} model calls, {} tool calls, ${}, {}",
+        "{} turns, {} model calls, {} tool calls, {cost}, {}",
         outcome["turns"],
         outcome["model_calls"],
         outcome["tool_calls"],
-        outcome["cost_usd"],
         time(&outcome["duration_ms"]),
     ));
     Ok(0)
@@ -160,5 +166,5 @@ fn time(ms: &Value) -> String {
 
 /// A JSON value as a person reads it.
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), visible)
 }

@@ -31,7 +31,10 @@ pub(crate) fn run(as_json: bool) -> u8 {
         }
     }
     let _ = output::line(
-        "\nCombine them: --policy '{\"any\": [\"final_pattern\", {\"confidence\": {\"confidence_threshold\": 0.9}}]}'",
+        "\nA run has none of them unless it is given one: --policy NAME. The default is what a specification without a name means.",
+    );
+    let _ = output::line(
+        "Combine them: --policy '{\"any\": [\"final_pattern\", {\"confidence\": {\"confidence_threshold\": 0.9}}]}'",
     );
     0
 }

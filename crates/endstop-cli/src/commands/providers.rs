@@ -2,7 +2,7 @@
 
 use crate::args::ProvidersArgs;
 use crate::{Failure, Result, output};
-use endstop::wire::providers::{PROVIDERS, Provider, provider};
+use endstop::wire::providers::{Endpoint, PROVIDERS, Provider, provider};
 use serde_json::{Value, json};
 
 pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
@@ -15,7 +15,8 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
         for provider in PROVIDERS {
             let keys: Vec<&str> = provider.key_vars.iter().map(|key| key.name).collect();
             let keys = if keys.is_empty() { "no key".to_owned() } else { keys.join(" or ") };
-            let apis: Vec<&str> = provider.endpoints.iter().map(|end| end.api.as_str()).collect();
+            let apis: Vec<&str> =
+                spoken(provider).iter().map(|endpoint| endpoint.api.as_str()).collect();
             let _ = output::line(&format!(
                 "{:<12} {:<34} {:<42} {keys}",
                 provider.id,
@@ -47,9 +48,10 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
     for key in found.key_vars {
         let _ = output::line(&format!("  key        {}", key.name));
     }
-    for endpoint in found.endpoints {
+    for endpoint in spoken(found) {
         let _ =
             output::line(&format!("  api        {} at {}", endpoint.api.as_str(), endpoint.path));
+        let _ = output::line("    a finish value, and what it means in a turn without tool calls:");
         for (raw, leads) in finish_values(endpoint.api.as_str()) {
             let _ = output::line(&format!("    {raw:<32} {leads}"));
         }
@@ -58,6 +60,12 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
         let _ = output::line(&format!("  note       {}", found.notes));
     }
     Ok(0)
+}
+
+/// The endpoints whose format can be encoded and decoded: the ones that a run can use.
+fn spoken(provider: &Provider) -> Vec<&'static Endpoint> {
+    let known = |endpoint: &&Endpoint| endstop::wire::api::dialect(endpoint.api.as_str()).is_ok();
+    provider.endpoints.iter().filter(known).collect()
 }
 
 /// The finish values of an API, and the signal that each alone leads to.
@@ -76,7 +84,7 @@ fn finish_values(api: &str) -> Vec<(&'static str, String)> {
                 terminated: true,
                 ..Facts::default()
             });
-            let end = if signal.should_terminate { "ends the turn's part" } else { "goes on" };
+            let end = if signal.should_terminate { "ends the model's part" } else { "goes on" };
             (*raw, format!("{} ({end})", signal.reason))
         })
         .collect()
@@ -90,7 +98,7 @@ fn as_value(provider: &Provider) -> Value {
         "base_url_var": provider.base_url_var,
         "key_vars": provider.key_vars.iter().map(|key| key.name).collect::<Vec<_>>(),
         "key_required": provider.key_required,
-        "endpoints": provider.endpoints.iter().map(|endpoint| json!({
+        "endpoints": spoken(provider).iter().map(|endpoint| json!({
             "api": endpoint.api.as_str(),
             "path": endpoint.path,
             "finish_values": finish_values(endpoint.api.as_str()).into_iter()

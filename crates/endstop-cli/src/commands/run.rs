@@ -2,7 +2,7 @@
 
 use super::demo;
 use crate::args::{DemoArgs, RunArgs};
-use crate::card::{card, printable};
+use crate::card::{card, visible};
 use crate::screen::Screen;
 use crate::settings::Settings;
 use crate::{Failure, Result, output};
@@ -127,7 +127,8 @@ impl Approver for AskOnTerminal {
             }
             output::note(&format!(
                 "? run {} {} — y to allow, n to refuse, h to halt:",
-                call.name, call.arguments
+                call.name,
+                visible(&call.arguments)
             ));
             let (sender, answer) = tokio::sync::oneshot::channel();
             // A thread of its own: a read of the terminal cannot be taken back, and must not hold
@@ -289,6 +290,7 @@ impl Job {
         signals: &mut Signals,
     ) -> Result<(Arc<Outcome>, Heard)> {
         let mut heard = Heard::Nothing;
+        let mut told = false;
         let mut redraw = tokio::time::interval(Duration::from_millis(200));
         redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
@@ -314,6 +316,9 @@ impl Job {
                             screen.show(&event);
                         }
                         if screen.closed {
+                            if !std::mem::replace(&mut told, true) {
+                                output::note("endstop: nobody reads standard output any more: the run is cancelled");
+                            }
                             // Nobody reads any more: what is spent from here is spent for nobody.
                             agent.cancel();
                         }
@@ -336,7 +341,7 @@ fn show_answer(outcome: &Outcome) {
     }
     let Some(answer) = outcome.answer() else { return };
     if outcome.last_text.as_deref() != Some(answer.as_str()) {
-        let shown = if io::stdout().is_terminal() { printable(&answer) } else { answer.into() };
+        let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
         let _ = output::line(&shown);
     }
 }

@@ -63,6 +63,34 @@ fn a_cut_answer_is_none() {
 }
 
 #[test]
+fn an_unknown_finish_value_is_told_with_the_flag_that_takes_it() {
+    let cli = Cli::new();
+    let server = playing([Turn::text("Whole?").finish("fin")]);
+    let done = cli.agent(&server, "openai-chat", &["Tell me."]).exits(10).notes(&[
+        "finish_reason = \"fin\"",
+        "nobody knows whether the answer is whole",
+        "--accept-unknown-finish",
+    ]);
+    assert!(!done.stderr.contains("$0.00"), "a cost without a price: {done:#?}");
+    cli.agent(&server, "openai-chat", &["Tell me.", "--accept-unknown-finish"]).exits(0);
+}
+
+#[test]
+fn what_a_tool_says_does_not_move_the_cursor() {
+    let cli = Cli::new();
+    cli.write("note.txt", "\u{1b}[2Jall is well\n");
+    let server =
+        playing([Turn::call("read_file", &json!({"path": "note.txt"})), Turn::text("It says so.")]);
+    let args = ["Read.", "--tool", "read_file", "--events", "events.jsonl"];
+    let done = cli.agent(&server, "openai-chat", &args).exits(0);
+    let explained = cli.run(["explain", "events.jsonl"]).exits(0);
+    for shown in [&done.stderr, &explained.stdout] {
+        assert!(shown.contains("␛[2Jall is well"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+    }
+}
+
+#[test]
 fn a_refused_key_is_never_shown() {
     for (api, key, body) in [
         (
@@ -452,7 +480,7 @@ fn events_tell_the_run_and_explain_reads_them() {
             "content 1",
             "turn 2 attempt 1",
             "ended as stop (success), decided by turn",
-            "2 turns, 2 model calls, 1 tool calls",
+            "2 turns, 2 model calls, 1 tool calls, cost unknown (no price), ",
         ] {
             assert!(explained.contains(says), "no {says:?} in {explained}");
         }
@@ -535,6 +563,8 @@ fn a_closed_standard_output_stops_the_run_and_not_the_cleaning_up() {
             let args = with(&["Talk.", "--events", "events.jsonl"], more);
             let done = unread(&cli, agent_args(&server, api, &args));
             assert_eq!(done.code(), 130, "{done:#?}");
+            let done = done.notes(&["nobody reads standard output any more"]);
+            assert_eq!(done.stderr.matches("nobody reads").count(), 1, "{done:#?}");
             eventually("the server sees the hang-up", || server.open_connections() == 0);
             let events = cli.read("events.jsonl");
             let outcome: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();

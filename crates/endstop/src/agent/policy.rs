@@ -33,6 +33,9 @@ impl TerminationPolicy for SharedPolicy {
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
         self.lock().look(piece, context)
     }
+    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        self.lock().look_at_end(text, context)
+    }
     fn reset(&mut self) {
         self.lock().reset();
     }

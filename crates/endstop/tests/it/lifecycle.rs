@@ -846,3 +846,24 @@ async fn a_tool_that_panics_ends_the_run_once_with_its_message() {
     assert!(history_is_answered(&outcome));
     assert_eq!(agent.run("n").unwrap().await.termination, Termination::Stop);
 }
+
+#[tokio::test]
+async fn what_only_the_end_of_a_text_declares_stops_the_tools_of_its_turn() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ran);
+    // More text on its line could have made the bare argument prose: only the end tells.
+    let turn = Turn::text("So it is FINAL(42)").and_call("count", &json!({}));
+    let agent = agent([turn])
+        .tool(tool_fn("count", "Counts.", move |_: Nothing, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async { "counted" }
+        }))
+        .policy(endstop::policy::FinalPattern::default())
+        .build()
+        .unwrap();
+    let outcome = agent.run("m").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Submitted);
+    assert_eq!(outcome.answer().as_deref(), Some("42"));
+    assert_eq!(ran.load(Ordering::SeqCst), 0, "a tool ran after the answer was declared");
+    assert!(history_is_answered(&outcome));
+}
