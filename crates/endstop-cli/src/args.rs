@@ -47,7 +47,8 @@ pub(crate) struct RunArgs {
     /// The wire format, where the provider's own is not wanted: openai-chat or anthropic-messages.
     #[arg(long)]
     pub(crate) api: Option<String>,
-    /// The address of an OpenAI-compatible (or Anthropic-compatible) server.
+    /// The address of an OpenAI-compatible (or Anthropic-compatible) server; it is sent the key of
+    /// the model's provider, or OPENAI_API_KEY (ANTHROPIC_API_KEY) where the model has none.
     #[arg(long)]
     pub(crate) base_url: Option<String>,
     /// Instructions for the model.
@@ -59,7 +60,7 @@ pub(crate) struct RunArgs {
     /// Ask before each tool call.
     #[arg(long)]
     pub(crate) ask: bool,
-    /// The folder that tools work in.
+    /// The folder that tools work in; it is no sandbox.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// A termination policy: a name, NAME={json config}, a JSON object, or a TOML file.
@@ -77,7 +78,7 @@ pub(crate) struct RunArgs {
     /// Write every event to this file, a line of JSON each.
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
-    /// What the model costs, in US dollars per million tokens: in=3,out=15.
+    /// What the model costs, in US dollars per million tokens: in=3,out=15[,cached=0.3][,cache_write=3.75].
     #[arg(long, value_name = "PRICE")]
     pub(crate) price: Option<String>,
     /// The model's context window, in tokens.

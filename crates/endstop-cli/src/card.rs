@@ -82,8 +82,8 @@ pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
     };
     [
         format!("{} turns", of(outcome.turns.to_string(), limits.max_turns.map(|n| n.to_string()))),
-        format!("{} model calls", outcome.model_calls),
-        format!("{} tool calls", outcome.tool_calls),
+        count(outcome.model_calls.into(), "model call"),
+        count(outcome.tool_calls.into(), "tool call"),
         format!(
             "{} tokens",
             of(
@@ -205,6 +205,11 @@ fn next(outcome: &Outcome) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// `1 tool call`, `2 tool calls`.
+pub(crate) fn count(n: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
 }
 
 /// `41,230`.

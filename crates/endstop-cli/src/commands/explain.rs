@@ -1,7 +1,7 @@
 //! `endstop explain`: the timeline of a run from its events, and what ended it.
 
 use crate::args::ExplainArgs;
-use crate::card::{seconds, shorten, visible};
+use crate::card::{count, seconds, shorten, visible};
 use crate::input::Source;
 use crate::{Failure, Result, output};
 use endstop::core::RunEvent;
@@ -102,11 +102,12 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
         (cost, false) if outcome["usage"]["estimated"] == true => format!("~${cost}"),
         (cost, false) => format!("${cost}"),
     };
+    let counted = |key: &str, what: &str| count(outcome[key].as_u64().unwrap_or(0), what);
     let _ = output::line(&format!(
-        "{} turns, {} model calls, {} tool calls, {cost}, {}",
-        outcome["turns"],
-        outcome["model_calls"],
-        outcome["tool_calls"],
+        "{}, {}, {}, {cost}, {}",
+        counted("turns", "turn"),
+        counted("model_calls", "model call"),
+        counted("tool_calls", "tool call"),
         time(&outcome["duration_ms"]),
     ));
     Ok(0)

@@ -6,7 +6,7 @@ use crate::card::{card, visible};
 use crate::screen::Screen;
 use crate::settings::Settings;
 use crate::{Failure, Result, output};
-use endstop::agent::{AgentEvent, AgentLoop, RunHandle};
+use endstop::agent::{AgentEvent, AgentLoop, Lifecycle, RunHandle};
 use endstop::hook::{Approver, HookFuture};
 use endstop::process::{CommandLine, Stop};
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -35,11 +35,12 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         let demo = DemoArgs { name: "fix".to_owned(), unfixable: false };
         return demo::run(&demo, json);
     }
-    let task = task(args)?;
     let job = Job { events: args.events.clone(), verify: settings.verify.clone(), json };
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
+    // Before the task is read: what cannot run should not wait for its input.
     let agent = build(settings)?;
+    let task = task(args)?;
     job.perform(&agent, task, &limits, dir.as_deref())
 }
 
@@ -108,6 +109,12 @@ fn build(settings: Settings) -> Result<AgentLoop> {
             builder = builder.permission(name, Permission::Ask);
         }
     }
+    if settings.ask && !settings.tools.is_empty() && !io::stdin().is_terminal() {
+        // Refused now: the model would otherwise be paid to be told so, call by call.
+        return Err(Failure::usage(
+            "--ask: standard input is no terminal to ask on; give the task as an argument, or leave `ask` out",
+        ));
+    }
     // Without a tool there is nothing to finish: the answer is the answer.
     builder = builder.finish_tool(!settings.tools.is_empty());
     if settings.ask {
@@ -165,6 +172,21 @@ enum Heard {
     /// SIGTERM or SIGHUP: the exit status is 143.
     #[cfg_attr(not(unix), expect(dead_code, reason = "there are no such signals"))]
     Terminate,
+}
+
+impl Heard {
+    /// What was heard, and what comes of it.
+    fn words(self, lifecycle: Lifecycle) -> String {
+        let what = match self {
+            Heard::Nothing => "nothing",
+            Heard::Interrupt => "SIGINT",
+            Heard::Terminate => "SIGTERM or SIGHUP",
+        };
+        match lifecycle {
+            Lifecycle::Terminated => format!("{what} again: terminating"),
+            _ => format!("{what}: cancelling; once more terminates"),
+        }
+    }
 }
 
 impl Job {
@@ -303,6 +325,8 @@ impl Job {
                     } else {
                         agent.terminate();
                     }
+                    screen.end_line();
+                    output::note(&format!("■ {}", signal.words(agent.lifecycle())));
                 }
                 event = handle.next() => match event {
                     Some(AgentEvent::Ended(outcome)) => return Ok((outcome, heard)),

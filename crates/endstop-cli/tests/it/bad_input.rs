@@ -134,7 +134,7 @@ fn limits_that_are_none() {
     let dollars: &[&str] = &["--max-budget-usd", "US dollars, 0 or more"];
     let time: &[&str] = &["--timeout", "\"500ms\", \"90s\", \"10m\""];
     let cap: &[&str] = &["--max-output-tokens", "1 or more"];
-    let cases: [Case<'_>; 22] = [
+    let cases: [Case<'_>; 23] = [
         (&["--max-turns", "-1"], whole),
         (&["--max-turns", "many"], whole),
         (&["--max-turns", "1.5"], whole),
@@ -155,6 +155,7 @@ fn limits_that_are_none() {
         (&["--max-output-tokens", "0"], cap),
         (&["--context-window", "wide"], &["--context-window", "1 or more"]),
         (&["--price", "in=3"], &["--price", "`out` is missing"]),
+        (&["--ask", "--tool", "shell"], &["--ask", "no terminal to ask on"]),
         (&["--price", "in=NaN,out=1"], &["--price", "`in`", "such as 3 or 0.25"]),
         (&["--price", "in=1,output=1"], &["--price", "`output`", "in, out, cached, cache_write"]),
     ];

@@ -480,7 +480,7 @@ fn events_tell_the_run_and_explain_reads_them() {
             "content 1",
             "turn 2 attempt 1",
             "ended as stop (success), decided by turn",
-            "2 turns, 2 model calls, 1 tool calls, cost unknown (no price), ",
+            "2 turns, 2 model calls, 1 tool call, cost unknown (no price), ",
         ] {
             assert!(explained.contains(says), "no {says:?} in {explained}");
         }

@@ -83,11 +83,11 @@ impl Inner {
                 let max = self.ledger.max_tokens.unwrap_or_default();
                 ("max_tokens", format!("{} of {max} tokens used", self.ledger.tokens))
             }),
-            PreTurnCheck::BudgetTime => self
-                .limits
-                .timeout
-                .filter(|limit| self.now >= *limit)
-                .map(|limit| ("timeout", format!("the run took {:?} of {limit:?}", self.now))),
+            PreTurnCheck::BudgetTime => {
+                self.limits.timeout.filter(|limit| self.now >= *limit).map(|limit| {
+                    ("timeout", format!("the run took {:?} of {limit:?}", self.shown_time()))
+                })
+            }
             PreTurnCheck::NoProgress => {
                 let stuck = self.progress.unproductive();
                 reached(stuck, self.limits.max_unproductive_turns).map(|max| {

@@ -334,7 +334,7 @@ impl Inner {
                     Termination::ErrorTimeout,
                     "limit",
                     "timeout",
-                    format!("the run took {:?} of {:?}", self.now, deadline),
+                    format!("the run took {:?} of {deadline:?}", self.shown_time()),
                 );
                 self.stop(ending, fx)?;
                 // The tools have yet to end; what came now may be one of them.
@@ -368,6 +368,12 @@ impl Inner {
             EventKind::Tick => self.tick(fx),
             EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => Ok(()),
         }
+    }
+
+    /// The time since the start, to the millisecond.
+    fn shown_time(&self) -> Duration {
+        let ms = u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(ms)
     }
 
     /// The next answer lets a model call be made, as far as the question goes.

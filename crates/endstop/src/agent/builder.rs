@@ -279,7 +279,7 @@ impl AgentBuilder {
         let ceiling = config.limits.max_budget_usd.is_some() || config.budget.is_some();
         if ceiling && config.price.is_none() {
             return refuse(format!(
-                "max_budget_usd needs a price, and none is known for `{}`: give one (`--price in=…,out=…` in US dollars per million tokens)",
+                "max_budget_usd needs a price, and none is known for `{}`: give one with `--price in=…,out=…` in US dollars per million tokens, or `AgentBuilder::price`",
                 config.provider.model()
             ));
         }

@@ -595,8 +595,9 @@ async fn ask_hooks(hooks: &[Arc<dyn Hook>], point: &ConsultPoint) -> Answer {
         }
     }
     match (told.is_empty(), cap) {
-        (false, _) => Answer::ProceedWith(told.join("\n")),
-        (true, Some(tokens)) => Answer::OutputCap(tokens),
+        // At chat parameters the cap is the answer; words belong to the other points.
+        (_, Some(tokens)) => Answer::OutputCap(tokens),
+        (false, None) => Answer::ProceedWith(told.join("\n")),
         (true, None) => Answer::Proceed,
     }
 }
