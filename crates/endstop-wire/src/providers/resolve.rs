@@ -57,14 +57,31 @@ impl ResolvedModel {
     /// SDKs differ in what they count to the base URL, so what its end and the path's beginning
     /// have in common is written once: `…/v1` and `/v1/messages` are `…/v1/messages`.
     pub fn url(&self) -> String {
+        self.address(":generateContent")
+    }
+
+    /// The address of a call that streams; most formats say that in the body alone.
+    pub fn stream_url(&self) -> String {
+        self.address(":streamGenerateContent?alt=sse")
+    }
+
+    /// The address, with this method where the format wants the model and the method in it.
+    fn address(&self, method: &str) -> String {
+        let mut path = self.path.to_owned();
+        if self.api == ApiFamily::Gemini {
+            // A tuned model has a collection of its own.
+            let named = self.model.starts_with("models/") || self.model.starts_with("tunedModels/");
+            path.push_str(if named { "/" } else { "/models/" });
+            path.push_str(&in_path(&self.model));
+            path.push_str(method);
+        }
         let base = self.base_url.as_str();
-        let common = self
-            .path
+        let common = path
             .match_indices('/')
-            .map(|(at, _)| &self.path[..at])
+            .map(|(at, _)| &path[..at])
             .rfind(|start| !start.is_empty() && base.ends_with(start))
             .unwrap_or("");
-        format!("{base}{}", &self.path[common.len()..])
+        format!("{base}{}", &path[common.len()..])
     }
 
     /// The header that carries the key: its name and its value.
@@ -74,8 +91,23 @@ impl ResolvedModel {
             AuthStyle::Bearer => ("authorization", Secret::new(format!("Bearer {}", key.expose()))),
             AuthStyle::XApiKey => ("x-api-key", key.clone()),
             AuthStyle::ApiKey => ("api-key", key.clone()),
+            AuthStyle::XGoogApiKey => ("x-goog-api-key", key.clone()),
         })
     }
+}
+
+/// A name as it stands in a path: what could end the path or begin an escape is escaped.
+fn in_path(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
 }
 
 /// Why a model could not be resolved.
@@ -282,6 +314,7 @@ mod tests {
             [
                 "https://api.anthropic.com/v1/messages",
                 "https://api.openai.com/v1/chat/completions",
+                "https://generativelanguage.googleapis.com/v1beta/models/m:generateContent",
                 "http://localhost:11434/v1/chat/completions",
                 "http://localhost:8080/v1/chat/completions",
                 "http://localhost:8000/v1/chat/completions",
