@@ -70,15 +70,12 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
         } else {
             let inside = rest.strip_prefix('[')?;
             let quote = inside.chars().next().filter(|c| matches!(c, '\'' | '"'));
-            let (step, after) = match quote {
-                Some(quote) => {
-                    let (name, after) = inside[1..].split_once(quote)?;
-                    (Step::Name(name), after.strip_prefix(']')?)
-                }
-                None => {
-                    let (index, after) = inside.split_once(']')?;
-                    (Step::Index(index.parse().ok()?), after)
-                }
+            let (step, after) = if let Some(quote) = quote {
+                let (name, after) = inside[1..].split_once(quote)?;
+                (Step::Name(name), after.strip_prefix(']')?)
+            } else {
+                let (index, after) = inside.split_once(']')?;
+                (Step::Index(index.parse().ok()?), after)
             };
             steps.push(step);
             rest = after;

@@ -2,9 +2,7 @@
 
 use super::MADE_ID;
 use super::arguments::Arguments;
-use super::wire::{
-    Call, Candidate, Content, Feedback, Logprobs, Part as WirePart, Response, Usage,
-};
+use super::wire::{Call, Candidate, Chunk, Content, Feedback, Logprobs, Part as WirePart, Usage};
 use crate::api::Family;
 use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
@@ -12,7 +10,6 @@ use crate::finish::{Finish, finish_of};
 use crate::json;
 use endstop_core::{Part, ToolCall};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
@@ -61,22 +58,22 @@ impl Accumulator {
         a
     }
 
-    fn response(&mut self, r: Response<'_>, text: &str, sink: DeltaSink<'_>) {
-        self.common.named(r.model_version.filled(), r.response_id.filled());
-        if r.error.is_some_and(|e| e.get() != "null") {
+    fn chunk(&mut self, chunk: Chunk<'_>, text: &str, sink: DeltaSink<'_>) {
+        self.common.named(chunk.model_version.filled(), chunk.response_id.filled());
+        if chunk.error.is_some_and(|e| e.get() != "null") {
             self.common.error.get_or_insert_with(|| ErrorBody::read(text));
         }
-        if let Some(usage) = r.usage_metadata.and_then(lenient::<Usage>) {
+        if let Some(usage) = chunk.usage_metadata.and_then(lenient::<Usage>) {
             self.usage(&usage);
         }
-        if let Some(f) = r.prompt_feedback.and_then(lenient::<Feedback<'_>>) {
+        if let Some(f) = chunk.prompt_feedback.and_then(lenient::<Feedback<'_>>) {
             if let Some(reason) = f.block_reason.filled() {
                 self.blocked = Some(reason.to_owned());
                 self.rate(f.safety_ratings);
             }
             self.note("blockReasonMessage", &f.block_reason_message);
         }
-        let first = r.candidates.into_iter().flatten().find(|c| c.index.0.unwrap_or(0) == 0);
+        let first = chunk.candidates.into_iter().flatten().find(|c| c.index.0.unwrap_or(0) == 0);
         if let Some(candidate) = first {
             self.candidate(&candidate, sink);
         }
@@ -119,10 +116,10 @@ impl Accumulator {
 
     fn usage(&mut self, u: &Usage) {
         let to = &mut self.common.usage;
-        to.input_tokens = u.prompt_token_count.0.or(to.input_tokens);
-        to.output_tokens = u.candidates_token_count.0.or(to.output_tokens);
-        to.cached_input_tokens = u.cached_content_token_count.0.or(to.cached_input_tokens);
-        to.reasoning_tokens = u.thoughts_token_count.0.or(to.reasoning_tokens);
+        to.input_tokens = u.prompt.0.or(to.input_tokens);
+        to.output_tokens = u.candidates.0.or(to.output_tokens);
+        to.cached_input_tokens = u.cached.0.or(to.cached_input_tokens);
+        to.reasoning_tokens = u.thoughts.0.or(to.reasoning_tokens);
     }
 
     fn part(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
@@ -224,7 +221,7 @@ impl Accumulator {
         for part in std::mem::take(&mut self.parts) {
             match part {
                 Building::Text { text, signature } => {
-                    parts.extend(signed(&signature));
+                    parts.extend(signed("", &signature));
                     parts.push(Part::Text { text });
                 }
                 Building::Thought(text) => parts.push(Part::Reasoning { text }),
@@ -233,7 +230,7 @@ impl Accumulator {
                     while !ids.insert(id.clone()) {
                         id = format!("{MADE_ID}{id}_{place}");
                     }
-                    parts.extend(signed(&signature));
+                    parts.extend(signed("\"functionCall\":{},", &signature));
                     parts.push(Part::ToolCall(ToolCall { id, name, arguments }));
                 }
                 Building::Other(raw) => parts.push(opaque(raw)),
@@ -289,15 +286,15 @@ impl Accumulate for Accumulator {
             return Ok(());
         }
         let mut repaired = String::new();
-        let response = json::event(data, &mut repaired)?;
-        self.response(response, data, sink);
+        let chunk = json::event(data, &mut repaired)?;
+        self.chunk(chunk, data, sink);
         Ok(())
     }
 
     fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
         let mut repaired = String::new();
-        let response = json::event(text, &mut repaired)?;
-        self.response(response, text, &mut |_| ());
+        let chunk = json::event(text, &mut repaired)?;
+        self.chunk(chunk, text, &mut |_| ());
         Ok(())
     }
 
@@ -332,13 +329,15 @@ impl Accumulate for Accumulator {
 /// A part of a kind that is not read, and not just an empty text.
 fn is_other(raw: &RawValue) -> bool {
     const READ: [&str; 4] = ["text", "thought", "thoughtSignature", "functionCall"];
-    serde_json::from_str::<BTreeMap<String, IgnoredAny>>(raw.get())
+    serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get())
         .is_ok_and(|fields| fields.keys().any(|name| !READ.contains(&name.as_str())))
 }
 
-/// The signature of the part that follows.
-fn signed(signature: &str) -> Option<Part> {
-    (!signature.is_empty()).then(|| opaque(format!("{{\"thoughtSignature\":{signature}}}")))
+/// The signature of the part that follows, with the mark of its kind: whoever keeps the history may
+/// leave a part out, and another's signature would be refused.
+fn signed(kind: &str, signature: &str) -> Option<Part> {
+    let json = || opaque(format!("{{{kind}\"thoughtSignature\":{signature}}}"));
+    (!signature.is_empty()).then(json)
 }
 
 fn opaque(json: String) -> Part {

@@ -11,6 +11,7 @@ use crate::json;
 use crate::request::{Fields, Kept, RequestSpec};
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -118,9 +119,20 @@ impl Encoder {
                 function_response(self.part("user"), result);
             }
         }
-        let mut signature = None;
+        let mut pending: Option<Signature<'_>> = None;
         for part in &m.parts {
-            let signed = signature.take();
+            let signed = match (pending.take(), part) {
+                (Some(s), Part::Text { text }) if s.function_call.is_none() && !text.is_empty() => {
+                    Some(s.thought_signature)
+                }
+                (Some(s), Part::ToolCall(_)) if s.function_call.is_some() => {
+                    Some(s.thought_signature)
+                }
+                (left, _) => {
+                    self.left(role, left);
+                    None
+                }
+            };
             match part {
                 // The API rejects an empty text.
                 Part::Text { text } | Part::Refusal { text } if !text.is_empty() => {
@@ -136,14 +148,25 @@ impl Encoder {
                 }
                 Part::Image(i) => image(self.part(role), i),
                 Part::Opaque { api, json } if api == Family::Gemini.as_str() => {
-                    if let Ok(alone) = serde_json::from_str::<Signature<'_>>(json) {
-                        signature = Some(alone.thought_signature);
+                    if let Ok(alone) = serde_json::from_str(json) {
+                        pending = Some(alone);
                     } else if json::is_object(json) {
                         self.part(role).extend_from_slice(json.trim().as_bytes());
                     }
                 }
                 _ => {}
             }
+        }
+        self.left(role, pending);
+    }
+
+    /// The signature of a text that is not there any more goes with an empty one, as Gemini itself
+    /// sends it; that of a call has no meaning without it.
+    fn left(&mut self, role: &'static str, signature: Option<Signature<'_>>) {
+        if let Some(left) = signature.filter(|s| s.function_call.is_none()) {
+            let out = self.part(role);
+            out.extend_from_slice(b"{\"text\":\"\"");
+            sign(out, Some(left.thought_signature));
         }
     }
 
@@ -170,6 +193,9 @@ impl Encoder {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Signature<'a> {
+    /// There where that part is a call.
+    #[serde(default)]
+    function_call: Option<IgnoredAny>,
     #[serde(borrow)]
     thought_signature: &'a RawValue,
 }

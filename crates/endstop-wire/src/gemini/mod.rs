@@ -12,10 +12,11 @@
 //! come over time; it has no end of its own, so that only a finish value makes it complete.
 //!
 //! `STOP` also ends a turn that asks for tools: a call makes it one. A call without an id gets one,
-//! which is never sent back. Thoughts are kept in clear as [`endstop_core::Part::Reasoning`] and not
-//! sent back. A `thoughtSignature` is an [`endstop_core::Part::Opaque`] before the text or the call
-//! that bears it, and is put into that part again when it is sent; parts of any other kind, and
-//! signed parts without a text, are opaque as they came.
+//! which is never sent back. Thoughts are kept in clear as [`endstop_core::Part::Reasoning`], to show
+//! and count; only a signed one is sent back. A `thoughtSignature` is an
+//! [`endstop_core::Part::Opaque`] before the text or the call that bears it, and is put into that
+//! part again when it is sent; signed thoughts, signed empty texts and parts of any other kind are
+//! opaque as they came.
 
 mod arguments;
 mod decode;

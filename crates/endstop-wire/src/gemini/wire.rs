@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 /// A chunk of a stream, or a whole body.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Response<'a> {
+pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
     pub(super) candidates: Option<Vec<Candidate<'a>>>,
     #[serde(borrow, default)]
@@ -105,16 +105,15 @@ pub(super) struct Feedback<'a> {
 
 /// The tokens: thoughts are not among the candidates'.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Usage {
-    #[serde(default)]
-    pub(super) prompt_token_count: Count,
-    #[serde(default)]
-    pub(super) candidates_token_count: Count,
-    #[serde(default)]
-    pub(super) cached_content_token_count: Count,
-    #[serde(default)]
-    pub(super) thoughts_token_count: Count,
+    #[serde(default, rename = "promptTokenCount")]
+    pub(super) prompt: Count,
+    #[serde(default, rename = "candidatesTokenCount")]
+    pub(super) candidates: Count,
+    #[serde(default, rename = "cachedContentTokenCount")]
+    pub(super) cached: Count,
+    #[serde(default, rename = "thoughtsTokenCount")]
+    pub(super) thoughts: Count,
 }
 
 /// Log-probabilities of a candidate.

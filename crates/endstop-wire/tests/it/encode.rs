@@ -283,6 +283,23 @@ fn gemini_signatures_come_back_in_their_parts() {
         .map(|p| p["functionResponse"].get("id"))
         .collect();
     assert_eq!(ids, [None, None, Some(&json!("own"))], "an id that was made here is not sent");
+    // A text or a call that the history lost does not leave its signature to another part.
+    let lost: Vec<Part> = turn
+        .parts
+        .iter()
+        .filter(|p| !matches!(p, Part::Text { .. } | Part::ToolCall(_)))
+        .cloned()
+        .chain([call("other", "{}"), text("More.")])
+        .collect();
+    let b = body(gemini(), &RequestSpec::default(), &[message(2, Role::Assistant, lost)], None);
+    let signed: Vec<&Value> = b["contents"][0]["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|p| p.get("functionCall").or(p.get("text")).is_some())
+        .map(|p| p.get("thoughtSignature").unwrap_or(&Value::Null))
+        .collect();
+    assert_eq!(signed, [&json!("t"), &json!("a/b+c="), &json!("end"), &Value::Null, &Value::Null]);
     // Another format leaves them out.
     let b = body(OPENAI_CHAT, &RequestSpec::default(), &history, None);
     assert!(!b.to_string().contains("thoughtSignature"));
@@ -330,6 +347,7 @@ fn part() -> impl Strategy<Value = Part> {
         Just(opaque("anthropic-messages", "not json")),
         Just(opaque("openai-chat", "{\"x\":1}")),
         Just(opaque(Family::Gemini.as_str(), "{\"thoughtSignature\":\"s\"}")),
+        Just(opaque(Family::Gemini.as_str(), "{\"functionCall\":{},\"thoughtSignature\":1}")),
         Just(opaque(Family::Gemini.as_str(), "{\"x\":1}")),
         Just(Part::Image(Image::Url("u".into()))),
     ]
