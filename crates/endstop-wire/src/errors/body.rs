@@ -141,16 +141,18 @@ impl ErrorBody {
     }
 
     /// The field that told the class, and its raw value.
-    pub(crate) fn original(&self, status: u16) -> (String, String) {
+    pub(crate) fn original(&self, status: u16, google: bool) -> (String, String) {
         let named = |field: &str, value: &Option<String>| {
             value.as_ref().map(|v| (field.to_owned(), v.clone()))
         };
+        // Google's code repeats the HTTP status; its name is what tells.
+        if let Some(found) = named("error.status", &self.named).filter(|_| google) {
+            return found;
+        }
         let by_code = || named("error.code", &self.code);
         let by_type = || named("error.type", &self.kind);
         let found =
             if self.by_type { by_type().or_else(by_code) } else { by_code().or_else(by_type) };
-        // Google's code repeats the HTTP status; its name is what tells.
-        let found = named("error.status", &self.named).or(found);
         found.unwrap_or_else(|| {
             if status >= 300 {
                 ("http_status".to_owned(), status.to_string())

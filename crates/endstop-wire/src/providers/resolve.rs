@@ -98,13 +98,14 @@ impl ResolvedModel {
 
 /// A name as it stands in a path: what could end the path or begin an escape is escaped.
 fn in_path(name: &str) -> String {
+    let hex = |n: u8| char::from(b"0123456789ABCDEF"[usize::from(n)]);
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
                 out.push(char::from(byte));
             }
-            _ => out.push_str(&format!("%{byte:02X}")),
+            _ => out.extend(['%', hex(byte >> 4), hex(byte & 15)]),
         }
     }
     out
@@ -404,6 +405,35 @@ mod tests {
             let overrides = Overrides { base_url: Some(base.to_owned()), ..Overrides::default() };
             assert_eq!(resolve_with(spec, &overrides, &keys).unwrap().url(), url);
         }
+    }
+
+    #[test]
+    fn gemini_is_called_by_model_and_method() {
+        let base = "https://generativelanguage.googleapis.com/v1beta";
+        for (spec, path) in [
+            ("gemini/gemini-2.5-flash", "models/gemini-2.5-flash"),
+            ("google/models/gemini-2.5-flash", "models/gemini-2.5-flash"),
+            ("gemini/tunedModels/mine", "tunedModels/mine"),
+            ("gemini/a?b#c d", "models/a%3Fb%23c%20d"),
+        ] {
+            let model = resolve(spec, &keys).unwrap();
+            assert_eq!(model.provider.id, "gemini");
+            assert_eq!(model.url(), format!("{base}/{path}:generateContent"));
+            let stream = format!("{base}/{path}:streamGenerateContent?alt=sse");
+            assert_eq!(model.stream_url(), stream);
+        }
+        let model = resolve("gemini/m", &all).unwrap();
+        assert_eq!(model.base_url, "GOOGLE_GEMINI_BASE_URL");
+        let (name, value) = model.auth_header().unwrap();
+        assert_eq!((name, value.expose()), ("x-goog-api-key", "GOOGLE_API_KEY"));
+        let second = |name: &str| (name == "GEMINI_API_KEY").then(|| "k".to_owned());
+        assert_eq!(resolve("gemini/m", &second).unwrap().auth_header().unwrap().1.expose(), "k");
+        let overrides =
+            Overrides { base_url: Some("http://here/v1beta/".to_owned()), ..Overrides::default() };
+        let model = resolve_with("gemini/m", &overrides, &keys).unwrap();
+        assert_eq!(model.url(), "http://here/v1beta/models/m:generateContent");
+        let chat = resolve("openai/m", &keys).unwrap();
+        assert_eq!(chat.url(), chat.stream_url());
     }
 
     #[test]
