@@ -41,14 +41,16 @@ pub(crate) enum Command {
 pub(crate) struct RunArgs {
     /// The task; also from standard input.
     pub(crate) task: Option<String>,
-    /// The model, as PROVIDER/MODEL: anthropic/claude-sonnet-4-5, openai/gpt-4.1-mini, ollama/qwen3.
+    /// The model, as PROVIDER/MODEL: anthropic/claude-sonnet-4-5, gemini/gemini-2.5-flash,
+    /// ollama/qwen3.
     #[arg(long, short)]
     pub(crate) model: Option<String>,
-    /// The wire format, where the provider's own is not wanted: openai-chat or anthropic-messages.
+    /// The wire format, where the provider's own is not wanted: openai-chat, anthropic-messages or
+    /// gemini.
     #[arg(long)]
     pub(crate) api: Option<String>,
-    /// The address of an OpenAI-compatible (or Anthropic-compatible) server; it is sent the key of
-    /// the model's provider, or OPENAI_API_KEY (ANTHROPIC_API_KEY) where the model has none.
+    /// The address of an OpenAI-compatible server, or with --api of one that speaks that format. It
+    /// is sent the key of the model's provider, or that of the format (OPENAI_API_KEY …).
     #[arg(long)]
     pub(crate) base_url: Option<String>,
     /// Instructions for the model.
@@ -199,7 +201,7 @@ pub(crate) struct DemoArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DetectArgs {
-    /// The wire format or provider: openai-chat, anthropic-messages …
+    /// The wire format or provider: openai-chat, anthropic-messages, gemini …
     #[arg(long, required_unless_present = "jsonl")]
     pub(crate) api: Option<String>,
     /// The response body; standard input where it is left out or `-`. With --jsonl, the lines.

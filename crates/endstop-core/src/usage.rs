@@ -79,6 +79,9 @@ pub struct Usage {
     /// `true` where `input_tokens` leaves the cached ones out (Anthropic), `false` where it
     /// includes them (OpenAI).
     pub cache_apart: bool,
+    /// `true` where `output_tokens` leaves the reasoning out although it is generated and billed
+    /// (Gemini), `false` where it includes it.
+    pub reasoning_apart: bool,
     /// The numbers are an estimate of ours: the attempt was cut before the provider counted.
     pub estimated: bool,
 }
@@ -96,9 +99,18 @@ impl Usage {
         }
     }
 
+    /// All generated tokens, reasoning included; `None` where nothing was reported.
+    pub fn generated_tokens(&self) -> Option<u64> {
+        let apart = self.reasoning_tokens.filter(|_| self.reasoning_apart);
+        match (self.output_tokens, apart) {
+            (Some(output), Some(reasoning)) => Some(output.saturating_add(reasoning)),
+            (output, reasoning) => output.or(reasoning),
+        }
+    }
+
     /// Prompt and generated tokens together.
     pub fn total_tokens(&self) -> u64 {
-        self.prompt_tokens().saturating_add(self.output_tokens.unwrap_or(0))
+        self.prompt_tokens().saturating_add(self.generated_tokens().unwrap_or(0))
     }
 
     /// Adds `other` to this running total; the total is estimated once any part of it is.
@@ -114,6 +126,7 @@ impl Usage {
         sum(&mut self.cache_write_tokens, other.cache_write_tokens);
         sum(&mut self.reasoning_tokens, other.reasoning_tokens);
         self.cache_apart |= other.cache_apart;
+        self.reasoning_apart |= other.reasoning_apart;
         self.estimated |= other.estimated;
     }
 }
@@ -147,7 +160,7 @@ impl Price {
         let micro = part(plain, self.input)
             + part(cached, self.cached_input.unwrap_or(self.input))
             + part(written, self.cache_write.unwrap_or(self.input))
-            + part(usage.output_tokens.unwrap_or(0), self.output);
+            + part(usage.generated_tokens().unwrap_or(0), self.output);
         NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 
@@ -178,6 +191,18 @@ mod tests {
         assert_eq!(price.cost(&within), price.cost(&apart));
         assert_eq!(price.cost(&within), NanoUsd(640_000));
         assert_eq!((within.prompt_tokens(), apart.prompt_tokens()), (100, 100));
+    }
+
+    #[test]
+    fn reasoning_is_billed_whichever_way_the_provider_counts() {
+        let price = Price { output: NanoUsd::from_usd(10.0), ..Price::default() };
+        let within =
+            Usage { output_tokens: Some(100), reasoning_tokens: Some(40), ..Usage::default() };
+        let apart = Usage { output_tokens: Some(60), reasoning_apart: true, ..within.clone() };
+        assert_eq!(price.cost(&within), price.cost(&apart));
+        assert_eq!((within.total_tokens(), apart.total_tokens()), (100, 100));
+        assert_eq!(Usage { output_tokens: None, ..apart }.generated_tokens(), Some(40));
+        assert_eq!(Usage::default().generated_tokens(), None);
     }
 
     #[test]

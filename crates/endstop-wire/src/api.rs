@@ -17,6 +17,8 @@ pub enum Family {
     OpenAiChat,
     /// Anthropic's messages.
     Anthropic,
+    /// Google's `generateContent`.
+    Gemini,
 }
 
 impl Family {
@@ -25,6 +27,7 @@ impl Family {
         match self {
             Family::OpenAiChat => "openai-chat",
             Family::Anthropic => "anthropic-messages",
+            Family::Gemini => "gemini",
         }
     }
 }
@@ -66,6 +69,10 @@ impl Dialect {
 
     const fn anthropic(name: &'static str) -> Dialect {
         Dialect { family: Family::Anthropic, ..Dialect::openai(name) }
+    }
+
+    const fn gemini(name: &'static str) -> Dialect {
+        Dialect { family: Family::Gemini, ..Dialect::openai(name) }
     }
 
     const fn completion_cap(self) -> Dialect {
@@ -125,6 +132,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("xai"),
     Dialect::openai("zai").echoes("reasoning_content"),
     Dialect::openai("zhipu").echoes("reasoning_content"),
+    Dialect::gemini("gemini"),
+    Dialect::gemini("vertex-gemini"),
 ];
 
 /// A name that no dialect has.
@@ -143,11 +152,12 @@ impl fmt::Display for UnknownApi {
 
 impl std::error::Error for UnknownApi {}
 
-/// The dialect of this name; `openai` and `anthropic` name the originals.
+/// The dialect of this name; `openai`, `anthropic` and `google` name the originals.
 pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
     let name = match name {
         "openai" => "openai-chat",
         "anthropic" => "anthropic-messages",
+        "google" => "gemini",
         other => other,
     };
     DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))

@@ -23,12 +23,13 @@
 //! seen.
 
 mod conclude;
+mod elements;
 mod stream;
 
 pub(crate) use conclude::{Common, Said};
 pub use stream::{StreamDecoder, decode_body};
 
-use crate::{anthropic, api::Dialect, api::Family, openai_chat};
+use crate::{anthropic, api::Dialect, api::Family, gemini, openai_chat};
 use endstop_core::{ModelError, ModelTurn, TerminationSignal};
 
 /// What decoding needs to know of the request.
@@ -117,5 +118,6 @@ pub(crate) fn accumulator(dialect: &'static Dialect) -> Box<dyn Accumulate> {
     match dialect.family {
         Family::OpenAiChat => Box::new(openai_chat::Accumulator::new(dialect)),
         Family::Anthropic => Box::new(anthropic::Accumulator::new()),
+        Family::Gemini => Box::new(gemini::Accumulator::new()),
     }
 }

@@ -116,11 +116,16 @@ pub fn request_facts(request: &Value) -> RequestFacts {
         Value::Array(list) => !list.is_empty(),
         _ => false,
     };
+    // Gemini's have a place of their own.
+    let config = &request["generationConfig"];
     RequestFacts {
-        stop_strings: given(&request["stop"]) || given(&request["stop_sequences"]),
+        stop_strings: given(&request["stop"])
+            || given(&request["stop_sequences"])
+            || given(&config["stopSequences"]),
         output_cap: ["max_completion_tokens", "max_tokens"]
             .iter()
-            .find_map(|k| request[*k].as_u64()),
+            .find_map(|k| request[*k].as_u64())
+            .or_else(|| config["maxOutputTokens"].as_u64()),
     }
 }
 

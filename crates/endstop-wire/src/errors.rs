@@ -17,6 +17,7 @@ mod hints;
 pub(crate) use body::ErrorBody;
 pub use hints::{retry_after_ms, should_retry};
 
+use crate::api::{Family, dialect};
 use crate::headers::Headers;
 use crate::redact::excerpt;
 use endstop_core::{ErrorClass, ModelError};
@@ -37,7 +38,8 @@ pub(crate) fn from_body(
     provider: &str,
 ) -> ModelError {
     let class = class_of(body, status, headers, provider);
-    let (field, value) = body.original(status);
+    let google = dialect(provider).is_ok_and(|d| d.family == Family::Gemini);
+    let (field, value) = body.original(status, google);
     let message =
         if body.message.is_empty() { default_message(status) } else { excerpt(&body.message) };
     ModelError {

@@ -1,4 +1,4 @@
-//! What finish values mean, as data: OpenAI's and Anthropic's spelling and their dialects'.
+//! What finish values mean, as data: each family's spelling and its dialects'.
 //!
 //! ```
 //! use endstop_wire::finish::{Finish, finish_of};
@@ -9,7 +9,7 @@
 //! ```
 
 use crate::api::Family;
-use endstop_core::ErrorClass;
+use endstop_core::{Confidence, ErrorClass};
 
 /// What a finish value means, before anything else about the turn is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +35,11 @@ pub enum Finish {
     Error,
     /// The provider gave the generation up, for a reason that the value alone does not tell.
     Aborted,
+    /// What the model wrote cannot be used: a call that does not parse, or of a tool that was not
+    /// offered. The provider answered, so that this is no error of its own.
+    Unusable,
+    /// It stopped for a reason that the provider does not tell.
+    Other,
     /// A value that is not known.
     Unknown,
     /// No value.
@@ -74,11 +79,46 @@ const ANTHROPIC: &[(&str, Finish)] = &[
     ("model_context_window_exceeded", Finish::ContextExceeded),
 ];
 
+const GEMINI: &[(&str, Finish)] = &[
+    ("STOP", Finish::Natural),
+    ("MAX_TOKENS", Finish::Length),
+    ("SAFETY", Finish::ContentFilter),
+    ("RECITATION", Finish::ContentFilter),
+    ("LANGUAGE", Finish::ContentFilter),
+    ("BLOCKLIST", Finish::ContentFilter),
+    ("PROHIBITED_CONTENT", Finish::ContentFilter),
+    ("SPII", Finish::ContentFilter),
+    ("IMAGE_SAFETY", Finish::ContentFilter),
+    ("IMAGE_PROHIBITED_CONTENT", Finish::ContentFilter),
+    ("IMAGE_RECITATION", Finish::ContentFilter),
+    ("MODEL_ARMOR", Finish::ContentFilter),
+    ("ESCALATION", Finish::ContentFilter),
+    ("MALFORMED_FUNCTION_CALL", Finish::Unusable),
+    ("UNEXPECTED_TOOL_CALL", Finish::Unusable),
+    ("TOO_MANY_TOOL_CALLS", Finish::Unusable),
+    ("MISSING_THOUGHT_SIGNATURE", Finish::Unusable),
+    ("MALFORMED_RESPONSE", Finish::Unusable),
+    ("PUP_LIMITED_DISABLED", Finish::Unusable),
+    ("IMAGE_OTHER", Finish::Unusable),
+    ("NO_IMAGE", Finish::Unusable),
+    ("CONTINUATION", Finish::Paused),
+    ("OTHER", Finish::Other),
+    ("FINISH_REASON_UNSPECIFIED", Finish::Unknown),
+    // With `enum-encoding=int`; above 5 Gemini and Vertex count differently.
+    ("0", Finish::Unknown),
+    ("1", Finish::Natural),
+    ("2", Finish::Length),
+    ("3", Finish::ContentFilter),
+    ("4", Finish::ContentFilter),
+    ("5", Finish::Other),
+];
+
 /// The values that a family of APIs is known to send.
 pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
     match family {
         Family::OpenAiChat => OPENAI,
         Family::Anthropic => ANTHROPIC,
+        Family::Gemini => GEMINI,
     }
 }
 
@@ -87,10 +127,31 @@ pub fn finish_of(family: Family, raw: &str) -> Finish {
     if raw.is_empty() {
         return Finish::Missing;
     }
-    lookup(known(family), raw)
+    match lookup(known(family), raw) {
+        // Another number of Google's enumeration: a reason, but which is not told.
+        Finish::Unknown if family == Family::Gemini && raw != "0" && is_number(raw) => {
+            Finish::Other
+        }
+        found => found,
+    }
 }
 
-/// What `raw` means in whichever family knows it.
+/// How sure the meaning of a value is, where it is known: a few say only roughly what happened.
+pub(crate) fn certainty(finish: Finish, raw: &str) -> Confidence {
+    match (finish, raw) {
+        (Finish::Paused, "compaction" | "CONTINUATION")
+        | (Finish::ContentFilter, "LANGUAGE" | "OTHER")
+        | (Finish::Unusable, "IMAGE_OTHER" | "NO_IMAGE") => Confidence::Medium,
+        (Finish::ContentFilter, "BLOCKED_REASON_UNSPECIFIED") => Confidence::Low,
+        _ => Confidence::High,
+    }
+}
+
+fn is_number(raw: &str) -> bool {
+    raw.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// What `raw` means in OpenAI's or Anthropic's spelling, whichever knows it.
 pub fn finish_of_any(raw: &str) -> Finish {
     match finish_of(Family::OpenAiChat, raw) {
         Finish::Unknown => finish_of(Family::Anthropic, raw),

@@ -12,7 +12,7 @@
 //! | Where is a provider, and which key does it want? | [`providers`] |
 //! | What does a provider implement? | [`provider`] |
 //!
-//! One folder a wire format ([`openai_chat`], [`anthropic`]), each with the same files; servers
+//! One folder a wire format ([`openai_chat`], [`anthropic`], [`gemini`]), each with the same files; servers
 //! that speak a format with differences of their own are rows of the table in [`api`].
 
 pub mod anthropic;
@@ -21,6 +21,7 @@ pub mod decode;
 pub mod detect;
 pub mod errors;
 pub mod finish;
+pub mod gemini;
 pub mod headers;
 mod json;
 pub mod openai_chat;

@@ -15,7 +15,7 @@
 //! (`invalid_args`, `at_output_cap`) and in the message, but the reason stays `tool_use`: the call
 //! is answered as a bad one, and is never run.
 
-use crate::finish::Finish;
+use crate::finish::{Finish, certainty};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::Value;
 
@@ -99,10 +99,13 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
     if f.finish == Finish::Aborted {
         return (ErrorTermination, Medium, Some("the provider gave the generation up"));
     }
+    let sure = certainty(f.finish, f.raw);
+    if f.finish == Finish::Unusable {
+        return (ErrorTermination, sure, Some("what the model wrote cannot be used"));
+    }
     match f.finish {
         // 2. pauses
-        Finish::Paused if f.raw == "compaction" => return (Paused, Medium, None),
-        Finish::Paused => return (Paused, High, None),
+        Finish::Paused => return (Paused, sure, None),
         Finish::InProgress => return (InProgress, High, None),
         // 3. token limit and filter
         Finish::Length if f.text_blank && f.calls == 0 => {
@@ -113,7 +116,7 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
             );
         }
         Finish::Length | Finish::ContextExceeded => return (TokenLimitReached, High, None),
-        Finish::ContentFilter => return (ContentFiltered, High, None),
+        Finish::ContentFilter => return (ContentFiltered, sure, None),
         _ => {}
     }
     // 4. tool calls
@@ -155,6 +158,7 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         Finish::Missing if unfinished => incomplete(),
         Finish::Missing if f.text_blank => (Unknown, Low, Some("no finish value and no answer")),
         Finish::Missing => (NaturalCompletion, Low, Some("no finish value")),
+        Finish::Other => (Unknown, Medium, Some("the provider does not say why it stopped")),
         _ => (Unknown, Low, Some("the finish value is not known")),
     }
 }

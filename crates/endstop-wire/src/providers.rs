@@ -36,15 +36,19 @@ pub enum ApiFamily {
     OpenAiResponses,
     /// Anthropic's Messages.
     AnthropicMessages,
+    /// Google's `generateContent`.
+    Gemini,
 }
 
 impl ApiFamily {
-    /// The name on the command line: `openai-chat`, `openai-responses`, `anthropic-messages`.
+    /// The name on the command line: `openai-chat`, `openai-responses`, `anthropic-messages`,
+    /// `gemini`.
     pub fn as_str(self) -> &'static str {
         match self {
             ApiFamily::OpenAiChat => "openai-chat",
             ApiFamily::OpenAiResponses => "openai-responses",
             ApiFamily::AnthropicMessages => "anthropic-messages",
+            ApiFamily::Gemini => "gemini",
         }
     }
 }
@@ -65,6 +69,8 @@ pub enum AuthStyle {
     XApiKey,
     /// `api-key: KEY`
     ApiKey,
+    /// `x-goog-api-key: KEY`
+    XGoogApiKey,
 }
 
 /// A variable that may hold a key, and the header for such a key.
@@ -81,7 +87,8 @@ pub struct KeyVar {
 pub struct Endpoint {
     /// The format.
     pub api: ApiFamily,
-    /// The path after the base URL.
+    /// The path after the base URL; the model and the method follow where the format wants them in
+    /// the address ([`ApiFamily::Gemini`]).
     pub path: &'static str,
 }
 
@@ -165,6 +172,19 @@ pub const PROVIDERS: &[Provider] = &[
             ("openai-organization", "OPENAI_ORG_ID"),
             ("openai-project", "OPENAI_PROJECT_ID"),
         ],
+        ..PLAIN
+    },
+    Provider {
+        id: "gemini",
+        name: "Google Gemini",
+        endpoints: &[Endpoint { api: ApiFamily::Gemini, path: "/v1beta" }],
+        base_url: "https://generativelanguage.googleapis.com",
+        base_url_var: Some("GOOGLE_GEMINI_BASE_URL"),
+        key_vars: &[
+            KeyVar { name: "GOOGLE_API_KEY", auth: AuthStyle::XGoogApiKey },
+            KeyVar { name: "GEMINI_API_KEY", auth: AuthStyle::XGoogApiKey },
+        ],
+        notes: "Also called google. Where both keys are set the first counts, as in Google's SDK.",
         ..PLAIN
     },
     Provider {
@@ -290,8 +310,9 @@ pub const PROVIDERS: &[Provider] = &[
     },
 ];
 
-/// The provider of this id.
+/// The provider of this id; `google` is another name of `gemini`.
 pub fn provider(id: &str) -> Option<&'static Provider> {
+    let id = if id == "google" { "gemini" } else { id };
     PROVIDERS.iter().find(|provider| provider.id == id)
 }
 

@@ -18,7 +18,7 @@
 
 use crate::api::{Dialect, Family};
 use crate::decode::RequestFacts;
-use crate::{anthropic, json, openai_chat};
+use crate::{anthropic, gemini, json, openai_chat};
 use endstop_core::{Message, MessageId};
 use serde_json::{Map, Value};
 
@@ -82,6 +82,8 @@ pub enum Encoder {
     OpenAiChat(openai_chat::Encoder),
     /// Anthropic's messages.
     Anthropic(anthropic::Encoder),
+    /// Google's `generateContent`.
+    Gemini(gemini::Encoder),
 }
 
 impl Encoder {
@@ -90,6 +92,7 @@ impl Encoder {
         match dialect.family {
             Family::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
             Family::Anthropic => Encoder::Anthropic(anthropic::Encoder::new(spec)),
+            Family::Gemini => Encoder::Gemini(gemini::Encoder::new(spec)),
         }
     }
 
@@ -98,6 +101,7 @@ impl Encoder {
         match self {
             Encoder::OpenAiChat(e) => e.body(messages, epoch, output_cap),
             Encoder::Anthropic(e) => e.body(messages, epoch, output_cap),
+            Encoder::Gemini(e) => e.body(messages, epoch, output_cap),
         }
     }
 }
@@ -146,7 +150,12 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(crate) fn new(spec: &'a RequestSpec) -> Fields<'a> {
-        Fields { out: Vec::new(), extra: &spec.extra }
+        Fields::over(&spec.extra)
+    }
+
+    /// Fields that these replace.
+    pub(crate) fn over(extra: &'a Map<String, Value>) -> Fields<'a> {
+        Fields { out: Vec::new(), extra }
     }
 
     /// `,"name":` and what `write` puts after it.

@@ -179,6 +179,12 @@ fn detect_agrees_with_every_certain_anthropic_messages_recording() {
 }
 
 #[test]
+fn detect_agrees_with_every_certain_gemini_recording() {
+    detect("gemini.jsonl.gz", 94, 93);
+    detect("vertex-gemini.jsonl.gz", 91, 85);
+}
+
+#[test]
 fn detect_reads_one_response_from_a_file_and_from_standard_input() {
     let cli = Cli::new();
     for name in ["openai-chat.jsonl.gz", "anthropic-messages.jsonl.gz"] {

@@ -95,7 +95,8 @@ impl Inner {
             usage.input_tokens = Some(prompt.min(call.prompt_bound));
             usage.estimated = true;
         }
-        if usage.output_tokens.unwrap_or(0) < generated {
+        if usage.generated_tokens().unwrap_or(0) < generated {
+            usage.reasoning_apart = false;
             usage.output_tokens = Some(generated.min(call.cap.unwrap_or(u64::MAX)));
             usage.estimated = true;
         }
@@ -124,7 +125,7 @@ impl Inner {
             || matches!(error.class, ErrorClass::Timeout | ErrorClass::IncompleteStream)
             || partial.is_some_and(|turn| !turn.parts.is_empty());
         let usage = match reported {
-            Some(usage) if usage.output_tokens.is_some() && usage.input_tokens.is_some() => {
+            Some(usage) if usage.generated_tokens().is_some() && usage.input_tokens.is_some() => {
                 usage.clone()
             }
             reported if began => self.estimate(call, reported),
@@ -207,7 +208,7 @@ impl Inner {
         }
 
         let counted = turn.usage.input_tokens.is_some();
-        let usage = if counted && turn.usage.output_tokens.is_some() || !self.reserve {
+        let usage = if counted && turn.usage.generated_tokens().is_some() || !self.reserve {
             turn.usage.clone()
         } else {
             self.estimate(call, Some(&turn.usage))
@@ -388,7 +389,7 @@ impl Inner {
         fx: &mut Vec<Effect>,
     ) -> Flow {
         self.state.streaming.abort();
-        let output = turn.usage.output_tokens;
+        let output = turn.usage.generated_tokens();
         let counts = format!(
             "no visible output from {} tokens (cap {})",
             output.map_or("an unknown number of".to_owned(), |n| n.to_string()),
@@ -612,8 +613,7 @@ impl Inner {
 ///
 /// Source: ExAthena's `detect_starvation`.
 fn starved(turn: &ModelTurn, cap: Option<u64>) -> bool {
-    let at_cap =
-        matches!((turn.usage.output_tokens, cap), (Some(out), Some(cap)) if cap > 0 && out >= cap);
+    let at_cap = matches!((turn.usage.generated_tokens(), cap), (Some(out), Some(cap)) if cap > 0 && out >= cap);
     match turn.signal.reason {
         SignalReason::TokenLimitReached => true,
         SignalReason::ContentFiltered | SignalReason::Paused => false,

@@ -158,7 +158,7 @@ fn of_content(
         terminated: complete,
         matched_stop: said.matched_stop.as_deref(),
         stop_ambiguous: said.stop_ambiguous,
-        at_cap: facts.output_cap.is_some() && usage.output_tokens >= facts.output_cap,
+        at_cap: facts.output_cap.is_some() && usage.generated_tokens() >= facts.output_cap,
         ..Facts::default()
     };
     for part in &said.parts {
@@ -174,6 +174,9 @@ fn of_content(
         }
     }
     let mut s = signal(&found);
+    if said.finish == Finish::Unusable {
+        s.message = Some(ended_with(found.raw));
+    }
     for (k, v) in &said.metadata {
         s.provider_specific.metadata.insert(k.clone(), v.clone());
     }
@@ -193,11 +196,12 @@ fn of_finish(said: &Said, raw: Option<&str>, status: u16) -> Option<ModelError> 
     let raw = raw.unwrap_or("");
     matches!(said.finish, Finish::Error | Finish::Aborted).then(|| ModelError {
         status: (status != 0).then_some(status),
-        ..ModelError::new(
-            error_class_of(raw),
-            format!("the provider ended the generation with `{raw}`"),
-        )
+        ..ModelError::new(error_class_of(raw), ended_with(raw))
     })
+}
+
+fn ended_with(raw: &str) -> String {
+    format!("the provider ended the generation with `{raw}`")
 }
 
 fn cut(status: u16, eof: Eof) -> ModelError {

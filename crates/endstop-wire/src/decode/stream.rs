@@ -1,8 +1,9 @@
 //! Bytes to events: tells what kind of body it is, and feeds the format's accumulator.
 
 use super::conclude::{Broken, conclude, is_cut};
+use super::elements::Elements;
 use super::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts, accumulator};
-use crate::api::Dialect;
+use crate::api::{Dialect, Family};
 use crate::errors::{self, ErrorBody};
 use crate::headers::Headers;
 use crate::redact::excerpt;
@@ -18,7 +19,8 @@ const STREAM_CAP: u64 = 256 << 20;
 /// The most of the lines outside the protocol that is held.
 const LINES_CAP: usize = 64 << 10;
 
-/// Decodes a response as its bytes come. Events hand over deltas; a body of JSON, also one that comes
+/// Decodes a response as its bytes come. Events, and the elements of an array where the format
+/// streams one, hand over deltas; a body of JSON, also one that comes
 /// where a stream was asked for, is read at its end and hands over none.
 pub struct StreamDecoder {
     dialect: &'static Dialect,
@@ -27,6 +29,7 @@ pub struct StreamDecoder {
     facts: RequestFacts,
     kind: Kind,
     sse: sse::Decoder,
+    elements: Elements,
     held: Vec<u8>,
     total: u64,
     feed: Feed,
@@ -37,6 +40,8 @@ enum Kind {
     /// Nothing but blanks so far.
     Unknown,
     Events,
+    /// One array, whose elements are the events.
+    Array,
     Json,
     /// The status says error: the body is held for its words.
     Error,
@@ -69,6 +74,7 @@ impl StreamDecoder {
             facts,
             kind: if ok(status) { Kind::Unknown } else { Kind::Error },
             sse: sse::Decoder::new(),
+            elements: Elements::default(),
             held: Vec::new(),
             total: 0,
             feed: Feed {
@@ -95,15 +101,15 @@ impl StreamDecoder {
         }
         if self.kind == Kind::Unknown {
             self.held.extend_from_slice(chunk);
-            self.kind = kind_of(&self.held);
-            if self.kind == Kind::Events {
+            self.kind = kind_of(&self.held, self.dialect);
+            if matches!(self.kind, Kind::Events | Kind::Array) {
                 let held = std::mem::take(&mut self.held);
                 return self.events(&held, sink);
             }
             return Ok(());
         }
         match self.kind {
-            Kind::Events => self.events(chunk, sink),
+            Kind::Events | Kind::Array => self.events(chunk, sink),
             Kind::Json if self.held.len() + chunk.len() > BODY_CAP => {
                 self.too_large(format!("the body exceeds {BODY_CAP} bytes"))
             }
@@ -138,6 +144,12 @@ impl StreamDecoder {
                 }
                 feed.leftovers();
             }
+            Kind::Array => {
+                self.feed.at_end = true;
+                if let Some(rest) = self.elements.rest() {
+                    self.feed.event("", &rest, &mut |_| ());
+                }
+            }
             Kind::Json => self.json(&held),
             Kind::Unknown => self.feed.broken(Broken {
                 class: ErrorClass::IncompleteStream,
@@ -164,16 +176,19 @@ impl StreamDecoder {
             (self.status, &self.headers),
             &self.facts,
             failed,
-            (self.kind == Kind::Events, eof),
+            (matches!(self.kind, Kind::Events | Kind::Array), eof),
         )
     }
 
     fn events(&mut self, chunk: &[u8], sink: DeltaSink<'_>) -> Result<(), ModelError> {
         let feed = &mut self.feed;
-        match self.sse.push(chunk, &mut |item| feed.take(item, sink)) {
-            Ok(()) => Ok(()),
-            Err(e) => self.too_large(e.to_string()),
-        }
+        let taken = if self.kind == Kind::Array {
+            let mut each = |element: &str| feed.event("", element, sink);
+            self.elements.push(chunk, &mut each).map_err(|e| e.to_string())
+        } else {
+            self.sse.push(chunk, &mut |item| feed.take(item, sink)).map_err(|e| e.to_string())
+        };
+        taken.or_else(|e| self.too_large(e))
     }
 
     fn too_large(&mut self, message: String) -> Result<(), ModelError> {
@@ -214,16 +229,7 @@ impl StreamDecoder {
 impl Feed {
     fn take(&mut self, item: sse::Item<'_>, sink: DeltaSink<'_>) {
         match item {
-            sse::Item::Event { name, data, .. } => {
-                self.events += 1;
-                if let Err(e) = self.turn.event(name, data, sink) {
-                    // A turn that had its finish is whole, though what came behind it is cut.
-                    if self.at_end && is_cut(&e, data) && self.finished() {
-                        return;
-                    }
-                    self.broken(Broken::json(&e, data));
-                }
-            }
+            sse::Item::Event { name, data, .. } => self.event(name, data, sink),
             sse::Item::Line(line) => {
                 if let Some(error) = line.strip_prefix("error:") {
                     self.error(ErrorBody::read(error));
@@ -232,6 +238,17 @@ impl Feed {
                     self.lines.push('\n');
                 }
             }
+        }
+    }
+
+    fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) {
+        self.events += 1;
+        if let Err(e) = self.turn.event(name, data, sink) {
+            // A turn that had its finish is whole, though what came behind it is cut.
+            if self.at_end && is_cut(&e, data) && self.finished() {
+                return;
+            }
+            self.broken(Broken::json(&e, data));
         }
     }
 
@@ -277,7 +294,7 @@ pub fn decode_body(
     facts: &RequestFacts,
 ) -> Decoded {
     let mut stream = StreamDecoder::new(dialect, status, headers.clone(), *facts);
-    stream.kind = if ok(status) { kind_of(body) } else { Kind::Error };
+    stream.kind = if ok(status) { kind_of(body, dialect) } else { Kind::Error };
     if stream.kind == Kind::Json && body.len() <= BODY_CAP {
         // Read where it lies instead of being copied.
         stream.json(body);
@@ -293,7 +310,7 @@ fn ok(status: u16) -> bool {
     status == 0 || (200..300).contains(&status)
 }
 
-fn kind_of(head: &[u8]) -> Kind {
+fn kind_of(head: &[u8], dialect: &Dialect) -> Kind {
     const BOM: &[u8] = b"\xef\xbb\xbf";
     if head.len() < BOM.len() && BOM.starts_with(head) {
         return Kind::Unknown;
@@ -301,6 +318,7 @@ fn kind_of(head: &[u8]) -> Kind {
     let head = head.strip_prefix(BOM).unwrap_or(head);
     match head.iter().find(|b| !b.is_ascii_whitespace()) {
         None => Kind::Unknown,
+        Some(b'[') if dialect.family == Family::Gemini => Kind::Array,
         Some(b'{' | b'[') => Kind::Json,
         Some(b'<') => Kind::Foreign("a page of HTML or XML"),
         Some(0x1f) => Kind::Foreign("compressed"),

@@ -14,6 +14,26 @@ const NUMBERED: &[(&str, &str, ErrorClass)] = &[
     ("zai", "1301", ErrorClass::ContentPolicy),
 ];
 
+/// Google's names for a status, where the number is left out: name, HTTP status.
+const RPC: &[(&str, u16)] = &[
+    ("CANCELLED", 499),
+    ("INVALID_ARGUMENT", 400),
+    ("FAILED_PRECONDITION", 400),
+    ("OUT_OF_RANGE", 400),
+    ("UNAUTHENTICATED", 401),
+    ("PERMISSION_DENIED", 403),
+    ("NOT_FOUND", 404),
+    ("ABORTED", 409),
+    ("ALREADY_EXISTS", 409),
+    ("RESOURCE_EXHAUSTED", 429),
+    ("INTERNAL", 500),
+    ("UNKNOWN", 500),
+    ("DATA_LOSS", 500),
+    ("UNIMPLEMENTED", 501),
+    ("UNAVAILABLE", 503),
+    ("DEADLINE_EXCEEDED", 504),
+];
+
 /// An error as its body tells it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ErrorBody {
@@ -21,6 +41,8 @@ pub(crate) struct ErrorBody {
     code: Option<String>,
     /// `error.type`.
     kind: Option<String>,
+    /// `error.status`, where it is a name of Google's.
+    named: Option<String>,
     /// The words for a person; the text itself where it is not JSON.
     pub(crate) message: String,
     /// Message, code and type together, in lower case, to look for words in.
@@ -71,6 +93,8 @@ impl ErrorBody {
             .iter()
             .find_map(|k| inner.get(*k).or_else(|| v.get(*k)).and_then(scalar))
             .filter(|t| t != "error");
+        let status_name = inner.get("status").and_then(Value::as_str).unwrap_or("");
+        body.named = is_named(status_name).then(|| status_name.to_owned());
         body.message = message(inner, v);
         body.status = [
             inner.get("status_code"),
@@ -82,7 +106,8 @@ impl ErrorBody {
         ]
         .into_iter()
         .flatten()
-        .find_map(http_status);
+        .find_map(http_status)
+        .or_else(|| RPC.iter().find(|(name, _)| *name == status_name).map(|(_, status)| *status));
         let details = inner.get("details").map(Value::to_string).unwrap_or_default();
         body.retry_info = details.contains("RetryInfo");
         let reasons = inner.pointer("/metadata/reasons");
@@ -94,7 +119,6 @@ impl ErrorBody {
             inner.pointer("/metadata/error_type").and_then(scalar),
             inner.pointer("/metadata/limit_source").and_then(scalar),
         ];
-        let status_name = inner.get("status").and_then(Value::as_str).unwrap_or("");
         body.codes = join([
             body.code.as_deref().unwrap_or(""),
             body.kind.as_deref().unwrap_or(""),
@@ -117,10 +141,14 @@ impl ErrorBody {
     }
 
     /// The field that told the class, and its raw value.
-    pub(crate) fn original(&self, status: u16) -> (String, String) {
+    pub(crate) fn original(&self, status: u16, google: bool) -> (String, String) {
         let named = |field: &str, value: &Option<String>| {
             value.as_ref().map(|v| (field.to_owned(), v.clone()))
         };
+        // Google's code repeats the HTTP status; its name is what tells.
+        if let Some(found) = named("error.status", &self.named).filter(|_| google) {
+            return found;
+        }
         let by_code = || named("error.code", &self.code);
         let by_type = || named("error.type", &self.kind);
         let found =
@@ -164,6 +192,11 @@ fn scalar(v: &Value) -> Option<String> {
         Value::Number(n) => Some(n.to_string()),
         _ => None,
     }
+}
+
+/// Google's names: `INVALID_ARGUMENT`.
+fn is_named(status: &str) -> bool {
+    !status.is_empty() && status.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
 }
 
 fn http_status(v: &Value) -> Option<u16> {

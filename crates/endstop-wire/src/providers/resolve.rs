@@ -57,14 +57,31 @@ impl ResolvedModel {
     /// SDKs differ in what they count to the base URL, so what its end and the path's beginning
     /// have in common is written once: `…/v1` and `/v1/messages` are `…/v1/messages`.
     pub fn url(&self) -> String {
+        self.address(":generateContent")
+    }
+
+    /// The address of a call that streams; most formats say that in the body alone.
+    pub fn stream_url(&self) -> String {
+        self.address(":streamGenerateContent?alt=sse")
+    }
+
+    /// The address, with this method where the format wants the model and the method in it.
+    fn address(&self, method: &str) -> String {
+        let mut path = self.path.to_owned();
+        if self.api == ApiFamily::Gemini {
+            // A tuned model has a collection of its own.
+            let named = self.model.starts_with("models/") || self.model.starts_with("tunedModels/");
+            path.push_str(if named { "/" } else { "/models/" });
+            path.push_str(&in_path(&self.model));
+            path.push_str(method);
+        }
         let base = self.base_url.as_str();
-        let common = self
-            .path
+        let common = path
             .match_indices('/')
-            .map(|(at, _)| &self.path[..at])
+            .map(|(at, _)| &path[..at])
             .rfind(|start| !start.is_empty() && base.ends_with(start))
             .unwrap_or("");
-        format!("{base}{}", &self.path[common.len()..])
+        format!("{base}{}", &path[common.len()..])
     }
 
     /// The header that carries the key: its name and its value.
@@ -74,8 +91,24 @@ impl ResolvedModel {
             AuthStyle::Bearer => ("authorization", Secret::new(format!("Bearer {}", key.expose()))),
             AuthStyle::XApiKey => ("x-api-key", key.clone()),
             AuthStyle::ApiKey => ("api-key", key.clone()),
+            AuthStyle::XGoogApiKey => ("x-goog-api-key", key.clone()),
         })
     }
+}
+
+/// A name as it stands in a path: what could end the path or begin an escape is escaped.
+fn in_path(name: &str) -> String {
+    let hex = |n: u8| char::from(b"0123456789ABCDEF"[usize::from(n)]);
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                out.push(char::from(byte));
+            }
+            _ => out.extend(['%', hex(byte >> 4), hex(byte & 15)]),
+        }
+    }
+    out
 }
 
 /// Why a model could not be resolved.
@@ -282,6 +315,7 @@ mod tests {
             [
                 "https://api.anthropic.com/v1/messages",
                 "https://api.openai.com/v1/chat/completions",
+                "https://generativelanguage.googleapis.com/v1beta/models/m:generateContent",
                 "http://localhost:11434/v1/chat/completions",
                 "http://localhost:8080/v1/chat/completions",
                 "http://localhost:8000/v1/chat/completions",
@@ -371,6 +405,35 @@ mod tests {
             let overrides = Overrides { base_url: Some(base.to_owned()), ..Overrides::default() };
             assert_eq!(resolve_with(spec, &overrides, &keys).unwrap().url(), url);
         }
+    }
+
+    #[test]
+    fn gemini_is_called_by_model_and_method() {
+        let base = "https://generativelanguage.googleapis.com/v1beta";
+        for (spec, path) in [
+            ("gemini/gemini-2.5-flash", "models/gemini-2.5-flash"),
+            ("google/models/gemini-2.5-flash", "models/gemini-2.5-flash"),
+            ("gemini/tunedModels/mine", "tunedModels/mine"),
+            ("gemini/a?b#c d", "models/a%3Fb%23c%20d"),
+        ] {
+            let model = resolve(spec, &keys).unwrap();
+            assert_eq!(model.provider.id, "gemini");
+            assert_eq!(model.url(), format!("{base}/{path}:generateContent"));
+            let stream = format!("{base}/{path}:streamGenerateContent?alt=sse");
+            assert_eq!(model.stream_url(), stream);
+        }
+        let model = resolve("gemini/m", &all).unwrap();
+        assert_eq!(model.base_url, "GOOGLE_GEMINI_BASE_URL");
+        let (name, value) = model.auth_header().unwrap();
+        assert_eq!((name, value.expose()), ("x-goog-api-key", "GOOGLE_API_KEY"));
+        let second = |name: &str| (name == "GEMINI_API_KEY").then(|| "k".to_owned());
+        assert_eq!(resolve("gemini/m", &second).unwrap().auth_header().unwrap().1.expose(), "k");
+        let overrides =
+            Overrides { base_url: Some("http://here/v1beta/".to_owned()), ..Overrides::default() };
+        let model = resolve_with("gemini/m", &overrides, &keys).unwrap();
+        assert_eq!(model.url(), "http://here/v1beta/models/m:generateContent");
+        let chat = resolve("openai/m", &keys).unwrap();
+        assert_eq!(chat.url(), chat.stream_url());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What is encoded parses back to what was meant, and appending equals starting anew.
 
 use endstop_core::{Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
-use endstop_wire::api::{ANTHROPIC, OPENAI_CHAT, dialect};
-use endstop_wire::{Dialect, Encoder, OutputSchema, RequestSpec, ToolSpec};
+use endstop_wire::api::{ANTHROPIC, Family, OPENAI_CHAT, dialect};
+use endstop_wire::{
+    Dialect, Encoder, Headers, OutputSchema, RequestFacts, RequestSpec, ToolSpec, decode_body,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -168,6 +170,141 @@ fn anthropic_requests() {
     assert_eq!(b.get("system"), None);
 }
 
+fn gemini() -> &'static Dialect {
+    dialect("gemini").unwrap()
+}
+
+#[test]
+fn gemini_requests() {
+    let mut spec = RequestSpec { model: "gemini-3-pro-preview".into(), ..spec() };
+    spec.extra = json!({"generationConfig": {"seed": 7, "temperature": 0.25}, "toolConfig": {},
+        "contents": "not mine"})
+    .as_object()
+    .unwrap()
+    .clone();
+    let b = body(gemini(), &spec, &history(), Some(50));
+    assert_eq!(
+        b["generationConfig"],
+        json!({"maxOutputTokens": 50, "temperature": 0.25, "seed": 7, "stopSequences": ["END"],
+            "responseMimeType": "application/json", "responseJsonSchema": {"type": "object"}})
+    );
+    assert_eq!(b["systemInstruction"], json!({"parts": [{"text": "Be brief.\n"}]}));
+    assert_eq!((&b["toolConfig"], b.get("model"), b.get("stream")), (&json!({}), None, None));
+    assert_eq!(
+        b["tools"],
+        json!([{"functionDeclarations": [{"name": "read", "description": "Reads a file.",
+            "parametersJsonSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}]}])
+    );
+    let m = b["contents"].as_array().unwrap();
+    let roles: Vec<&Value> = m.iter().map(|m| &m["role"]).collect();
+    assert_eq!(roles, ["user", "model", "user", "model", "user"]);
+    assert_eq!(
+        m[0]["parts"],
+        json!([{"text": "Look:"}, {"inlineData": {"mimeType": "image/png", "data": "AA=="}},
+            {"fileData": {"fileUri": "https://example.com/a.png"}}])
+    );
+    assert_eq!(
+        m[1]["parts"],
+        json!([{"text": "I read."},
+            {"functionCall": {"name": "read", "id": "a", "args": {"path": "x"}}},
+            {"functionCall": {"name": "read", "id": "b", "args": {"_raw": "{\"path\": "}}},
+            {"functionCall": {"name": "read", "id": "c", "args": {}}}])
+    );
+    assert_eq!(
+        m[2]["parts"],
+        json!([{"functionResponse": {"name": "read", "id": "a", "response": {"output": "1"}}},
+            {"functionResponse": {"name": "read", "id": "b", "response": {"error": "bad\u{1}"}}},
+            {"functionResponse": {"name": "read", "id": "c", "response": {"error": ""}}},
+            {"text": "Go on."}])
+    );
+    // The extra fields' own cap stays, and without anything to say there is no field.
+    spec.extra = json!({"generationConfig": {"maxOutputTokens": 9}}).as_object().unwrap().clone();
+    let b = body(gemini(), &spec, &history(), Some(50));
+    assert_eq!(b["generationConfig"]["maxOutputTokens"], 9);
+    let b = body(gemini(), &RequestSpec::default(), &history(), None);
+    assert_eq!(b.as_object().unwrap().len(), 1, "{b}");
+    let b = body(gemini(), &RequestSpec::default(), &history(), Some(7));
+    assert_eq!(b["generationConfig"], json!({"maxOutputTokens": 7}));
+}
+
+#[test]
+fn an_older_gemini_is_told_the_schema_in_words_beside_tools() {
+    let mut spec = RequestSpec { model: "gemini-2.5-flash".into(), ..spec() };
+    let b = body(gemini(), &spec, &history(), None);
+    assert_eq!(b["generationConfig"].get("responseJsonSchema"), None);
+    let system = b["systemInstruction"]["parts"][0]["text"].as_str().unwrap();
+    assert!(system.starts_with("Be brief.") && system.ends_with(r#"{"type":"object"}"#));
+    spec.tools.clear();
+    let b = body(gemini(), &spec, &history(), None);
+    assert_eq!(b["generationConfig"]["responseMimeType"], "application/json");
+}
+
+/// What Gemini signed goes back as it came, each signature with its own part.
+#[test]
+fn gemini_signatures_come_back_in_their_parts() {
+    let parts = json!([
+        {"text": "plan", "thought": true},
+        {"text": "Plan.", "thought": true, "thoughtSignature": "t"},
+        {"text": "Let me "},
+        {"text": "look.", "thoughtSignature": "a/b+c="},
+        {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "x"},
+        {"functionCall": {"name": "read", "args": {"path": "x"}}, "thoughtSignature": "s"},
+        {"functionCall": {"name": "read", "args": {}}},
+        {"functionCall": {"name": "read", "id": "own", "args": {}}},
+        {"text": "", "thoughtSignature": "end"},
+    ]);
+    let answer = json!({"responseId": "r", "candidates": [
+        {"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]});
+    let decoded = decode_body(
+        gemini(),
+        200,
+        &Headers::new(),
+        answer.to_string().as_bytes(),
+        &RequestFacts::default(),
+    );
+    let turn = decoded.turn.unwrap();
+    let ids: Vec<&str> = turn.tool_calls().map(|c| c.id.as_str()).collect();
+    assert_eq!(ids, ["call_gemini_r_0", "call_gemini_r_1", "own"]);
+    assert!(turn.parts.iter().any(|p| *p == Part::Reasoning { text: "planPlan.".into() }));
+    let results = ids.iter().map(|id| result(id, ToolStatus::Ok, "1")).collect();
+    let history = [
+        message(1, Role::User, vec![text("Go.")]),
+        message(2, Role::Assistant, turn.parts.clone()),
+        message(3, Role::Tool, results),
+    ];
+    let b = body(gemini(), &RequestSpec::default(), &history, None);
+    let mut sent = parts.as_array().unwrap().clone();
+    sent.remove(0); // a thought without a signature
+    assert_eq!(b["contents"][1]["parts"], Value::Array(sent));
+    let ids: Vec<Option<&Value>> = b["contents"][2]["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["functionResponse"].get("id"))
+        .collect();
+    assert_eq!(ids, [None, None, Some(&json!("own"))], "an id that was made here is not sent");
+    // A text or a call that the history lost does not leave its signature to another part.
+    let lost: Vec<Part> = turn
+        .parts
+        .iter()
+        .filter(|p| !matches!(p, Part::Text { .. } | Part::ToolCall(_)))
+        .cloned()
+        .chain([call("other", "{}"), text("More.")])
+        .collect();
+    let b = body(gemini(), &RequestSpec::default(), &[message(2, Role::Assistant, lost)], None);
+    let signed: Vec<&Value> = b["contents"][0]["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|p| p.get("functionCall").or(p.get("text")).is_some())
+        .map(|p| p.get("thoughtSignature").unwrap_or(&Value::Null))
+        .collect();
+    assert_eq!(signed, [&json!("t"), &json!("a/b+c="), &json!("end"), &Value::Null, &Value::Null]);
+    // Another format leaves them out.
+    let b = body(OPENAI_CHAT, &RequestSpec::default(), &history, None);
+    assert!(!b.to_string().contains("thoughtSignature"));
+}
+
 #[test]
 fn system_messages_find_their_place() {
     let m = [
@@ -180,11 +317,14 @@ fn system_messages_find_their_place() {
     assert_eq!(b["messages"][0]["content"][1]["text"], "Note.");
     let b = body(OPENAI_CHAT, &spec(), &m, None);
     assert_eq!(b["messages"][3], json!({"role": "system", "content": "Note."}));
+    let b = body(gemini(), &RequestSpec { output_schema: None, ..spec() }, &m, None);
+    assert_eq!(b["systemInstruction"]["parts"][0]["text"], "Be brief.\n\n\nRules.");
+    assert_eq!(b["contents"][0]["parts"][1]["text"], "Note.");
 }
 
 #[test]
 fn another_epoch_or_another_history_is_encoded_anew() {
-    for dialect in [OPENAI_CHAT, ANTHROPIC] {
+    for dialect in [OPENAI_CHAT, ANTHROPIC, gemini()] {
         let all = history();
         let mut e = Encoder::new(dialect, &spec());
         e.body(&all, 0, None);
@@ -206,6 +346,9 @@ fn part() -> impl Strategy<Value = Part> {
         Just(opaque("anthropic-messages", "{\"type\":\"x\"}")),
         Just(opaque("anthropic-messages", "not json")),
         Just(opaque("openai-chat", "{\"x\":1}")),
+        Just(opaque(Family::Gemini.as_str(), "{\"thoughtSignature\":\"s\"}")),
+        Just(opaque(Family::Gemini.as_str(), "{\"functionCall\":{},\"thoughtSignature\":1}")),
+        Just(opaque(Family::Gemini.as_str(), "{\"x\":1}")),
         Just(Part::Image(Image::Url("u".into()))),
     ]
 }
@@ -224,7 +367,7 @@ proptest! {
                 message(id, role, parts)
             })
             .collect();
-        for dialect in [OPENAI_CHAT, ANTHROPIC] {
+        for dialect in [OPENAI_CHAT, ANTHROPIC, gemini()] {
             let mut kept = Encoder::new(dialect, &spec());
             let mut n = 0;
             for step in &steps {

@@ -7,6 +7,7 @@ mod catalogue;
 mod decode;
 mod encode;
 mod errors;
+mod gemini;
 mod precedence;
 mod providers;
 mod recordings;

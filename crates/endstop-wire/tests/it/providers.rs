@@ -1,9 +1,9 @@
-//! The provider trait, Anthropic's detection from metadata, and the HTTP statuses of the vectors.
+//! The provider trait, Anthropic's and Gemini's detection from metadata, and the HTTP statuses of the vectors.
 
 use endstop_core::ErrorClass as C;
 use endstop_core::{SignalReason, TerminationSignal};
 use endstop_wire::errors::classify;
-use endstop_wire::provider::{Anthropic, Provider, detect};
+use endstop_wire::provider::{Anthropic, Gemini, Provider, detect};
 use endstop_wire::{Headers, finish};
 use serde_json::{Value, json};
 
@@ -53,6 +53,50 @@ fn anthropic_metadata_gives_the_original_signal() {
     }
     println!("{checked} vectors agree");
     assert!(checked > 25);
+}
+
+#[test]
+fn gemini_metadata_gives_the_original_signal() {
+    // What the original does not know, or cannot tell apart: id, reason, confidence, ends.
+    let ours = |id: &str| {
+        Some(match id.rsplit('-').next().unwrap() {
+            "LANGUAGE" => ("content_filtered", "medium", true),
+            "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
+                ("content_filtered", "high", true)
+            }
+            "MALFORMED_FUNCTION_CALL" => ("error_termination", "high", true),
+            "key" => ("natural_completion", "high", true),
+            "stop" => ("tool_use", "high", false),
+            "lowercase" => return None, // spelling counts here too
+            other => panic!("{other}"),
+        })
+    };
+    for case in vectors("signals_gemini.json") {
+        let (id, input, want) = (case["id"].as_str().unwrap(), &case["input"], &case["expect"]);
+        let s = detect(&Gemini, input, |_, _| panic!("Gemini has its own detection"));
+        let quirk = if case["quirk"] == true { ours(id) } else { None };
+        let got = json!({
+            "should_terminate": s.should_terminate,
+            "reason": s.reason.as_str(),
+            "confidence": s.confidence,
+            "original_field": s.provider_specific.original_field,
+            "original_value": s.provider_specific.original_value,
+            "metadata": s.provider_specific.metadata,
+            "is_terminal": Gemini.is_terminal(input),
+        });
+        let mut want = want.clone();
+        if let Some((reason, confidence, ends)) = quirk {
+            want["reason"] = reason.into();
+            want["confidence"] = confidence.into();
+            want["should_terminate"] = ends.into();
+            want["is_terminal"] = ends.into();
+            if id == "ge-snake-key" {
+                want["original_field"] = "finishReason".into();
+                want["original_value"] = "STOP".into();
+            }
+        }
+        assert_eq!(got, want, "{id}");
+    }
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub struct HttpOptions {
 pub struct HttpProvider {
     client: Client,
     url: Url,
+    /// Where a call that streams goes: the same place in most formats.
+    stream_url: Url,
     headers: HeaderMap,
     dialect: &'static Dialect,
     name: &'static str,
@@ -96,12 +98,13 @@ impl HttpProvider {
             None => None,
             Some("openai-chat" | "openai") => Some(ApiFamily::OpenAiChat),
             Some("anthropic-messages" | "anthropic") => Some(ApiFamily::AnthropicMessages),
+            Some("gemini" | "google") => Some(ApiFamily::Gemini),
             Some(other) => {
                 return Err(format!(
                     "api `{other}`: {}",
                     endstop_core::limits::unknown_key(
                         other,
-                        &["openai-chat", "anthropic-messages"]
+                        &["openai-chat", "anthropic-messages", "gemini"]
                     )
                 ));
             }
@@ -109,6 +112,7 @@ impl HttpProvider {
         // A bare name at an address of one's own: a compatible server, in the format asked for.
         let compatible = match api {
             Some(ApiFamily::AnthropicMessages) => "anthropic",
+            Some(ApiFamily::Gemini) => "gemini",
             _ => "openai",
         };
         let own_address = options.base_url.is_some();
@@ -134,10 +138,11 @@ impl HttpProvider {
         }
         .map_err(|error| error.to_string())?;
 
-        let address = resolved.url();
         // The base by itself: what is appended could give it the host that it lacks.
-        let parsed = web_address(&resolved.base_url).and_then(|_| web_address(&address));
-        let url = parsed.map_err(|problem| {
+        let parsed = web_address(&resolved.base_url).and_then(|_| {
+            Ok((web_address(&resolved.url())?, web_address(&resolved.stream_url())?))
+        });
+        let (url, stream_url) = parsed.map_err(|problem: String| {
             let variable = resolved.provider.base_url_var.filter(|_| !own_address);
             // A password stands before the `@`.
             let shown = secrets_out(resolved.base_url.rsplit('@').next().unwrap_or_default());
@@ -168,6 +173,7 @@ impl HttpProvider {
         }
         let dialect = match resolved.api {
             ApiFamily::AnthropicMessages => dialect("anthropic-messages"),
+            ApiFamily::Gemini => dialect("gemini"),
             // Only the provider itself wants its own dialect; what is compatible speaks the plain one.
             ApiFamily::OpenAiChat if own_address => dialect("openai-compatible"),
             ApiFamily::OpenAiChat => {
@@ -175,7 +181,7 @@ impl HttpProvider {
             }
             other => {
                 return Err(format!(
-                    "the format {} is not spoken yet; use one of openai-chat, anthropic-messages",
+                    "the format {} is not spoken yet; use one of openai-chat, anthropic-messages, gemini",
                     other.as_str()
                 ));
             }
@@ -187,6 +193,7 @@ impl HttpProvider {
         Ok(HttpProvider {
             client: client(&url)?,
             url,
+            stream_url,
             headers,
             dialect,
             name: resolved.provider.id,
@@ -282,9 +289,10 @@ impl Session for HttpSession {
     fn call(&mut self, call: CallSpec<'_>) -> CallStream {
         let body = self.encoder.body(call.messages, call.epoch, call.output_cap);
         let provider = &self.provider;
+        let url = if self.request.stream { &provider.stream_url } else { &provider.url };
         let sending = provider
             .client
-            .post(provider.url.clone())
+            .post(url.clone())
             .headers(provider.headers.clone())
             .body(Bytes::copy_from_slice(body))
             .send();

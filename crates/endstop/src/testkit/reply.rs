@@ -57,6 +57,11 @@ impl Reply {
         let streamed = request.body["stream"] == Value::Bool(true);
         let anthropic = request.path.ends_with("/messages");
         let reply = match (anthropic, streamed) {
+            // The address says all of it.
+            _ if request.path.contains(":streamGenerateContent") => {
+                Reply::events(&gemini_events(turn), turn.pace)
+            }
+            _ if request.path.contains(":generateContent") => Reply::json(&gemini_body(turn)),
             (false, false) => Reply::json(&openai_body(turn)),
             (false, true) => Reply::events(&openai_events(turn), turn.pace),
             (true, false) => Reply::json(&anthropic_body(turn)),
@@ -347,5 +352,42 @@ pub(super) fn anthropic_events(turn: &Turn) -> Vec<String> {
         "delta": {"stop_reason": anthropic_finish(turn), "stop_sequence": null},
         "usage": {"output_tokens": used.output_tokens}})));
     events.push(event(json!({"type": "message_stop"})));
+    events
+}
+
+fn gemini_parts(turn: &Turn, words: &[&str]) -> Vec<Value> {
+    let mut parts = Vec::new();
+    if !turn.reasoning.is_empty() {
+        parts.push(json!({"text": turn.reasoning, "thought": true}));
+    }
+    parts.extend(words.iter().filter(|word| !word.is_empty()).map(|word| json!({"text": word})));
+    for (_, name, arguments) in &turn.calls {
+        // There is no way to say half an object.
+        let args: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
+        parts.push(json!({"functionCall": {"name": name, "args": args}}));
+    }
+    parts
+}
+
+fn gemini_chunk(turn: &Turn, parts: &[Value], last: bool) -> Value {
+    let used = turn.used();
+    let mut candidate = json!({"content": {"role": "model", "parts": parts}, "index": 0});
+    if last {
+        candidate["finishReason"] = turn.finish.as_deref().unwrap_or("STOP").into();
+    }
+    json!({"candidates": [candidate], "modelVersion": "script", "responseId": "script",
+           "usageMetadata": {"promptTokenCount": used.input_tokens,
+                             "candidatesTokenCount": used.output_tokens}})
+}
+
+fn gemini_body(turn: &Turn) -> Value {
+    gemini_chunk(turn, &gemini_parts(turn, &[&turn.text]), true)
+}
+
+pub(super) fn gemini_events(turn: &Turn) -> Vec<String> {
+    let event = |parts: &[Value], last| format!("data: {}\n\n", gemini_chunk(turn, parts, last));
+    let parts = gemini_parts(turn, &turn.words());
+    let mut events: Vec<String> = parts.chunks(1).map(|part| event(part, false)).collect();
+    events.push(event(&[json!({"text": ""})], true));
     events
 }

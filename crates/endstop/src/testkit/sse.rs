@@ -32,6 +32,11 @@ pub fn anthropic(turn: &Turn) -> Vec<String> {
     reply::anthropic_events(turn)
 }
 
+/// A turn in the format of Google's `generateContent`, one text for each event.
+pub fn gemini(turn: &Turn) -> Vec<String> {
+    reply::gemini_events(turn)
+}
+
 /// A whole stream in OpenAI's format that brings these pieces of text.
 pub fn openai_text(pieces: &[&str]) -> String {
     openai(&Turn::pieces(pieces)).concat()
@@ -40,4 +45,9 @@ pub fn openai_text(pieces: &[&str]) -> String {
 /// A whole stream in Anthropic's format that brings these pieces of text.
 pub fn anthropic_text(pieces: &[&str]) -> String {
     anthropic(&Turn::pieces(pieces)).concat()
+}
+
+/// A whole stream in Google's format that brings these pieces of text.
+pub fn gemini_text(pieces: &[&str]) -> String {
+    gemini(&Turn::pieces(pieces)).concat()
 }

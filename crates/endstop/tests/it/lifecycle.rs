@@ -6,6 +6,7 @@
 
 use crate::support::{agent, eventually, marker, processes_with};
 use endstop::agent::AgentEvent;
+use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
@@ -646,8 +647,40 @@ async fn a_refused_connection_is_retried() {
 }
 
 #[tokio::test]
+async fn gemini_says_the_model_and_the_stream_in_the_address() {
+    for streaming in [true, false] {
+        let server = Server::script([
+            Turn::call("look", &json!({"at": "it"})).reasoning("hm"),
+            Turn::text("It is there."),
+        ])
+        .unwrap();
+        let options = HttpOptions {
+            model: "google/gemini-2.5-flash".to_owned(),
+            base_url: Some(server.base_url().replace("/v1", "")),
+            ..HttpOptions::default()
+        };
+        let key = |name: &str| (name == "GEMINI_API_KEY").then(|| "dummy".to_owned());
+        let provider = HttpProvider::new(&options, &key).unwrap();
+        let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
+        let agent = AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap();
+        let outcome = agent.run("Look at it.").unwrap().await;
+        assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+        assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
+        assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
+        let method = if streaming { "streamGenerateContent?alt=sse" } else { "generateContent" };
+        for request in server.requests() {
+            assert_eq!(request.path, format!("/v1beta/models/gemini-2.5-flash:{method}"));
+            assert_eq!(request.headers["x-goog-api-key"], "dummy");
+        }
+        let contents = &server.requests()[1].body["contents"];
+        assert_eq!(contents[1]["parts"][0]["functionCall"]["name"], "look", "{contents}");
+        assert_eq!(contents[2]["parts"][0]["functionResponse"]["response"]["output"], "seen");
+    }
+}
+
+#[tokio::test]
 async fn broken_streams_are_retried_whole() {
-    for api in ["openai-chat", "anthropic-messages"] {
+    for api in ["openai-chat", "anthropic-messages", "gemini"] {
         for fault in 0..3 {
             let server = Server::start(move |request| {
                 let reply = Reply::turn(request, &Turn::text("a whole answer of some length"));
