@@ -17,6 +17,8 @@ pub enum Family {
     OpenAiChat,
     /// Anthropic's messages.
     Anthropic,
+    /// OpenAI's Responses.
+    OpenAiResponses,
 }
 
 impl Family {
@@ -25,6 +27,7 @@ impl Family {
         match self {
             Family::OpenAiChat => "openai-chat",
             Family::Anthropic => "anthropic-messages",
+            Family::OpenAiResponses => "openai-responses",
         }
     }
 }
@@ -47,10 +50,12 @@ pub struct Dialect {
     pub family: Family,
     /// How it wants the output cap.
     pub cap_field: CapField,
-    /// `usage.cost` is what it billed, in dollars.
+    /// `usage` tells what it billed.
     pub reports_cost: bool,
     /// It wants the reasoning of a turn with tool calls back, in this field of the message.
     pub echo_reasoning: Option<&'static str>,
+    /// Its `custom_tool_call` items are work of its own, not the client's.
+    pub runs_custom_tools: bool,
 }
 
 impl Dialect {
@@ -61,11 +66,16 @@ impl Dialect {
             cap_field: CapField::MaxTokens,
             reports_cost: false,
             echo_reasoning: None,
+            runs_custom_tools: false,
         }
     }
 
     const fn anthropic(name: &'static str) -> Dialect {
         Dialect { family: Family::Anthropic, ..Dialect::openai(name) }
+    }
+
+    const fn responses(name: &'static str) -> Dialect {
+        Dialect { family: Family::OpenAiResponses, ..Dialect::openai(name) }
     }
 
     const fn completion_cap(self) -> Dialect {
@@ -79,6 +89,10 @@ impl Dialect {
     const fn echoes(self, field: &'static str) -> Dialect {
         Dialect { echo_reasoning: Some(field), ..self }
     }
+
+    const fn runs_custom_tools(self) -> Dialect {
+        Dialect { runs_custom_tools: true, ..self }
+    }
 }
 
 /// OpenAI's own chat completions.
@@ -87,10 +101,14 @@ pub const OPENAI_CHAT: &Dialect = &DIALECTS[0];
 /// Anthropic's own messages.
 pub const ANTHROPIC: &Dialect = &DIALECTS[1];
 
+/// OpenAI's own Responses.
+pub const OPENAI_RESPONSES: &Dialect = &DIALECTS[2];
+
 /// All dialects.
 pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("openai-chat").completion_cap(),
     Dialect::anthropic("anthropic-messages"),
+    Dialect::responses("openai-responses"),
     Dialect::anthropic("vertex-anthropic"),
     Dialect::openai("openai-compatible"),
     Dialect::openai("azure-openai-chat").completion_cap(),
@@ -125,6 +143,15 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("xai"),
     Dialect::openai("zai").echoes("reasoning_content"),
     Dialect::openai("zhipu").echoes("reasoning_content"),
+    Dialect::responses("openai-responses-compat"),
+    Dialect::responses("azure-openai-responses"),
+    Dialect::responses("bedrock-openai-responses"),
+    Dialect::responses("copilot-responses"),
+    Dialect::responses("deepseek-responses"),
+    Dialect::responses("llamacpp-responses"),
+    Dialect::responses("mistralrs-responses"),
+    Dialect::responses("openrouter-responses").costs(),
+    Dialect::responses("xai-responses").costs().runs_custom_tools(),
 ];
 
 /// A name that no dialect has.

@@ -118,7 +118,7 @@ pub fn request_facts(request: &Value) -> RequestFacts {
     };
     RequestFacts {
         stop_strings: given(&request["stop"]) || given(&request["stop_sequences"]),
-        output_cap: ["max_completion_tokens", "max_tokens"]
+        output_cap: ["max_completion_tokens", "max_tokens", "max_output_tokens"]
             .iter()
             .find_map(|k| request[*k].as_u64()),
     }

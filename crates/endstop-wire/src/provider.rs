@@ -19,9 +19,9 @@
 //! assert!(detect(&Plain, &json!({"done": true}), by_flag).should_terminate);
 //! ```
 
-use crate::anthropic::detect_metadata;
+use crate::{anthropic, openai_responses};
 use endstop_core::TerminationSignal;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A provider, as far as endings go.
 pub trait Provider {
@@ -55,13 +55,35 @@ impl Provider for Anthropic {
     }
 
     fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
-        let finished = response["kind"] != "delta" || response["finished"] == true;
-        // What is no envelope is the message itself.
-        let metadata = if response.get("kind").is_some() || response.get("metadata").is_some() {
-            response.get("metadata")
-        } else {
-            Some(response)
-        };
-        Some(detect_metadata(metadata.and_then(Value::as_object), finished))
+        let (metadata, finished) = envelope(response);
+        Some(anthropic::detect_metadata(metadata, finished))
     }
+}
+
+/// OpenAI's Responses, for responses that somebody else parsed, in the envelope of [`Anthropic`]:
+/// its metadata has a `finish_reason` or a `status`, and that of a stream an `eventType`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenAiResponses;
+
+impl Provider for OpenAiResponses {
+    fn is_terminal(&self, response: &Value) -> bool {
+        self.detect_termination(response).is_some_and(|s| s.should_terminate)
+    }
+
+    fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
+        let (metadata, finished) = envelope(response);
+        Some(openai_responses::detect_metadata(metadata, finished))
+    }
+}
+
+/// The metadata, and whether it is that of an end.
+fn envelope(response: &Value) -> (Option<&Map<String, Value>>, bool) {
+    let finished = response["kind"] != "delta" || response["finished"] == true;
+    // What is no envelope is the message itself.
+    let metadata = if response.get("kind").is_some() || response.get("metadata").is_some() {
+        response.get("metadata")
+    } else {
+        Some(response)
+    };
+    (metadata.and_then(Value::as_object), finished)
 }

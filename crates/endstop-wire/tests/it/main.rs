@@ -10,4 +10,5 @@ mod errors;
 mod precedence;
 mod providers;
 mod recordings;
+mod responses;
 mod sse;
