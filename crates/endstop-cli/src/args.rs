@@ -44,7 +44,8 @@ pub(crate) struct RunArgs {
     /// The model, as PROVIDER/MODEL: anthropic/claude-sonnet-4-5, openai/gpt-4.1-mini, ollama/qwen3.
     #[arg(long, short)]
     pub(crate) model: Option<String>,
-    /// The wire format, where the provider's own is not wanted: openai-chat or anthropic-messages.
+    /// The wire format, where the provider's own is not wanted: openai-chat, openai-responses or
+    /// anthropic-messages.
     #[arg(long)]
     pub(crate) api: Option<String>,
     /// The address of an OpenAI-compatible (or Anthropic-compatible) server.

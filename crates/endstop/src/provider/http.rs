@@ -35,6 +35,9 @@ use std::time::Duration;
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The formats that can be asked for.
+const APIS: &[&str] = &["openai-chat", "anthropic-messages", "openai-responses"];
+
 /// Which model, and where.
 #[derive(Clone, Debug, Default)]
 pub struct HttpOptions {
@@ -96,13 +99,11 @@ impl HttpProvider {
             None => None,
             Some("openai-chat" | "openai") => Some(ApiFamily::OpenAiChat),
             Some("anthropic-messages" | "anthropic") => Some(ApiFamily::AnthropicMessages),
+            Some("openai-responses") => Some(ApiFamily::OpenAiResponses),
             Some(other) => {
                 return Err(format!(
                     "api `{other}`: {}",
-                    endstop_core::limits::unknown_key(
-                        other,
-                        &["openai-chat", "anthropic-messages"]
-                    )
+                    endstop_core::limits::unknown_key(other, APIS)
                 ));
             }
         };
@@ -173,10 +174,14 @@ impl HttpProvider {
             ApiFamily::OpenAiChat => {
                 dialect(resolved.provider.id).or_else(|_| dialect("openai-compatible"))
             }
+            ApiFamily::OpenAiResponses if own_address => dialect("openai-responses-compat"),
+            ApiFamily::OpenAiResponses => dialect(&format!("{}-responses", resolved.provider.id))
+                .or_else(|_| dialect("openai-responses-compat")),
             other => {
                 return Err(format!(
-                    "the format {} is not spoken yet; use one of openai-chat, anthropic-messages",
-                    other.as_str()
+                    "the format {} is not spoken yet; use one of {}",
+                    other.as_str(),
+                    APIS.join(", ")
                 ));
             }
         }
