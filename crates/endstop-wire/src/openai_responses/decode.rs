@@ -78,7 +78,7 @@ impl Accumulator {
         }
     }
 
-    /// The response as it is at its end; `status` is what the event's name says of it.
+    /// The response as it is at its end; `named` is the status that the event's name tells.
     fn ended(&mut self, r: &Response<'_>, named: Option<&str>, sink: DeltaSink<'_>) {
         self.common.named(r.model.filled(), r.id.filled());
         if let Some(usage) = filled(r.usage) {
@@ -97,11 +97,13 @@ impl Accumulator {
         };
         let details = filled(r.incomplete_details).and_then(lenient::<IncompleteDetails<'_>>);
         let reason = details.as_ref().and_then(|d| d.reason.filled());
-        self.incomplete = status == Some("incomplete") && reason.is_some();
+        // A response with such a reason is not whole, though some servers say `completed`.
+        self.incomplete =
+            matches!(status, Some("incomplete" | "completed") | None) && reason.is_some();
         self.common.finish = status.map(str::to_owned);
         if let Some(reason) = reason.filter(|_| self.incomplete) {
             self.common.finish = Some(reason.to_owned());
-            self.metadata.insert("status".to_owned(), Value::from("incomplete"));
+            self.metadata.insert("status".to_owned(), Value::from(status));
         }
         if let Some(found) = filled(r.content_filters).and_then(lenient::<Value>) {
             if self.common.finish.as_deref() == Some("content_filter") {
@@ -200,7 +202,10 @@ impl Accumulator {
         let Some(item) = lenient::<Item<'_>>(raw) else {
             return;
         };
-        let place = self.place(at, item.id.filled().unwrap_or(id));
+        let id = item.id.filled().unwrap_or(id);
+        // Without a place and an id it is the last one, or another where that is done.
+        let another = id.is_empty() && self.items.last().is_some_and(|b| b.done);
+        let place = self.place(at.or_else(|| another.then(|| self.next())), id);
         self.show(place, &item, sink);
         let building = &mut self.items[place];
         raw.get().clone_into(&mut building.raw);
@@ -311,6 +316,7 @@ impl Accumulator {
                     Answer::Function if !b.done && !b.arguments.is_empty() => b.arguments.clone(),
                     _ => items::arguments(item, &b.raw, answer),
                 };
+                let arguments = if arguments.is_empty() { b.arguments.clone() } else { arguments };
                 let own = items::call_id(item);
                 let mut id = if own.is_empty() { format!("call_{of}_{n}") } else { own.to_owned() };
                 while !ids.insert(id.clone()) {

@@ -7,7 +7,7 @@
 //! left out, since the server would not know it.
 
 use super::items::{Answer, answer_of, call_id, write_answer};
-use super::wire::Item;
+use super::wire::{Item, filled};
 use crate::api::Family;
 use crate::json;
 use crate::request::{Fields, Kept, RequestSpec};
@@ -19,8 +19,8 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub struct Encoder {
     kept: Kept,
-    /// The calls that want another answer than that of a function.
-    special: HashMap<String, Answer>,
+    /// The calls that want another answer than a plain function's, and who called.
+    special: HashMap<String, (Answer, Option<String>)>,
     own_cap: bool,
     /// The server keeps what it said.
     stores: bool,
@@ -66,9 +66,13 @@ impl Encoder {
         // Results come first: they answer the turn before.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
-                let answer = self.special.get(&result.call_id).copied();
+                let special = self.special.get(&result.call_id);
+                let (answer, caller) = special
+                    .map_or((Answer::Function, None), |(answer, caller)| {
+                        (*answer, caller.as_deref())
+                    });
                 comma(&mut self.kept.out);
-                write_answer(&mut self.kept.out, result, answer.unwrap_or(Answer::Function));
+                write_answer(&mut self.kept.out, result, answer, caller);
             }
         }
         let mut rest = m.parts.as_slice();
@@ -77,7 +81,7 @@ impl Encoder {
         while let Some(part) = rest.first() {
             let run = rest.iter().take_while(|p| is_said(p)).count();
             if run > 0 {
-                said(&mut self.kept.out, m.role, &rest[..run], mark.take());
+                said(&mut self.kept.out, m.role, &rest[..run], mark);
             }
             rest = &rest[run.max(1)..];
             mark = None;
@@ -95,6 +99,11 @@ impl Encoder {
                         _ => None,
                     };
                     let answer = answer_of(item.kind.get());
+                    let caller = filled(item.caller).map(|caller| caller.get().to_owned());
+                    let special = answer.filter(|a| *a != Answer::Function || caller.is_some());
+                    if let (Some(call), Some(answer)) = (waits, special) {
+                        self.special.insert(call.id.clone(), (answer, caller));
+                    }
                     let out = &mut self.kept.out;
                     match (item.kind.get(), waits, answer) {
                         ("", ..) => {}
@@ -110,8 +119,7 @@ impl Encoder {
                         (_, waits, answer) => {
                             comma(out);
                             out.extend_from_slice(json.as_bytes());
-                            if let (Some(call), Some(answer)) = (waits, answer) {
-                                self.special.insert(call.id.clone(), answer);
+                            if waits.is_some() && answer.is_some() {
                                 rest = &rest[1..];
                             }
                         }

@@ -78,8 +78,13 @@ pub(super) fn custom(input: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Writes the item that answers a call.
-pub(super) fn write_answer(out: &mut Vec<u8>, result: &ToolResult, answer: Answer) {
+/// Writes the item that answers a call, to the `caller` that the call names.
+pub(super) fn write_answer(
+    out: &mut Vec<u8>,
+    result: &ToolResult,
+    answer: Answer,
+    caller: Option<&str>,
+) {
     let failed = result.status.is_error();
     let kind = match answer {
         Answer::Function => "function_call_output",
@@ -95,6 +100,10 @@ pub(super) fn write_answer(out: &mut Vec<u8>, result: &ToolResult, answer: Answe
     json::string(out, kind);
     json::key(out, if answer == Answer::McpApproval { "approval_request_id" } else { "call_id" });
     json::string(out, &result.call_id);
+    if let Some(caller) = caller {
+        json::key(out, "caller");
+        out.extend_from_slice(caller.as_bytes());
+    }
     match answer {
         Answer::Function | Answer::Custom | Answer::LocalShell => {
             json::key(out, "output");

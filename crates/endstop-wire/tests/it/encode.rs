@@ -214,7 +214,10 @@ fn responses_items_go_back_as_they_came() {
                 opaque(api, r#"{"type":"reasoning","id":"rs_2","encrypted_content":"x"}"#),
                 opaque(api, r#"{"type":"message","id":"msg_1","phase":"commentary"}"#),
                 text("Now"),
-                opaque(api, r#"{"type":"function_call","id":"fc_1","call_id":"f"}"#),
+                opaque(
+                    api,
+                    r#"{"type":"function_call","id":"fc_1","caller":{"type":"direct"},"call_id":"f"}"#,
+                ),
                 call("f", "{}"),
                 opaque(api, shell),
                 call("s", "{}"),
@@ -246,11 +249,15 @@ fn responses_items_go_back_as_they_came() {
     );
     assert_eq!(
         i[3],
-        json!({"type": "function_call", "id": "fc_1", "call_id": "f", "name": "read", "arguments": "{}"})
+        json!({"type": "function_call", "id": "fc_1", "caller": {"type": "direct"}, "call_id": "f",
+            "name": "read", "arguments": "{}"})
     );
     assert_eq!(i[4], serde_json::from_str::<Value>(shell).unwrap());
     assert_eq!((&i[5]["call_id"], &i[6]["id"]), (&json!("own"), &json!("mcpr_1")));
-    assert_eq!(i[7]["type"], "function_call_output");
+    assert_eq!(
+        (&i[7]["type"], &i[7]["caller"]["type"]),
+        (&json!("function_call_output"), &json!("direct"))
+    );
     assert_eq!(
         i[8]["output"],
         json!([{"stdout": "2", "stderr": "", "outcome": {"type": "exit", "exit_code": 1}}])

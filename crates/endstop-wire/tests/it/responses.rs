@@ -52,6 +52,10 @@ fn the_status_inside_the_last_event_decides() {
         (seen(&d), d.signal.provider_specific.metadata["status"].as_str()),
         (want, Some("incomplete"))
     );
+    let said_so =
+        json!({"status": "completed", "incomplete_details": {"reason": "content_filter"}});
+    let want = (R::ContentFiltered, "incomplete_details.reason", "content_filter");
+    assert_eq!(seen(&end("response.completed", said_so)), want);
     // A snapshot of the beginning is not the end.
     let d = end("response.completed", json!({"status": "in_progress"}));
     assert_eq!(seen(&d), (R::NaturalCompletion, "status", "completed"));
@@ -124,6 +128,18 @@ fn an_output_left_out_of_the_last_event_is_not_lost() {
     // Nothing but the last event.
     let d = stream(&[end(json!([said("Hi")]))]);
     assert_eq!(d.turn.unwrap().text(), "Hi");
+    // Items without a place or an id, and arguments that came in pieces alone.
+    let whole = |item: Value| json!({"type": "response.output_item.done", "item": item});
+    let bare = |name: &str| whole(json!({"type": "function_call", "call_id": name, "name": name}));
+    let d = stream(
+        &[&begun[..], &[whole(call.clone()), bare("g"), bare("h"), end(json!([]))]].concat(),
+    );
+    let calls: Vec<(String, String)> =
+        d.turn.unwrap().tool_calls().map(|c| (c.id.clone(), c.arguments.clone())).collect();
+    assert_eq!(
+        calls,
+        [("c", "{\"a\":1}"), ("g", ""), ("h", "")].map(|(a, b)| (a.into(), b.into()))
+    );
     // A last event that knows more.
     let d = stream(&[text_delta("Hi"), end(json!([said("Hi"), call]))]);
     assert_eq!(d.turn.unwrap().tool_calls().count(), 1);
@@ -174,6 +190,28 @@ fn log_probabilities_are_a_confidence() {
     let d =
         body(&json!({"status": "completed", "output": [{"type": "message", "content": [piece]}]}));
     assert!((d.turn.unwrap().confidence.unwrap() - 0.75).abs() < 1e-9);
+}
+
+/// Until its last event is there, a stream is not the end of anything.
+#[test]
+fn a_cut_stream_is_never_a_success() {
+    let mut cuts = 0;
+    for row in rows(&data("openai-responses.jsonl.gz")) {
+        let text = row["body"].as_str().unwrap();
+        let whole = row["expected"]["reason"] != "error_termination";
+        if row["streaming"] != true || !whole || text.len() > 40_000 {
+            continue;
+        }
+        let last = text.rfind("data: {").unwrap();
+        for cut in (1..last).step_by(997).chain((last..text.trim_end().len()).step_by(13)) {
+            let Some(head) = text.get(..cut) else { continue };
+            let d = decode(OPENAI_RESPONSES, head);
+            let class = d.error.map(|e| e.class);
+            assert_eq!(class, Some(ErrorClass::IncompleteStream), "{} {cut}", row["id"]);
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 1000, "{cuts}");
 }
 
 /// The turn of a recording as a message, encoded: the items are those of its output.
