@@ -45,8 +45,8 @@ pub(crate) struct RunArgs {
     /// ollama/qwen3.
     #[arg(long, short)]
     pub(crate) model: Option<String>,
-    /// The wire format, where the provider's own is not wanted: openai-chat, anthropic-messages or
-    /// gemini.
+    /// The wire format, where the provider's own is not wanted: openai-chat, openai-responses,
+    /// anthropic-messages or gemini.
     #[arg(long)]
     pub(crate) api: Option<String>,
     /// The address of an OpenAI-compatible server, or with --api of one that speaks that format. It

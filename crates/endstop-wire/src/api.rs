@@ -19,6 +19,8 @@ pub enum Family {
     Anthropic,
     /// Google's `generateContent`.
     Gemini,
+    /// OpenAI's Responses.
+    OpenAiResponses,
 }
 
 impl Family {
@@ -28,6 +30,7 @@ impl Family {
             Family::OpenAiChat => "openai-chat",
             Family::Anthropic => "anthropic-messages",
             Family::Gemini => "gemini",
+            Family::OpenAiResponses => "openai-responses",
         }
     }
 }
@@ -50,10 +53,12 @@ pub struct Dialect {
     pub family: Family,
     /// How it wants the output cap.
     pub cap_field: CapField,
-    /// `usage.cost` is what it billed, in dollars.
+    /// `usage` tells what it billed.
     pub reports_cost: bool,
     /// It wants the reasoning of a turn with tool calls back, in this field of the message.
     pub echo_reasoning: Option<&'static str>,
+    /// Its `custom_tool_call` items are work of its own, not the client's.
+    pub runs_custom_tools: bool,
 }
 
 impl Dialect {
@@ -64,6 +69,7 @@ impl Dialect {
             cap_field: CapField::MaxTokens,
             reports_cost: false,
             echo_reasoning: None,
+            runs_custom_tools: false,
         }
     }
 
@@ -73,6 +79,10 @@ impl Dialect {
 
     const fn gemini(name: &'static str) -> Dialect {
         Dialect { family: Family::Gemini, ..Dialect::openai(name) }
+    }
+
+    const fn responses(name: &'static str) -> Dialect {
+        Dialect { family: Family::OpenAiResponses, ..Dialect::openai(name) }
     }
 
     const fn completion_cap(self) -> Dialect {
@@ -86,6 +96,10 @@ impl Dialect {
     const fn echoes(self, field: &'static str) -> Dialect {
         Dialect { echo_reasoning: Some(field), ..self }
     }
+
+    const fn runs_custom_tools(self) -> Dialect {
+        Dialect { runs_custom_tools: true, ..self }
+    }
 }
 
 /// OpenAI's own chat completions.
@@ -94,10 +108,14 @@ pub const OPENAI_CHAT: &Dialect = &DIALECTS[0];
 /// Anthropic's own messages.
 pub const ANTHROPIC: &Dialect = &DIALECTS[1];
 
+/// OpenAI's own Responses.
+pub const OPENAI_RESPONSES: &Dialect = &DIALECTS[2];
+
 /// All dialects.
 pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("openai-chat").completion_cap(),
     Dialect::anthropic("anthropic-messages"),
+    Dialect::responses("openai-responses"),
     Dialect::anthropic("vertex-anthropic"),
     Dialect::openai("openai-compatible"),
     Dialect::openai("azure-openai-chat").completion_cap(),
@@ -134,6 +152,15 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("zhipu").echoes("reasoning_content"),
     Dialect::gemini("gemini"),
     Dialect::gemini("vertex-gemini"),
+    Dialect::responses("openai-responses-compat"),
+    Dialect::responses("azure-openai-responses"),
+    Dialect::responses("bedrock-openai-responses"),
+    Dialect::responses("copilot-responses"),
+    Dialect::responses("deepseek-responses"),
+    Dialect::responses("llamacpp-responses"),
+    Dialect::responses("mistralrs-responses"),
+    Dialect::responses("openrouter-responses").costs(),
+    Dialect::responses("xai-responses").costs().runs_custom_tools(),
 ];
 
 /// A name that no dialect has.

@@ -122,7 +122,7 @@ pub fn request_facts(request: &Value) -> RequestFacts {
         stop_strings: given(&request["stop"])
             || given(&request["stop_sequences"])
             || given(&config["stopSequences"]),
-        output_cap: ["max_completion_tokens", "max_tokens"]
+        output_cap: ["max_completion_tokens", "max_tokens", "max_output_tokens"]
             .iter()
             .find_map(|k| request[*k].as_u64())
             .or_else(|| config["maxOutputTokens"].as_u64()),

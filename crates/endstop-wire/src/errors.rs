@@ -174,6 +174,7 @@ const NOT_FOUND: &[&str] = &[
     "not_found_error",
     "notfounderror",
     "deploymentnotfound",
+    "previous_response_not_found",
 ];
 
 fn any(words: &str, table: &[&str]) -> bool {
@@ -204,7 +205,8 @@ pub(crate) fn class_of(
     {
         return ErrorClass::ContextLengthExceeded;
     }
-    if body.larger_than_its_allowance() {
+    // In a stream the request was let in, and the allowance is that of the moment.
+    if !matches!(status, 0 | 200) && body.larger_than_its_allowance() {
         return ErrorClass::RequestTooLarge;
     }
     let daily = words.contains("perday") || words.contains("per day") || words.contains("limit: 0");
@@ -270,6 +272,16 @@ fn in_stream(codes: &str) -> ErrorClass {
             "conflict_error",
             "tool_use_failed",
             "invalid_prompt",
+            "data_residency_mismatch",
+            // What is wrong with an image of the request.
+            "invalid_image",
+            "invalid_base64_image",
+            "image_too_",
+            "image_file_",
+            "image_parse_error",
+            "image_media_type",
+            "empty_image_file",
+            "download_image",
         ],
     ) {
         ErrorClass::InvalidRequest

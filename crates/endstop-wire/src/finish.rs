@@ -1,4 +1,4 @@
-//! What finish values mean, as data: each family's spelling and its dialects'.
+//! What finish values mean, as data: each format's spelling and its dialects'.
 //!
 //! ```
 //! use endstop_wire::finish::{Finish, finish_of};
@@ -113,12 +113,26 @@ const GEMINI: &[(&str, Finish)] = &[
     ("5", Finish::Other),
 ];
 
+/// Statuses, and the reasons of an incomplete one.
+const OPENAI_RESPONSES: &[(&str, Finish)] = &[
+    ("completed", Finish::Natural),
+    ("max_output_tokens", Finish::Length),
+    ("max_tool_calls", Finish::Length),
+    ("max_messages", Finish::Length),
+    ("content_filter", Finish::ContentFilter),
+    ("failed", Finish::Error),
+    ("cancelled", Finish::Aborted),
+    ("queued", Finish::InProgress),
+    ("in_progress", Finish::InProgress),
+];
+
 /// The values that a family of APIs is known to send.
 pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
     match family {
         Family::OpenAiChat => OPENAI,
         Family::Anthropic => ANTHROPIC,
         Family::Gemini => GEMINI,
+        Family::OpenAiResponses => OPENAI_RESPONSES,
     }
 }
 
@@ -163,6 +177,7 @@ pub fn finish_of_any(raw: &str) -> Finish {
 pub fn error_class_of(raw: &str) -> ErrorClass {
     match raw {
         "insufficient_system_resource" => ErrorClass::Overloaded,
+        "cancelled" => ErrorClass::Cancelled,
         _ => ErrorClass::ServerError,
     }
 }

@@ -12,7 +12,8 @@
 //! | Where is a provider, and which key does it want? | [`providers`] |
 //! | What does a provider implement? | [`provider`] |
 //!
-//! One folder a wire format ([`openai_chat`], [`anthropic`], [`gemini`]), each with the same files; servers
+//! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`]), each
+//! with the same files; servers
 //! that speak a format with differences of their own are rows of the table in [`api`].
 
 pub mod anthropic;
@@ -25,6 +26,7 @@ pub mod gemini;
 pub mod headers;
 mod json;
 pub mod openai_chat;
+pub mod openai_responses;
 pub mod precedence;
 pub mod prices;
 pub mod provider;

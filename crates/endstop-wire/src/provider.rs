@@ -19,7 +19,7 @@
 //! assert!(detect(&Plain, &json!({"done": true}), by_flag).should_terminate);
 //! ```
 
-use crate::{anthropic, gemini};
+use crate::{anthropic, gemini, openai_responses};
 use endstop_core::TerminationSignal;
 use serde_json::{Map, Value};
 
@@ -55,7 +55,7 @@ impl Provider for Anthropic {
     }
 
     fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
-        let (metadata, finished) = parsed(response);
+        let (metadata, finished) = envelope(response);
         Some(anthropic::detect_metadata(metadata, finished))
     }
 }
@@ -71,13 +71,29 @@ impl Provider for Gemini {
     }
 
     fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
-        let (metadata, finished) = parsed(response);
+        let (metadata, finished) = envelope(response);
         Some(gemini::detect_metadata(metadata, finished))
     }
 }
 
+/// OpenAI's Responses, for responses that somebody else parsed, in the envelope of [`Anthropic`]:
+/// its metadata has a `finish_reason` or a `status`, and that of a stream an `eventType`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenAiResponses;
+
+impl Provider for OpenAiResponses {
+    fn is_terminal(&self, response: &Value) -> bool {
+        self.detect_termination(response).is_some_and(|s| s.should_terminate)
+    }
+
+    fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
+        let (metadata, finished) = envelope(response);
+        Some(openai_responses::detect_metadata(metadata, finished))
+    }
+}
+
 /// The metadata of a response that somebody else parsed, and whether its stream has ended.
-fn parsed(response: &Value) -> (Option<&Map<String, Value>>, bool) {
+fn envelope(response: &Value) -> (Option<&Map<String, Value>>, bool) {
     let finished = response["kind"] != "delta" || response["finished"] == true;
     // What is no envelope is the message itself.
     let metadata = if response.get("kind").is_some() || response.get("metadata").is_some() {

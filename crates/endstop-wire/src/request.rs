@@ -18,7 +18,7 @@
 
 use crate::api::{Dialect, Family};
 use crate::decode::RequestFacts;
-use crate::{anthropic, gemini, json, openai_chat};
+use crate::{anthropic, gemini, json, openai_chat, openai_responses};
 use endstop_core::{Message, MessageId};
 use serde_json::{Map, Value};
 
@@ -84,6 +84,8 @@ pub enum Encoder {
     Anthropic(anthropic::Encoder),
     /// Google's `generateContent`.
     Gemini(gemini::Encoder),
+    /// OpenAI's Responses.
+    OpenAiResponses(openai_responses::Encoder),
 }
 
 impl Encoder {
@@ -93,6 +95,9 @@ impl Encoder {
             Family::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
             Family::Anthropic => Encoder::Anthropic(anthropic::Encoder::new(spec)),
             Family::Gemini => Encoder::Gemini(gemini::Encoder::new(spec)),
+            Family::OpenAiResponses => {
+                Encoder::OpenAiResponses(openai_responses::Encoder::new(spec))
+            }
         }
     }
 
@@ -102,6 +107,7 @@ impl Encoder {
             Encoder::OpenAiChat(e) => e.body(messages, epoch, output_cap),
             Encoder::Anthropic(e) => e.body(messages, epoch, output_cap),
             Encoder::Gemini(e) => e.body(messages, epoch, output_cap),
+            Encoder::OpenAiResponses(e) => e.body(messages, epoch, output_cap),
         }
     }
 }
@@ -168,9 +174,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The extra fields, and the end.
+    /// The extra fields, and the end. The history is never one of them.
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        for (name, v) in self.extra.iter().filter(|(n, _)| *n != "messages") {
+        let history = |name: &str| matches!(name, "messages" | "input");
+        for (name, v) in self.extra.iter().filter(|(name, _)| !history(name)) {
             self.out.push(b',');
             json::string(&mut self.out, name);
             self.out.push(b':');

@@ -43,6 +43,8 @@ pub(crate) struct ErrorBody {
     kind: Option<String>,
     /// `error.status`, where it is a name of Google's.
     named: Option<String>,
+    /// There is an `error.code`, be it null: the type then says what it would.
+    coded: bool,
     /// The words for a person; the text itself where it is not JSON.
     pub(crate) message: String,
     /// Message, code and type together, in lower case, to look for words in.
@@ -89,6 +91,7 @@ impl ErrorBody {
             ..ErrorBody::default()
         };
         body.code = inner.get("code").and_then(scalar);
+        body.coded = inner.get("code").is_some();
         body.kind = ["type", "error_type"]
             .iter()
             .find_map(|k| inner.get(*k).or_else(|| v.get(*k)).and_then(scalar))
@@ -150,7 +153,8 @@ impl ErrorBody {
             return found;
         }
         let by_code = || named("error.code", &self.code);
-        let by_type = || named("error.type", &self.kind);
+        let typed = self.by_type || !self.coded;
+        let by_type = || named(if typed { "error.type" } else { "error.code" }, &self.kind);
         let found =
             if self.by_type { by_type().or_else(by_code) } else { by_code().or_else(by_type) };
         found.unwrap_or_else(|| {

@@ -2,7 +2,7 @@
 
 use endstop_core::ErrorClass as C;
 use endstop_core::SignalReason;
-use endstop_wire::api::{ANTHROPIC, DIALECTS, OPENAI_CHAT};
+use endstop_wire::api::{ANTHROPIC, DIALECTS, OPENAI_CHAT, OPENAI_RESPONSES};
 use endstop_wire::redact::EXCERPT_CHARS;
 use endstop_wire::{Dialect, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
 use proptest::prelude::*;
@@ -48,7 +48,7 @@ fn a_table_of_bodies() {
         ("an event named error", b"event: error\ndata: {\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n", &[C::Overloaded]),
         ("comments alone", b": keep-alive\n\n: keep-alive\n\n", &[C::IncompleteStream]),
     ];
-    for dialect in [OPENAI_CHAT, ANTHROPIC] {
+    for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES] {
         for (what, body, classes) in &table {
             let d = decode(dialect, body);
             let e = d.error.unwrap_or_else(|| panic!("{what} in {}: {:?}", dialect.name, d.signal));

@@ -1,7 +1,7 @@
 //! What is encoded parses back to what was meant, and appending equals starting anew.
 
 use endstop_core::{Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
-use endstop_wire::api::{ANTHROPIC, Family, OPENAI_CHAT, dialect};
+use endstop_wire::api::{ANTHROPIC, Family, OPENAI_CHAT, OPENAI_RESPONSES, dialect};
 use endstop_wire::{
     Dialect, Encoder, Headers, OutputSchema, RequestFacts, RequestSpec, ToolSpec, decode_body,
 };
@@ -306,6 +306,108 @@ fn gemini_signatures_come_back_in_their_parts() {
 }
 
 #[test]
+fn responses_requests() {
+    let b = body(OPENAI_RESPONSES, &spec(), &history(), Some(50));
+    assert_eq!((&b["model"], &b["instructions"]), (&json!("m\"1"), &json!("Be brief.\n")));
+    assert_eq!((&b["max_output_tokens"], &b["stream"]), (&json!(50), &json!(true)));
+    assert_eq!((&b["temperature"], &b["seed"]), (&json!(0.25), &json!(7)));
+    assert_eq!((b.get("stop"), b.get("messages")), (None, None), "the API has neither");
+    assert_eq!(
+        b["text"]["format"],
+        json!({"type": "json_schema", "name": "out", "schema": {"type": "object"}})
+    );
+    let tool = &b["tools"][0];
+    assert_eq!((&tool["type"], &tool["name"]), (&json!("function"), &json!("read")));
+    assert_eq!((&tool["parameters"]["type"], &tool["strict"]), (&json!("object"), &json!(false)));
+    let i = b["input"].as_array().unwrap();
+    assert_eq!(i[0]["content"][0], json!({"type": "input_text", "text": "Look:"}));
+    assert_eq!(i[0]["content"][1]["image_url"], "data:image/png;base64,AA==");
+    assert_eq!(i[0]["content"][2]["image_url"], "https://example.com/a.png");
+    assert_eq!(i[1], json!({"type": "message", "role": "assistant", "content": "I read."}));
+    let call = |id: &str, arguments: &str| json!({"type": "function_call", "call_id": id, "name": "read", "arguments": arguments});
+    assert_eq!(
+        i[2..5],
+        [call("a", "{\"path\": \"x\"}"), call("b", "{\"path\": "), call("c", "{}")]
+    );
+    let output = |id: &str, text: &str| json!({"type": "function_call_output", "call_id": id, "output": text});
+    assert_eq!(i[5..8], [output("a", "1"), output("b", "bad\u{1}"), output("c", "")]);
+    assert_eq!(i[8], json!({"type": "message", "role": "user", "content": "Go on."}));
+    assert_eq!(i[9]["content"], json!([{"type": "refusal", "refusal": "No."}]));
+    assert_eq!((&i[10]["content"], i.len()), (&json!("é😀\\\""), 11));
+    let b = body(OPENAI_RESPONSES, &RequestSpec::default(), &history(), None);
+    assert_eq!((b.get("max_output_tokens"), b.get("instructions")), (None, None));
+}
+
+#[test]
+fn responses_items_go_back_as_they_came() {
+    let api = "openai-responses";
+    let shell = r#"{"type":"shell_call","id":"sh_1","call_id":"s","action":{"commands":["ls"]}}"#;
+    let m = [
+        message(
+            1,
+            Role::Assistant,
+            vec![
+                opaque(api, r#"{"type":"reasoning","id":"rs_1","summary":[]}"#),
+                opaque(api, r#"{"type":"reasoning","id":"rs_2","encrypted_content":"x"}"#),
+                opaque(api, r#"{"type":"message","id":"msg_1","phase":"commentary"}"#),
+                text("Now"),
+                opaque(
+                    api,
+                    r#"{"type":"function_call","id":"fc_1","caller":{"type":"direct"},"call_id":"f"}"#,
+                ),
+                call("f", "{}"),
+                opaque(api, shell),
+                call("s", "{}"),
+                // A mark whose call is not there, and a call of the server's own.
+                opaque(api, r#"{"type":"function_call","id":"fc_2","call_id":"g"}"#),
+                opaque(api, r#"{"type":"shell_call","id":"sh_2","call_id":"own"}"#),
+                opaque(api, r#"{"type":"mcp_approval_request","id":"mcpr_1"}"#),
+                call("mcpr_1", "{}"),
+            ],
+        ),
+        message(
+            2,
+            Role::Tool,
+            vec![
+                result("f", ToolStatus::Ok, "1"),
+                result("s", ToolStatus::Error, "2"),
+                result("mcpr_1", ToolStatus::Ok, "sure?"),
+            ],
+        ),
+    ];
+    let mut spec = spec();
+    let b = body(OPENAI_RESPONSES, &spec, &m, None);
+    let i = b["input"].as_array().unwrap();
+    assert_eq!((&i[0]["id"], &i[1]["encrypted_content"]), (&json!("rs_1"), &json!("x")));
+    let said = json!([{"type": "output_text", "annotations": [], "text": "Now"}]);
+    assert_eq!(
+        i[2],
+        json!({"type": "message", "id": "msg_1", "phase": "commentary", "role": "assistant", "content": said})
+    );
+    assert_eq!(
+        i[3],
+        json!({"type": "function_call", "id": "fc_1", "caller": {"type": "direct"}, "call_id": "f",
+            "name": "read", "arguments": "{}"})
+    );
+    assert_eq!(i[4], serde_json::from_str::<Value>(shell).unwrap());
+    assert_eq!((&i[5]["call_id"], &i[6]["id"]), (&json!("own"), &json!("mcpr_1")));
+    assert_eq!(
+        (&i[7]["type"], &i[7]["caller"]["type"]),
+        (&json!("function_call_output"), &json!("direct"))
+    );
+    assert_eq!(
+        i[8]["output"],
+        json!([{"stdout": "2", "stderr": "", "outcome": {"type": "exit", "exit_code": 1}}])
+    );
+    assert_eq!((&i[9]["approval_request_id"], &i[9]["approve"]), (&json!("mcpr_1"), &json!(false)));
+    assert_eq!(i.len(), 10);
+    // What is not stored goes back only where it carries all that it is.
+    spec.extra.insert("store".to_owned(), json!(false));
+    let b = body(OPENAI_RESPONSES, &spec, &m, None);
+    assert_eq!((&b["store"], &b["input"][0]["id"]), (&json!(false), &json!("rs_2")));
+}
+
+#[test]
 fn system_messages_find_their_place() {
     let m = [
         message(1, Role::System, vec![text("Rules.")]),
@@ -320,11 +422,13 @@ fn system_messages_find_their_place() {
     let b = body(gemini(), &RequestSpec { output_schema: None, ..spec() }, &m, None);
     assert_eq!(b["systemInstruction"]["parts"][0]["text"], "Be brief.\n\n\nRules.");
     assert_eq!(b["contents"][0]["parts"][1]["text"], "Note.");
+    let b = body(OPENAI_RESPONSES, &spec(), &m, None);
+    assert_eq!(b["input"][2], json!({"type": "message", "role": "system", "content": "Note."}));
 }
 
 #[test]
 fn another_epoch_or_another_history_is_encoded_anew() {
-    for dialect in [OPENAI_CHAT, ANTHROPIC, gemini()] {
+    for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini()] {
         let all = history();
         let mut e = Encoder::new(dialect, &spec());
         e.body(&all, 0, None);
@@ -349,6 +453,9 @@ fn part() -> impl Strategy<Value = Part> {
         Just(opaque(Family::Gemini.as_str(), "{\"thoughtSignature\":\"s\"}")),
         Just(opaque(Family::Gemini.as_str(), "{\"functionCall\":{},\"thoughtSignature\":1}")),
         Just(opaque(Family::Gemini.as_str(), "{\"x\":1}")),
+        Just(opaque("openai-responses", "{\"type\":\"message\",\"id\":\"m\"}")),
+        Just(opaque("openai-responses", "{\"type\":\"shell_call\",\"call_id\":\"a\"}")),
+        Just(opaque("openai-responses", "not json")),
         Just(Part::Image(Image::Url("u".into()))),
     ]
 }
@@ -367,7 +474,7 @@ proptest! {
                 message(id, role, parts)
             })
             .collect();
-        for dialect in [OPENAI_CHAT, ANTHROPIC, gemini()] {
+        for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini()] {
             let mut kept = Encoder::new(dialect, &spec());
             let mut n = 0;
             for step in &steps {

@@ -11,4 +11,5 @@ mod gemini;
 mod precedence;
 mod providers;
 mod recordings;
+mod responses;
 mod sse;

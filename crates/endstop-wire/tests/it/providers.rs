@@ -1,9 +1,9 @@
-//! The provider trait, Anthropic's and Gemini's detection from metadata, and the HTTP statuses of the vectors.
+//! The provider trait, detection from metadata, and the HTTP statuses of the vectors.
 
 use endstop_core::ErrorClass as C;
 use endstop_core::{SignalReason, TerminationSignal};
 use endstop_wire::errors::classify;
-use endstop_wire::provider::{Anthropic, Gemini, Provider, detect};
+use endstop_wire::provider::{Anthropic, Gemini, OpenAiResponses, Provider, detect};
 use endstop_wire::{Headers, finish};
 use serde_json::{Value, json};
 
@@ -120,6 +120,72 @@ fn where_the_original_is_wrong_ours_is_right() {
     }
     let wire = of(&json!({"kind": "response", "metadata": {"stop_reason": "end_turn"}}));
     assert_eq!(wire.reason, SignalReason::NaturalCompletion);
+}
+
+#[test]
+fn responses_metadata_gives_the_original_signal() {
+    let mut checked = 0;
+    for case in vectors("signals_openai_responses.json") {
+        let (input, want) = (&case["input"], &case["expect"]);
+        // Where the original is wrong in what it does not know: see below.
+        if case["quirk"] == true {
+            continue;
+        }
+        checked += 1;
+        let s = OpenAiResponses.detect_termination(input).unwrap();
+        // A tool turn does not end the model's part: DESIGN's departure from the original.
+        if matches!(want["original_value"].as_str(), Some("tool_calls" | "function_call")) {
+            assert_eq!((s.reason, s.should_terminate), (SignalReason::ToolUse, false));
+            continue;
+        }
+        let got = json!([
+            s.should_terminate,
+            s.reason.as_str(),
+            s.confidence,
+            s.provider_specific.original_field,
+            s.provider_specific.original_value,
+            OpenAiResponses.is_terminal(input),
+        ]);
+        let fields = ["should_terminate", "reason", "confidence", "original_field"];
+        let mut wanted: Vec<Value> = fields.iter().map(|name| want[*name].clone()).collect();
+        wanted.extend([want["original_value"].clone(), want["is_terminal"].clone()]);
+        assert_eq!(got, Value::from(wanted), "{}", case["id"]);
+        if s.reason != SignalReason::Unknown {
+            assert_eq!(Value::from(s.provider_specific.metadata), want["metadata"]);
+        }
+    }
+    assert_eq!(checked, 35);
+}
+
+#[test]
+fn a_status_is_read_where_the_original_does_not_look() {
+    use SignalReason as R;
+    for (metadata, reason, ends, field) in [
+        (json!({"status": "completed"}), R::NaturalCompletion, true, "status"),
+        (
+            json!({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}),
+            R::TokenLimitReached,
+            true,
+            "incomplete_details.reason",
+        ),
+        (json!({"status": "queued"}), R::InProgress, false, "status"),
+        (json!({"eventType": "response.failed"}), R::ErrorTermination, true, "status"),
+        (json!({"eventType": "response.incomplete"}), R::Unknown, true, "status"),
+        (
+            json!({"eventType": "response.completed", "finish_reason": "tool_calls"}),
+            R::ToolUse,
+            false,
+            "finish_reason",
+        ),
+        // Spelling counts.
+        (json!({"finish_reason": "STOP"}), R::Unknown, false, "finish_reason"),
+        (json!({"finish_reason": " stop "}), R::Unknown, false, "finish_reason"),
+    ] {
+        let row = json!({"kind": "delta", "finished": false, "metadata": metadata});
+        let s = OpenAiResponses.detect_termination(&row).unwrap();
+        let got = (s.reason, s.should_terminate, s.provider_specific.original_field.as_str());
+        assert_eq!(got, (reason, ends, field), "{row}");
+    }
 }
 
 #[test]

@@ -35,6 +35,9 @@ use std::time::Duration;
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The formats that can be asked for.
+const APIS: &[&str] = &["openai-chat", "openai-responses", "anthropic-messages", "gemini"];
+
 /// Which model, and where.
 #[derive(Clone, Debug, Default)]
 pub struct HttpOptions {
@@ -99,13 +102,11 @@ impl HttpProvider {
             Some("openai-chat" | "openai") => Some(ApiFamily::OpenAiChat),
             Some("anthropic-messages" | "anthropic") => Some(ApiFamily::AnthropicMessages),
             Some("gemini" | "google") => Some(ApiFamily::Gemini),
+            Some("openai-responses") => Some(ApiFamily::OpenAiResponses),
             Some(other) => {
                 return Err(format!(
                     "api `{other}`: {}",
-                    endstop_core::limits::unknown_key(
-                        other,
-                        &["openai-chat", "anthropic-messages", "gemini"]
-                    )
+                    endstop_core::limits::unknown_key(other, APIS)
                 ));
             }
         };
@@ -179,10 +180,14 @@ impl HttpProvider {
             ApiFamily::OpenAiChat => {
                 dialect(resolved.provider.id).or_else(|_| dialect("openai-compatible"))
             }
+            ApiFamily::OpenAiResponses if own_address => dialect("openai-responses-compat"),
+            ApiFamily::OpenAiResponses => dialect(&format!("{}-responses", resolved.provider.id))
+                .or_else(|_| dialect("openai-responses-compat")),
             other => {
                 return Err(format!(
-                    "the format {} is not spoken yet; use one of openai-chat, anthropic-messages, gemini",
-                    other.as_str()
+                    "the format {} is not spoken yet; use one of {}",
+                    other.as_str(),
+                    APIS.join(", ")
                 ));
             }
         }

@@ -702,6 +702,46 @@ async fn broken_streams_are_retried_whole() {
     }
 }
 
+/// A turn of Responses, as a stream: its items, each whole.
+fn responses_turn(items: &[Value]) -> Reply {
+    let mut body = String::new();
+    for (at, item) in items.iter().enumerate() {
+        let event = json!({"type": "response.output_item.done", "output_index": at, "item": item});
+        body.push_str(&format!("data: {event}\n\n"));
+    }
+    let end = json!({"type": "response.completed",
+        "response": {"id": "resp_1", "status": "completed", "output": []}});
+    body.push_str(&format!("event: response.completed\ndata: {end}\n\n"));
+    Reply::new(200, "text/event-stream", body)
+}
+
+#[tokio::test]
+async fn a_run_over_responses_sends_its_items_back() {
+    let reasoning =
+        json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"});
+    let call = json!({"type": "function_call", "id": "fc_1", "call_id": "c", "name": "work", "arguments": "{}"});
+    let turns = [
+        vec![reasoning.clone(), call.clone()],
+        vec![json!({"type": "message", "content": [{"type": "output_text", "text": "Done."}]})],
+    ];
+    let server =
+        Server::start(move |request| responses_turn(&turns[request.number as usize - 1])).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let agent = crate::support::over(&server, "openai-responses").tool(counting_tool(&count));
+    let outcome = agent.build().unwrap().run("Work.").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!((outcome.last_text.as_deref(), outcome.tool_calls), (Some("Done."), 1));
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    let requests = server.requests();
+    assert!(requests.iter().all(|request| request.path.ends_with("/responses")));
+    let input = &requests[1].body["input"];
+    assert_eq!((&input[1], &input[2]), (&reasoning, &call));
+    assert_eq!(
+        (&input[3]["type"], &input[3]["call_id"]),
+        (&json!("function_call_output"), &json!("c"))
+    );
+}
+
 #[tokio::test]
 async fn an_error_in_mid_stream_is_retried_whole() {
     let broken = "data: {\"id\":\"x\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"par\"}}]}\n\n\

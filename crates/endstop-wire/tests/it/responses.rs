@@ -1,0 +1,273 @@
+//! What the recordings of Responses do not show, and that what came goes back as it came.
+
+use crate::recordings::{data, rows};
+use endstop_core::{ErrorClass, Message, MessageId, NanoUsd, Part, Role, SignalReason};
+use endstop_wire::api::{Dialect, OPENAI_RESPONSES, dialect};
+use endstop_wire::{Decoded, Encoder, Headers, RequestFacts, RequestSpec, decode_body};
+use serde_json::{Value, json};
+
+fn decode(dialect: &'static Dialect, body: &str) -> Decoded {
+    decode_body(dialect, 200, &Headers::new(), body.as_bytes(), &RequestFacts::default())
+}
+
+fn body(response: &Value) -> Decoded {
+    decode(OPENAI_RESPONSES, &response.to_string())
+}
+
+fn stream(events: &[Value]) -> Decoded {
+    let events: Vec<String> = events.iter().map(|e| format!("data: {e}\n\n")).collect();
+    decode(OPENAI_RESPONSES, &events.concat())
+}
+
+fn said(text: &str) -> Value {
+    json!({"type": "message", "id": "msg_1", "role": "assistant",
+        "content": [{"type": "output_text", "text": text}]})
+}
+
+fn text_delta(text: &str) -> Value {
+    json!({"type": "response.output_text.delta", "output_index": 0, "delta": text})
+}
+
+/// The value, its field and the reason.
+fn seen(d: &Decoded) -> (SignalReason, &str, &str) {
+    let from = &d.signal.provider_specific;
+    (d.signal.reason, &from.original_field, &from.original_value)
+}
+
+#[test]
+fn the_status_inside_the_last_event_decides() {
+    use SignalReason as R;
+    let end = |name: &str, response: Value| {
+        stream(&[
+            json!({"type": "response.created", "response": {"id": "r", "status": "in_progress"}}),
+            text_delta("Hi"),
+            json!({"type": name, "response": response}),
+        ])
+    };
+    let cut =
+        json!({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}});
+    let d = end("response.completed", cut);
+    let want = (R::TokenLimitReached, "incomplete_details.reason", "max_output_tokens");
+    assert_eq!(
+        (seen(&d), d.signal.provider_specific.metadata["status"].as_str()),
+        (want, Some("incomplete"))
+    );
+    let said_so =
+        json!({"status": "completed", "incomplete_details": {"reason": "content_filter"}});
+    let want = (R::ContentFiltered, "incomplete_details.reason", "content_filter");
+    assert_eq!(seen(&end("response.completed", said_so)), want);
+    // A snapshot of the beginning is not the end.
+    let d = end("response.completed", json!({"status": "in_progress"}));
+    assert_eq!(seen(&d), (R::NaturalCompletion, "status", "completed"));
+    let d = end("response.done", Value::Null);
+    assert_eq!(seen(&d), (R::NaturalCompletion, "status", "completed"));
+    let d = end("response.incomplete", json!({"status": "incomplete", "incomplete_details": null}));
+    assert_eq!(seen(&d), (R::Unknown, "status", "incomplete"));
+    let d = end("response.failed", json!({"status": "failed", "error": null}));
+    assert_eq!(seen(&d), (R::ErrorTermination, "status", "failed"));
+    assert_eq!(
+        (d.error.unwrap().class, d.turn.unwrap().text()),
+        (ErrorClass::ServerError, "Hi".into())
+    );
+    // Without a last event the stream was cut, and nothing of it is stored.
+    let reasoning = json!({"type": "reasoning", "id": "rs_1", "summary": []});
+    let d = stream(&[
+        json!({"type": "response.output_item.done", "output_index": 0, "item": reasoning}),
+        json!({"type": "response.output_text.delta", "output_index": 1, "delta": "Hi"}),
+    ]);
+    assert_eq!(d.error.unwrap().class, ErrorClass::IncompleteStream);
+    assert_eq!(d.turn.unwrap().parts, [Part::Text { text: "Hi".into() }]);
+}
+
+#[test]
+fn a_background_response_goes_on() {
+    for status in ["queued", "in_progress"] {
+        let d = body(&json!({"object": "response", "status": status, "output": []}));
+        assert_eq!(seen(&d), (SignalReason::InProgress, "status", status));
+        assert!(!d.signal.should_terminate);
+    }
+    let d = body(&json!({"object": "response", "status": "cancelled", "output": []}));
+    assert_eq!(d.error.unwrap().class, ErrorClass::Cancelled);
+}
+
+#[test]
+fn the_last_error_is_the_one() {
+    let error = |code: &str| json!({"code": code, "message": "no"});
+    let d = stream(&[
+        json!({"type": "error", "error": error("server_error")}),
+        json!({"type": "response.failed",
+            "response": {"status": "failed", "error": error("insufficient_quota")}}),
+    ]);
+    assert_eq!(seen(&d), (SignalReason::ErrorTermination, "error.code", "insufficient_quota"));
+    let d = stream(&[json!({"type": "error", "code": "rate_limit_exceeded", "message": "slow"})]);
+    assert_eq!(d.error.unwrap().class, ErrorClass::RateLimit);
+    for (code, class) in [
+        ("invalid_image_url", ErrorClass::InvalidRequest),
+        ("vector_store_timeout", ErrorClass::Timeout),
+        ("bio_policy", ErrorClass::ContentPolicy),
+        ("server_error", ErrorClass::ServerError),
+    ] {
+        let d = body(&json!({"status": "failed", "output": [], "error": error(code)}));
+        assert_eq!(d.error.unwrap().class, class, "{code}");
+    }
+}
+
+#[test]
+fn an_output_left_out_of_the_last_event_is_not_lost() {
+    let end = |output: Value| json!({"type": "response.completed", "response": {"status": "completed", "output": output}});
+    let call = json!({"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": ""});
+    let begun = [
+        json!({"type": "response.output_item.added", "output_index": 0, "item": call}),
+        json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{\"a\":"}),
+        json!({"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "1}"}),
+    ];
+    let d = stream(&[&begun[..], &[end(json!([]))]].concat());
+    let turn = d.turn.unwrap();
+    assert_eq!(turn.tool_calls().next().unwrap().arguments, "{\"a\":1}");
+    assert_eq!(d.signal.reason, SignalReason::ToolUse);
+    // Nothing but the last event.
+    let d = stream(&[end(json!([said("Hi")]))]);
+    assert_eq!(d.turn.unwrap().text(), "Hi");
+    // Items without a place or an id, and arguments that came in pieces alone.
+    let whole = |item: Value| json!({"type": "response.output_item.done", "item": item});
+    let bare = |name: &str| whole(json!({"type": "function_call", "call_id": name, "name": name}));
+    let d = stream(
+        &[&begun[..], &[whole(call.clone()), bare("g"), bare("h"), end(json!([]))]].concat(),
+    );
+    let calls: Vec<(String, String)> =
+        d.turn.unwrap().tool_calls().map(|c| (c.id.clone(), c.arguments.clone())).collect();
+    assert_eq!(
+        calls,
+        [("c", "{\"a\":1}"), ("g", ""), ("h", "")].map(|(a, b)| (a.into(), b.into()))
+    );
+    // A last event that knows more.
+    let d = stream(&[text_delta("Hi"), end(json!([said("Hi"), call]))]);
+    assert_eq!(d.turn.unwrap().tool_calls().count(), 1);
+}
+
+#[test]
+fn the_servers_own_work_is_no_call() {
+    let output = json!([
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "mcp_call", "id": "mcp_1", "name": "f", "arguments": "{}"},
+        {"type": "tool_search_call", "id": "ts_1", "execution": "server", "arguments": {}},
+        {"type": "shell_call", "id": "sh_1", "call_id": "s", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "id": "so_1", "call_id": "s", "output": []},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "", "arguments": ""},
+        said("Done."),
+    ]);
+    let d = body(&json!({"status": "completed", "output": output}));
+    assert_eq!(d.signal.reason, SignalReason::NaturalCompletion);
+    let opaque = d.turn.unwrap().parts.iter().filter(|p| matches!(p, Part::Opaque { .. })).count();
+    assert_eq!(opaque, 6, "five items and the message's mark");
+    // xAI runs its custom tools itself.
+    let output =
+        json!([{"type": "custom_tool_call", "call_id": "x", "name": "x_search", "input": "q"}]);
+    let response =
+        json!({"status": "completed", "output": output, "usage": {"cost_in_usd_ticks": 11}});
+    assert_eq!(body(&response).signal.reason, SignalReason::ToolUse);
+    let d = decode(dialect("xai-responses").unwrap(), &response.to_string());
+    assert_eq!(d.signal.reason, SignalReason::NaturalCompletion);
+    assert_eq!(d.turn.unwrap().cost, Some(NanoUsd(2)), "ten ticks are a nano-dollar");
+}
+
+#[test]
+fn reasoning_that_led_nowhere_is_not_sent_back() {
+    let reasoning = json!({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]});
+    let cut = |output: Value| {
+        let details = json!({"reason": "max_output_tokens"});
+        let response =
+            json!({"status": "incomplete", "incomplete_details": details, "output": output});
+        body(&response).turn.unwrap().parts
+    };
+    assert_eq!(cut(json!([reasoning])), [Part::Reasoning { text: "hm".into() }]);
+    assert!(matches!(cut(json!([reasoning, said("Hi")]))[1], Part::Opaque { .. }));
+}
+
+#[test]
+fn log_probabilities_are_a_confidence() {
+    let piece = json!({"type": "output_text", "text": "Hi", "logprobs": [{"logprob": 0.0}, {"logprob": -std::f64::consts::LN_2}]});
+    let d =
+        body(&json!({"status": "completed", "output": [{"type": "message", "content": [piece]}]}));
+    assert!((d.turn.unwrap().confidence.unwrap() - 0.75).abs() < 1e-9);
+}
+
+/// Until its last event is there, a stream is not the end of anything.
+#[test]
+fn a_cut_stream_is_never_a_success() {
+    let mut cuts = 0;
+    for row in rows(&data("openai-responses.jsonl.gz")) {
+        let text = row["body"].as_str().unwrap();
+        let whole = row["expected"]["reason"] != "error_termination";
+        if row["streaming"] != true || !whole || text.len() > 40_000 {
+            continue;
+        }
+        let last = text.rfind("data: {").unwrap();
+        for cut in (1..last).step_by(997).chain((last..text.trim_end().len()).step_by(13)) {
+            let Some(head) = text.get(..cut) else { continue };
+            let d = decode(OPENAI_RESPONSES, head);
+            let class = d.error.map(|e| e.class);
+            assert_eq!(class, Some(ErrorClass::IncompleteStream), "{} {cut}", row["id"]);
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 1000, "{cuts}");
+}
+
+/// The turn of a recording as a message, encoded: the items are those of its output.
+#[test]
+fn what_came_goes_back() {
+    let mut items = 0;
+    for name in ["openai-responses.jsonl.gz", "xai-responses.jsonl.gz"] {
+        for row in rows(&data(name)) {
+            let dialect = dialect(row["api"].as_str().unwrap()).unwrap();
+            let d = decode(dialect, row["body"].as_str().unwrap());
+            if row["status"] != 200 || d.signal.provider_specific.original_value != "completed" {
+                continue;
+            }
+            let parts = d.turn.unwrap().parts;
+            let message = Message { id: MessageId(1), role: Role::Assistant, parts };
+            let mut encoder = Encoder::new(dialect, &RequestSpec::default());
+            let sent: Value = serde_json::from_slice(encoder.body(&[message], 0, None)).unwrap();
+            let sent = sent["input"].as_array().unwrap();
+            let came: Vec<Value> = output(row["body"].as_str().unwrap());
+            let empty =
+                |item: &&Value| item["type"] == "message" && item["content"][0]["text"] == "";
+            let came: Vec<&Value> = came.iter().filter(|item| !empty(item)).collect();
+            assert_eq!(sent.len(), came.len(), "{}", row["id"]);
+            for (sent, came) in sent.iter().zip(came) {
+                items += 1;
+                let fields: &[&str] = match came["type"].as_str().unwrap() {
+                    "function_call" => {
+                        &["type", "id", "call_id", "name", "arguments", "namespace", "caller"]
+                    }
+                    "message" => &["type", "id", "role", "phase"],
+                    _ => &[],
+                };
+                for field in fields {
+                    assert_eq!(sent[*field], came[*field], "{} {field}", row["id"]);
+                }
+                if came["type"] == "message" {
+                    assert_eq!(sent["content"][0]["text"], came["content"][0]["text"]);
+                }
+                if fields.is_empty() {
+                    assert_eq!(sent, came, "{}", row["id"]);
+                }
+            }
+        }
+    }
+    assert!(items > 200, "{items}");
+}
+
+/// The items of a recording: of the whole body, or each as it was done.
+fn output(body: &str) -> Vec<Value> {
+    if let Ok(mut whole) = serde_json::from_str::<Value>(body) {
+        return serde_json::from_value(whole["output"].take()).unwrap();
+    }
+    let events = body.lines().filter_map(|line| line.strip_prefix("data:"));
+    let events = events.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+    let mut done: Vec<Value> =
+        events.filter(|event| event["type"] == "response.output_item.done").collect();
+    done.sort_by_key(|event| event["output_index"].as_u64());
+    done.into_iter().map(|mut event| event["item"].take()).collect()
+}
