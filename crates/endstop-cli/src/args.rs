@@ -80,7 +80,8 @@ pub(crate) struct RunArgs {
     /// Write every event to this file, a line of JSON each.
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
-    /// What the model costs, in US dollars per million tokens: in=3,out=15[,cached=0.3][,cache_write=3.75].
+    /// What the model costs, in US dollars per million tokens: in=3,out=15, and if you like cached=0.3
+    /// and cache_write=3.75.
     #[arg(long, value_name = "PRICE")]
     pub(crate) price: Option<String>,
     /// The model's context window, in tokens.
