@@ -285,6 +285,7 @@ pub const PROVIDERS: &[Provider] = &[
         id: "together",
         name: "Together AI",
         endpoints: CHAT_V1,
+        // Where its SDK sends chats; the rest of its API is elsewhere.
         base_url: "https://api-inference.together.ai",
         base_url_var: Some("TOGETHER_BASE_URL"),
         key_vars: bearer!("TOGETHER_API_KEY"),
@@ -297,7 +298,7 @@ pub const PROVIDERS: &[Provider] = &[
         endpoints: CHAT_AND_RESPONSES,
         base_url: "https://api.x.ai/v1",
         key_vars: bearer!("XAI_API_KEY"),
-        notes: "xAI calls its Chat Completions deprecated; its Responses API is not spoken here.",
+        notes: "xAI calls its Chat Completions deprecated: --api openai-responses is what it wants.",
         ..PLAIN
     },
     Provider {
