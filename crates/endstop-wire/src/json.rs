@@ -73,6 +73,13 @@ pub(crate) fn value(out: &mut Vec<u8>, v: &impl Serialize) {
     }
 }
 
+/// Appends the comma that stands before every item of a list but the first.
+pub(crate) fn comma(out: &mut Vec<u8>) {
+    if out.last() != Some(&b'[') {
+        out.push(b',');
+    }
+}
+
 /// Appends `"name":`, after a comma where something stands before it.
 pub(crate) fn key(out: &mut Vec<u8>, name: &str) {
     if !matches!(out.last(), Some(b'{' | b'[' | b',') | None) {

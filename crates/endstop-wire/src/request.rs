@@ -112,6 +112,29 @@ impl Encoder {
     }
 }
 
+impl ToolSpec {
+    /// Writes the name and the description.
+    pub(crate) fn name_fields(&self, out: &mut Vec<u8>) {
+        json::key(out, "name");
+        json::string(out, &self.name);
+        if !self.description.is_empty() {
+            json::key(out, "description");
+            json::string(out, &self.description);
+        }
+    }
+
+    /// Writes the name, the description and, as `schema`, the parameters: an object also where
+    /// there are none.
+    pub(crate) fn fields(&self, out: &mut Vec<u8>, schema: &str) {
+        self.name_fields(out);
+        json::key(out, schema);
+        match &self.parameters {
+            Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
+            parameters => json::value(out, parameters),
+        }
+    }
+}
+
 /// What was encoded so far: the beginning of a body, which ends inside its list of messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {

@@ -7,7 +7,6 @@ use crate::api::Family;
 use crate::json;
 use crate::request::{Fields, Kept, RequestSpec};
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
-use serde_json::Value;
 
 /// The output cap where neither the spec nor the call gives one: the API requires a number.
 pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8192;
@@ -139,21 +138,10 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
     if !spec.tools.is_empty() {
         fields.field("tools", |out| {
             out.push(b'[');
-            for (n, tool) in spec.tools.iter().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
-                out.extend_from_slice(b"{\"name\":");
-                json::string(out, &tool.name);
-                if !tool.description.is_empty() {
-                    json::key(out, "description");
-                    json::string(out, &tool.description);
-                }
-                json::key(out, "input_schema");
-                match &tool.parameters {
-                    Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
-                    schema => json::value(out, schema),
-                }
+            for tool in &spec.tools {
+                json::comma(out);
+                out.push(b'{');
+                tool.fields(out, "input_schema");
                 out.push(b'}');
             }
             out.push(b']');

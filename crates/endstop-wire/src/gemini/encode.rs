@@ -250,16 +250,10 @@ fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
     if !spec.tools.is_empty() {
         fields.field("tools", |out| {
             out.extend_from_slice(b"[{\"functionDeclarations\":[");
-            for (n, tool) in spec.tools.iter().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
-                out.extend_from_slice(b"{\"name\":");
-                json::string(out, &tool.name);
-                if !tool.description.is_empty() {
-                    json::key(out, "description");
-                    json::string(out, &tool.description);
-                }
+            for tool in &spec.tools {
+                json::comma(out);
+                out.push(b'{');
+                tool.name_fields(out);
                 // `parameters` takes only a part of JSON Schema. No schema means no parameters.
                 if !tool.parameters.is_null() {
                     json::key(out, "parametersJsonSchema");

@@ -4,7 +4,6 @@ use crate::api::{CapField, Dialect, Family};
 use crate::json;
 use crate::request::{Fields, Kept, RequestSpec};
 use endstop_core::{Image, Message, Part, Role, ToolCall};
-use serde_json::Value;
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
@@ -69,19 +68,9 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
         fields.field("tools", |out| {
             out.push(b'[');
             for tool in &spec.tools {
-                comma(out);
+                json::comma(out);
                 out.extend_from_slice(b"{\"type\":\"function\",\"function\":{");
-                json::key(out, "name");
-                json::string(out, &tool.name);
-                if !tool.description.is_empty() {
-                    json::key(out, "description");
-                    json::string(out, &tool.description);
-                }
-                json::key(out, "parameters");
-                match &tool.parameters {
-                    Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
-                    schema => json::value(out, schema),
-                }
+                tool.fields(out, "parameters");
                 out.extend_from_slice(b"}}");
             }
             out.push(b']');
@@ -144,13 +133,13 @@ fn plain(out: &mut Vec<u8>, role: &str, m: &Message) {
     for part in &m.parts {
         match part {
             Part::Text { text } | Part::Refusal { text } if !text.is_empty() => {
-                comma(out);
+                json::comma(out);
                 out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
                 json::string(out, text);
                 out.push(b'}');
             }
             Part::Image(image) => {
-                comma(out);
+                json::comma(out);
                 out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":\"");
                 match image {
                     Image::Url(url) => json::escaped(out, url),
@@ -208,7 +197,7 @@ fn assistant(out: &mut Vec<u8>, m: &Message) {
         out.push(b'[');
         for part in &m.parts {
             if let Part::ToolCall(call) = part {
-                comma(out);
+                json::comma(out);
                 tool_call(out, call);
             }
         }
@@ -274,15 +263,8 @@ fn tool_results_of(out: &mut Vec<u8>, m: &Message) {
 }
 
 fn open(out: &mut Vec<u8>, role: &str) {
-    comma(out);
+    json::comma(out);
     out.extend_from_slice(b"{\"role\":\"");
     out.extend_from_slice(role.as_bytes());
     out.push(b'"');
-}
-
-/// A comma, where something stands before it in the list.
-fn comma(out: &mut Vec<u8>) {
-    if out.last() != Some(&b'[') {
-        out.push(b',');
-    }
 }

@@ -71,7 +71,7 @@ impl Encoder {
                     .map_or((Answer::Function, None), |(answer, caller)| {
                         (*answer, caller.as_deref())
                     });
-                comma(&mut self.kept.out);
+                json::comma(&mut self.kept.out);
                 write_answer(&mut self.kept.out, result, answer, caller);
             }
         }
@@ -117,7 +117,7 @@ impl Encoder {
                         ("reasoning", ..)
                             if !self.stores && item.encrypted_content.get().is_empty() => {}
                         (_, waits, answer) => {
-                            comma(out);
+                            json::comma(out);
                             out.extend_from_slice(json.as_bytes());
                             if waits.is_some() && answer.is_some() {
                                 rest = &rest[1..];
@@ -133,7 +133,7 @@ impl Encoder {
 
 /// A call of a function: with the fields that it came with, or its id alone.
 fn function_call(out: &mut Vec<u8>, call: &ToolCall, mark: Option<&str>) {
-    comma(out);
+    json::comma(out);
     if let Some(mark) = mark {
         out.extend_from_slice(open(mark).as_bytes());
     } else {
@@ -158,18 +158,9 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
         fields.field("tools", |out| {
             out.push(b'[');
             for tool in &spec.tools {
-                comma(out);
-                out.extend_from_slice(b"{\"type\":\"function\",\"name\":");
-                json::string(out, &tool.name);
-                if !tool.description.is_empty() {
-                    json::key(out, "description");
-                    json::string(out, &tool.description);
-                }
-                json::key(out, "parameters");
-                match &tool.parameters {
-                    Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
-                    schema => json::value(out, schema),
-                }
+                json::comma(out);
+                out.extend_from_slice(b"{\"type\":\"function\"");
+                tool.fields(out, "parameters");
                 // Where it is left out, the API makes the schema a strict one.
                 out.extend_from_slice(b",\"strict\":false}");
             }
@@ -206,7 +197,7 @@ fn is_said(part: &Part) -> bool {
 /// A message: with the fields that it came with, or of its role alone.
 fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
     let assistant = role == Role::Assistant;
-    comma(out);
+    json::comma(out);
     match mark {
         Some(mark) => out.extend_from_slice(open(mark).as_bytes()),
         None => out.extend_from_slice(b"{\"type\":\"message\""),
@@ -235,13 +226,13 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
     for part in parts {
         match part {
             Part::Refusal { text } if assistant => {
-                comma(out);
+                json::comma(out);
                 out.extend_from_slice(b"{\"type\":\"refusal\",\"refusal\":");
                 json::string(out, text);
                 out.push(b'}');
             }
             Part::Text { text } | Part::Refusal { text } => {
-                comma(out);
+                json::comma(out);
                 out.extend_from_slice(if assistant {
                     b"{\"type\":\"output_text\",\"annotations\":[],\"text\":".as_slice()
                 } else {
@@ -252,7 +243,7 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
             }
             // The model's own images are items of their own.
             Part::Image(image) if !assistant => {
-                comma(out);
+                json::comma(out);
                 out.extend_from_slice(
                     b"{\"type\":\"input_image\",\"detail\":\"auto\",\"image_url\":\"",
                 );
@@ -276,11 +267,4 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
 /// An object without its end.
 fn open(json: &str) -> &str {
     json.strip_suffix('}').unwrap_or(json)
-}
-
-/// A comma, where something stands before it in the list.
-fn comma(out: &mut Vec<u8>) {
-    if out.last() != Some(&b'[') {
-        out.push(b',');
-    }
 }

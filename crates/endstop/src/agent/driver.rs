@@ -5,16 +5,16 @@
 //! the run's one ending.
 
 use super::control::{Control, Request};
-use super::ending::EndingCell;
+use super::ending::{EndingCell, lost};
 use super::handle::{AgentEvent, DeltaEvent, EventSink};
 use super::{Shared, panic_message};
 use crate::hook::{Hook, asks};
 use crate::provider::{CallEvent, CallSpec, CallStream, Response, Session, SessionSpec};
 use crate::tool::{Tool, ToolContext, ToolOutput};
 use endstop_core::{
-    Answer, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId, ErrorClass,
-    Event, EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunSpec, Step, Termination,
-    ToolReport, ToolStart, ToolStatus, TurnDelta,
+    Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
+    EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunSpec, Step, Termination, ToolReport,
+    ToolStart, ToolStatus, TurnDelta,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -514,47 +514,6 @@ fn requested(request: Request) -> EventKind {
     match request {
         Request::Cancel => EventKind::Cancel,
         Request::Terminate => EventKind::Terminate,
-    }
-}
-
-/// The outcome of a run whose kernel was lost with its task.
-fn lost(terminated: bool, duration: Duration) -> Outcome {
-    let (termination, layer, name) = if terminated {
-        (Termination::Terminated, "caller", "terminate")
-    } else {
-        (Termination::ErrorDuringExecution, "fault", "driver")
-    };
-    Outcome {
-        termination,
-        decided_by: DecidedBy {
-            layer: layer.to_owned(),
-            name: name.to_owned(),
-            evidence: "the run's task was lost".to_owned(),
-        },
-        also: Vec::new(),
-        last_text: None,
-        deliverable: None,
-        summary: None,
-        structured: None,
-        messages: Vec::new(),
-        epoch: 0,
-        signal: None,
-        usage: endstop_core::Usage::default(),
-        cost: NanoUsd::ZERO,
-        cost_unknown: true,
-        overrun: NanoUsd::ZERO,
-        duration,
-        turns: 0,
-        model_calls: 0,
-        tool_calls: 0,
-        retry_after: None,
-        no_progress_snapshot: None,
-        error_diagnostic: None,
-        halted_reason: None,
-        model: None,
-        provider: None,
-        run_id: None,
-        verified: None,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The write-once ending of a run: whatever becomes of the task that drives it, somebody who
 //! waits is answered, once.
 
-use endstop_core::Outcome;
+use endstop_core::{DecidedBy, NanoUsd, Outcome, Termination, Usage};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Holds an outcome that is written once and may be awaited by many.
@@ -46,5 +47,46 @@ impl EndingCell {
             }
             written.await;
         }
+    }
+}
+
+/// The outcome of a run whose kernel was lost with its task.
+pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
+    let (termination, layer, name) = if terminated {
+        (Termination::Terminated, "caller", "terminate")
+    } else {
+        (Termination::ErrorDuringExecution, "fault", "driver")
+    };
+    Outcome {
+        termination,
+        decided_by: DecidedBy {
+            layer: layer.to_owned(),
+            name: name.to_owned(),
+            evidence: "the run's task was lost".to_owned(),
+        },
+        also: Vec::new(),
+        last_text: None,
+        deliverable: None,
+        summary: None,
+        structured: None,
+        messages: Vec::new(),
+        epoch: 0,
+        signal: None,
+        usage: Usage::default(),
+        cost: NanoUsd::ZERO,
+        cost_unknown: true,
+        overrun: NanoUsd::ZERO,
+        duration,
+        turns: 0,
+        model_calls: 0,
+        tool_calls: 0,
+        retry_after: None,
+        no_progress_snapshot: None,
+        error_diagnostic: None,
+        halted_reason: None,
+        model: None,
+        provider: None,
+        run_id: None,
+        verified: None,
     }
 }
