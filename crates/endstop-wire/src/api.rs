@@ -24,6 +24,25 @@ pub enum Family {
 }
 
 impl Family {
+    /// All of them.
+    pub const ALL: &[Family] =
+        &[Family::OpenAiChat, Family::OpenAiResponses, Family::Anthropic, Family::Gemini];
+
+    /// The format of this name, as a user gives it; its maker's name will do.
+    pub fn named(name: &str) -> Option<Family> {
+        let name = original(name);
+        Family::ALL.iter().copied().find(|family| family.as_str() == name)
+    }
+
+    /// The provider whose format it is: what is compatible is called as that one is.
+    pub const fn provider(self) -> &'static str {
+        match self {
+            Family::OpenAiChat | Family::OpenAiResponses => "openai",
+            Family::Anthropic => "anthropic",
+            Family::Gemini => "gemini",
+        }
+    }
+
     /// The name of the format; [`endstop_core::Part::Opaque`] carries it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -32,6 +51,12 @@ impl Family {
             Family::Gemini => "gemini",
             Family::OpenAiResponses => "openai-responses",
         }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -181,11 +206,16 @@ impl std::error::Error for UnknownApi {}
 
 /// The dialect of this name; `openai`, `anthropic` and `google` name the originals.
 pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
-    let name = match name {
+    let name = original(name);
+    DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
+}
+
+/// The format that a maker's name stands for.
+fn original(name: &str) -> &str {
+    match name {
         "openai" => "openai-chat",
         "anthropic" => "anthropic-messages",
         "google" => "gemini",
         other => other,
-    };
-    DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
+    }
 }

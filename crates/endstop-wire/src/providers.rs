@@ -1,12 +1,13 @@
 //! The providers that are understood, as data, and how `provider/model` becomes a place to call.
 //!
 //! ```
-//! use endstop_wire::providers::{ApiFamily, resolve};
+//! use endstop_wire::Family;
+//! use endstop_wire::providers::resolve;
 //!
 //! let env = |name: &str| (name == "OPENROUTER_API_KEY").then(|| "sk-secret".to_owned());
 //! let model = resolve("openrouter/anthropic/claude-sonnet-4", &env).unwrap();
 //! assert_eq!(model.model, "anthropic/claude-sonnet-4");
-//! assert_eq!(model.api, ApiFamily::OpenAiChat);
+//! assert_eq!(model.api, Family::OpenAiChat);
 //! assert_eq!(model.url(), "https://openrouter.ai/api/v1/chat/completions");
 //! assert!(!format!("{model:?}").contains("sk-secret"));
 //!
@@ -24,40 +25,7 @@ mod secret;
 pub use resolve::{Overrides, ResolveError, ResolvedModel, resolve, resolve_with};
 pub use secret::Secret;
 
-use std::fmt;
-
-/// A wire format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ApiFamily {
-    /// OpenAI's Chat Completions, and what is compatible with it.
-    OpenAiChat,
-    /// OpenAI's Responses.
-    OpenAiResponses,
-    /// Anthropic's Messages.
-    AnthropicMessages,
-    /// Google's `generateContent`.
-    Gemini,
-}
-
-impl ApiFamily {
-    /// The name on the command line: `openai-chat`, `openai-responses`, `anthropic-messages`,
-    /// `gemini`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ApiFamily::OpenAiChat => "openai-chat",
-            ApiFamily::OpenAiResponses => "openai-responses",
-            ApiFamily::AnthropicMessages => "anthropic-messages",
-            ApiFamily::Gemini => "gemini",
-        }
-    }
-}
-
-impl fmt::Display for ApiFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+use crate::api::Family;
 
 /// The header that carries a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,9 +54,9 @@ pub struct KeyVar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The format.
-    pub api: ApiFamily,
+    pub api: Family,
     /// The path after the base URL; the model and the method follow where the format wants them in
-    /// the address ([`ApiFamily::Gemini`]).
+    /// the address ([`Family::Gemini`]).
     pub path: &'static str,
 }
 
@@ -117,13 +85,12 @@ pub struct Provider {
     pub notes: &'static str,
 }
 
-const CHAT: &[Endpoint] = &[Endpoint { api: ApiFamily::OpenAiChat, path: "/chat/completions" }];
+const CHAT: &[Endpoint] = &[Endpoint { api: Family::OpenAiChat, path: "/chat/completions" }];
 
-const CHAT_V1: &[Endpoint] =
-    &[Endpoint { api: ApiFamily::OpenAiChat, path: "/v1/chat/completions" }];
+const CHAT_V1: &[Endpoint] = &[Endpoint { api: Family::OpenAiChat, path: "/v1/chat/completions" }];
 
 const CHAT_AND_RESPONSES: &[Endpoint] =
-    &[CHAT[0], Endpoint { api: ApiFamily::OpenAiResponses, path: "/responses" }];
+    &[CHAT[0], Endpoint { api: Family::OpenAiResponses, path: "/responses" }];
 
 /// What most of them have in common.
 const PLAIN: Provider = Provider {
@@ -150,7 +117,7 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "anthropic",
         name: "Anthropic",
-        endpoints: &[Endpoint { api: ApiFamily::AnthropicMessages, path: "/v1/messages" }],
+        endpoints: &[Endpoint { api: Family::Anthropic, path: "/v1/messages" }],
         base_url: "https://api.anthropic.com",
         base_url_var: Some("ANTHROPIC_BASE_URL"),
         key_vars: &[
@@ -177,7 +144,7 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "gemini",
         name: "Google Gemini",
-        endpoints: &[Endpoint { api: ApiFamily::Gemini, path: "/v1beta" }],
+        endpoints: &[Endpoint { api: Family::Gemini, path: "/v1beta" }],
         base_url: "https://generativelanguage.googleapis.com",
         base_url_var: Some("GOOGLE_GEMINI_BASE_URL"),
         key_vars: &[
@@ -250,7 +217,7 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "groq",
         name: "Groq",
-        endpoints: &[Endpoint { api: ApiFamily::OpenAiChat, path: "/openai/v1/chat/completions" }],
+        endpoints: &[Endpoint { api: Family::OpenAiChat, path: "/openai/v1/chat/completions" }],
         base_url: "https://api.groq.com",
         base_url_var: Some("GROQ_BASE_URL"),
         key_vars: bearer!("GROQ_API_KEY"),

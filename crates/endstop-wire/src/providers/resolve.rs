@@ -1,6 +1,7 @@
 //! From `provider/model` and the environment to an address, a key and headers.
 
-use super::{ApiFamily, AuthStyle, PROVIDERS, Provider, Secret, provider};
+use super::{AuthStyle, PROVIDERS, Provider, Secret, provider};
+use crate::api::{Dialect, Family, UnknownApi, dialect};
 use std::fmt;
 
 /// Names that people try, and the provider they mean; for hints only.
@@ -25,7 +26,7 @@ const HINTS: &[(&str, &str)] = &[
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// Another of the provider's formats.
-    pub api: Option<ApiFamily>,
+    pub api: Option<Family>,
     /// Another base URL.
     pub base_url: Option<String>,
     /// A key, in the provider's usual header.
@@ -40,7 +41,7 @@ pub struct ResolvedModel {
     /// The model's id, as the provider takes it.
     pub model: String,
     /// The wire format.
-    pub api: ApiFamily,
+    pub api: Family,
     /// Where the provider is, without a slash at the end.
     pub base_url: String,
     /// The path after the base URL.
@@ -68,7 +69,7 @@ impl ResolvedModel {
     /// The address, with this method where the format wants the model and the method in it.
     fn address(&self, method: &str) -> String {
         let mut path = self.path.to_owned();
-        if self.api == ApiFamily::Gemini {
+        if self.api == Family::Gemini {
             // A tuned model has a collection of its own.
             let named = self.model.starts_with("models/") || self.model.starts_with("tunedModels/");
             path.push_str(if named { "/" } else { "/models/" });
@@ -82,6 +83,22 @@ impl ResolvedModel {
             .rfind(|start| !start.is_empty() && base.ends_with(start))
             .unwrap_or("");
         format!("{base}{}", &path[common.len()..])
+    }
+
+    /// How this provider speaks the format; `plain` where it is only compatible with the provider,
+    /// as what is at an address of one's own.
+    ///
+    /// # Errors
+    /// None for a provider of the table.
+    pub fn dialect(&self, plain: bool) -> Result<&'static Dialect, UnknownApi> {
+        let (own, compatible) = match self.api {
+            Family::OpenAiChat => (self.provider.id.to_owned(), "openai-compatible"),
+            Family::OpenAiResponses => {
+                (format!("{}-responses", self.provider.id), "openai-responses-compat")
+            }
+            family => return dialect(family.as_str()),
+        };
+        if plain { dialect(compatible) } else { dialect(&own).or_else(|_| dialect(compatible)) }
     }
 
     /// The header that carries the key: its name and its value.
@@ -134,7 +151,7 @@ pub enum ResolveError {
         /// The provider.
         provider: &'static Provider,
         /// The format.
-        api: ApiFamily,
+        api: Family,
     },
     /// The provider needs a key and there is none.
     MissingKey {
@@ -376,7 +393,7 @@ mod tests {
     #[test]
     fn the_callers_word_is_above_the_environments() {
         let overrides = Overrides {
-            api: Some(ApiFamily::OpenAiResponses),
+            api: Some(Family::OpenAiResponses),
             base_url: Some("http://127.0.0.1:9/v1/".to_owned()),
             key: Some(Secret::new("mine")),
         };

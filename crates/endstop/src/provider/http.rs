@@ -14,9 +14,9 @@ use bytes::Bytes;
 use endstop_core::{
     ErrorClass, ModelError, ModelTurn, Part, Price, SignalReason, TerminationSignal, TurnDelta,
 };
-use endstop_wire::api::{Dialect, dialect};
+use endstop_wire::api::{Dialect, Family};
 use endstop_wire::prices;
-use endstop_wire::providers::{ApiFamily, Overrides, ResolveError, Secret, resolve_with};
+use endstop_wire::providers::{Overrides, ResolveError, Secret, resolve_with};
 use endstop_wire::redact::secrets_out;
 use endstop_wire::request::OutputSchema;
 use endstop_wire::{
@@ -34,9 +34,6 @@ use std::time::Duration;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// The formats that can be asked for.
-const APIS: &[&str] = &["openai-chat", "openai-responses", "anthropic-messages", "gemini"];
 
 /// Which model, and where.
 #[derive(Clone, Debug, Default)]
@@ -99,23 +96,13 @@ impl HttpProvider {
     ) -> Result<HttpProvider, String> {
         let api = match options.api.as_deref() {
             None => None,
-            Some("openai-chat" | "openai") => Some(ApiFamily::OpenAiChat),
-            Some("anthropic-messages" | "anthropic") => Some(ApiFamily::AnthropicMessages),
-            Some("gemini" | "google") => Some(ApiFamily::Gemini),
-            Some("openai-responses") => Some(ApiFamily::OpenAiResponses),
-            Some(other) => {
-                return Err(format!(
-                    "api `{other}`: {}",
-                    endstop_core::limits::unknown_key(other, APIS)
-                ));
-            }
+            Some(name) => Some(Family::named(name).ok_or_else(|| {
+                let choices: Vec<&str> = Family::ALL.iter().map(|f| f.as_str()).collect();
+                format!("api `{name}`: {}", endstop_core::limits::unknown_key(name, &choices))
+            })?),
         };
         // A bare name at an address of one's own: a compatible server, in the format asked for.
-        let compatible = match api {
-            Some(ApiFamily::AnthropicMessages) => "anthropic",
-            Some(ApiFamily::Gemini) => "gemini",
-            _ => "openai",
-        };
+        let compatible = api.unwrap_or(Family::OpenAiChat).provider();
         let own_address = options.base_url.is_some();
         let known = options
             .model
@@ -172,26 +159,8 @@ impl HttpProvider {
         if let Some((name, key)) = resolved.auth_header().filter(|_| !keyless) {
             set(name, key.expose(), true)?;
         }
-        let dialect = match resolved.api {
-            ApiFamily::AnthropicMessages => dialect("anthropic-messages"),
-            ApiFamily::Gemini => dialect("gemini"),
-            // Only the provider itself wants its own dialect; what is compatible speaks the plain one.
-            ApiFamily::OpenAiChat if own_address => dialect("openai-compatible"),
-            ApiFamily::OpenAiChat => {
-                dialect(resolved.provider.id).or_else(|_| dialect("openai-compatible"))
-            }
-            ApiFamily::OpenAiResponses if own_address => dialect("openai-responses-compat"),
-            ApiFamily::OpenAiResponses => dialect(&format!("{}-responses", resolved.provider.id))
-                .or_else(|_| dialect("openai-responses-compat")),
-            other => {
-                return Err(format!(
-                    "the format {} is not spoken yet; use one of {}",
-                    other.as_str(),
-                    APIS.join(", ")
-                ));
-            }
-        }
-        .map_err(|error| error.to_string())?;
+        // Only the provider itself wants its own dialect; what is compatible speaks the plain one.
+        let dialect = resolved.dialect(own_address).map_err(|error| error.to_string())?;
         // At an address of one's own the catalogue's prices mean nothing.
         let info =
             if own_address { None } else { prices::lookup(resolved.provider.id, &resolved.model) };

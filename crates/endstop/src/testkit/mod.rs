@@ -12,6 +12,7 @@
 //! assert!(server.base_url().starts_with("http://127.0.0.1:"));
 //! ```
 
+mod formats;
 mod model;
 mod reply;
 mod server;

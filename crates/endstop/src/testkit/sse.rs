@@ -9,7 +9,7 @@
 //! # let _ = reply;
 //! ```
 
-use super::{Turn, reply};
+use super::{Turn, formats};
 use serde_json::Value;
 
 /// An event without a name.
@@ -24,17 +24,17 @@ pub fn event(name: &str, data: &Value) -> String {
 
 /// A turn in the format of OpenAI's chat completions, one text for each event.
 pub fn openai(turn: &Turn) -> Vec<String> {
-    reply::openai_events(turn)
+    formats::openai_chat::events(turn)
 }
 
 /// A turn in the format of Anthropic's messages, one text for each event.
 pub fn anthropic(turn: &Turn) -> Vec<String> {
-    reply::anthropic_events(turn)
+    formats::anthropic::events(turn)
 }
 
 /// A turn in the format of Google's `generateContent`, one text for each event.
 pub fn gemini(turn: &Turn) -> Vec<String> {
-    reply::gemini_events(turn)
+    formats::gemini::events(turn)
 }
 
 /// A whole stream in OpenAI's format that brings these pieces of text.

@@ -1,0 +1,43 @@
+//! A scripted turn in each wire format: one file a format, each with a whole `body` and the
+//! `events` of a stream.
+
+pub(super) mod anthropic;
+pub(super) mod gemini;
+pub(super) mod openai_chat;
+
+use super::{Reply, Request, Turn};
+use serde_json::Value;
+
+/// The turn in the format and the way (stream or not) that the request asks for.
+pub(super) fn reply(request: &Request, turn: &Turn) -> Reply {
+    let path = request.path.as_str();
+    let streamed = request.body["stream"] == Value::Bool(true);
+    if path.contains(":streamGenerateContent") {
+        Reply::events(&gemini::events(turn), turn.pace)
+    } else if path.contains(":generateContent") {
+        Reply::json(&gemini::body(turn))
+    } else if path.ends_with("/messages") {
+        if streamed {
+            Reply::events(&anthropic::events(turn), turn.pace)
+        } else {
+            Reply::json(&anthropic::body(turn))
+        }
+    } else if streamed {
+        Reply::events(&openai_chat::events(turn), turn.pace)
+    } else {
+        Reply::json(&openai_chat::body(turn))
+    }
+}
+
+/// A text in two pieces, as a stream brings it.
+fn halves(text: &str) -> [&str; 2] {
+    let at = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let (first, second) = text.split_at(at);
+    [first, second]
+}
+
+/// The arguments of the call of this id, as the script has them.
+fn raw_arguments<'a>(turn: &'a Turn, id: &Value) -> [&'a str; 2] {
+    let call = turn.calls.iter().find(|(known, ..)| id == known);
+    halves(call.map_or("", |(_, _, arguments)| arguments))
+}
