@@ -154,6 +154,7 @@ pub fn finish_of(family: Family, raw: &str) -> Finish {
 pub(crate) fn certainty(finish: Finish, raw: &str) -> Confidence {
     match (finish, raw) {
         (Finish::Paused, "compaction" | "CONTINUATION")
+        | (Finish::Length, "max_messages" | "max_tool_calls")
         | (Finish::ContentFilter, "LANGUAGE" | "OTHER")
         | (Finish::Unusable, "IMAGE_OTHER" | "NO_IMAGE") => Confidence::Medium,
         (Finish::ContentFilter, "BLOCKED_REASON_UNSPECIFIED") => Confidence::Low,

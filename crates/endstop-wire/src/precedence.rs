@@ -111,11 +111,11 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         Finish::Length if f.text_blank && f.calls == 0 => {
             return (
                 TokenLimitReached,
-                High,
+                sure,
                 Some("the output budget is spent and nothing is visible"),
             );
         }
-        Finish::Length | Finish::ContextExceeded => return (TokenLimitReached, High, None),
+        Finish::Length | Finish::ContextExceeded => return (TokenLimitReached, sure, None),
         Finish::ContentFilter => return (ContentFiltered, sure, None),
         _ => {}
     }

@@ -2,7 +2,11 @@
 
 use crate::args::ProvidersArgs;
 use crate::{Failure, Result, output};
-use endstop::wire::providers::{Endpoint, PROVIDERS, Provider, provider};
+use endstop::core::TerminationSignal;
+use endstop::wire::Family;
+use endstop::wire::finish::{Finish, known};
+use endstop::wire::precedence::{Facts, signal};
+use endstop::wire::providers::{PROVIDERS, Provider, provider};
 use serde_json::{Value, json};
 
 pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
@@ -16,7 +20,7 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
             let keys: Vec<&str> = provider.key_vars.iter().map(|key| key.name).collect();
             let keys = if keys.is_empty() { "no key".to_owned() } else { keys.join(" or ") };
             let apis: Vec<&str> =
-                spoken(provider).iter().map(|endpoint| endpoint.api.as_str()).collect();
+                provider.endpoints.iter().map(|endpoint| endpoint.api.as_str()).collect();
             let _ = output::line(&format!(
                 "{:<12} {:<34} {:<42} {keys}",
                 provider.id,
@@ -48,44 +52,46 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
     for key in found.key_vars {
         let _ = output::line(&format!("  key        {}", key.name));
     }
-    for endpoint in spoken(found) {
-        let _ =
-            output::line(&format!("  api        {} at {}", endpoint.api.as_str(), endpoint.path));
-        let _ = output::line("    a finish value, and what it means in a turn without tool calls:");
-        for (raw, leads) in finish_values(endpoint.api.as_str()) {
-            let _ = output::line(&format!("    {raw:<32} {leads}"));
+    for endpoint in found.endpoints {
+        let _ = output::line(&format!("  api        {} at {}", endpoint.api, endpoint.path));
+        let _ = output::line(&format!(
+            "    {:<32} {:<22} {:<10} the run ends as",
+            "finish value", "reason", "confidence"
+        ));
+        for (raw, signal) in finish_values(endpoint.api) {
+            let _ = output::line(&format!(
+                "    {raw:<32} {:<22} {:<10} {}",
+                signal.reason.as_str(),
+                signal.confidence.as_str(),
+                signal.reason.ends_as().map_or("(goes on)", |ending| ending.as_str()),
+            ));
         }
     }
+    let _ = output::line(
+        "  Where no policy, hook or limit decides. A tool call outranks a natural end; errors are\n  \
+         retried first where that may help.",
+    );
     if !found.notes.is_empty() {
         let _ = output::line(&format!("  note       {}", found.notes));
     }
     Ok(0)
 }
 
-/// The endpoints whose format can be encoded and decoded: the ones that a run can use.
-fn spoken(provider: &Provider) -> Vec<&'static Endpoint> {
-    let known = |endpoint: &&Endpoint| endstop::wire::api::dialect(endpoint.api.as_str()).is_ok();
-    provider.endpoints.iter().filter(known).collect()
-}
-
-/// The finish values of an API, and the signal that each alone leads to.
-fn finish_values(api: &str) -> Vec<(&'static str, String)> {
-    use endstop::wire::api::dialect;
-    use endstop::wire::finish::known;
-    use endstop::wire::precedence::{Facts, signal};
-    let Ok(dialect) = dialect(api) else { return Vec::new() };
-    known(dialect.family)
+/// The finish values of a format, and the signal that each alone leads to.
+fn finish_values(api: Family) -> Vec<(&'static str, TerminationSignal)> {
+    known(api)
         .iter()
         .map(|(raw, finish)| {
-            let signal = signal(&Facts {
+            let facts = Facts {
                 finish: *finish,
                 raw,
+                // What asks for tools has a call.
+                calls: usize::from(*finish == Finish::ToolUse),
                 text_blank: false,
                 terminated: true,
                 ..Facts::default()
-            });
-            let end = if signal.should_terminate { "ends the model's part" } else { "goes on" };
-            (*raw, format!("{} ({end})", signal.reason))
+            };
+            (*raw, signal(&facts))
         })
         .collect()
 }
@@ -98,11 +104,16 @@ fn as_value(provider: &Provider) -> Value {
         "base_url_var": provider.base_url_var,
         "key_vars": provider.key_vars.iter().map(|key| key.name).collect::<Vec<_>>(),
         "key_required": provider.key_required,
-        "endpoints": spoken(provider).iter().map(|endpoint| json!({
+        "endpoints": provider.endpoints.iter().map(|endpoint| json!({
             "api": endpoint.api.as_str(),
             "path": endpoint.path,
-            "finish_values": finish_values(endpoint.api.as_str()).into_iter()
-                .map(|(raw, leads)| json!({"value": raw, "leads_to": leads})).collect::<Vec<_>>(),
+            "finish_values": finish_values(endpoint.api).into_iter().map(|(raw, signal)| json!({
+                "value": raw,
+                "reason": signal.reason,
+                "confidence": signal.confidence,
+                "should_terminate": signal.should_terminate,
+                "ends_as": signal.reason.ends_as(),
+            })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "notes": provider.notes,
     })

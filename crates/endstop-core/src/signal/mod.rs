@@ -17,6 +17,7 @@ mod helpers;
 pub use default_detection::{NoDetection, YesNo, default_detection, known_value};
 pub use helpers::{calculate_confidence, create_signal, is_signal};
 
+use crate::Termination;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -64,6 +65,20 @@ impl SignalReason {
         !matches!(self, SignalReason::ToolUse | SignalReason::Paused | SignalReason::InProgress)
     }
 
+    /// How a run ends on a turn with text and this reason, where nothing else decides: no policy, no
+    /// hook, no continuation, every retry spent. `None`: the run goes on.
+    pub const fn ends_as(self) -> Option<Termination> {
+        match self {
+            SignalReason::NaturalCompletion | SignalReason::StopSequence => Some(Termination::Stop),
+            SignalReason::TokenLimitReached => Some(Termination::ErrorOutputTruncated),
+            SignalReason::ContentFiltered => Some(Termination::ErrorContentFiltered),
+            SignalReason::ErrorTermination | SignalReason::Unknown | SignalReason::InProgress => {
+                Some(Termination::ErrorDuringExecution)
+            }
+            SignalReason::ToolUse | SignalReason::Paused => None,
+        }
+    }
+
     /// The string form: `token_limit_reached`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -96,6 +111,17 @@ pub enum Confidence {
     Medium,
     /// An explicit, well-known value.
     High,
+}
+
+impl Confidence {
+    /// The string form: `high`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        }
+    }
 }
 
 /// Where the reading comes from; the raw value is always kept.

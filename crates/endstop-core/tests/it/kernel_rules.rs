@@ -155,6 +155,22 @@ fn results(outcome: &Outcome) -> Vec<(String, ToolStatus, bool)> {
 }
 
 #[test]
+fn a_turn_of_each_reason_ends_the_run_as_the_reason_says() {
+    for reason in SignalReason::ALL {
+        let mut hand = Hand::start(
+            RunSpec { limits: Limits { max_retries: 0, ..Limits::default() }, ..spec() },
+            None,
+        );
+        let mut turn = said("So.", reason);
+        if reason == SignalReason::ToolUse {
+            turn.parts.extend(calls(&["read"]).parts);
+        }
+        hand.answer(turn);
+        assert_eq!(hand.outcome.as_ref().map(|o| o.termination), reason.ends_as(), "{reason}");
+    }
+}
+
+#[test]
 fn before_a_turn_the_checks_come_in_the_order_of_the_table() {
     // Each check is met by the same one turn; the first in the table decides, the others stand
     // beside it.

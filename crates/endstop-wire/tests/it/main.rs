@@ -7,6 +7,7 @@ mod catalogue;
 mod decode;
 mod encode;
 mod errors;
+mod finish_values;
 mod gemini;
 mod precedence;
 mod providers;

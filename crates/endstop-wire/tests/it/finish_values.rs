@@ -1,0 +1,243 @@
+//! The catalogue of finish values: each one, also those that no recording shows, in the shape that
+//! its provider documents, whole and streamed, means what the catalogue says.
+
+use endstop_wire::api::{DIALECTS, Dialect};
+use endstop_wire::{Decoded, Eof, Family, Headers, RequestFacts, StreamDecoder, decode_body};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// APIs of the catalogue that are not spoken: they are no turn in answer to a request of ours.
+const NOT_SPOKEN: &[&str] = &[
+    "gemini-interactions",
+    "gemini-live",
+    "bedrock-converse",
+    "bedrock-invoke",
+    "cohere-v1",
+    "cohere-v2",
+    "ollama",
+];
+
+/// Rows that ours differs from, each with the reason.
+const DIFFERENT: &[(&str, &str, &str)] = &[
+    // (api, value, why)
+    (
+        "openai-responses",
+        "steered",
+        "another response carries on: an unknown ending is an ending here, and is told as one",
+    ),
+    ("azure-openai-responses", "steered", "as for OpenAI"),
+];
+
+/// A response with this finish value, whole and as a stream.
+struct Shape {
+    whole: String,
+    stream: String,
+    field: &'static str,
+}
+
+fn sse(events: &[Value]) -> String {
+    events.iter().map(|e| format!("data: {e}\n\n")).collect()
+}
+
+fn named(events: &[Value]) -> String {
+    events
+        .iter()
+        .map(|e| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap()))
+        .collect()
+}
+
+fn openai_chat(value: &Value, tool: bool) -> Shape {
+    let call = json!({"index": 0, "id": "c1", "type": "function",
+                      "function": {"name": "look", "arguments": "{}"}});
+    let mut message = json!({"role": "assistant", "content": "So"});
+    if tool {
+        message["tool_calls"] = json!([call]);
+    }
+    let choice = |key: &str, said: &Value, finish: &Value| json!({"id": "x", "model": "m", "choices": [{"index": 0, key: said, "finish_reason": finish}]});
+    let stream = [
+        choice("delta", &message, &Value::Null),
+        choice("delta", &json!({}), value),
+        json!({"id": "x", "model": "m", "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}),
+    ];
+    Shape {
+        whole: choice("message", &message, value).to_string(),
+        stream: sse(&stream) + "data: [DONE]\n\n",
+        field: "finish_reason",
+    }
+}
+
+fn anthropic(value: &Value, tool: bool) -> Shape {
+    let mut blocks = vec![json!({"type": "text", "text": "So"})];
+    if tool {
+        blocks.push(json!({"type": "tool_use", "id": "t1", "name": "look", "input": {}}));
+    }
+    let message = |content: &[Value], stop: &Value| {
+        json!({"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": content,
+               "stop_reason": stop, "stop_sequence": null,
+               "usage": {"input_tokens": 1, "output_tokens": 2}})
+    };
+    let mut stream = vec![json!({"type": "message_start", "message": message(&[], &Value::Null)})];
+    for (index, block) in blocks.iter().enumerate() {
+        stream.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
+        stream.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    stream.push(json!({"type": "message_delta", "usage": {"output_tokens": 2},
+                       "delta": {"stop_reason": value, "stop_sequence": null}}));
+    stream.push(json!({"type": "message_stop"}));
+    Shape {
+        whole: message(&blocks, value).to_string(),
+        stream: named(&stream),
+        field: "stop_reason",
+    }
+}
+
+fn gemini(field: Option<&str>, value: &Value, tool: bool) -> Shape {
+    if field == Some("promptFeedback.blockReason") {
+        let body = json!({"promptFeedback": {"blockReason": value}, "modelVersion": "m"});
+        return Shape {
+            whole: body.to_string(),
+            stream: sse(&[body]),
+            field: "promptFeedback.blockReason",
+        };
+    }
+    let mut parts = vec![json!({"text": "So"})];
+    if tool {
+        parts.push(json!({"functionCall": {"name": "look", "args": {}}}));
+    }
+    let chunk = |parts: &[Value], finish: &Value| {
+        json!({"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": finish}],
+               "modelVersion": "m"})
+    };
+    Shape {
+        whole: chunk(&parts, value).to_string(),
+        stream: sse(&[chunk(&parts, &Value::Null), chunk(&[], value)]),
+        field: "finishReason",
+    }
+}
+
+fn responses(field: Option<&str>, value: &Value) -> Shape {
+    let raw = value.as_str().unwrap();
+    let of_details = field == Some("incomplete_details.reason");
+    let status = if of_details { "incomplete" } else { raw };
+    let item = json!({"type": "message", "id": "msg", "role": "assistant", "status": "completed",
+                      "content": [{"type": "output_text", "text": "So", "annotations": []}]});
+    let response = |status: &str, output: &[Value]| {
+        json!({"id": "resp", "object": "response", "model": "m", "status": status, "output": output,
+               "error": null,
+               "incomplete_details": if of_details { json!({"reason": raw}) } else { Value::Null }})
+    };
+    let last = match status {
+        "completed" | "incomplete" | "failed" | "queued" | "in_progress" => status,
+        // A stream tells of no other status.
+        _ => "completed",
+    };
+    Shape {
+        whole: response(status, std::slice::from_ref(&item)).to_string(),
+        stream: named(&[
+            json!({"type": "response.created", "response": response("in_progress", &[])}),
+            json!({"type": "response.output_text.delta", "item_id": "msg", "output_index": 0,
+                   "content_index": 0, "delta": "So"}),
+            json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
+            json!({"type": format!("response.{last}"), "response": response(status, &[item.clone()])}),
+        ]),
+        field: if of_details { "incomplete_details.reason" } else { "status" },
+    }
+}
+
+fn shape(dialect: &Dialect, field: Option<&str>, value: &Value, tool: bool) -> Option<Shape> {
+    Some(match dialect.family {
+        Family::OpenAiChat => openai_chat(value, tool),
+        Family::Anthropic => anthropic(value, tool),
+        Family::Gemini => gemini(field, value, tool),
+        Family::OpenAiResponses => responses(field, value),
+        _ => return None,
+    })
+}
+
+/// The value as it is on the wire; the catalogue writes some in words.
+fn on_the_wire(value: &Value) -> Value {
+    match value.as_str() {
+        Some("\"null\" (string)") => json!("null"),
+        // Which numbers mean what is in the tests of the format.
+        Some("0..n (integer)") => json!(17),
+        _ => value.clone(),
+    }
+}
+
+fn whole(dialect: &'static Dialect, body: &str) -> Decoded {
+    decode_body(dialect, 200, &Headers::new(), body.as_bytes(), &RequestFacts::default())
+}
+
+fn streamed(dialect: &'static Dialect, body: &str) -> Decoded {
+    let mut stream = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
+    stream.push(body.as_bytes(), &mut |_| ()).unwrap();
+    stream.finish(Eof::Clean)
+}
+
+#[test]
+fn every_value_of_the_catalogue_means_what_it_says() {
+    let path =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/recordings/finish_reasons.json");
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let (mut checked, mut unseen, mut wrong) = (0, 0, Vec::new());
+    let mut stale: BTreeSet<_> = DIFFERENT.iter().map(|(api, value, _)| (*api, *value)).collect();
+    for (api, info) in file["apis"].as_object().unwrap() {
+        if NOT_SPOKEN.contains(&api.as_str()) {
+            continue;
+        }
+        let dialect = DIALECTS.iter().find(|d| d.name == api).unwrap_or_else(|| panic!("{api}"));
+        for row in info["values"].as_array().unwrap() {
+            // A null stands in every chunk but the last: it ends nothing.
+            if row["value"].is_null() {
+                continue;
+            }
+            let value = on_the_wire(&row["value"]);
+            let Some(shape) =
+                shape(dialect, row["field"].as_str(), &value, row["reason"] == "tool_use")
+            else {
+                continue;
+            };
+            for (how, seen) in [
+                ("whole", whole(dialect, &shape.whole)),
+                ("streamed", streamed(dialect, &shape.stream)),
+            ] {
+                // A stream that ends while the provider still works is cut.
+                if how == "streamed" && row["reason"] == "in_progress" {
+                    assert_eq!(seen.signal.reason.as_str(), "error_termination", "{api} {value}");
+                    continue;
+                }
+                let signal = &seen.signal;
+                let raw = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let got = json!([
+                    signal.reason.as_str(),
+                    signal.confidence,
+                    signal.should_terminate,
+                    signal.provider_specific.original_field,
+                    signal.provider_specific.original_value,
+                ]);
+                let (mut reason, mut confidence) =
+                    (row["reason"].clone(), row["confidence"].clone());
+                let mut ends = row["should_terminate"].clone();
+                if value == "null" {
+                    // Its own note: a stream says so until it ends. The end was seen.
+                    (reason, confidence, ends) =
+                        (json!("natural_completion"), json!("low"), json!(true));
+                }
+                let want = json!([reason, confidence, ends, shape.field, raw]);
+                if got != want {
+                    let listed = DIFFERENT.iter().find(|(a, v, _)| a == api && value == *v);
+                    if let Some((api, value, _)) = listed {
+                        stale.remove(&(*api, *value));
+                    } else {
+                        wrong.push(format!("{api} {how}: {got}, not {want}"));
+                    }
+                }
+            }
+            checked += 1;
+            unseen += usize::from(row["recordings_in_set"] == 0);
+        }
+    }
+    println!("{checked} values, {unseen} of them in no recording");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(stale.is_empty(), "listed as different, and yet the same: {stale:?}");
+}
