@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod catalogue;
+mod cuts;
 mod decode;
 mod encode;
 mod errors;

@@ -1,15 +1,14 @@
-//! Recorded responses: what is detected is what each row expects, however the bytes are cut.
+//! Recorded responses: what is detected is what each row expects.
 
-use endstop_wire::api::{Dialect, dialect};
-use endstop_wire::detect::{detect, printed, request_facts};
-use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder};
+use endstop_wire::api::dialect;
+use endstop_wire::detect::detect;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The recordings that are kept here.
-const RECORDINGS: [&str; 6] = [
+pub(crate) const RECORDINGS: [&str; 6] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
     "openai-responses.jsonl.gz",
@@ -119,61 +118,6 @@ fn other_rows() {
         println!("{name}: {agreed} of {certain} certain rows agree");
         for line in told {
             println!("  {line}");
-        }
-    }
-}
-
-fn in_pieces(
-    row: &Value,
-    dialect: &'static Dialect,
-    cuts: impl Fn(usize) -> usize,
-) -> (Decoded, String) {
-    let body = row["body"].as_str().unwrap().as_bytes();
-    let status = u16::try_from(row["status"].as_u64().unwrap()).unwrap();
-    let facts = request_facts(&row["request"]);
-    let mut stream = StreamDecoder::new(dialect, status, Headers::new(), facts);
-    let mut said = String::new();
-    let mut at = 0;
-    while at < body.len() {
-        let next = (at + cuts(at).max(1)).min(body.len());
-        stream
-            .push(&body[at..next], &mut |delta| match delta {
-                Delta::Text(t) | Delta::Reasoning(t) | Delta::Refusal(t) => said.push_str(t),
-                Delta::ToolCallStarted { index, name } => {
-                    said.push_str(&[&index.to_string(), " ", name, ">"].concat());
-                }
-                Delta::ToolArguments { index, json } => {
-                    said.push_str(&[&index.to_string(), json].concat());
-                }
-                _ => {}
-            })
-            .unwrap();
-        at = next;
-    }
-    (stream.finish(Eof::Clean), said)
-}
-
-#[test]
-fn cuts_change_nothing() {
-    for name in RECORDINGS {
-        for row in rows(&data(name)) {
-            if row["body_encoding"] == "base64" {
-                continue;
-            }
-            let d = dialect(row["api"].as_str().unwrap()).unwrap();
-            let whole = in_pieces(&row, d, |_| usize::MAX >> 1);
-            for (how, cut) in [
-                ("byte by byte", in_pieces(&row, d, |_| 1)),
-                ("random", in_pieces(&row, d, |at| (at.wrapping_mul(2_654_435_761) >> 7) % 97)),
-                ("random", in_pieces(&row, d, |at| (at.wrapping_mul(40_503) >> 3) % 1500)),
-            ] {
-                assert_eq!(whole, cut, "{} {how}", row["id"]);
-            }
-            if row["streaming"] == true && row["expected"]["reason"] != "error_termination" {
-                let text = printed(&whole.0)["turn"]["text"].clone();
-                let text = text.as_str().unwrap();
-                assert!(whole.0.streamed && whole.1.chars().count() >= text.chars().count());
-            }
         }
     }
 }

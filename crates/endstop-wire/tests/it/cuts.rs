@@ -1,0 +1,194 @@
+//! Recorded responses come out the same however their bytes are cut.
+//!
+//! `cargo test` cuts in a few hundred ways. All of them, over any set of recordings:
+//! `ENDSTOP_RECORDINGS=DIR cargo test --release -p endstop-wire --test it -- every_cut --ignored --nocapture`
+
+use crate::recordings::{RECORDINGS, data, rows};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use endstop_wire::api::{Dialect, dialect};
+use endstop_wire::detect::{printed, request_facts};
+use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Up to this many bytes every pair of cuts is tried.
+const SMALL: usize = 2_000;
+
+/// A recorded response, ready to be decoded.
+struct Recorded {
+    id: String,
+    dialect: &'static Dialect,
+    status: u16,
+    headers: Headers,
+    facts: RequestFacts,
+    body: Vec<u8>,
+    streaming: bool,
+    succeeds: bool,
+}
+
+impl Recorded {
+    fn new(row: &Value) -> Recorded {
+        let text = row["body"].as_str().unwrap();
+        let body = match row["body_encoding"].as_str() {
+            Some("base64") => STANDARD.decode(text).unwrap(),
+            _ => text.as_bytes().to_vec(),
+        };
+        Recorded {
+            id: row["id"].to_string(),
+            dialect: dialect(row["api"].as_str().unwrap()).unwrap(),
+            status: u16::try_from(row["status"].as_u64().unwrap()).unwrap(),
+            headers: row["headers"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
+                .collect(),
+            facts: request_facts(&row["request"]),
+            body,
+            streaming: row["streaming"] == true,
+            succeeds: row["expected"]["reason"] != "error_termination",
+        }
+    }
+
+    /// The response decoded from pieces that end at these places, and all that its deltas said.
+    fn cut_at(&self, cuts: &[usize]) -> (Decoded, String) {
+        let headers = self.headers.clone();
+        let mut stream = StreamDecoder::new(self.dialect, self.status, headers, self.facts);
+        let mut said = String::new();
+        let mut from = 0;
+        for to in cuts.iter().copied().chain([self.body.len()]) {
+            let piece = &self.body[from..to];
+            from = to;
+            stream
+                .push(piece, &mut |delta| match delta {
+                    Delta::Text(t) | Delta::Reasoning(t) | Delta::Refusal(t) => said.push_str(t),
+                    Delta::ToolCallStarted { index, name } => {
+                        said.push_str(&[&index.to_string(), " ", name, ">"].concat());
+                    }
+                    Delta::ToolArguments { index, json } => {
+                        said.push_str(&[&index.to_string(), json].concat());
+                    }
+                    _ => {}
+                })
+                .unwrap();
+        }
+        (stream.finish(Eof::Clean), said)
+    }
+
+    /// Where events, lines and characters end, and one byte to each side.
+    fn boundaries(&self) -> Vec<usize> {
+        let body = &self.body;
+        let ends = (1..=body.len()).filter(|at| {
+            let behind = body[at - 1];
+            // A line, an object, or a character of several bytes.
+            matches!(behind, b'\n' | b'\r' | b'}') || behind >= 0x80
+        });
+        let mut places: Vec<usize> = ends.flat_map(|at| [at - 1, at, at + 1]).collect();
+        places.retain(|at| (1..body.len()).contains(at));
+        places.dedup();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    fn random(&self, seed: u64) -> Vec<usize> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let many = next() % 40 + 1;
+        let mut cuts: Vec<usize> =
+            (0..many).map(|_| (next() % (self.body.len() as u64 + 1)) as usize).collect();
+        cuts.sort_unstable();
+        cuts
+    }
+}
+
+fn recorded(paths: &[PathBuf]) -> Vec<Recorded> {
+    paths.iter().flat_map(|path| rows(path)).map(|row| Recorded::new(&row)).collect()
+}
+
+#[test]
+fn cuts_change_nothing() {
+    let paths = RECORDINGS.map(data);
+    for r in recorded(&paths) {
+        let whole = r.cut_at(&[]);
+        let bytes: Vec<usize> = (1..r.body.len()).collect();
+        assert_eq!(whole, r.cut_at(&bytes), "{} byte by byte", r.id);
+        assert_eq!(whole, r.cut_at(&r.boundaries()), "{} at boundaries", r.id);
+        for seed in 0..8 {
+            let cuts = r.random(seed);
+            assert_eq!(whole, r.cut_at(&cuts), "{} at {cuts:?}", r.id);
+        }
+        if r.streaming && r.succeeds {
+            let text = printed(&whole.0)["turn"]["text"].clone();
+            let text = text.as_str().unwrap();
+            assert!(
+                whole.1.chars().count() >= text.chars().count(),
+                "{}: deltas are missing",
+                r.id
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes minutes, and wants a release build"]
+fn every_cut() {
+    let paths: Vec<PathBuf> = match std::env::var_os("ENDSTOP_RECORDINGS") {
+        Some(dir) => std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.to_string_lossy().ends_with(".jsonl.gz"))
+            .collect(),
+        None => RECORDINGS.map(data).to_vec(),
+    };
+    let all = recorded(&paths);
+    let (tried, pairs) = (AtomicU64::new(0), AtomicU64::new(0));
+    let left = Mutex::new(all.iter());
+    let work = || {
+        loop {
+            let next = left.lock().unwrap().next();
+            let Some(r) = next else { return };
+            let whole = r.cut_at(&[]);
+            let check = |cuts: &[usize]| {
+                assert_eq!(whole, r.cut_at(cuts), "{} at {cuts:?}", r.id);
+                tried.fetch_add(1, Ordering::Relaxed);
+            };
+            check(&(1..r.body.len()).collect::<Vec<_>>());
+            if r.body.len() <= SMALL {
+                for one in 0..r.body.len() {
+                    for two in one..r.body.len() {
+                        check(&[one, two]);
+                    }
+                }
+                pairs.fetch_add(1, Ordering::Relaxed);
+            } else {
+                for at in r.boundaries() {
+                    check(&[at]);
+                }
+                for seed in 0..500 {
+                    check(&r.random(seed));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    println!(
+        "{} responses: {} cuttings, every pair of cuts for {} of them",
+        all.len(),
+        tried.into_inner(),
+        pairs.into_inner()
+    );
+}
