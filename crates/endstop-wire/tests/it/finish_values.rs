@@ -36,14 +36,13 @@ struct Shape {
 }
 
 fn sse(events: &[Value]) -> String {
-    events.iter().map(|e| format!("data: {e}\n\n")).collect()
+    let events: Vec<String> = events.iter().map(|e| format!("data: {e}\n\n")).collect();
+    events.concat()
 }
 
 fn named(events: &[Value]) -> String {
-    events
-        .iter()
-        .map(|e| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap()))
-        .collect()
+    let event = |e: &Value| format!("event: {}\ndata: {e}\n\n", e["type"].as_str().unwrap());
+    events.iter().map(event).collect::<Vec<_>>().concat()
 }
 
 fn openai_chat(value: &Value, tool: bool) -> Shape {
@@ -138,7 +137,7 @@ fn responses(field: Option<&str>, value: &Value) -> Shape {
             json!({"type": "response.output_text.delta", "item_id": "msg", "output_index": 0,
                    "content_index": 0, "delta": "So"}),
             json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
-            json!({"type": format!("response.{last}"), "response": response(status, &[item.clone()])}),
+            json!({"type": format!("response.{last}"), "response": response(status, std::slice::from_ref(&item))}),
         ]),
         field: if of_details { "incomplete_details.reason" } else { "status" },
     }
