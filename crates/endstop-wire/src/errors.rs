@@ -46,7 +46,10 @@ pub(crate) fn from_body(
         class,
         status: (status != 0).then_some(status),
         message,
-        retry_after_ms: retry_after_ms(headers, &body.words),
+        retry_after_ms: retry_after_ms(headers, &body.words).or_else(|| {
+            let spent = class == ErrorClass::RateLimit;
+            spent.then(|| hints::allowance_ms(headers)).flatten()
+        }),
         original: Some((field, excerpt(&value))),
     }
 }

@@ -30,6 +30,63 @@ pub fn should_retry(headers: &Headers) -> Option<bool> {
     }
 }
 
+/// How long until every allowance that is used up is there again, in milliseconds, as the headers
+/// of a rate limit say: `x-ratelimit-reset-tokens: 6m0s` (OpenAI, Groq …), seconds (Cerebras), a
+/// moment in milliseconds (OpenRouter), `anthropic-ratelimit-tokens-reset` with a date. An allowance
+/// with something left, or that does not say what is left, tells nothing. Moments are measured
+/// against the response's own `date`.
+pub(super) fn allowance_ms(headers: &Headers) -> Option<u64> {
+    let now = headers.get("date").and_then(http_date);
+    let spent = |name: &str| headers.get(name).is_some_and(|left| left.trim() == "0");
+    let resets = headers.iter().filter_map(|(name, value)| {
+        let name = name.to_ascii_lowercase();
+        let limited = name.contains("ratelimit-") && name.contains("reset");
+        if !limited || !spent(&name.replacen("reset", "remaining", 1)) {
+            return None;
+        }
+        let value = value.trim();
+        if let Ok(number) = value.parse::<f64>() {
+            return match number {
+                // No allowance lasts this many seconds: it is a moment.
+                n if n >= 1e11 => millis(n - now? as f64 * 1000.0),
+                n if n >= 1e8 => millis((n - now? as f64) * 1000.0),
+                n => millis(n * 1000.0),
+            };
+        }
+        match rfc3339(value) {
+            Some(at) => millis((at.saturating_sub(now?).max(0) as f64) * 1000.0),
+            None => duration(value),
+        }
+    });
+    resets.max()
+}
+
+/// `2026-03-01T12:00:30Z`, in seconds since 1970; a fraction is dropped, another zone than UTC is
+/// not read.
+fn rfc3339(text: &str) -> Option<i64> {
+    let (date, time) = text.split_once('T')?;
+    let time = time.strip_suffix('Z').or_else(|| time.strip_suffix("+00:00"))?;
+    let numbers = |text: &str, by: char| -> Option<[i64; 3]> {
+        let mut parts = text.split(by).map(|part| part.parse().ok());
+        let all = [parts.next()??, parts.next()??, parts.next()??];
+        parts.next().is_none().then_some(all)
+    };
+    let [year, month, day] = numbers(date, '-')?;
+    let [hour, minute, second] = numbers(time.split('.').next()?, ':')?;
+    Some(days_since_1970(year, month, day)? * 86_400 + hour * 3_600 + minute * 60 + second)
+}
+
+/// Days since 1970 of a civil date.
+fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
+    if !(1..=31).contains(&day) || !(1..=12).contains(&month) || !(1970..=9999).contains(&year) {
+        return None;
+    }
+    // Years counted from March.
+    let y = if month <= 2 { year - 1 } else { year };
+    let m = (month + 9) % 12;
+    Some(365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719_468)
+}
+
 fn millis(ms: f64) -> Option<u64> {
     (ms.is_finite() && ms >= 0.0).then_some(ms.ceil() as u64)
 }
@@ -88,13 +145,7 @@ fn http_date(text: &str) -> Option<i64> {
     let year: i64 = words.next()?.parse().ok()?;
     let mut clock = || words.next()?.parse::<i64>().ok();
     let (hour, minute, second) = (clock()?, clock()?, clock()?);
-    if !(1..=31).contains(&day) || !(1970..=9999).contains(&year) {
-        return None;
-    }
-    // Days since 1970 of a civil date, years counted from March.
-    let y = if month <= 2 { year - 1 } else { year };
-    let m = (month + 9) % 12;
-    let days = 365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719_468;
+    let days = days_since_1970(year, month, day)?;
     Some(days * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
@@ -128,6 +179,44 @@ mod tests {
             (h(&[]), "try again in a while", None),
         ] {
             assert_eq!(retry_after_ms(&headers, words), want, "{headers:?} {words}");
+        }
+        for (pairs, want) in [
+            (
+                &[
+                    ("x-ratelimit-reset-requests", "1s"),
+                    ("x-ratelimit-remaining-requests", "0"),
+                    ("x-ratelimit-reset-tokens", "6m0s"),
+                    ("x-ratelimit-remaining-tokens", "12"),
+                ][..],
+                Some(1000),
+            ),
+            (&[("x-ratelimit-reset-requests", "1s")], None),
+            (
+                &[
+                    ("x-ratelimit-reset-tokens-minute", "12.5"),
+                    ("x-ratelimit-remaining-tokens-minute", "0"),
+                ],
+                Some(12_500),
+            ),
+            (
+                &[
+                    ("X-RateLimit-Reset", "784111777500"),
+                    ("X-RateLimit-Remaining", "0"),
+                    ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+                ],
+                Some(500),
+            ),
+            (&[("X-RateLimit-Reset", "784111777500"), ("X-RateLimit-Remaining", "0")], None),
+            (
+                &[
+                    ("anthropic-ratelimit-tokens-reset", "1994-11-06T08:50:07Z"),
+                    ("anthropic-ratelimit-tokens-remaining", "0"),
+                    ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+                ],
+                Some(30_000),
+            ),
+        ] {
+            assert_eq!(allowance_ms(&h(pairs)), want, "{pairs:?}");
         }
         assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
         assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
