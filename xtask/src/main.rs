@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `faults` | puts twenty faults into the kernel, one by one, and says which test catches each |
 //! | `llama` | fetches a small model and a llama-server, and runs endstop against them |
+//! | `models` | writes the table of context windows and output caps from a newer source |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it talks to whoever runs it")]
 
 mod faults;
 mod llama;
+mod models;
 
 use std::process::ExitCode;
 
@@ -18,7 +20,9 @@ fn main() -> ExitCode {
     let result = match task.as_deref() {
         Some("faults") => faults::run(&rest),
         Some("llama") => llama::run(&rest),
-        _ => Err("usage: cargo xtask faults [NAME…] | cargo xtask llama".to_owned()),
+        Some("models") => models::run(&rest),
+        _ => Err("usage: cargo xtask faults [NAME…] | cargo xtask llama | cargo xtask models FILE"
+            .to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

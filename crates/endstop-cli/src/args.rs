@@ -248,4 +248,7 @@ pub(crate) struct ExplainArgs {
 pub(crate) struct ProvidersArgs {
     /// Show one provider: its endpoint, its keys, its finish values and where each leads.
     pub(crate) name: Option<String>,
+    /// Also list its models, as far as they are known, with their context windows and output caps.
+    #[arg(long, requires = "name")]
+    pub(crate) models: bool,
 }

@@ -87,6 +87,11 @@ pub struct Dialect {
 }
 
 impl Dialect {
+    /// Each request must have an output cap.
+    pub const fn wants_cap(&self) -> bool {
+        matches!(self.family, Family::Anthropic)
+    }
+
     const fn openai(name: &'static str) -> Dialect {
         Dialect {
             name,

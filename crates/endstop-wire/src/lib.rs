@@ -9,6 +9,7 @@
 //! | What does this error mean? | [`errors`] |
 //! | A raw response in, the signal out | [`detect`](mod@detect) |
 //! | What does it cost? | [`prices`] |
+//! | How much can a model read and write? | [`models`] |
 //! | Where is a provider, and which key does it want? | [`providers`] |
 //! | What does a provider implement? | [`provider`] |
 //!
@@ -25,6 +26,7 @@ pub mod finish;
 pub mod gemini;
 pub mod headers;
 mod json;
+pub mod models;
 pub mod openai_chat;
 pub mod openai_responses;
 pub mod precedence;

@@ -61,10 +61,8 @@ pub struct ModelInfo {
     pub price: Price,
     /// The price is one and the same for every call; `false`: `price` is the highest of several.
     pub exact: bool,
-    /// How many tokens of prompt and answer fit together.
+    /// How many tokens of prompt and answer fit together; see also [`crate::models`].
     pub context_window: Option<u64>,
-    /// The largest answer in tokens. The catalogue does not say: always `None` today.
-    pub max_output: Option<u64>,
     /// Where the price comes from.
     pub source: PriceSource,
 }
@@ -124,7 +122,6 @@ impl PriceBook {
             price,
             exact: true,
             context_window: find(provider, model).and_then(|found| found.context_window()),
-            max_output: None,
             source: PriceSource::User,
         })
     }
@@ -145,9 +142,14 @@ pub fn lookup(provider: &str, model: &str) -> Option<ModelInfo> {
         },
         exact: found.field(6).is_empty(),
         context_window: found.context_window(),
-        max_output: None,
         source: PriceSource::Catalogue { provider: found.provider, model: found.field(0) },
     })
+}
+
+/// How many tokens of prompt and answer fit together, where the catalogue says; also of a model
+/// without a price.
+pub(crate) fn context_window(provider: &str, model: &str) -> Option<u64> {
+    find(provider, model)?.context_window()
 }
 
 /// One line of the catalogue.

@@ -33,7 +33,7 @@ pub mod simulate;
 pub mod testkit;
 pub mod tool;
 
-pub use agent::{AgentBuilder, AgentLoop, Lifecycle, RunHandle, StartError};
+pub use agent::{AgentBuilder, AgentLoop, COMPACTION_SHARE, Lifecycle, RunHandle, StartError};
 pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;

@@ -5,6 +5,7 @@ use crate::{Failure, Result, output};
 use endstop::core::TerminationSignal;
 use endstop::wire::Family;
 use endstop::wire::finish::{Finish, known};
+use endstop::wire::models;
 use endstop::wire::precedence::{Facts, signal};
 use endstop::wire::providers::{PROVIDERS, Provider, provider};
 use serde_json::{Value, json};
@@ -41,7 +42,20 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
         )));
     };
     if as_json {
-        let _ = output::json(&as_value(found));
+        let mut value = as_value(found);
+        if args.models {
+            value["models"] = models::known(found.id)
+                .map(|id| {
+                    let limits = models::limits(found.id, id);
+                    json!({
+                        "id": id,
+                        "context_window": limits.context_window,
+                        "max_output": limits.max_output,
+                    })
+                })
+                .collect();
+        }
+        let _ = output::json(&value);
         return Ok(0);
     }
     let _ = output::line(&format!("{} ({})", found.name, found.id));
@@ -73,6 +87,18 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
     );
     if !found.notes.is_empty() {
         let _ = output::line(&format!("  note       {}", found.notes));
+    }
+    if args.models {
+        let tokens = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
+        let _ = output::line(&format!("\n{:>14} {:>11}  model", "context window", "output cap"));
+        for id in models::known(found.id) {
+            let limits = models::limits(found.id, id);
+            let _ = output::line(&format!(
+                "{:>14} {:>11}  {id}",
+                tokens(limits.context_window),
+                tokens(limits.max_output)
+            ));
+        }
     }
     Ok(0)
 }

@@ -188,7 +188,7 @@ impl Inner {
         let prompt = self.prompt_bound();
         let quote = self
             .ledger
-            .quote(prompt, self.output_cap, self.thinking_budget)
+            .quote(prompt, self.output_cap.or(self.max_output), self.thinking_budget)
             .map_err(|ceiling| self.does_not_fit(ceiling, prompt))?;
         if self.shared_budget && self.ledger.price.is_some() {
             let id = self.effect_id();
@@ -251,7 +251,8 @@ impl Inner {
         self.ledger.max_usd = Some(
             own.map_or(self.ledger.spent + granted, |own| own.min(self.ledger.spent + granted)),
         );
-        let quote = self.ledger.quote(prompt, self.output_cap, self.thinking_budget);
+        let quote =
+            self.ledger.quote(prompt, self.output_cap.or(self.max_output), self.thinking_budget);
         self.ledger.max_usd = own;
         match quote {
             Ok(quote) if quote.least <= granted => {

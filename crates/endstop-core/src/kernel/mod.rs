@@ -114,6 +114,7 @@ struct Inner {
     progress: Progress,
 
     output_cap: Option<u64>,
+    max_output: Option<u64>,
     turns: u32,
     tool_turns: u32,
     model_calls: u32,
@@ -215,6 +216,7 @@ impl Run {
             ledger,
             progress: Progress::default(),
             output_cap: spec.output_cap,
+            max_output: spec.max_output,
             turns: 0,
             tool_turns: 0,
             model_calls: 0,

@@ -100,6 +100,9 @@ pub struct RunSpec {
     pub prompt_overhead: u64,
     /// The output cap of each call; `None`: the provider's own.
     pub output_cap: Option<u64>,
+    /// The largest answer in tokens that the model gives, where known: no cap that the kernel makes
+    /// up is above it.
+    pub max_output: Option<u64>,
     /// The least output cap that makes sense because of a thinking budget (0: none).
     pub thinking_budget: u64,
     /// Whether ceilings are kept by reserving before each call (off where costs are only known
@@ -138,6 +141,7 @@ impl RunSpec {
             context_window: None,
             prompt_overhead: 0,
             output_cap: None,
+            max_output: None,
             thinking_budget: 0,
             reserve: true,
             shared_budget: false,

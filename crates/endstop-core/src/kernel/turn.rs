@@ -401,7 +401,8 @@ impl Inner {
         if let Some(cap) = cap.filter(|_| !self.starved_this_turn) {
             let prompt = turn.usage.prompt_tokens();
             let room = self.context_window.map_or(u64::MAX, |window| window.saturating_sub(prompt));
-            let raised = cap.saturating_mul(4).min(room);
+            let most = self.max_output.unwrap_or(u64::MAX);
+            let raised = cap.saturating_mul(4).min(room).min(most);
             if raised > cap {
                 self.starved_this_turn = true;
                 self.output_cap = Some(raised);

@@ -864,6 +864,22 @@ fn a_starved_turn_is_tried_once_with_a_larger_cap_and_no_more() {
 }
 
 #[test]
+fn no_cap_of_our_own_is_above_what_the_model_gives() {
+    // A ceiling that would allow more than any model answers.
+    let limits = Limits { max_tokens: Some(10_000_000), ..Limits::default() };
+    let capped =
+        || RunSpec { limits: limits.clone(), reserve: true, max_output: Some(300), ..spec() };
+    assert_eq!(Hand::start(capped(), None).cap(), Some(300));
+    // What the caller asks for stands.
+    let mut hand = Hand::start(RunSpec { output_cap: Some(200), ..capped() }, None);
+    assert_eq!(hand.cap(), Some(200));
+    hand.answer(starving(200));
+    assert_eq!(hand.cap(), Some(300), "four times as much is more than it gives");
+    // Without a ceiling the provider's own cap stands.
+    assert_eq!(Hand::start(RunSpec { max_output: Some(300), ..spec() }, None).cap(), None);
+}
+
+#[test]
 fn one_call_that_succeeds_sets_the_mistakes_back() {
     let mut hand = Hand::start(spec(), None);
     for _ in 0..6 {

@@ -27,6 +27,9 @@ pub struct AgentBuilder {
     messages: Vec<Message>,
 }
 
+/// The share of the context window at which a loop with a compactor shortens its conversation.
+pub const COMPACTION_SHARE: f64 = 0.8;
+
 impl AgentBuilder {
     pub(super) fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
         AgentBuilder {
@@ -43,7 +46,7 @@ impl AgentBuilder {
                 hooks: Vec::new(),
                 approver: None,
                 compactor: None,
-                proactive: ProactiveCompaction::Never,
+                proactive: None,
                 schema: None,
                 budget: None,
                 output_cap: None,
@@ -130,15 +133,17 @@ impl AgentBuilder {
         self
     }
 
-    /// What shortens the conversation after the provider refused a prompt as too long.
+    /// What shortens the conversation: after the provider refused a prompt as too long, and before
+    /// that where the context window is known and nearly full ([`COMPACTION_SHARE`] of it, unless
+    /// [`proactive_compaction`](Self::proactive_compaction) says otherwise).
     pub fn compactor(mut self, compactor: impl Compactor + 'static) -> Self {
         self.config.compactor = Some(Arc::new(compactor));
         self
     }
 
-    /// When the conversation is shortened before a call.
+    /// When the conversation is shortened before a call, without waiting for a refusal.
     pub fn proactive_compaction(mut self, when: ProactiveCompaction) -> Self {
-        self.config.proactive = when;
+        self.config.proactive = Some(when);
         self
     }
 

@@ -7,14 +7,14 @@
 use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
 use super::handle::{AgentEvent, DeltaEvent, EventSink};
-use super::{Shared, panic_message};
+use super::{COMPACTION_SHARE, Shared, panic_message};
 use crate::hook::{Hook, asks};
 use crate::provider::{CallEvent, CallSpec, CallStream, Response, Session, SessionSpec};
 use crate::tool::{Tool, ToolContext, ToolOutput};
 use endstop_core::{
     Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
-    EventKind, Message, ModelError, NanoUsd, Outcome, Run, RunSpec, Step, Termination, ToolReport,
-    ToolStart, ToolStatus, TurnDelta,
+    EventKind, Message, ModelError, NanoUsd, Outcome, ProactiveCompaction, Run, RunSpec, Step,
+    Termination, ToolReport, ToolStart, ToolStatus, TurnDelta,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -79,10 +79,14 @@ impl Driver {
             hooks: shared.hook_points(),
             output_schema: config.schema.is_some(),
             compaction: CompactionSpec {
-                proactive: config.proactive,
+                proactive: config.proactive.unwrap_or(match &config.compactor {
+                    Some(_) => ProactiveCompaction::AtShare(COMPACTION_SHARE),
+                    None => ProactiveCompaction::Never,
+                }),
                 reactive: config.compactor.is_some(),
             },
             context_window: config.context_window,
+            max_output: config.provider.max_output(),
             prompt_overhead: overhead as u64,
             output_cap: config.output_cap,
             reserve: config.limits.max_budget_usd.is_some()

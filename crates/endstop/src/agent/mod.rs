@@ -23,7 +23,7 @@ mod ending;
 mod handle;
 mod policy;
 
-pub use builder::AgentBuilder;
+pub use builder::{AgentBuilder, COMPACTION_SHARE};
 pub use handle::{AgentEvent, RunHandle};
 
 use crate::budget::SharedBudget;
@@ -122,7 +122,8 @@ struct Config {
     hooks: Vec<Arc<dyn Hook>>,
     approver: Option<Arc<dyn Approver>>,
     compactor: Option<Arc<dyn Compactor>>,
-    proactive: ProactiveCompaction,
+    /// `None`: as is usual.
+    proactive: Option<ProactiveCompaction>,
     schema: Option<Arc<OutputSchema>>,
     budget: Option<SharedBudget>,
     price: Option<Price>,

@@ -15,6 +15,7 @@ use endstop_core::{
     ErrorClass, ModelError, ModelTurn, Part, Price, SignalReason, TerminationSignal, TurnDelta,
 };
 use endstop_wire::api::{Dialect, Family};
+use endstop_wire::models::{self, ModelLimits};
 use endstop_wire::prices;
 use endstop_wire::providers::{Overrides, ResolveError, Secret, resolve_with};
 use endstop_wire::redact::secrets_out;
@@ -62,7 +63,7 @@ pub struct HttpProvider {
     name: &'static str,
     model: String,
     price: Option<Price>,
-    context_window: Option<u64>,
+    limits: ModelLimits,
 }
 
 impl fmt::Debug for HttpProvider {
@@ -161,9 +162,13 @@ impl HttpProvider {
         }
         // Only the provider itself wants its own dialect; what is compatible speaks the plain one.
         let dialect = resolved.dialect(own_address).map_err(|error| error.to_string())?;
-        // At an address of one's own the catalogue's prices mean nothing.
-        let info =
-            if own_address { None } else { prices::lookup(resolved.provider.id, &resolved.model) };
+        // At an address of one's own the tables mean nothing.
+        let (info, limits) = if own_address {
+            (None, ModelLimits::default())
+        } else {
+            let (provider, model) = (resolved.provider.id, resolved.model.as_str());
+            (prices::lookup(provider, model), models::limits(provider, model))
+        };
         Ok(HttpProvider {
             client: client(&url)?,
             url,
@@ -172,8 +177,11 @@ impl HttpProvider {
             dialect,
             name: resolved.provider.id,
             model: resolved.model.clone(),
-            price: options.price.or(info.as_ref().map(|info| info.price)),
-            context_window: options.context_window.or(info.and_then(|info| info.context_window)),
+            price: options.price.or(info.map(|info| info.price)),
+            limits: ModelLimits {
+                context_window: options.context_window.or(limits.context_window),
+                ..limits
+            },
         })
     }
 }
@@ -226,6 +234,8 @@ impl Provider for HttpProvider {
             output_schema: spec
                 .output_schema
                 .map(|schema| OutputSchema { name: "answer".to_owned(), schema }),
+            // Where a format wants a cap in each request, the model's own.
+            max_output_tokens: self.limits.max_output.filter(|_| self.dialect.wants_cap()),
             stream: spec.streaming,
             ..RequestSpec::default()
         };
@@ -242,7 +252,10 @@ impl Provider for HttpProvider {
         response.signal.clone()
     }
     fn context_window(&self) -> Option<u64> {
-        self.context_window
+        self.limits.context_window
+    }
+    fn max_output(&self) -> Option<u64> {
+        self.limits.max_output
     }
     fn price(&self) -> Option<Price> {
         self.price

@@ -142,6 +142,11 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// The largest answer in tokens that the model gives, where known.
+    fn max_output(&self) -> Option<u64> {
+        None
+    }
+
     /// What the model costs, where known.
     fn price(&self) -> Option<endstop_core::Price> {
         None

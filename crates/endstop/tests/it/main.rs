@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod compaction;
 mod lifecycle;
 #[cfg(target_os = "linux")]
 mod shell;

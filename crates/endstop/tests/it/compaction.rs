@@ -1,0 +1,64 @@
+//! When a conversation is shortened: before its window is full, or after the provider refused it.
+
+use crate::support::agent;
+use endstop::core::{Compaction, Message, NanoUsd, ProactiveCompaction};
+use endstop::hook::Compactor;
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::{ToolContext, ToolOutput, tool_fn};
+use endstop::{AgentBuilder, AgentLoop, Termination};
+use serde_json::{Map, Value, json};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+/// Keeps the first message, and notes whether the provider had refused.
+#[derive(Clone, Default)]
+struct KeepFirst(Arc<Mutex<Vec<bool>>>);
+
+impl Compactor for KeepFirst {
+    fn compact(
+        &self,
+        mut messages: Vec<Message>,
+        forced: bool,
+    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+        self.0.lock().unwrap().push(forced);
+        messages.truncate(1);
+        Box::pin(async move { Compaction::Done { messages, cost: NanoUsd::ZERO } })
+    }
+}
+
+fn looking(builder: AgentBuilder) -> AgentBuilder {
+    builder.tool(tool_fn("look", "Looks.", |_: Map<String, Value>, _: ToolContext| async {
+        ToolOutput::ok("nothing")
+    }))
+}
+
+/// A window of 1,000 tokens of which the first turn takes 850.
+fn nearly_full() -> AgentBuilder {
+    let turns = [Turn::call("look", &json!({})).usage(845, 5), Turn::text("Done.").usage(20, 2)];
+    looking(AgentLoop::builder(ScriptedModel::new(turns).context_window(1_000)))
+}
+
+#[tokio::test]
+async fn a_known_window_that_is_nearly_full_is_enough() {
+    let compactor = KeepFirst::default();
+    let agent = nearly_full().compactor(compactor.clone()).build().unwrap();
+    let outcome = agent.run("look").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert_eq!(*compactor.0.lock().unwrap(), [false], "once, and without a refusal");
+}
+
+#[tokio::test]
+async fn it_can_be_switched_off_and_does_nothing_without_a_window() {
+    let compactor = KeepFirst::default();
+    let full = nearly_full()
+        .compactor(compactor.clone())
+        .proactive_compaction(ProactiveCompaction::Never)
+        .build()
+        .unwrap();
+    assert_eq!(full.run("look").unwrap().await.termination, Termination::Stop);
+    let turns = [Turn::call("look", &json!({})).usage(845, 5), Turn::text("Done.")];
+    let plain = looking(agent(turns)).compactor(compactor.clone()).build().unwrap();
+    assert_eq!(plain.run("look").unwrap().await.termination, Termination::Stop);
+    assert!(compactor.0.lock().unwrap().is_empty());
+}
