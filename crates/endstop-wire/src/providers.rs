@@ -165,6 +165,7 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "llamacpp",
         name: "llama.cpp server",
+        endpoints: CHAT_AND_RESPONSES,
         base_url: "http://localhost:8080/v1",
         key_vars: bearer!("LLAMA_API_KEY"),
         key_required: false,
@@ -174,6 +175,7 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "vllm",
         name: "vLLM",
+        endpoints: CHAT_AND_RESPONSES,
         base_url: "http://localhost:8000/v1",
         key_vars: bearer!("VLLM_API_KEY"),
         key_required: false,
@@ -183,6 +185,7 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "openrouter",
         name: "OpenRouter",
+        endpoints: CHAT_AND_RESPONSES,
         base_url: "https://openrouter.ai/api/v1",
         key_vars: bearer!("OPENROUTER_API_KEY"),
         notes: "Model ids contain a slash: openrouter/VENDOR/MODEL.",
@@ -200,6 +203,7 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "deepseek",
         name: "DeepSeek",
+        endpoints: CHAT_AND_RESPONSES,
         base_url: "https://api.deepseek.com",
         key_vars: bearer!("DEEPSEEK_API_KEY"),
         ..PLAIN
@@ -276,6 +280,94 @@ pub const PROVIDERS: &[Provider] = &[
         key_vars: bearer!("ZAI_API_KEY"),
         ..PLAIN
     },
+    Provider {
+        id: "crusoe",
+        name: "Crusoe",
+        base_url: "https://api.inference.crusoecloud.com/v1",
+        key_vars: bearer!("CRUSOE_API_KEY"),
+        notes: "Model ids contain a slash: crusoe/VENDOR/MODEL.",
+        ..PLAIN
+    },
+    Provider {
+        id: "dashscope",
+        name: "Alibaba DashScope",
+        base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        key_vars: bearer!("DASHSCOPE_API_KEY"),
+        notes: "Keys of mainland China need --base-url https://dashscope.aliyuncs.com/compatible-mode/v1.",
+        ..PLAIN
+    },
+    Provider {
+        id: "doubleword",
+        name: "Doubleword",
+        base_url: "https://api.doubleword.ai/v1",
+        key_vars: bearer!("DOUBLEWORD_API_KEY"),
+        ..PLAIN
+    },
+    Provider {
+        id: "github-models",
+        name: "GitHub Models",
+        base_url: "https://models.github.ai/inference",
+        key_vars: bearer!("GITHUB_TOKEN"),
+        notes: "The token needs the permission `models:read`. Model ids contain a slash: \
+                github-models/VENDOR/MODEL.",
+        ..PLAIN
+    },
+    Provider {
+        id: "huggingface",
+        name: "Hugging Face Inference Providers",
+        base_url: "https://router.huggingface.co/v1",
+        key_vars: bearer!("HF_TOKEN"),
+        notes: "Model ids contain a slash: huggingface/VENDOR/MODEL[:PROVIDER].",
+        ..PLAIN
+    },
+    Provider {
+        id: "sambanova",
+        name: "SambaNova",
+        base_url: "https://api.sambanova.ai/v1",
+        base_url_var: Some("SAMBANOVA_BASE_URL"),
+        key_vars: bearer!("SAMBANOVA_API_KEY"),
+        ..PLAIN
+    },
+    Provider {
+        id: "venice",
+        name: "Venice",
+        base_url: "https://api.venice.ai/api/v1",
+        key_vars: bearer!("VENICE_API_KEY"),
+        ..PLAIN
+    },
+    Provider {
+        id: "vercel-gateway",
+        name: "Vercel AI Gateway",
+        base_url: "https://ai-gateway.vercel.sh/v1",
+        key_vars: bearer!("AI_GATEWAY_API_KEY"),
+        notes: "Model ids contain a slash: vercel-gateway/VENDOR/MODEL.",
+        ..PLAIN
+    },
+    Provider {
+        id: "zhipu",
+        name: "Zhipu AI",
+        base_url: "https://open.bigmodel.cn/api/paas/v4",
+        base_url_var: Some("ZHIPUAI_BASE_URL"),
+        key_vars: bearer!("ZHIPUAI_API_KEY"),
+        ..PLAIN
+    },
+    Provider {
+        id: "mistralrs",
+        name: "mistral.rs server",
+        endpoints: CHAT_AND_RESPONSES,
+        base_url: "http://localhost:1234/v1",
+        key_required: false,
+        notes: "Local, without a key.",
+        ..PLAIN
+    },
+    Provider {
+        id: "sglang",
+        name: "SGLang",
+        base_url: "http://localhost:30000/v1",
+        key_required: false,
+        notes: "Local. Where the server was started with a key, use --base-url with OPENAI_API_KEY.",
+        ..PLAIN
+    },
 ];
 
 /// The provider of this id; `google` is another name of `gemini`.
@@ -293,7 +385,8 @@ mod tests {
         for (at, provider) in PROVIDERS.iter().enumerate() {
             assert!(PROVIDERS[..at].iter().all(|other| other.id != provider.id));
             assert!(!provider.name.is_empty() && !provider.endpoints.is_empty());
-            assert!(provider.id.bytes().all(|b| b.is_ascii_lowercase()), "{}", provider.id);
+            let plain = |b: u8| b.is_ascii_lowercase() || b == b'-';
+            assert!(provider.id.bytes().all(plain), "{}", provider.id);
             assert!(provider.base_url.starts_with("http") && !provider.base_url.ends_with('/'));
             assert!(provider.endpoints.iter().all(|e| e.path.starts_with('/')));
             assert!(!provider.key_required || !provider.key_vars.is_empty());

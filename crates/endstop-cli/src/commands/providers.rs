@@ -17,16 +17,13 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
             let _ = output::json(&all);
             return Ok(0);
         }
-        for provider in PROVIDERS {
-            let keys: Vec<&str> = provider.key_vars.iter().map(|key| key.name).collect();
-            let keys = if keys.is_empty() { "no key".to_owned() } else { keys.join(" or ") };
-            let apis: Vec<&str> =
-                provider.endpoints.iter().map(|endpoint| endpoint.api.as_str()).collect();
+        let rows: Vec<[String; 4]> = PROVIDERS.iter().map(row).collect();
+        let wide = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
+        let (id, apis, url) = (wide(0), wide(1), wide(2));
+        for row in &rows {
             let _ = output::line(&format!(
-                "{:<12} {:<34} {:<42} {keys}",
-                provider.id,
-                apis.join(", "),
-                provider.base_url
+                "{:<id$}  {:<apis$}  {:<url$}  {}",
+                row[0], row[1], row[2], row[3]
             ));
         }
         let _ = output::line(
@@ -101,6 +98,14 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
         }
     }
     Ok(0)
+}
+
+/// A line of the list: name, formats, address, variables.
+fn row(provider: &Provider) -> [String; 4] {
+    let keys: Vec<&str> = provider.key_vars.iter().map(|key| key.name).collect();
+    let keys = if keys.is_empty() { "no key".to_owned() } else { keys.join(" or ") };
+    let apis: Vec<&str> = provider.endpoints.iter().map(|e| e.api.as_str()).collect();
+    [provider.id.to_owned(), apis.join(", "), provider.base_url.to_owned(), keys]
 }
 
 /// The finish values of a format, and the signal that each alone leads to.
