@@ -11,6 +11,7 @@
 
 mod bad_input;
 mod cli;
+mod recorded;
 mod run;
 #[cfg(target_os = "linux")]
 mod signals;

@@ -8,12 +8,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The recordings that are kept here.
-pub(crate) const RECORDINGS: [&str; 6] = [
+pub(crate) const RECORDINGS: [&str; 7] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
     "openai-responses.jsonl.gz",
     "xai-responses.jsonl.gz",
     "gemini.jsonl.gz",
+    "mistral.jsonl.gz",
     "vertex-gemini.jsonl.gz",
 ];
 
