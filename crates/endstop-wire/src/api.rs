@@ -21,12 +21,22 @@ pub enum Family {
     Gemini,
     /// OpenAI's Responses.
     OpenAiResponses,
+    /// Cohere's second chat, `/v2/chat`.
+    CohereV2,
+    /// Cohere's first chat, `/v1/chat`; its responses are read, but it is not asked.
+    CohereV1,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: &[Family] =
-        &[Family::OpenAiChat, Family::OpenAiResponses, Family::Anthropic, Family::Gemini];
+    pub const ALL: &[Family] = &[
+        Family::OpenAiChat,
+        Family::OpenAiResponses,
+        Family::Anthropic,
+        Family::Gemini,
+        Family::CohereV2,
+        Family::CohereV1,
+    ];
 
     /// The format of this name, as a user gives it; its maker's name will do.
     pub fn named(name: &str) -> Option<Family> {
@@ -40,6 +50,16 @@ impl Family {
             Family::OpenAiChat | Family::OpenAiResponses => "openai",
             Family::Anthropic => "anthropic",
             Family::Gemini => "gemini",
+            Family::CohereV2 | Family::CohereV1 => "cohere",
+        }
+    }
+
+    /// The format to ask in instead, where this one is only read: what was recorded in it is
+    /// understood, but no request of it is made.
+    pub const fn read_only(self) -> Option<Family> {
+        match self {
+            Family::CohereV1 => Some(Family::CohereV2),
+            _ => None,
         }
     }
 
@@ -50,6 +70,8 @@ impl Family {
             Family::Anthropic => "anthropic-messages",
             Family::Gemini => "gemini",
             Family::OpenAiResponses => "openai-responses",
+            Family::CohereV2 => "cohere-v2",
+            Family::CohereV1 => "cohere-v1",
         }
     }
 
@@ -57,7 +79,10 @@ impl Family {
     pub(crate) const fn framing(self) -> Framing {
         match self {
             Family::Gemini => Framing::Array,
-            Family::OpenAiChat | Family::Anthropic | Family::OpenAiResponses => Framing::Events,
+            Family::CohereV1 => Framing::Objects,
+            Family::OpenAiChat | Family::Anthropic | Family::OpenAiResponses | Family::CohereV2 => {
+                Framing::Events
+            }
         }
     }
 }
@@ -128,6 +153,10 @@ impl Dialect {
 
     const fn gemini(name: &'static str) -> Dialect {
         Dialect { family: Family::Gemini, ..Dialect::openai(name) }
+    }
+
+    const fn cohere(name: &'static str, family: Family) -> Dialect {
+        Dialect { family, ..Dialect::openai(name) }
     }
 
     const fn responses(name: &'static str) -> Dialect {
@@ -210,6 +239,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::responses("mistralrs-responses"),
     Dialect::responses("openrouter-responses").costs(),
     Dialect::responses("xai-responses").costs().runs_custom_tools(),
+    Dialect::cohere("cohere-v2", Family::CohereV2),
+    Dialect::cohere("cohere-v1", Family::CohereV1),
 ];
 
 /// A name that no dialect has.
@@ -228,7 +259,7 @@ impl fmt::Display for UnknownApi {
 
 impl std::error::Error for UnknownApi {}
 
-/// The dialect of this name; `openai`, `anthropic` and `google` name the originals.
+/// The dialect of this name; `openai`, `anthropic`, `google` and `cohere` name the originals.
 pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
     let name = original(name);
     DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
@@ -240,6 +271,7 @@ fn original(name: &str) -> &str {
         "openai" => "openai-chat",
         "anthropic" => "anthropic-messages",
         "google" => "gemini",
+        "cohere" => "cohere-v2",
         other => other,
     }
 }
