@@ -128,6 +128,12 @@ pub struct Dialect {
     pub echo_reasoning: Option<&'static str>,
     /// Its `custom_tool_call` items are work of its own, not the client's.
     pub runs_custom_tools: bool,
+    /// It refuses a request for what it does not know: a field of a message, `stream_options` (a
+    /// stream has its usage without them), a message that says nothing, the user's word straight
+    /// after a tool's.
+    pub strict: bool,
+    /// It refuses the id of a call that is not of so many letters and digits.
+    pub call_id_length: Option<usize>,
 }
 
 impl Dialect {
@@ -144,7 +150,13 @@ impl Dialect {
             reports_cost: false,
             echo_reasoning: None,
             runs_custom_tools: false,
+            strict: false,
+            call_id_length: None,
         }
+    }
+
+    const fn strict(self, call_id_length: usize) -> Dialect {
+        Dialect { strict: true, call_id_length: Some(call_id_length), ..self }
     }
 
     const fn anthropic(name: &'static str) -> Dialect {
@@ -211,7 +223,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("groq"),
     Dialect::openai("huggingface"),
     Dialect::openai("llamacpp"),
-    Dialect::openai("mistral"),
+    Dialect::openai("mistral").strict(9),
     Dialect::openai("mistralrs"),
     Dialect::openai("moonshot").echoes("reasoning_content"),
     Dialect::openai("ollama-openai"),
