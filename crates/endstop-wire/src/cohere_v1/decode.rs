@@ -40,7 +40,7 @@ impl Accumulator {
             };
             self.common.error.get_or_insert(body);
         }
-        match event.event_type.get() {
+        match event.kind.get() {
             "text-generation" => self.say(event.text.get(), sink),
             "tool-calls-chunk" => {
                 let piece = event.tool_call_delta.and_then(lenient::<Piece<'_>>);
@@ -116,7 +116,7 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
-        let body = event.event_type.filled().is_none();
+        let body = event.kind.filled().is_none();
         let said =
             event.text.0.is_some() || event.finish_reason.0.is_some() || event.tool_calls.is_some();
         if name == "error" || body && event.message.filled().is_some() {
@@ -132,6 +132,9 @@ impl Accumulate for Accumulator {
     }
 
     fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        if !text.trim_start().starts_with('{') {
+            return Err(serde_json::Error::custom("it is no object"));
+        }
         self.event("", text, &mut |_| ())
     }
 

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 /// An event of a stream, or a whole body, which is one without a type.
 #[derive(Deserialize)]
 pub(super) struct Event<'a> {
-    #[serde(borrow, default)]
-    pub(super) event_type: Str<'a>,
+    #[serde(borrow, default, rename = "event_type")]
+    pub(super) kind: Str<'a>,
     #[serde(borrow, default)]
     pub(super) generation_id: Str<'a>,
     #[serde(borrow, default)]
