@@ -21,12 +21,22 @@ pub enum Family {
     Gemini,
     /// OpenAI's Responses.
     OpenAiResponses,
+    /// Cohere's second chat, `/v2/chat`.
+    CohereV2,
+    /// Cohere's first chat, `/v1/chat`; its responses are read, but it is not asked.
+    CohereV1,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: &[Family] =
-        &[Family::OpenAiChat, Family::OpenAiResponses, Family::Anthropic, Family::Gemini];
+    pub const ALL: &[Family] = &[
+        Family::OpenAiChat,
+        Family::OpenAiResponses,
+        Family::Anthropic,
+        Family::Gemini,
+        Family::CohereV2,
+        Family::CohereV1,
+    ];
 
     /// The format of this name, as a user gives it; its maker's name will do.
     pub fn named(name: &str) -> Option<Family> {
@@ -40,6 +50,16 @@ impl Family {
             Family::OpenAiChat | Family::OpenAiResponses => "openai",
             Family::Anthropic => "anthropic",
             Family::Gemini => "gemini",
+            Family::CohereV2 | Family::CohereV1 => "cohere",
+        }
+    }
+
+    /// The format to ask in instead, where this one is only read: what was recorded in it is
+    /// understood, but no request of it is made.
+    pub const fn read_only(self) -> Option<Family> {
+        match self {
+            Family::CohereV1 => Some(Family::CohereV2),
+            _ => None,
         }
     }
 
@@ -50,8 +70,32 @@ impl Family {
             Family::Anthropic => "anthropic-messages",
             Family::Gemini => "gemini",
             Family::OpenAiResponses => "openai-responses",
+            Family::CohereV2 => "cohere-v2",
+            Family::CohereV1 => "cohere-v1",
         }
     }
+
+    /// What its streams are, beside server-sent events, which are taken from every format.
+    pub(crate) const fn framing(self) -> Framing {
+        match self {
+            Family::Gemini => Framing::Array,
+            Family::CohereV1 => Framing::Objects,
+            Family::OpenAiChat | Family::Anthropic | Family::OpenAiResponses | Family::CohereV2 => {
+                Framing::Events
+            }
+        }
+    }
+}
+
+/// What a stream is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events alone.
+    Events,
+    /// One array, whose elements are the events.
+    Array,
+    /// Objects, a line each; one alone may be a whole body.
+    Objects,
 }
 
 impl fmt::Display for Family {
@@ -84,6 +128,12 @@ pub struct Dialect {
     pub echo_reasoning: Option<&'static str>,
     /// Its `custom_tool_call` items are work of its own, not the client's.
     pub runs_custom_tools: bool,
+    /// It refuses a request for what it does not know: a field of a message, `stream_options` (a
+    /// stream has its usage without them), a message that says nothing, the user's word straight
+    /// after a tool's.
+    pub strict: bool,
+    /// It refuses the id of a call that is not of so many letters and digits.
+    pub call_id_length: Option<usize>,
 }
 
 impl Dialect {
@@ -100,7 +150,13 @@ impl Dialect {
             reports_cost: false,
             echo_reasoning: None,
             runs_custom_tools: false,
+            strict: false,
+            call_id_length: None,
         }
+    }
+
+    const fn strict(self, call_id_length: usize) -> Dialect {
+        Dialect { strict: true, call_id_length: Some(call_id_length), ..self }
     }
 
     const fn anthropic(name: &'static str) -> Dialect {
@@ -109,6 +165,10 @@ impl Dialect {
 
     const fn gemini(name: &'static str) -> Dialect {
         Dialect { family: Family::Gemini, ..Dialect::openai(name) }
+    }
+
+    const fn cohere(name: &'static str, family: Family) -> Dialect {
+        Dialect { family, ..Dialect::openai(name) }
     }
 
     const fn responses(name: &'static str) -> Dialect {
@@ -163,7 +223,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("groq"),
     Dialect::openai("huggingface"),
     Dialect::openai("llamacpp"),
-    Dialect::openai("mistral"),
+    Dialect::openai("mistral").strict(9),
     Dialect::openai("mistralrs"),
     Dialect::openai("moonshot").echoes("reasoning_content"),
     Dialect::openai("ollama-openai"),
@@ -191,6 +251,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::responses("mistralrs-responses"),
     Dialect::responses("openrouter-responses").costs(),
     Dialect::responses("xai-responses").costs().runs_custom_tools(),
+    Dialect::cohere("cohere-v2", Family::CohereV2),
+    Dialect::cohere("cohere-v1", Family::CohereV1),
 ];
 
 /// A name that no dialect has.
@@ -209,7 +271,7 @@ impl fmt::Display for UnknownApi {
 
 impl std::error::Error for UnknownApi {}
 
-/// The dialect of this name; `openai`, `anthropic` and `google` name the originals.
+/// The dialect of this name; `openai`, `anthropic`, `google` and `cohere` name the originals.
 pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
     let name = original(name);
     DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
@@ -221,6 +283,7 @@ fn original(name: &str) -> &str {
         "openai" => "openai-chat",
         "anthropic" => "anthropic-messages",
         "google" => "gemini",
+        "cohere" => "cohere-v2",
         other => other,
     }
 }

@@ -126,6 +126,27 @@ const OPENAI_RESPONSES: &[(&str, Finish)] = &[
     ("in_progress", Finish::InProgress),
 ];
 
+const COHERE_V2: &[(&str, Finish)] = &[
+    ("COMPLETE", Finish::Natural),
+    ("STOP_SEQUENCE", Finish::StopSequence),
+    ("MAX_TOKENS", Finish::Length),
+    ("TOOL_CALL", Finish::ToolUse),
+    ("ERROR", Finish::Error),
+    ("TIMEOUT", Finish::Error),
+];
+
+/// It has no value for tools: a turn that asks for them is complete.
+const COHERE_V1: &[(&str, Finish)] = &[
+    ("COMPLETE", Finish::Natural),
+    ("STOP_SEQUENCE", Finish::StopSequence),
+    ("MAX_TOKENS", Finish::Length),
+    ("ERROR_LIMIT", Finish::ContextExceeded),
+    ("ERROR_TOXIC", Finish::ContentFilter),
+    ("USER_CANCEL", Finish::Error),
+    ("ERROR", Finish::Error),
+    ("TIMEOUT", Finish::Error),
+];
+
 /// The values that a family of APIs is known to send.
 pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
     match family {
@@ -133,6 +154,8 @@ pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
         Family::Anthropic => ANTHROPIC,
         Family::Gemini => GEMINI,
         Family::OpenAiResponses => OPENAI_RESPONSES,
+        Family::CohereV2 => COHERE_V2,
+        Family::CohereV1 => COHERE_V1,
     }
 }
 
@@ -178,7 +201,8 @@ pub fn finish_of_any(raw: &str) -> Finish {
 pub fn error_class_of(raw: &str) -> ErrorClass {
     match raw {
         "insufficient_system_resource" => ErrorClass::Overloaded,
-        "cancelled" => ErrorClass::Cancelled,
+        "cancelled" | "USER_CANCEL" => ErrorClass::Cancelled,
+        "TIMEOUT" => ErrorClass::Timeout,
         _ => ErrorClass::ServerError,
     }
 }

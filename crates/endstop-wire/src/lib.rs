@@ -13,12 +13,14 @@
 //! | Where is a provider, and which key does it want? | [`providers`] |
 //! | What does a provider implement? | [`provider`] |
 //!
-//! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`]), each
-//! with the same files; servers
-//! that speak a format with differences of their own are rows of the table in [`api`].
+//! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`],
+//! [`cohere_v2`], [`cohere_v1`]), each with the same files; servers that speak a format with
+//! differences of their own are rows of the table in [`api`].
 
 pub mod anthropic;
 pub mod api;
+pub mod cohere_v1;
+pub mod cohere_v2;
 pub mod decode;
 pub mod detect;
 pub mod errors;

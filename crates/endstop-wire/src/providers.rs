@@ -201,6 +201,19 @@ pub const PROVIDERS: &[Provider] = &[
         ..PLAIN
     },
     Provider {
+        id: "cohere",
+        name: "Cohere",
+        endpoints: &[Endpoint { api: Family::CohereV2, path: "/v2/chat" }],
+        base_url: "https://api.cohere.com",
+        base_url_var: Some("CO_API_URL"),
+        key_vars: &[
+            KeyVar { name: "CO_API_KEY", auth: AuthStyle::Bearer },
+            KeyVar { name: "COHERE_API_KEY", auth: AuthStyle::Bearer },
+        ],
+        notes: "It bills fewer tokens than the model reads and writes: a cost is an upper bound.",
+        ..PLAIN
+    },
+    Provider {
         id: "deepseek",
         name: "DeepSeek",
         endpoints: CHAT_AND_RESPONSES,

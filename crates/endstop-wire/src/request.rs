@@ -18,7 +18,7 @@
 
 use crate::api::{Dialect, Family};
 use crate::decode::RequestFacts;
-use crate::{anthropic, gemini, json, openai_chat, openai_responses};
+use crate::{anthropic, cohere_v2, gemini, json, openai_chat, openai_responses};
 use endstop_core::{Message, MessageId};
 use serde_json::{Map, Value};
 
@@ -73,6 +73,20 @@ impl RequestSpec {
             output_cap: output_cap.or(self.max_output_tokens),
         }
     }
+
+    /// The instructions, with the schema of the answer in words: for where an API does not take it
+    /// as a field.
+    pub(crate) fn system_with_schema(&self) -> String {
+        let mut system = self.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default();
+        if let Some(schema) = &self.output_schema {
+            if !system.is_empty() {
+                system.push_str("\n\n");
+            }
+            system.push_str("Your final answer is JSON alone that satisfies this JSON Schema: ");
+            system.push_str(&schema.schema.to_string());
+        }
+        system
+    }
 }
 
 /// Encodes requests of one conversation.
@@ -86,10 +100,15 @@ pub enum Encoder {
     Gemini(gemini::Encoder),
     /// OpenAI's Responses.
     OpenAiResponses(openai_responses::Encoder),
+    /// Cohere's `/v2/chat`.
+    CohereV2(cohere_v2::Encoder),
+    /// A format that is only read: nothing is sent.
+    ReadOnly,
 }
 
 impl Encoder {
-    /// An encoder for this dialect.
+    /// An encoder for this dialect. That of a format that is only read ([`Family::read_only`])
+    /// makes empty bodies, which no server takes: look before you ask.
     pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
         match dialect.family {
             Family::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
@@ -98,6 +117,8 @@ impl Encoder {
             Family::OpenAiResponses => {
                 Encoder::OpenAiResponses(openai_responses::Encoder::new(spec))
             }
+            Family::CohereV2 => Encoder::CohereV2(cohere_v2::Encoder::new(spec)),
+            Family::CohereV1 => Encoder::ReadOnly,
         }
     }
 
@@ -108,6 +129,8 @@ impl Encoder {
             Encoder::Anthropic(e) => e.body(messages, epoch, output_cap),
             Encoder::Gemini(e) => e.body(messages, epoch, output_cap),
             Encoder::OpenAiResponses(e) => e.body(messages, epoch, output_cap),
+            Encoder::CohereV2(e) => e.body(messages, epoch, output_cap),
+            Encoder::ReadOnly => &[],
         }
     }
 }

@@ -185,6 +185,12 @@ fn detect_agrees_with_every_certain_gemini_recording() {
 }
 
 #[test]
+fn detect_agrees_with_every_certain_cohere_recording() {
+    detect("cohere-v2.jsonl.gz", 63, 63);
+    detect("cohere-v1.jsonl.gz", 12, 12);
+}
+
+#[test]
 fn detect_reads_one_response_from_a_file_and_from_standard_input() {
     let cli = Cli::new();
     for name in ["openai-chat.jsonl.gz", "anthropic-messages.jsonl.gz"] {

@@ -61,6 +61,8 @@ pub(crate) struct ErrorBody {
     by_type: bool,
     /// It is a JSON object that has an error in it.
     pub(crate) found: bool,
+    /// The field outside of the error that told of it, and its raw value.
+    told_by: Option<(&'static str, String)>,
 }
 
 impl ErrorBody {
@@ -137,6 +139,12 @@ impl ErrorBody {
         body
     }
 
+    /// An error that a finish value tells, with the words that came beside it.
+    pub(crate) fn of_finish(field: &'static str, value: &str, words: &str) -> ErrorBody {
+        let told = serde_json::json!({"error": {"message": words, "type": value}});
+        ErrorBody { told_by: Some((field, value.to_owned())), ..ErrorBody::of(&told) }
+    }
+
     /// The class of a code that one provider numbers its errors by.
     pub(crate) fn code_of(&self, provider: &str) -> Option<ErrorClass> {
         let code = self.code.as_deref()?;
@@ -148,6 +156,9 @@ impl ErrorBody {
         let named = |field: &str, value: &Option<String>| {
             value.as_ref().map(|v| (field.to_owned(), v.clone()))
         };
+        if let Some((field, value)) = &self.told_by {
+            return ((*field).to_owned(), value.clone());
+        }
         // Google's code repeats the HTTP status; its name is what tells.
         if let Some(found) = named("error.status", &self.named).filter(|_| google) {
             return found;

@@ -217,15 +217,11 @@ fn schema_or_tools(spec: &RequestSpec) -> bool {
 
 /// The instructions; with the schema in words where it cannot be a field.
 fn system(spec: &RequestSpec) -> String {
-    let mut system = spec.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default();
-    if let (Some(schema), true) = (&spec.output_schema, schema_or_tools(spec)) {
-        if !system.is_empty() {
-            system.push_str("\n\n");
-        }
-        system.push_str("Your final answer is JSON alone that satisfies this JSON Schema: ");
-        system.push_str(&schema.schema.to_string());
+    if schema_or_tools(spec) {
+        spec.system_with_schema()
+    } else {
+        spec.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default()
     }
-    system
 }
 
 fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Vec<u8> {

@@ -1,5 +1,10 @@
 //! Messages to a chat completions request.
+//!
+//! A server that is strict gets no field that it does not know: a refusal goes as text, and what
+//! other servers want back is left out. It gets no assistant message that says nothing and asks for
+//! nothing, and one of a blank between a tool's word and another's.
 
+use super::call_id::call_id;
 use crate::api::{CapField, Dialect, Family};
 use crate::json;
 use crate::request::{Fields, Kept, RequestSpec};
@@ -9,12 +14,22 @@ use endstop_core::{Image, Message, Part, Role, ToolCall};
 #[derive(Clone, Debug)]
 pub struct Encoder {
     kept: Kept,
+    way: Way,
+    /// Who had the last word in what is kept.
+    last: Option<Role>,
     system: Option<String>,
     /// `,"max_tokens":`, unless the spec's extra fields set it.
     cap_key: Option<&'static str>,
     cap: Option<u64>,
     /// All other fields, and the end.
     tail: Vec<u8>,
+}
+
+/// What of the dialect a message is written by.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    strict: bool,
+    call_id_length: Option<usize>,
 }
 
 impl Encoder {
@@ -26,10 +41,12 @@ impl Encoder {
         };
         Encoder {
             kept: Kept::default(),
+            way: Way { strict: dialect.strict, call_id_length: dialect.call_id_length },
+            last: None,
             system: spec.system.clone(),
             cap_key: (!spec.extra.contains_key(cap_name)).then_some(cap_name),
             cap: spec.max_output_tokens,
-            tail: tail(spec),
+            tail: tail(spec, dialect),
         }
     }
 
@@ -38,6 +55,7 @@ impl Encoder {
         let from = self.kept.resume(messages, epoch);
         let out = &mut self.kept.out;
         if from == 0 {
+            self.last = None;
             out.extend_from_slice(b"{\"messages\":[");
             if let Some(system) = &self.system {
                 open(out, "system");
@@ -47,7 +65,11 @@ impl Encoder {
             }
         }
         for m in &messages[from..] {
-            message(out, m);
+            if self.way.strict {
+                self.strictly(m);
+            } else {
+                message(&mut self.kept.out, m, self.way);
+            }
         }
         self.kept.settle(messages);
         let out = &mut self.kept.out;
@@ -59,9 +81,43 @@ impl Encoder {
         out.extend_from_slice(&self.tail);
         &self.kept.out
     }
+
+    /// Writes a message as a strict server wants it: instructions at the start alone, later ones as
+    /// the user's.
+    fn strictly(&mut self, m: &Message) {
+        let out = &mut self.kept.out;
+        let blank = !m.parts.iter().any(|part| match part {
+            Part::Text { text } => !text.trim().is_empty(),
+            Part::Refusal { text } => m.role == Role::Assistant && !text.trim().is_empty(),
+            Part::ToolCall(_) => m.role == Role::Assistant,
+            Part::Image(_) => m.role != Role::Assistant,
+            _ => false,
+        });
+        if m.role == Role::Assistant {
+            if !blank {
+                assistant(out, m, self.way);
+                self.last = Some(Role::Assistant);
+            }
+            return;
+        }
+        if m.parts.iter().any(|p| matches!(p, Part::ToolResult(_))) {
+            tool_results_of(out, m, self.way);
+            self.last = Some(Role::Tool);
+        }
+        if blank {
+            return;
+        }
+        if self.last == Some(Role::Tool) {
+            open(out, "assistant");
+            out.extend_from_slice(b",\"content\":\" \"}");
+        }
+        let instructs = m.role == Role::System && matches!(self.last, None | Some(Role::System));
+        said(out, if instructs { "system" } else { "user" }, m);
+        self.last = Some(if instructs { Role::System } else { Role::User });
+    }
 }
 
-fn tail(spec: &RequestSpec) -> Vec<u8> {
+fn tail(spec: &RequestSpec, dialect: &Dialect) -> Vec<u8> {
     let mut fields = Fields::new(spec);
     fields.field("model", |out| json::string(out, &spec.model));
     if !spec.tools.is_empty() {
@@ -94,6 +150,8 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
     }
     if spec.stream {
         fields.field("stream", |out| out.extend_from_slice(b"true"));
+    }
+    if spec.stream && !dialect.strict {
         fields.field("stream_options", |out| {
             out.extend_from_slice(b"{\"include_usage\":true}");
         });
@@ -101,27 +159,32 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
     fields.finish()
 }
 
-fn message(out: &mut Vec<u8>, m: &Message) {
+fn message(out: &mut Vec<u8>, m: &Message, way: Way) {
     match m.role {
-        Role::System => plain(out, "system", m),
-        Role::User => plain(out, "user", m),
-        Role::Assistant => assistant(out, m),
-        Role::Tool => tool_results(out, m),
+        Role::System => plain(out, "system", m, way),
+        Role::User => plain(out, "user", m, way),
+        Role::Assistant => assistant(out, m, way),
+        Role::Tool => tool_results(out, m, way),
     }
 }
 
-/// A message whose content is a string, or a list of parts where there are images.
-fn plain(out: &mut Vec<u8>, role: &str, m: &Message) {
+/// A message that is none of the assistant's.
+fn plain(out: &mut Vec<u8>, role: &str, m: &Message, way: Way) {
     // Results that travel in a user message come first: they answer the turn before.
-    tool_results_of(out, m);
-    let said = |p: &Part| matches!(p, Part::Text { .. } | Part::Refusal { .. } | Part::Image(_));
-    if !m.parts.iter().any(said) {
+    tool_results_of(out, m, way);
+    let is_said = |p: &Part| matches!(p, Part::Text { .. } | Part::Refusal { .. } | Part::Image(_));
+    if !m.parts.iter().any(is_said) {
         if !m.parts.iter().any(|p| matches!(p, Part::ToolResult(_))) {
             open(out, role);
             out.extend_from_slice(b",\"content\":\"\"}");
         }
         return;
     }
+    said(out, role, m);
+}
+
+/// What is said, as a string, or a list of parts where there are images.
+fn said(out: &mut Vec<u8>, role: &str, m: &Message) {
     open(out, role);
     json::key(out, "content");
     if !m.parts.iter().any(|p| matches!(p, Part::Image(_))) {
@@ -169,7 +232,7 @@ fn text(out: &mut Vec<u8>, m: &Message) {
     out.push(b'"');
 }
 
-fn assistant(out: &mut Vec<u8>, m: &Message) {
+fn assistant(out: &mut Vec<u8>, m: &Message, way: Way) {
     let mut has_text = false;
     let mut has_calls = false;
     let mut refusal = None;
@@ -185,10 +248,12 @@ fn assistant(out: &mut Vec<u8>, m: &Message) {
     json::key(out, "content");
     if has_text || !has_calls && refusal.is_none() {
         text(out, m);
+    } else if let Some(refusal) = refusal.filter(|_| way.strict) {
+        json::string(out, refusal);
     } else {
         out.extend_from_slice(b"null");
     }
-    if let Some(refusal) = refusal {
+    if let Some(refusal) = refusal.filter(|_| !way.strict) {
         json::key(out, "refusal");
         json::string(out, refusal);
     }
@@ -198,14 +263,14 @@ fn assistant(out: &mut Vec<u8>, m: &Message) {
         for part in &m.parts {
             if let Part::ToolCall(call) = part {
                 json::comma(out);
-                tool_call(out, call);
+                tool_call(out, call, way);
             }
         }
         out.push(b']');
     }
     for part in &m.parts {
         if let Part::Opaque { api, json } = part {
-            if api == Family::OpenAiChat.as_str() {
+            if api == Family::OpenAiChat.as_str() && !way.strict {
                 opaque_fields(out, json);
             }
         }
@@ -225,9 +290,9 @@ fn opaque_fields(out: &mut Vec<u8>, json: &str) {
     }
 }
 
-fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
+fn tool_call(out: &mut Vec<u8>, call: &ToolCall, way: Way) {
     out.extend_from_slice(b"{\"id\":");
-    json::string(out, &call.id);
+    json::string(out, &call_id(&call.id, way.call_id_length));
     out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
     json::string(out, &call.name);
     out.extend_from_slice(b",\"arguments\":");
@@ -237,24 +302,24 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
 }
 
 /// A tool message each; what else is in the message follows as the user's.
-fn tool_results(out: &mut Vec<u8>, m: &Message) {
-    tool_results_of(out, m);
+fn tool_results(out: &mut Vec<u8>, m: &Message, way: Way) {
+    tool_results_of(out, m, way);
     if m.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Image(_))) {
         let rest = Message {
             id: m.id,
             role: Role::User,
             parts: m.parts.iter().filter(|p| !matches!(p, Part::ToolResult(_))).cloned().collect(),
         };
-        plain(out, "user", &rest);
+        plain(out, "user", &rest, way);
     }
 }
 
-fn tool_results_of(out: &mut Vec<u8>, m: &Message) {
+fn tool_results_of(out: &mut Vec<u8>, m: &Message, way: Way) {
     for part in &m.parts {
         if let Part::ToolResult(result) = part {
             open(out, "tool");
             json::key(out, "tool_call_id");
-            json::string(out, &result.call_id);
+            json::string(out, &call_id(&result.call_id, way.call_id_length));
             json::key(out, "content");
             json::string(out, &result.content);
             out.push(b'}');

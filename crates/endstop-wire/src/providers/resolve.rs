@@ -23,6 +23,7 @@ const HINTS: &[(&str, &str)] = &[
     ("llama.cpp", "llamacpp"),
     ("llama-cpp", "llamacpp"),
     ("mistralai", "mistral"),
+    ("command", "cohere"),
     ("together_ai", "together"),
     ("fireworks_ai", "fireworks"),
 ];
@@ -183,6 +184,9 @@ impl fmt::Display for ResolveError {
                 write!(f, " (providers: {})", ids())
             }
             ResolveError::UnsupportedApi { provider, api } => {
+                if let Some(other) = api.read_only() {
+                    return write!(f, "{api} is only read, not asked: use {other}");
+                }
                 let apis: Vec<&str> = provider.endpoints.iter().map(|e| e.api.as_str()).collect();
                 let choices = apis.join(", ");
                 write!(f, "{} does not speak {api}; it speaks {choices}", provider.name)
@@ -343,6 +347,7 @@ mod tests {
                 "http://localhost:8000/v1/chat/completions",
                 "https://openrouter.ai/api/v1/chat/completions",
                 "https://api.cerebras.ai/v1/chat/completions",
+                "https://api.cohere.com/v2/chat",
                 "https://api.deepseek.com/chat/completions",
                 "https://api.fireworks.ai/inference/v1/chat/completions",
                 "https://api.groq.com/openai/v1/chat/completions",

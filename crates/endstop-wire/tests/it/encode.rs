@@ -174,6 +174,12 @@ fn gemini() -> &'static Dialect {
     dialect("gemini").unwrap()
 }
 
+/// Each way of encoding.
+fn all() -> [&'static Dialect; 6] {
+    let [mistral, cohere] = ["mistral", "cohere"].map(|name| dialect(name).unwrap());
+    [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini(), mistral, cohere]
+}
+
 #[test]
 fn gemini_requests() {
     let mut spec = RequestSpec { model: "gemini-3-pro-preview".into(), ..spec() };
@@ -407,6 +413,77 @@ fn responses_items_go_back_as_they_came() {
     assert_eq!((&b["store"], &b["input"][0]["id"]), (&json!(false), &json!("rs_2")));
 }
 
+/// What Mistral documents, and refuses beyond it.
+#[test]
+fn mistral_is_sent_what_it_takes() {
+    let mistral = dialect("mistral").unwrap();
+    let mut m = history();
+    m.push(message(7, Role::Assistant, vec![call("D681PevKs", "{}"), call("d", "{}")]));
+    m.push(message(
+        8,
+        Role::Tool,
+        vec![result("D681PevKs", ToolStatus::Ok, "1"), result("d", ToolStatus::Ok, "2")],
+    ));
+    m.push(message(9, Role::Assistant, vec![Part::Reasoning { text: "hm".into() }, text(" ")]));
+    m.push(message(10, Role::System, vec![text("Repeat nothing.")]));
+    let b = body(mistral, &spec(), &m, Some(50));
+    assert_eq!((&b["max_tokens"], b.get("max_completion_tokens")), (&json!(50), None));
+    assert_eq!((&b["stream"], b.get("stream_options")), (&json!(true), None));
+    assert_eq!(b["stop"], json!(["END"]));
+    let m = b["messages"].as_array().unwrap();
+    let roles: Vec<&str> = m.iter().map(|m| m["role"].as_str().unwrap()).collect();
+    // No user straight after a tool, no assistant that says nothing, no later instructions.
+    assert_eq!(
+        roles,
+        [
+            "system",
+            "user",
+            "assistant",
+            "tool",
+            "tool",
+            "tool",
+            "assistant",
+            "user",
+            "assistant",
+            "user",
+            "assistant",
+            "tool",
+            "tool",
+            "assistant",
+            "user"
+        ]
+    );
+    assert_eq!(m[6], json!({"role": "assistant", "content": " "}));
+    assert_eq!(m[8], json!({"role": "assistant", "content": "No."}), "a refusal is words");
+    assert_eq!(m[14], json!({"role": "user", "content": "Repeat nothing."}));
+    for m in m {
+        for (field, _) in m.as_object().unwrap() {
+            let known = ["role", "content", "tool_calls", "tool_call_id"];
+            assert!(known.contains(&field.as_str()), "{m}");
+        }
+        assert!(m["content"] != "" || m["role"] == "tool" || m.get("tool_calls").is_some(), "{m}");
+    }
+    // Every call has an id that is taken, and its result has the same.
+    let asked = |at: usize| -> Vec<Value> {
+        m[at]["tool_calls"].as_array().unwrap().iter().map(|c| c["id"].clone()).collect()
+    };
+    let answered = |at: usize, n: usize| -> Vec<Value> {
+        m[at..at + n].iter().map(|m| m["tool_call_id"].clone()).collect()
+    };
+    assert_eq!((asked(2), asked(10)), (answered(3, 3), answered(11, 2)));
+    for id in asked(2).into_iter().chain(asked(10)) {
+        let id = id.as_str().unwrap();
+        assert!(id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");
+    }
+    assert_eq!(m[10]["tool_calls"][0]["id"], "D681PevKs", "its own is kept");
+    // An instruction at the start is one.
+    let start = [message(1, Role::System, vec![text("Rules.")])];
+    assert_eq!(
+        body(mistral, &spec(), &start, None)["messages"][1],
+        json!({"role": "system", "content": "Rules."})
+    );
+}
+
 #[test]
 fn system_messages_find_their_place() {
     let m = [
@@ -428,7 +505,7 @@ fn system_messages_find_their_place() {
 
 #[test]
 fn another_epoch_or_another_history_is_encoded_anew() {
-    for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini()] {
+    for dialect in all() {
         let all = history();
         let mut e = Encoder::new(dialect, &spec());
         e.body(&all, 0, None);
@@ -456,6 +533,9 @@ fn part() -> impl Strategy<Value = Part> {
         Just(opaque("openai-responses", "{\"type\":\"message\",\"id\":\"m\"}")),
         Just(opaque("openai-responses", "{\"type\":\"shell_call\",\"call_id\":\"a\"}")),
         Just(opaque("openai-responses", "not json")),
+        Just(opaque("cohere-v2", "{\"tool_plan\":\"p\"}")),
+        Just(opaque("cohere-v2", "{\"type\":\"thinking\",\"thinking\":\"t\"}")),
+        Just(opaque("cohere-v2", "not json")),
         Just(Part::Image(Image::Url("u".into()))),
     ]
 }
@@ -474,7 +554,7 @@ proptest! {
                 message(id, role, parts)
             })
             .collect();
-        for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini()] {
+        for dialect in all() {
             let mut kept = Encoder::new(dialect, &spec());
             let mut n = 0;
             for step in &steps {

@@ -7,15 +7,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// APIs of the catalogue that are not spoken: they are no turn in answer to a request of ours.
-const NOT_SPOKEN: &[&str] = &[
-    "gemini-interactions",
-    "gemini-live",
-    "bedrock-converse",
-    "bedrock-invoke",
-    "cohere-v1",
-    "cohere-v2",
-    "ollama",
-];
+const NOT_SPOKEN: &[&str] =
+    &["gemini-interactions", "gemini-live", "bedrock-converse", "bedrock-invoke", "ollama"];
 
 /// Rows that ours differs from, each with the reason.
 const DIFFERENT: &[(&str, &str, &str)] = &[
@@ -143,12 +136,55 @@ fn responses(field: Option<&str>, value: &Value) -> Shape {
     }
 }
 
+fn cohere_v2(value: &Value, tool: bool) -> Shape {
+    let message = |piece: &Value| json!({"message": piece});
+    let call =
+        json!({"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}});
+    let mut whole = json!({"role": "assistant", "content": [{"type": "text", "text": "So"}]});
+    let mut stream = vec![
+        json!({"type": "message-start", "id": "x", "delta": message(&json!({"content": []}))}),
+        json!({"type": "content-start", "index": 0,
+               "delta": message(&json!({"content": {"type": "text", "text": ""}}))}),
+        json!({"type": "content-delta", "index": 0,
+               "delta": message(&json!({"content": {"text": "So"}}))}),
+        json!({"type": "content-end", "index": 0}),
+    ];
+    if tool {
+        whole["tool_calls"] = json!([call]);
+        let delta = message(&json!({"tool_calls": call}));
+        stream.push(json!({"type": "tool-call-start", "index": 0, "delta": delta}));
+        stream.push(json!({"type": "tool-call-end", "index": 0}));
+    }
+    stream.push(json!({"type": "message-end", "delta": {"finish_reason": value}}));
+    Shape {
+        whole: json!({"id": "x", "message": whole, "finish_reason": value}).to_string(),
+        stream: named(&stream),
+        field: "finish_reason",
+    }
+}
+
+fn cohere_v1(value: &Value) -> Shape {
+    let whole = json!({"text": "So", "generation_id": "x", "finish_reason": value});
+    let stream = [
+        json!({"event_type": "stream-start", "generation_id": "x"}),
+        json!({"event_type": "text-generation", "text": "So"}),
+        json!({"event_type": "stream-end", "finish_reason": value, "response": whole}),
+    ];
+    Shape {
+        whole: whole.to_string(),
+        stream: stream.map(|event| format!("{event}\n")).concat(),
+        field: "finish_reason",
+    }
+}
+
 fn shape(dialect: &Dialect, field: Option<&str>, value: &Value, tool: bool) -> Option<Shape> {
     Some(match dialect.family {
         Family::OpenAiChat => openai_chat(value, tool),
         Family::Anthropic => anthropic(value, tool),
         Family::Gemini => gemini(field, value, tool),
         Family::OpenAiResponses => responses(field, value),
+        Family::CohereV2 => cohere_v2(value, tool),
+        Family::CohereV1 => cohere_v1(value),
         _ => return None,
     })
 }

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod catalogue;
+mod cohere;
 mod cuts;
 mod decode;
 mod encode;

@@ -98,10 +98,17 @@ impl HttpProvider {
         let api = match options.api.as_deref() {
             None => None,
             Some(name) => Some(Family::named(name).ok_or_else(|| {
-                let choices: Vec<&str> = Family::ALL.iter().map(|f| f.as_str()).collect();
+                let asked = Family::ALL.iter().filter(|family| family.read_only().is_none());
+                let choices: Vec<&str> = asked.map(|family| family.as_str()).collect();
                 format!("api `{name}`: {}", endstop_core::limits::unknown_key(name, &choices))
             })?),
         };
+        if let Some(other) = api.and_then(Family::read_only) {
+            let name = options.api.as_deref().unwrap_or_default();
+            return Err(format!(
+                "api `{name}` is only read, by `endstop detect`, and cannot be asked; use {other}"
+            ));
+        }
         // A bare name at an address of one's own: a compatible server, in the format asked for.
         let compatible = api.unwrap_or(Family::OpenAiChat).provider();
         let own_address = options.base_url.is_some();

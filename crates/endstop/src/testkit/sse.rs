@@ -37,6 +37,11 @@ pub fn gemini(turn: &Turn) -> Vec<String> {
     formats::gemini::events(turn)
 }
 
+/// A turn in the format of Cohere's second chat, one text for each event.
+pub fn cohere(turn: &Turn) -> Vec<String> {
+    formats::cohere_v2::events(turn)
+}
+
 /// A whole stream in OpenAI's format that brings these pieces of text.
 pub fn openai_text(pieces: &[&str]) -> String {
     openai(&Turn::pieces(pieces)).concat()
@@ -50,4 +55,9 @@ pub fn anthropic_text(pieces: &[&str]) -> String {
 /// A whole stream in Google's format that brings these pieces of text.
 pub fn gemini_text(pieces: &[&str]) -> String {
     gemini(&Turn::pieces(pieces)).concat()
+}
+
+/// A whole stream in Cohere's format that brings these pieces of text.
+pub fn cohere_text(pieces: &[&str]) -> String {
+    cohere(&Turn::pieces(pieces)).concat()
 }

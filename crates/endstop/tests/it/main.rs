@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod cohere;
 mod compaction;
 mod lifecycle;
 #[cfg(target_os = "linux")]

@@ -2,6 +2,7 @@
 //! `events` of a stream.
 
 pub(super) mod anthropic;
+pub(super) mod cohere_v2;
 pub(super) mod gemini;
 pub(super) mod openai_chat;
 
@@ -21,6 +22,12 @@ pub(super) fn reply(request: &Request, turn: &Turn) -> Reply {
             Reply::events(&anthropic::events(turn), turn.pace)
         } else {
             Reply::json(&anthropic::body(turn))
+        }
+    } else if path.ends_with("/v2/chat") {
+        if streamed {
+            Reply::events(&cohere_v2::events(turn), turn.pace)
+        } else {
+            Reply::json(&cohere_v2::body(turn))
         }
     } else if streamed {
         Reply::events(&openai_chat::events(turn), turn.pace)
