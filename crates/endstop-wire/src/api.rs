@@ -21,12 +21,19 @@ pub enum Family {
     Gemini,
     /// OpenAI's Responses.
     OpenAiResponses,
+    /// Ollama's `/api/chat`.
+    Ollama,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: &[Family] =
-        &[Family::OpenAiChat, Family::OpenAiResponses, Family::Anthropic, Family::Gemini];
+    pub const ALL: &[Family] = &[
+        Family::OpenAiChat,
+        Family::OpenAiResponses,
+        Family::Anthropic,
+        Family::Gemini,
+        Family::Ollama,
+    ];
 
     /// The format of this name, as a user gives it; its maker's name will do.
     pub fn named(name: &str) -> Option<Family> {
@@ -40,6 +47,7 @@ impl Family {
             Family::OpenAiChat | Family::OpenAiResponses => "openai",
             Family::Anthropic => "anthropic",
             Family::Gemini => "gemini",
+            Family::Ollama => "ollama",
         }
     }
 
@@ -50,6 +58,7 @@ impl Family {
             Family::Anthropic => "anthropic-messages",
             Family::Gemini => "gemini",
             Family::OpenAiResponses => "openai-responses",
+            Family::Ollama => "ollama",
         }
     }
 
@@ -57,6 +66,7 @@ impl Family {
     pub(crate) const fn framing(self) -> Framing {
         match self {
             Family::Gemini => Framing::Array,
+            Family::Ollama => Framing::Objects,
             Family::OpenAiChat | Family::Anthropic | Family::OpenAiResponses => Framing::Events,
         }
     }
@@ -134,6 +144,10 @@ impl Dialect {
         Dialect { family: Family::OpenAiResponses, ..Dialect::openai(name) }
     }
 
+    const fn ollama(name: &'static str) -> Dialect {
+        Dialect { family: Family::Ollama, ..Dialect::openai(name) }
+    }
+
     const fn completion_cap(self) -> Dialect {
         Dialect { cap_field: CapField::MaxCompletionTokens, ..self }
     }
@@ -199,6 +213,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("xai"),
     Dialect::openai("zai").echoes("reasoning_content"),
     Dialect::openai("zhipu").echoes("reasoning_content"),
+    Dialect::ollama("ollama"),
     Dialect::gemini("gemini"),
     Dialect::gemini("vertex-gemini"),
     Dialect::responses("openai-responses-compat"),

@@ -38,6 +38,8 @@ pub enum Finish {
     /// What the model wrote cannot be used: a call that does not parse, or of a tool that was not
     /// offered. The provider answered, so that this is no error of its own.
     Unusable,
+    /// Nothing was to be generated: the request made the server load or unload the model.
+    NothingAsked,
     /// It stopped for a reason that the provider does not tell.
     Other,
     /// A value that is not known.
@@ -126,6 +128,13 @@ const OPENAI_RESPONSES: &[(&str, Finish)] = &[
     ("in_progress", Finish::InProgress),
 ];
 
+const OLLAMA: &[(&str, Finish)] = &[
+    ("stop", Finish::Natural),
+    ("length", Finish::Length),
+    ("load", Finish::NothingAsked),
+    ("unload", Finish::NothingAsked),
+];
+
 /// The values that a family of APIs is known to send.
 pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
     match family {
@@ -133,6 +142,7 @@ pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
         Family::Anthropic => ANTHROPIC,
         Family::Gemini => GEMINI,
         Family::OpenAiResponses => OPENAI_RESPONSES,
+        Family::Ollama => OLLAMA,
     }
 }
 

@@ -13,9 +13,9 @@
 //! | Where is a provider, and which key does it want? | [`providers`] |
 //! | What does a provider implement? | [`provider`] |
 //!
-//! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`]), each
-//! with the same files; servers
-//! that speak a format with differences of their own are rows of the table in [`api`].
+//! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`],
+//! [`ollama`]), each with the same files; servers that speak a format with differences of their own
+//! are rows of the table in [`api`].
 
 pub mod anthropic;
 pub mod api;
@@ -27,6 +27,7 @@ pub mod gemini;
 pub mod headers;
 mod json;
 pub mod models;
+pub mod ollama;
 pub mod openai_chat;
 pub mod openai_responses;
 pub mod precedence;

@@ -21,6 +21,7 @@ fn spec() -> RequestSpec {
         temperature: Some(0.5),
         stop: vec!["END".into()],
         output_schema: Some(OutputSchema { name: "out".into(), schema: json!({"type": "object"}) }),
+        context_window: Some(8192),
         stream: true,
         extra: json!({"seed": 7, "temperature": 0.25}).as_object().unwrap().clone(),
     }

@@ -16,6 +16,7 @@ pub(crate) const RECORDINGS: [&str; 7] = [
     "gemini.jsonl.gz",
     "mistral.jsonl.gz",
     "vertex-gemini.jsonl.gz",
+    "ollama.jsonl.gz",
 ];
 
 pub(crate) fn data(name: &str) -> PathBuf {
