@@ -171,6 +171,10 @@ fn anthropic_requests() {
     assert_eq!(b.get("system"), None);
 }
 
+fn ollama() -> &'static Dialect {
+    dialect("ollama").unwrap()
+}
+
 fn gemini() -> &'static Dialect {
     dialect("gemini").unwrap()
 }
@@ -429,7 +433,7 @@ fn system_messages_find_their_place() {
 
 #[test]
 fn another_epoch_or_another_history_is_encoded_anew() {
-    for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini()] {
+    for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini(), ollama()] {
         let all = history();
         let mut e = Encoder::new(dialect, &spec());
         e.body(&all, 0, None);
@@ -475,7 +479,7 @@ proptest! {
                 message(id, role, parts)
             })
             .collect();
-        for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini()] {
+        for dialect in [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini(), ollama()] {
             let mut kept = Encoder::new(dialect, &spec());
             let mut n = 0;
             for step in &steps {
