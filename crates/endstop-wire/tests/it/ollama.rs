@@ -51,7 +51,7 @@ fn end(reason: Option<&str>) -> Value {
 }
 
 fn lines(list: &[Value]) -> String {
-    list.iter().map(|line| format!("{line}\n")).collect()
+    list.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat()
 }
 
 fn class(d: &Decoded) -> Option<ErrorClass> {
@@ -180,7 +180,7 @@ fn only_done_makes_a_stream_complete() {
 #[test]
 fn events_are_read_too() {
     let list = [say(&json!({"content": "Hi"})), end(Some("stop"))];
-    let events: String = list.iter().map(|e| format!("data: {e}\n\n")).collect();
+    let events = list.iter().map(|e| format!("data: {e}\n\n")).collect::<Vec<_>>().concat();
     let d = decode(&(events.clone() + "data: [DONE]\n\n"));
     assert_eq!((signal(&d).0.as_str(), d.streamed), ("natural_completion", true));
     assert_eq!(class(&decode("data: [DONE]\n\n")), Some(ErrorClass::IncompleteStream));

@@ -12,6 +12,7 @@
 
 mod compaction;
 mod lifecycle;
+mod ollama;
 #[cfg(target_os = "linux")]
 mod shell;
 mod support;
