@@ -77,6 +77,16 @@ async fn the_openai_route_is_at_the_same_address() {
     assert_eq!(server.requests()[0].path, "/v1/chat/completions");
 }
 
+/// A window that nobody asked for could be more than the machine has memory for.
+#[tokio::test]
+async fn a_window_that_the_caller_does_not_know_is_left_to_the_server() {
+    let server = Server::script([Turn::text("Hi.")]).unwrap();
+    let agent = AgentLoop::builder(provider(&server, HttpOptions::default())).build().unwrap();
+    assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
+    assert_eq!(server.requests()[0].body.get("options"), None);
+    assert_eq!(endstop::wire::models::known("ollama").count(), 0, "nor does a table know it");
+}
+
 #[tokio::test]
 async fn a_model_that_was_only_loaded_is_no_answer() {
     for streaming in [true, false] {
