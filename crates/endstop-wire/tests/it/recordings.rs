@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The recordings that are kept here.
-pub(crate) const RECORDINGS: [&str; 7] = [
+pub(crate) const RECORDINGS: [&str; 8] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
     "openai-responses.jsonl.gz",
