@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short)]
     pub(crate) model: Option<String>,
     /// The wire format, where the provider's own is not wanted: openai-chat, openai-responses,
-    /// anthropic-messages, gemini or cohere-v2.
+    /// anthropic-messages, gemini, cohere-v2 or ollama.
     #[arg(long)]
     pub(crate) api: Option<String>,
     /// The address of an OpenAI-compatible server, or with --api of one that speaks that format. It
@@ -84,7 +84,7 @@ pub(crate) struct RunArgs {
     /// and cache_write=3.75.
     #[arg(long, value_name = "PRICE")]
     pub(crate) price: Option<String>,
-    /// The model's context window, in tokens.
+    /// The model's context window, in tokens; Ollama is told it.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) context_window: Option<u64>,
     /// Ask for whole responses instead of streams.

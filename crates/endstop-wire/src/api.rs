@@ -25,6 +25,8 @@ pub enum Family {
     CohereV2,
     /// Cohere's first chat, `/v1/chat`; its responses are read, but it is not asked.
     CohereV1,
+    /// Ollama's `/api/chat`.
+    Ollama,
 }
 
 impl Family {
@@ -36,6 +38,7 @@ impl Family {
         Family::Gemini,
         Family::CohereV2,
         Family::CohereV1,
+        Family::Ollama,
     ];
 
     /// The format of this name, as a user gives it; its maker's name will do.
@@ -51,6 +54,7 @@ impl Family {
             Family::Anthropic => "anthropic",
             Family::Gemini => "gemini",
             Family::CohereV2 | Family::CohereV1 => "cohere",
+            Family::Ollama => "ollama",
         }
     }
 
@@ -72,6 +76,7 @@ impl Family {
             Family::OpenAiResponses => "openai-responses",
             Family::CohereV2 => "cohere-v2",
             Family::CohereV1 => "cohere-v1",
+            Family::Ollama => "ollama",
         }
     }
 
@@ -79,7 +84,7 @@ impl Family {
     pub(crate) const fn framing(self) -> Framing {
         match self {
             Family::Gemini => Framing::Array,
-            Family::CohereV1 => Framing::Objects,
+            Family::CohereV1 | Family::Ollama => Framing::Objects,
             Family::OpenAiChat | Family::Anthropic | Family::OpenAiResponses | Family::CohereV2 => {
                 Framing::Events
             }
@@ -175,6 +180,10 @@ impl Dialect {
         Dialect { family: Family::OpenAiResponses, ..Dialect::openai(name) }
     }
 
+    const fn ollama(name: &'static str) -> Dialect {
+        Dialect { family: Family::Ollama, ..Dialect::openai(name) }
+    }
+
     const fn completion_cap(self) -> Dialect {
         Dialect { cap_field: CapField::MaxCompletionTokens, ..self }
     }
@@ -240,6 +249,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("xai"),
     Dialect::openai("zai").echoes("reasoning_content"),
     Dialect::openai("zhipu").echoes("reasoning_content"),
+    Dialect::ollama("ollama"),
     Dialect::gemini("gemini"),
     Dialect::gemini("vertex-gemini"),
     Dialect::responses("openai-responses-compat"),

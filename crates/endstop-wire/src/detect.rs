@@ -116,16 +116,19 @@ pub fn request_facts(request: &Value) -> RequestFacts {
         Value::Array(list) => !list.is_empty(),
         _ => false,
     };
-    // Gemini's have a place of their own.
+    // Gemini's and Ollama's have a place of their own.
     let config = &request["generationConfig"];
+    let options = &request["options"];
     RequestFacts {
         stop_strings: given(&request["stop"])
             || given(&request["stop_sequences"])
-            || given(&config["stopSequences"]),
+            || given(&config["stopSequences"])
+            || given(&options["stop"]),
         output_cap: ["max_completion_tokens", "max_tokens", "max_output_tokens"]
             .iter()
             .find_map(|k| request[*k].as_u64())
-            .or_else(|| config["maxOutputTokens"].as_u64()),
+            .or_else(|| config["maxOutputTokens"].as_u64())
+            .or_else(|| options["num_predict"].as_u64()),
     }
 }
 

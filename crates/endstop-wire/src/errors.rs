@@ -75,6 +75,8 @@ const CONTEXT: &[&str] = &[
     "too_many_tokens",
     "too many tokens: size limit exceeded",
     "exceeded max context length",
+    "exceeds the context length",
+    "longer than the context length",
     "too_many_prompt_tokens",
     "input tokens exceeded",
     "input is too long for requested model",

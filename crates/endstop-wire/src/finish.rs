@@ -38,6 +38,8 @@ pub enum Finish {
     /// What the model wrote cannot be used: a call that does not parse, or of a tool that was not
     /// offered. The provider answered, so that this is no error of its own.
     Unusable,
+    /// Nothing was to be generated: the request made the server load or unload the model.
+    NothingAsked,
     /// It stopped for a reason that the provider does not tell.
     Other,
     /// A value that is not known.
@@ -147,6 +149,13 @@ const COHERE_V1: &[(&str, Finish)] = &[
     ("TIMEOUT", Finish::Error),
 ];
 
+const OLLAMA: &[(&str, Finish)] = &[
+    ("stop", Finish::Natural),
+    ("length", Finish::Length),
+    ("load", Finish::NothingAsked),
+    ("unload", Finish::NothingAsked),
+];
+
 /// The values that a family of APIs is known to send.
 pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
     match family {
@@ -156,6 +165,7 @@ pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
         Family::OpenAiResponses => OPENAI_RESPONSES,
         Family::CohereV2 => COHERE_V2,
         Family::CohereV1 => COHERE_V1,
+        Family::Ollama => OLLAMA,
     }
 }
 

@@ -89,6 +89,20 @@ pub(crate) fn key(out: &mut Vec<u8>, name: &str) {
     out.push(b':');
 }
 
+/// Appends the arguments of a call for an API that wants an object, whatever the model wrote.
+pub(crate) fn arguments(out: &mut Vec<u8>, text: &str) {
+    let object = text.trim();
+    if object.is_empty() {
+        out.extend_from_slice(b"{}");
+    } else if is_object(object) {
+        out.extend_from_slice(object.as_bytes());
+    } else {
+        out.extend_from_slice(b"{\"_raw\":");
+        string(out, text);
+        out.push(b'}');
+    }
+}
+
 /// Whether `text` is one JSON object.
 pub(crate) fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()

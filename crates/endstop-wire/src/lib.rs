@@ -14,8 +14,8 @@
 //! | What does a provider implement? | [`provider`] |
 //!
 //! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`],
-//! [`cohere_v2`], [`cohere_v1`]), each with the same files; servers that speak a format with
-//! differences of their own are rows of the table in [`api`].
+//! [`cohere_v2`], [`cohere_v1`], [`ollama`]), each with the same files; servers that speak a format
+//! with differences of their own are rows of the table in [`api`].
 
 pub mod anthropic;
 pub mod api;
@@ -29,6 +29,7 @@ pub mod gemini;
 pub mod headers;
 mod json;
 pub mod models;
+pub mod ollama;
 pub mod openai_chat;
 pub mod openai_responses;
 pub mod precedence;

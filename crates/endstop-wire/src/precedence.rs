@@ -158,6 +158,13 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         Finish::Missing if unfinished => incomplete(),
         Finish::Missing if f.text_blank => (Unknown, Low, Some("no finish value and no answer")),
         Finish::Missing => (NaturalCompletion, Low, Some("no finish value")),
+        Finish::NothingAsked => (
+            Unknown,
+            Medium,
+            Some(
+                "the model was only loaded or unloaded, nothing was generated: send a message of the user",
+            ),
+        ),
         Finish::Other => (Unknown, Medium, Some("the provider does not say why it stopped")),
         _ => (Unknown, Low, Some("the finish value is not known")),
     }

@@ -92,6 +92,24 @@ impl Provider for OpenAiResponses {
     }
 }
 
+/// xAI, for responses that somebody else parsed, in the envelope of [`Anthropic`]: its metadata has
+/// a `status`, with `incomplete_details` where the response is whole, and that of a stream an
+/// `eventType`; a filter is told by `finish_reason`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Xai;
+
+impl Provider for Xai {
+    fn is_terminal(&self, response: &Value) -> bool {
+        self.detect_termination(response).is_some_and(|s| s.should_terminate)
+    }
+
+    fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
+        let (metadata, finished) = envelope(response);
+        let delta = response["kind"] == "delta";
+        Some(openai_responses::detect_xai_metadata(metadata, finished, delta))
+    }
+}
+
 /// The metadata of a response that somebody else parsed, and whether its stream has ended.
 fn envelope(response: &Value) -> (Option<&Map<String, Value>>, bool) {
     let finished = response["kind"] != "delta" || response["finished"] == true;

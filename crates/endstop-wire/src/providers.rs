@@ -19,6 +19,7 @@
 //! unset or blank is no value. Names of variables, addresses and paths are those of each
 //! provider's own SDK or documentation; where a provider documents no variable, none is made up.
 
+mod host;
 mod resolve;
 mod secret;
 
@@ -73,6 +74,8 @@ pub struct Provider {
     pub base_url: &'static str,
     /// The variable that its SDK reads the base URL from.
     pub base_url_var: Option<&'static str>,
+    /// Where that variable may hold a host without scheme and port: the port that is meant then.
+    pub base_url_port: Option<u16>,
     /// The variables that its SDK reads the key from, in that order.
     pub key_vars: &'static [KeyVar],
     /// A call without a key is refused.
@@ -99,6 +102,7 @@ const PLAIN: Provider = Provider {
     endpoints: CHAT,
     base_url: "",
     base_url_var: None,
+    base_url_port: None,
     key_vars: &[],
     key_required: true,
     headers: &[],
@@ -157,9 +161,14 @@ pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "ollama",
         name: "Ollama",
-        base_url: "http://localhost:11434/v1",
+        endpoints: &[Endpoint { api: Family::Ollama, path: "/api/chat" }, CHAT_V1[0]],
+        base_url: "http://localhost:11434",
+        base_url_var: Some("OLLAMA_HOST"),
+        base_url_port: Some(11434),
+        key_vars: bearer!("OLLAMA_API_KEY"),
         key_required: false,
-        notes: "Local, without a key. OLLAMA_HOST is not read: it is an address to listen on.",
+        notes: "Local, without a key; https://ollama.com wants one. --context-window sets the size of \
+                the model's context.",
         ..PLAIN
     },
     Provider {

@@ -18,7 +18,7 @@
 
 use crate::api::{Dialect, Family};
 use crate::decode::RequestFacts;
-use crate::{anthropic, cohere_v2, gemini, json, openai_chat, openai_responses};
+use crate::{anthropic, cohere_v2, gemini, json, ollama, openai_chat, openai_responses};
 use endstop_core::{Message, MessageId};
 use serde_json::{Map, Value};
 
@@ -39,6 +39,9 @@ pub struct RequestSpec {
     pub stop: Vec<String>,
     /// The schema that the answer must satisfy.
     pub output_schema: Option<OutputSchema>,
+    /// The context window that is reckoned with, in tokens: sent where a server has to be told of
+    /// it (Ollama).
+    pub context_window: Option<u64>,
     /// Whether to ask for a stream (with its usage).
     pub stream: bool,
     /// More fields of the request; one that is also made from the fields above replaces it.
@@ -74,11 +77,11 @@ impl RequestSpec {
         }
     }
 
-    /// The instructions, with the schema of the answer in words: for where an API does not take it
-    /// as a field.
-    pub(crate) fn system_with_schema(&self) -> String {
+    /// The instructions, empty where there are none; with the schema of the answer in words where
+    /// the format's field for it does not say it to the model.
+    pub(crate) fn instructions(&self, schema_in_words: bool) -> String {
         let mut system = self.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default();
-        if let Some(schema) = &self.output_schema {
+        if let (Some(schema), true) = (&self.output_schema, schema_in_words) {
             if !system.is_empty() {
                 system.push_str("\n\n");
             }
@@ -104,6 +107,8 @@ pub enum Encoder {
     CohereV2(cohere_v2::Encoder),
     /// A format that is only read: nothing is sent.
     ReadOnly,
+    /// Ollama's `/api/chat`.
+    Ollama(ollama::Encoder),
 }
 
 impl Encoder {
@@ -119,6 +124,7 @@ impl Encoder {
             }
             Family::CohereV2 => Encoder::CohereV2(cohere_v2::Encoder::new(spec)),
             Family::CohereV1 => Encoder::ReadOnly,
+            Family::Ollama => Encoder::Ollama(ollama::Encoder::new(spec)),
         }
     }
 
@@ -131,6 +137,7 @@ impl Encoder {
             Encoder::OpenAiResponses(e) => e.body(messages, epoch, output_cap),
             Encoder::CohereV2(e) => e.body(messages, epoch, output_cap),
             Encoder::ReadOnly => &[],
+            Encoder::Ollama(e) => e.body(messages, epoch, output_cap),
         }
     }
 }
@@ -231,5 +238,58 @@ impl<'a> Fields<'a> {
         }
         self.out.push(b'}');
         self.out
+    }
+}
+
+/// An object among the fields of a request that holds the call's output cap beside what does not
+/// change: `generationConfig`, `options`.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    name: &'static str,
+    cap_name: &'static str,
+    cap: Option<u64>,
+    /// The extra fields set the cap.
+    own_cap: bool,
+    /// The fields but the cap, each after a comma, and the end.
+    rest: Vec<u8>,
+}
+
+impl Settings {
+    /// Takes the object of this name out of the extra fields.
+    pub(crate) fn own(extra: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
+        match extra.remove(name) {
+            Some(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        }
+    }
+
+    /// The object of these fields; `cap` is that of a call that has none of its own.
+    pub(crate) fn new(
+        name: &'static str,
+        cap_name: &'static str,
+        cap: Option<u64>,
+        fields: Fields<'_>,
+    ) -> Settings {
+        let own_cap = fields.extra.contains_key(cap_name);
+        Settings { name, cap_name, cap, own_cap, rest: fields.finish() }
+    }
+
+    /// Writes it, unless it would be empty.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, output_cap: Option<u64>) {
+        let cap = output_cap.or(self.cap).filter(|_| !self.own_cap);
+        if cap.is_none() && self.rest == b"}" {
+            return;
+        }
+        json::key(out, self.name);
+        out.push(b'{');
+        let rest = match cap {
+            Some(cap) => {
+                json::key(out, self.cap_name);
+                out.extend_from_slice(cap.to_string().as_bytes());
+                &self.rest
+            }
+            None => self.rest.strip_prefix(b",").unwrap_or(&self.rest),
+        };
+        out.extend_from_slice(rest);
     }
 }

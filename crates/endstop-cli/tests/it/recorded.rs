@@ -79,6 +79,13 @@ const FAMILIES: &[Family] = &[
         },
         class: "overloaded",
     },
+    Family {
+        file: "ollama",
+        api: "ollama",
+        model: "m",
+        error: || b"{\"error\":\"llama runner process has terminated: exit status 2\"}\n".to_vec(),
+        class: "server_error",
+    },
 ];
 
 fn sse(data: &str) -> Vec<u8> {
@@ -207,7 +214,7 @@ fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
             let mut wrong =
                 vec![("a cut", cut, "incomplete_stream"), ("a reset", reset, "incomplete_stream")];
             // An error stands between two events.
-            if let Some(between) = last_event(&recorded.body[..half]) {
+            if let Some(between) = last_event(family, &recorded.body[..half]) {
                 let mut body = recorded.body[..between].to_vec();
                 body.extend((family.error)());
                 wrong.push(("an error", Reply::new(200, recorded.kind(), body), family.class));
@@ -239,8 +246,11 @@ fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
 }
 
 /// Where the last event of a piece of a stream ends.
-fn last_event(body: &[u8]) -> Option<usize> {
+fn last_event(family: &Family, body: &[u8]) -> Option<usize> {
     let ends =
         |mark: &[u8]| body.windows(mark.len()).rposition(|w| w == mark).map(|at| at + mark.len());
+    if family.api == "ollama" {
+        return ends(b"\n"); // an object a line
+    }
     ends(b"\n\n").max(ends(b"\r\n\r\n"))
 }

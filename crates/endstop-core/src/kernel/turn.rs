@@ -292,7 +292,10 @@ impl Inner {
                 Termination::ErrorDuringExecution,
                 "turn",
                 "unknown_finish",
-                format!("the finish value is not understood: {shown}"),
+                match &signal.message {
+                    Some(message) => format!("{shown}: {message}"),
+                    None => format!("the finish value is not understood: {shown}"),
+                },
             )),
             SignalReason::Paused if !has_calls => {
                 self.state.streaming.abort();

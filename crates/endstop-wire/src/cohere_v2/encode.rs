@@ -28,11 +28,7 @@ impl Encoder {
     pub fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
             kept: Kept::default(),
-            system: if spec.tools.is_empty() {
-                spec.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default()
-            } else {
-                spec.system_with_schema()
-            },
+            system: spec.instructions(!spec.tools.is_empty()),
             own_cap: spec.extra.contains_key("max_tokens"),
             cap: spec.max_output_tokens,
             tail: tail(spec),

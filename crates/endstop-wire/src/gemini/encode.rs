@@ -8,7 +8,7 @@
 use super::MADE_ID;
 use crate::api::Family;
 use crate::json;
-use crate::request::{Fields, Kept, RequestSpec};
+use crate::request::{Fields, Kept, RequestSpec, Settings};
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -27,12 +27,9 @@ pub struct Encoder {
     system: String,
     /// System messages at the start of the history.
     preamble: String,
-    /// The extra fields set the cap, or the instructions.
-    own_cap: bool,
+    /// The extra fields set the instructions.
     own_system: bool,
-    cap: Option<u64>,
-    /// The fields of `generationConfig` but the cap, and its end.
-    config: Vec<u8>,
+    config: Settings,
     tail: Vec<u8>,
 }
 
@@ -41,18 +38,13 @@ impl Encoder {
     pub fn new(spec: &RequestSpec) -> Encoder {
         let mut extra = spec.extra.clone();
         extra.remove("contents");
-        let own = match extra.remove(CONFIG) {
-            Some(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        };
+        let own = Settings::own(&mut extra, CONFIG);
         Encoder {
             kept: Kept::default(),
             open: None,
-            system: system(spec),
+            system: spec.instructions(schema_or_tools(spec)),
             preamble: String::new(),
-            own_cap: own.contains_key("maxOutputTokens"),
             own_system: extra.contains_key("systemInstruction"),
-            cap: spec.max_output_tokens,
             config: config(spec, &own),
             tail: tail(spec, &extra),
         }
@@ -75,22 +67,7 @@ impl Encoder {
             out.extend_from_slice(b"]}");
         }
         out.push(b']');
-        let cap = output_cap.or(self.cap).filter(|_| !self.own_cap);
-        if cap.is_some() || self.config.len() > 1 {
-            json::key(out, CONFIG);
-            out.push(b'{');
-            if let Some(cap) = cap {
-                json::key(out, "maxOutputTokens");
-                out.extend_from_slice(cap.to_string().as_bytes());
-            }
-            // It begins with the comma that stands before its first field.
-            let config = if cap.is_some() || self.config.len() == 1 {
-                &self.config
-            } else {
-                &self.config[1..]
-            };
-            out.extend_from_slice(config);
-        }
+        self.config.write(out, output_cap);
         if !self.own_system && (!self.system.is_empty() || !self.preamble.is_empty()) {
             json::key(out, "systemInstruction");
             out.extend_from_slice(b"{\"parts\":[{\"text\":\"");
@@ -215,16 +192,7 @@ fn schema_or_tools(spec: &RequestSpec) -> bool {
     !spec.tools.is_empty() && (model.starts_with("gemini-1") || model.starts_with("gemini-2"))
 }
 
-/// The instructions; with the schema in words where it cannot be a field.
-fn system(spec: &RequestSpec) -> String {
-    if schema_or_tools(spec) {
-        spec.system_with_schema()
-    } else {
-        spec.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default()
-    }
-}
-
-fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Vec<u8> {
+fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Settings {
     let mut fields = Fields::over(own);
     if let Some(t) = spec.temperature {
         fields.field("temperature", |out| json::value(out, &t));
@@ -238,7 +206,7 @@ fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Vec<u8> {
             fields.field("responseJsonSchema", |out| json::value(out, &schema.schema));
         }
     }
-    fields.finish()
+    Settings::new(CONFIG, "maxOutputTokens", spec.max_output_tokens, fields)
 }
 
 fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
@@ -288,17 +256,7 @@ fn function_call(out: &mut Vec<u8>, call: &ToolCall) {
     json::string(out, &call.name);
     id(out, &call.id);
     json::key(out, "args");
-    let arguments = call.arguments.trim();
-    if arguments.is_empty() {
-        out.extend_from_slice(b"{}");
-    } else if json::is_object(arguments) {
-        out.extend_from_slice(arguments.as_bytes());
-    } else {
-        // The API wants an object, whatever the model wrote.
-        out.extend_from_slice(b"{\"_raw\":");
-        json::string(out, &call.arguments);
-        out.push(b'}');
-    }
+    json::arguments(out, &call.arguments);
     out.push(b'}');
 }
 

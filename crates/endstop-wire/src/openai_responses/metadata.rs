@@ -40,7 +40,19 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
             return s;
         }
     };
-    let (reason, confidence) = match finish_of(family, raw) {
+    let (reason, confidence) = meaning(finish_of(family, raw));
+    let mut s = TerminationSignal::new(reason, confidence).from_field(field, raw);
+    if reason == R::Unknown {
+        s.should_terminate = finished;
+    }
+    s.provider_specific.metadata = metadata.cloned().unwrap_or_default();
+    s
+}
+
+/// The reason that a value is by itself, and how sure.
+pub(super) fn meaning(finish: Finish) -> (SignalReason, Confidence) {
+    use SignalReason as R;
+    match finish {
         Finish::Natural => (R::NaturalCompletion, Confidence::High),
         Finish::Length | Finish::ContextExceeded => (R::TokenLimitReached, Confidence::High),
         Finish::ContentFilter => (R::ContentFiltered, Confidence::High),
@@ -50,11 +62,5 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
         Finish::Error => (R::ErrorTermination, Confidence::High),
         Finish::Aborted => (R::ErrorTermination, Confidence::Medium),
         _ => (R::Unknown, Confidence::Medium),
-    };
-    let mut s = TerminationSignal::new(reason, confidence).from_field(field, raw);
-    if reason == R::Unknown {
-        s.should_terminate = finished;
     }
-    s.provider_specific.metadata = metadata.cloned().unwrap_or_default();
-    s
 }

@@ -7,6 +7,7 @@
 //! | `wire` | the shapes on the wire |
 //! | `items` | which items are the client's to answer, and with what |
 //! | `metadata` | the signal of a response that someone else parsed |
+//! | `xai` | the same of xAI's |
 //!
 //! A response is a list of items. Reasoning is kept twice: in clear as
 //! [`endstop_core::Part::Reasoning`], to show and count, and whole as
@@ -24,7 +25,9 @@ mod encode;
 mod items;
 mod metadata;
 mod wire;
+mod xai;
 
 pub(crate) use decode::Accumulator;
 pub use encode::Encoder;
 pub use metadata::detect_metadata;
+pub use xai::detect_xai_metadata;

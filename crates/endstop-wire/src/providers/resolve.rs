@@ -1,6 +1,6 @@
 //! From `provider/model` and the environment to an address, a key and headers.
 
-use super::{AuthStyle, PROVIDERS, Provider, Secret, provider};
+use super::{AuthStyle, PROVIDERS, Provider, Secret, host, provider};
 use crate::api::{Dialect, Family, UnknownApi, dialect};
 use std::fmt;
 
@@ -82,7 +82,11 @@ impl ResolvedModel {
             path.push_str(&in_path(&self.model));
             path.push_str(method);
         }
-        let base = self.base_url.as_str();
+        let mut base = self.base_url.as_str();
+        if self.api == Family::Ollama {
+            // Its own format is not below the OpenAI route, which people give as the base.
+            base = base.strip_suffix("/v1").unwrap_or(base);
+        }
         let common = path
             .match_indices('/')
             .map(|(at, _)| &path[..at])
@@ -97,14 +101,20 @@ impl ResolvedModel {
     /// # Errors
     /// None for a provider of the table.
     pub fn dialect(&self, plain: bool) -> Result<&'static Dialect, UnknownApi> {
+        let id = self.provider.id;
         let (own, compatible) = match self.api {
-            Family::OpenAiChat => (self.provider.id.to_owned(), "openai-compatible"),
+            // A provider with a format of its own has its name for that one.
+            Family::OpenAiChat => ([id.to_owned(), format!("{id}-openai")], "openai-compatible"),
             Family::OpenAiResponses => {
-                (format!("{}-responses", self.provider.id), "openai-responses-compat")
+                ([id.to_owned(), format!("{id}-responses")], "openai-responses-compat")
             }
             family => return dialect(family.as_str()),
         };
-        if plain { dialect(compatible) } else { dialect(&own).or_else(|_| dialect(compatible)) }
+        let mut own = own.iter().filter_map(|name| dialect(name).ok());
+        match own.find(|known| known.family == self.api).filter(|_| !plain) {
+            Some(known) => Ok(known),
+            None => dialect(compatible),
+        }
     }
 
     /// The header that carries the key: its name and its value.
@@ -256,7 +266,13 @@ pub fn resolve_with(
     let base_url = overrides
         .base_url
         .clone()
-        .or_else(|| var(provider.base_url_var?))
+        .or_else(|| {
+            let value = var(provider.base_url_var?)?;
+            Some(match provider.base_url_port {
+                Some(port) => host::base_url(&value, port),
+                None => value,
+            })
+        })
         .unwrap_or_else(|| provider.base_url.to_owned());
     let fixed = provider.headers.iter().map(|(name, value)| (*name, (*value).to_owned()));
     let from_env = provider.header_vars.iter().filter_map(|(name, from)| Some((*name, var(from)?)));
@@ -342,7 +358,7 @@ mod tests {
                 "https://api.anthropic.com/v1/messages",
                 "https://api.openai.com/v1/chat/completions",
                 "https://generativelanguage.googleapis.com/v1beta/models/m:generateContent",
-                "http://localhost:11434/v1/chat/completions",
+                "http://localhost:11434/api/chat",
                 "http://localhost:8080/v1/chat/completions",
                 "http://localhost:8000/v1/chat/completions",
                 "https://openrouter.ai/api/v1/chat/completions",
@@ -401,6 +417,9 @@ mod tests {
         assert_eq!((name, value.expose()), ("authorization", "Bearer token"));
         assert_eq!(model.base_url, "https://api.anthropic.com");
 
+        let model = resolve("ollama/llama3:8b", &all).unwrap();
+        assert_eq!(model.url(), "http://OLLAMA_HOST:11434/api/chat");
+        assert_eq!(model.auth_header().unwrap().1.expose(), "Bearer OLLAMA_API_KEY");
         let model = resolve("ollama/llama3:8b", &none).unwrap();
         assert!(model.auth_header().is_none() && model.headers.is_empty());
     }
@@ -443,6 +462,26 @@ mod tests {
             let overrides = Overrides { base_url: Some(base.to_owned()), ..Overrides::default() };
             assert_eq!(resolve_with(spec, &overrides, &keys).unwrap().url(), url);
         }
+    }
+
+    #[test]
+    fn ollama_speaks_its_own_format_and_openais_at_one_address() {
+        for base in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"] {
+            for (api, url, name) in [
+                (None, "http://h:1/api/chat", "ollama"),
+                (Some(Family::Ollama), "http://h:1/api/chat", "ollama"),
+                (Some(Family::OpenAiChat), "http://h:1/v1/chat/completions", "ollama-openai"),
+            ] {
+                let base_url = Some(base.to_owned());
+                let overrides = Overrides { api, base_url, ..Overrides::default() };
+                let model = resolve_with("ollama/m", &overrides, &none).unwrap();
+                assert_eq!(model.url(), url);
+                assert_eq!(model.dialect(false).unwrap().name, name);
+            }
+        }
+        let overrides = Overrides { base_url: Some("http://h/api".into()), ..Overrides::default() };
+        let model = resolve_with("ollama/m", &overrides, &none).unwrap();
+        assert_eq!(model.url(), "http://h/api/chat");
     }
 
     #[test]

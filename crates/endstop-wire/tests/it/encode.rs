@@ -21,6 +21,7 @@ fn spec() -> RequestSpec {
         temperature: Some(0.5),
         stop: vec!["END".into()],
         output_schema: Some(OutputSchema { name: "out".into(), schema: json!({"type": "object"}) }),
+        context_window: Some(8192),
         stream: true,
         extra: json!({"seed": 7, "temperature": 0.25}).as_object().unwrap().clone(),
     }
@@ -170,14 +171,18 @@ fn anthropic_requests() {
     assert_eq!(b.get("system"), None);
 }
 
+fn ollama() -> &'static Dialect {
+    dialect("ollama").unwrap()
+}
+
 fn gemini() -> &'static Dialect {
     dialect("gemini").unwrap()
 }
 
 /// Each way of encoding.
-fn all() -> [&'static Dialect; 6] {
+fn all() -> [&'static Dialect; 7] {
     let [mistral, cohere] = ["mistral", "cohere"].map(|name| dialect(name).unwrap());
-    [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini(), mistral, cohere]
+    [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini(), mistral, cohere, ollama()]
 }
 
 #[test]

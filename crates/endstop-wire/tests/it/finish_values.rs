@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// APIs of the catalogue that are not spoken: they are no turn in answer to a request of ours.
 const NOT_SPOKEN: &[&str] =
-    &["gemini-interactions", "gemini-live", "bedrock-converse", "bedrock-invoke", "ollama"];
+    &["gemini-interactions", "gemini-live", "bedrock-converse", "bedrock-invoke"];
 
 /// Rows that ours differs from, each with the reason.
 const DIFFERENT: &[(&str, &str, &str)] = &[
@@ -177,6 +177,22 @@ fn cohere_v1(value: &Value) -> Shape {
     }
 }
 
+fn ollama(value: &Value) -> Shape {
+    let object = |text: &str, done: bool| {
+        let mut object = json!({"model": "m", "created_at": "2026-01-01T00:00:00Z", "done": done,
+                                "message": {"role": "assistant", "content": text}});
+        if done && !value.is_null() {
+            object["done_reason"] = value.clone();
+        }
+        object.to_string()
+    };
+    Shape {
+        whole: object("So", true),
+        stream: format!("{}\n{}\n", object("So", false), object("", true)),
+        field: "done_reason",
+    }
+}
+
 fn shape(dialect: &Dialect, field: Option<&str>, value: &Value, tool: bool) -> Option<Shape> {
     Some(match dialect.family {
         Family::OpenAiChat => openai_chat(value, tool),
@@ -185,6 +201,7 @@ fn shape(dialect: &Dialect, field: Option<&str>, value: &Value, tool: bool) -> O
         Family::OpenAiResponses => responses(field, value),
         Family::CohereV2 => cohere_v2(value, tool),
         Family::CohereV1 => cohere_v1(value),
+        Family::Ollama => ollama(value),
         _ => return None,
     })
 }
@@ -195,6 +212,7 @@ fn on_the_wire(value: &Value) -> Value {
         Some("\"null\" (string)") => json!("null"),
         // Which numbers mean what is in the tests of the format.
         Some("0..n (integer)") => json!(17),
+        Some("(absent)") => Value::Null,
         _ => value.clone(),
     }
 }
@@ -242,7 +260,11 @@ fn every_value_of_the_catalogue_means_what_it_says() {
                     continue;
                 }
                 let signal = &seen.signal;
-                let raw = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let raw = match &value {
+                    Value::Null => String::new(),
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                };
                 let got = json!([
                     signal.reason.as_str(),
                     signal.confidence,

@@ -11,6 +11,7 @@ mod encode;
 mod errors;
 mod finish_values;
 mod gemini;
+mod ollama;
 mod precedence;
 mod providers;
 mod recordings;

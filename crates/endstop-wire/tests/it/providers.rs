@@ -3,7 +3,7 @@
 use endstop_core::ErrorClass as C;
 use endstop_core::{SignalReason, TerminationSignal};
 use endstop_wire::errors::classify;
-use endstop_wire::provider::{Anthropic, Gemini, OpenAiResponses, Provider, detect};
+use endstop_wire::provider::{Anthropic, Gemini, OpenAiResponses, Provider, Xai, detect};
 use endstop_wire::{Headers, finish};
 use serde_json::{Value, json};
 
@@ -155,6 +155,96 @@ fn responses_metadata_gives_the_original_signal() {
         }
     }
     assert_eq!(checked, 35);
+}
+
+/// Where the original is wrong: case, reason and confidence, whether it ends, what says so, and why.
+const XAI_QUIRKS: [(&str, &str, bool, &str, &str); 21] = {
+    const GOING: &str = "a turn that goes on is no end";
+    const OFF: &str = "who called it off is not told, but it is no answer";
+    const FAILED: &str = "a failure is no success, whatever the event is called";
+    const CUT: &str = "what was cut is not whole";
+    const COUNTS: &str = "that tokens were counted does not say why it stopped";
+    const SAID: &str = "a finish reason says why it stopped";
+    const FILTER: &str = "a filter is no token limit";
+    const ASKS: &str = "who asks for tools waits for them";
+    const DELTA: &str = "eventType=response.output_text.delta";
+    const FILTERED: &str = "finish_reason=content_filter";
+    const DETAILS: &str = "incomplete_details.reason=content_filter";
+    [
+        ("xa-resp-in_progress", "in_progress high", false, "status=in_progress", GOING),
+        ("xa-delta-fin-in_progress", "in_progress high", false, "status=in_progress", GOING),
+        ("xa-delta-open-in_progress", "in_progress high", false, "status=in_progress", GOING),
+        ("xa-resp-queued", "in_progress high", false, "status=queued", GOING),
+        ("xa-delta-fin-queued", "in_progress high", false, "status=queued", GOING),
+        ("xa-delta-open-queued", "in_progress high", false, "status=queued", GOING),
+        ("xa-resp-cancelled", "error_termination medium", true, "status=cancelled", OFF),
+        ("xa-delta-fin-cancelled", "error_termination medium", true, "status=cancelled", OFF),
+        ("xa-delta-open-cancelled", "error_termination medium", true, "status=cancelled", OFF),
+        (
+            "xa-event-completed-failed-status",
+            "error_termination high",
+            true,
+            "status=failed",
+            FAILED,
+        ),
+        (
+            "xa-event-completed-incomplete",
+            "token_limit_reached high",
+            true,
+            "status=incomplete",
+            CUT,
+        ),
+        ("xa-event-failed", "error_termination high", true, "eventType=response.failed", FAILED),
+        ("xa-usage-only", "unknown low", false, "finished=false", COUNTS),
+        ("xa-usage-with-event", "unknown low", false, DELTA, COUNTS),
+        ("xa-usage-with-status", "in_progress high", false, "status=in_progress", GOING),
+        ("xa-usage-content-filter", "content_filtered high", true, FILTERED, FILTER),
+        ("xa-finish-stop-ignored", "natural_completion high", true, "finish_reason=stop", SAID),
+        (
+            "xa-finish-length-ignored",
+            "token_limit_reached high",
+            true,
+            "finish_reason=length",
+            SAID,
+        ),
+        ("xa-incomplete-content_filter", "content_filtered high", true, DETAILS, FILTER),
+        ("xa-incomplete-details-failed", "error_termination high", true, "status=failed", FAILED),
+        ("xa-tool-calls-completed", "tool_use high", false, "status=completed", ASKS),
+    ]
+};
+
+#[test]
+fn xai_metadata_gives_the_original_signal() {
+    let mut departed = Vec::new();
+    for case in vectors("signals_xai.json") {
+        let (id, input, want) = (case["id"].as_str().unwrap(), &case["input"], &case["expect"]);
+        let s = detect(&Xai, input, |_, _| panic!("xAI has its own detection"));
+        let got = json!({
+            "should_terminate": s.should_terminate,
+            // The original's word for it.
+            "reason": match s.reason.as_str() { "error_termination" => "error", other => other },
+            "confidence": s.confidence,
+            "original_field": s.provider_specific.original_field,
+            "original_value": s.provider_specific.original_value,
+            "metadata": s.provider_specific.metadata,
+            "is_terminal": Xai.is_terminal(input),
+        });
+        if case["quirk"] != true {
+            assert_eq!(got, *want, "{id}");
+            continue;
+        }
+        let listed = XAI_QUIRKS.iter().find(|row| row.0 == id);
+        let (_, sure, ends, by, why) =
+            listed.unwrap_or_else(|| panic!("{id} is not listed: {got}, not {want}"));
+        assert_ne!(got, *want, "{id} agrees and needs no row ({why})");
+        let ours = format!("{} {}", s.reason, got["confidence"].as_str().unwrap());
+        assert_eq!((ours.as_str(), s.should_terminate), (*sure, *ends), "{id}: {why}");
+        let said = &s.provider_specific;
+        assert_eq!(format!("{}={}", said.original_field, said.original_value), *by, "{id}");
+        departed.push(id.to_owned());
+    }
+    let listed: Vec<&str> = XAI_QUIRKS.iter().map(|row| row.0).collect();
+    assert_eq!(departed, listed, "the list is stale");
 }
 
 #[test]

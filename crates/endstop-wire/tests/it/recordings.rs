@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The recordings that are kept here.
-pub(crate) const RECORDINGS: [&str; 9] = [
+pub(crate) const RECORDINGS: [&str; 10] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
     "openai-responses.jsonl.gz",
@@ -18,6 +18,7 @@ pub(crate) const RECORDINGS: [&str; 9] = [
     "vertex-gemini.jsonl.gz",
     "cohere-v2.jsonl.gz",
     "cohere-v1.jsonl.gz",
+    "ollama.jsonl.gz",
 ];
 
 pub(crate) fn data(name: &str) -> PathBuf {

@@ -105,6 +105,7 @@ impl Driver {
             system: config.system.clone(),
             tools: definitions,
             output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            context_window: config.context_window,
             streaming: config.streaming,
         };
         Driver {

@@ -243,6 +243,7 @@ impl Provider for HttpProvider {
                 .map(|schema| OutputSchema { name: "answer".to_owned(), schema }),
             // Where a format wants a cap in each request, the model's own.
             max_output_tokens: self.limits.max_output.filter(|_| self.dialect.wants_cap()),
+            context_window: spec.context_window,
             stream: spec.streaming,
             ..RequestSpec::default()
         };

@@ -41,6 +41,8 @@ pub struct SessionSpec {
     pub tools: Vec<ToolDefinition>,
     /// A JSON Schema that the answer must satisfy.
     pub output_schema: Option<Value>,
+    /// The context window that the run reckons with, in tokens; `None`: it is not known.
+    pub context_window: Option<u64>,
     /// Whether to stream.
     pub streaming: bool,
 }

@@ -1,5 +1,5 @@
 //! A test kit: a scripted model that is a real provider, and a real server that answers from a
-//! script, in each wire format that is asked, and that splits, stalls, resets and lies.
+//! script, in the wire format that it is asked in, and that splits, stalls, resets and lies.
 //!
 //! ```
 //! use endstop::testkit::{Reply, Server, Turn};

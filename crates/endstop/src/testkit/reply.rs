@@ -63,7 +63,16 @@ impl Reply {
     }
 
     pub(super) fn events(events: &[String], pace: Duration) -> Reply {
-        let mut reply = Reply::new(200, "text/event-stream", Vec::new());
+        Reply::paced("text/event-stream", events, pace)
+    }
+
+    /// Objects, a line each.
+    pub(super) fn lines(lines: &[String], pace: Duration) -> Reply {
+        Reply::paced("application/x-ndjson", lines, pace)
+    }
+
+    fn paced(content_type: &str, events: &[String], pace: Duration) -> Reply {
+        let mut reply = Reply::new(200, content_type, Vec::new());
         reply.body.clear();
         for event in events {
             reply.body.push(Send::Bytes(event.clone().into_bytes()));

@@ -680,7 +680,7 @@ async fn gemini_says_the_model_and_the_stream_in_the_address() {
 
 #[tokio::test]
 async fn broken_streams_are_retried_whole() {
-    for api in ["openai-chat", "anthropic-messages", "gemini", "cohere-v2"] {
+    for api in ["openai-chat", "anthropic-messages", "gemini", "cohere-v2", "ollama"] {
         for fault in 0..3 {
             let server = Server::start(move |request| {
                 let reply = Reply::turn(request, &Turn::text("a whole answer of some length"));

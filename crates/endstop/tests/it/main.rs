@@ -13,6 +13,7 @@
 mod cohere;
 mod compaction;
 mod lifecycle;
+mod ollama;
 #[cfg(target_os = "linux")]
 mod shell;
 mod support;

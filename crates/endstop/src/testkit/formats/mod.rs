@@ -4,6 +4,7 @@
 pub(super) mod anthropic;
 pub(super) mod cohere_v2;
 pub(super) mod gemini;
+pub(super) mod ollama;
 pub(super) mod openai_chat;
 
 use super::{Reply, Request, Turn};
@@ -28,6 +29,13 @@ pub(super) fn reply(request: &Request, turn: &Turn) -> Reply {
             Reply::events(&cohere_v2::events(turn), turn.pace)
         } else {
             Reply::json(&cohere_v2::body(turn))
+        }
+    } else if path.ends_with("/api/chat") {
+        // A request that says nothing wants a stream here.
+        if request.body["stream"] == Value::Bool(false) {
+            Reply::json(&ollama::body(turn))
+        } else {
+            Reply::lines(&ollama::lines(turn), turn.pace)
         }
     } else if streamed {
         Reply::events(&openai_chat::events(turn), turn.pace)

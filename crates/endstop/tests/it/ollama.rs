@@ -1,0 +1,125 @@
+//! Runs over Ollama's own format: a turn with a tool and a last one, streamed and whole; what the
+//! server is told; and how errors and empty loads end.
+
+use crate::support::over;
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::testkit::{Reply, Server, Turn};
+use endstop::tool::{ToolOutput, tool_fn};
+use endstop::{AgentLoop, Termination};
+use serde_json::{Value, json};
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Place {
+    at: String,
+}
+
+/// A provider of `ollama/script`, found as Ollama's own clients find their server.
+fn provider(server: &Server, options: HttpOptions) -> HttpProvider {
+    let host = server.base_url().replace("http://", "").replace("/v1", "");
+    let env = move |name: &str| match name {
+        "OLLAMA_HOST" => Some(host.clone()),
+        "OLLAMA_API_KEY" => Some("dummy".to_owned()),
+        _ => None,
+    };
+    HttpProvider::new(&HttpOptions { model: "ollama/script".to_owned(), ..options }, &env).unwrap()
+}
+
+#[tokio::test]
+async fn a_tool_turn_and_a_last_one() {
+    for streaming in [true, false] {
+        let server = Server::start(|request| {
+            let turn = match request.number {
+                1 => Turn::call("look", &json!({"at": "it"})).reasoning("hm").usage(7, 3),
+                _ => Turn::text("It is there.").usage(20, 5),
+            };
+            Reply::turn(request, &turn).split(5)
+        })
+        .unwrap();
+        let look = tool_fn("look", "Looks.", |place: Place, _| async move {
+            ToolOutput::ok(format!("seen {}", place.at))
+        });
+        let options = HttpOptions { context_window: Some(16_384), ..HttpOptions::default() };
+        let agent = AgentLoop::builder(provider(&server, options)).streaming(streaming);
+        let agent = agent.system("Be brief.").max_output_tokens(512).tool(look).build().unwrap();
+        let outcome = agent.run("Look at it.").unwrap().await;
+        assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+        assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
+        assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
+        assert_eq!(outcome.usage.input_tokens, Some(27));
+
+        let requests = server.requests();
+        for request in &requests {
+            assert_eq!(request.path, "/api/chat");
+            assert_eq!(request.headers["authorization"], "Bearer dummy");
+            let body = &request.body;
+            assert_eq!((&body["stream"], &body["truncate"]), (&json!(streaming), &json!(false)));
+            assert_eq!(body["options"], json!({"num_ctx": 16_384, "num_predict": 512}));
+        }
+        let said = requests[1].body["messages"].as_array().unwrap();
+        let roles: Vec<&Value> = said.iter().map(|message| &message["role"]).collect();
+        assert_eq!(roles, ["system", "user", "assistant", "tool"]);
+        assert_eq!(said[2]["thinking"], "hm");
+        assert_eq!(said[2]["tool_calls"][0]["function"]["arguments"], json!({"at": "it"}));
+        assert_eq!(
+            said[3],
+            json!({"role": "tool", "tool_name": "look", "content": "seen it"}),
+            "the id was made here"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_openai_route_is_at_the_same_address() {
+    let server = Server::script([Turn::text("Hi.")]).unwrap();
+    let options = HttpOptions { api: Some("openai-chat".to_owned()), ..HttpOptions::default() };
+    let agent = AgentLoop::builder(provider(&server, options)).build().unwrap();
+    assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
+    assert_eq!(server.requests()[0].path, "/v1/chat/completions");
+}
+
+/// A window that nobody asked for could be more than the machine has memory for.
+#[tokio::test]
+async fn a_window_that_the_caller_does_not_know_is_left_to_the_server() {
+    let server = Server::script([Turn::text("Hi.")]).unwrap();
+    let agent = AgentLoop::builder(provider(&server, HttpOptions::default())).build().unwrap();
+    assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
+    assert_eq!(server.requests()[0].body.get("options"), None);
+    assert_eq!(endstop::wire::models::known("ollama").count(), 0, "nor does a table know it");
+}
+
+#[tokio::test]
+async fn a_model_that_was_only_loaded_is_no_answer() {
+    for streaming in [true, false] {
+        let server = Server::script([Turn::text("").finish("load")]).unwrap();
+        let agent = over(&server, "ollama").streaming(streaming).build().unwrap();
+        let outcome = agent.run("Hi").unwrap().await;
+        assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+        let evidence = &outcome.decided_by.evidence;
+        assert!(evidence.contains("done_reason = \"load\""), "{evidence}");
+        assert!(evidence.contains("send a message of the user"), "{evidence}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_mid_stream_is_retried_whole() {
+    let server = Server::start(|request| match request.number {
+        1 => Reply::new(
+            200,
+            "application/x-ndjson",
+            "{\"message\":{\"content\":\"par\"},\"done\":false}\n{\"error\":\"runner gone\"}\n",
+        ),
+        _ => Reply::turn(request, &Turn::text("whole")),
+    })
+    .unwrap();
+    let outcome = over(&server, "ollama").build().unwrap().run("m").unwrap().await;
+    assert_eq!((outcome.termination, outcome.model_calls), (Termination::Stop, 2));
+    assert_eq!(outcome.last_text.as_deref(), Some("whole"));
+}
+
+#[tokio::test]
+async fn a_prompt_that_does_not_fit_ends_typed() {
+    let words = json!({"error": "the input length exceeds the context length"}).to_string();
+    let server = Server::script([Turn::error(400, words)]).unwrap();
+    let outcome = over(&server, "ollama").build().unwrap().run("m").unwrap().await;
+    assert_eq!(outcome.termination, Termination::ErrorPromptTooLong, "{outcome:?}");
+}
