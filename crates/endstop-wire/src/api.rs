@@ -52,6 +52,25 @@ impl Family {
             Family::OpenAiResponses => "openai-responses",
         }
     }
+
+    /// What its streams are, beside server-sent events, which are taken from every format.
+    pub(crate) const fn framing(self) -> Framing {
+        match self {
+            Family::Gemini => Framing::Array,
+            Family::OpenAiChat | Family::Anthropic | Family::OpenAiResponses => Framing::Events,
+        }
+    }
+}
+
+/// What a stream is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events alone.
+    Events,
+    /// One array, whose elements are the events.
+    Array,
+    /// Objects, a line each; one alone may be a whole body.
+    Objects,
 }
 
 impl fmt::Display for Family {

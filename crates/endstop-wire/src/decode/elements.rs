@@ -1,7 +1,15 @@
-//! A JSON array that arrives in pieces, split into its elements: correct at every cut, linear,
-//! bounded. An object is handed over with its last brace, without waiting for what comes behind it.
+//! A stream of JSON values that arrives in pieces, split into them: the elements of one array, or
+//! objects one after another, a line each. Correct at every cut, linear, bounded.
+//!
+//! ```ignore
+//! let mut objects = Elements::objects();
+//! objects.push(b"{\"a\":1}\n{\"a\"", &mut |object| println!("{object}"))?; // {"a":1}
+//! assert_eq!(objects.rest().as_deref(), Some("{\"a\""));
+//! ```
+//!
+//! An object is handed over with its last brace, without waiting for what comes behind it.
 
-use memchr::memchr2;
+use memchr::{memchr, memchr2};
 use std::fmt;
 
 /// The most of one element that is held.
@@ -17,6 +25,10 @@ pub(super) struct Elements {
     string: bool,
     escaped: bool,
     closed: bool,
+    /// Objects are expected, not an array.
+    objects: bool,
+    /// Among objects: what is open is a line that is none.
+    stray: bool,
 }
 
 /// An element is beyond its cap.
@@ -30,8 +42,68 @@ impl fmt::Display for TooLong {
 }
 
 impl Elements {
+    /// Splits one array, whatever stands before its bracket.
+    pub(super) fn array() -> Elements {
+        Elements::default()
+    }
+
+    /// Splits objects that stand one after another, also where they go over lines or share one. A
+    /// line that begins no object is handed over too, at its newline, for the caller to refuse.
+    pub(super) fn objects() -> Elements {
+        Elements { objects: true, ..Elements::default() }
+    }
+
     /// Takes the next bytes and hands over the elements that they complete.
     pub(super) fn push(&mut self, chunk: &[u8], each: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
+        if self.objects { self.in_lines(chunk, each) } else { self.in_array(chunk, each) }
+    }
+
+    fn in_lines(&mut self, chunk: &[u8], each: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
+        let mut at = 0;
+        // Where the part of what is open begins that is in this chunk.
+        let mut from = 0;
+        while at < chunk.len() {
+            if self.string {
+                at += self.inside(&chunk[at..]);
+                continue;
+            }
+            if self.stray {
+                let Some(newline) = memchr(b'\n', &chunk[at..]) else {
+                    break;
+                };
+                at += newline + 1;
+                self.stray = false;
+                self.hand_over(&chunk[from..at], each)?;
+                from = at;
+                continue;
+            }
+            let byte = chunk[at];
+            at += 1;
+            match byte {
+                b'{' if self.depth == 0 => self.depth = 1,
+                byte if self.depth == 0 => {
+                    if byte.is_ascii_whitespace() {
+                        from = at;
+                    } else {
+                        self.stray = true;
+                    }
+                }
+                b'"' => self.string = true,
+                b'[' | b'{' => self.depth += 1,
+                b']' | b'}' => {
+                    self.depth -= 1;
+                    if self.depth == 0 {
+                        self.hand_over(&chunk[from..at], each)?;
+                        from = at;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.hold(&chunk[from..])
+    }
+
+    fn in_array(&mut self, chunk: &[u8], each: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
         let mut at = 0;
         // Where the part of the element begins that is in this chunk.
         let mut from = 0;
@@ -133,7 +205,10 @@ mod tests {
     use super::*;
 
     fn split(text: &str, cut: usize) -> (Vec<String>, Option<String>) {
-        let mut elements = Elements::default();
+        split_by(Elements::array(), text, cut)
+    }
+
+    fn split_by(mut elements: Elements, text: &str, cut: usize) -> (Vec<String>, Option<String>) {
         let mut seen = Vec::new();
         for piece in text.as_bytes().chunks(cut) {
             elements.push(piece, &mut |e| seen.push(e.to_owned())).unwrap();
@@ -164,18 +239,72 @@ mod tests {
     }
 
     #[test]
+    fn objects_are_the_same_at_every_cut() {
+        let pretty = "{\n  \"a\": [\n    {\"é\": \"}\\\"{\\\\\"}\n  ]\n}";
+        let text = format!(
+            "\n{{\"a\":1}}\n{pretty}\r\n\n{{}}{{\"b\":2}} {{\"c\":\"\\\\\"}}\nerror: \"a {{\n[1]\n{{\"d\":]\n{{\"e"
+        );
+        let want = [
+            "{\"a\":1}",
+            pretty,
+            "{}",
+            "{\"b\":2}",
+            "{\"c\":\"\\\\\"}",
+            "error: \"a {",
+            "[1]",
+            "{\"d\":]",
+        ];
+        for cut in 1..=text.len() {
+            let (seen, rest) = split_by(Elements::objects(), &text, cut);
+            assert_eq!(seen, want, "{cut}");
+            assert_eq!(rest.as_deref(), Some("{\"e"), "{cut}");
+        }
+        for (text, rest) in [
+            ("", None),
+            ("{}\n \n", None),
+            ("{\"a\":\"é", Some("{\"a\":\"é")),
+            ("{\"\\", Some("{\"\\")),
+            ("}", Some("}")),
+            ("no object", Some("no object")),
+        ] {
+            for cut in 1..=text.len() {
+                assert_eq!(split_by(Elements::objects(), text, cut).1.as_deref(), rest, "{text}");
+            }
+        }
+    }
+
+    #[test]
     fn an_object_does_not_wait_for_the_next() {
-        let mut elements = Elements::default();
-        let mut seen = 0;
-        elements.push(b"[{\"a\":1}", &mut |_| seen += 1).unwrap();
-        assert_eq!(seen, 1);
+        for (mut elements, text) in [
+            (Elements::array(), "[{\"a\":1}"),
+            (Elements::objects(), "{\"a\":1}"),
+            (Elements::objects(), "no object\n"),
+        ] {
+            let mut seen = 0;
+            elements.push(text.as_bytes(), &mut |_| seen += 1).unwrap();
+            assert_eq!(seen, 1);
+        }
     }
 
     #[test]
     fn an_element_beyond_its_cap_is_refused() {
-        let mut elements = Elements::default();
-        elements.push(b"[\"", &mut |_| ()).unwrap();
-        let piece = vec![b'x'; 1 << 20];
-        assert!((0..40).any(|_| elements.push(&piece, &mut |_| ()).is_err()));
+        for (mut elements, begun) in [
+            (Elements::array(), "[\""),
+            (Elements::objects(), "{\""),
+            (Elements::objects(), "{["),
+            (Elements::objects(), "x"),
+        ] {
+            elements.push(begun.as_bytes(), &mut |_| ()).unwrap();
+            let piece = vec![b'x'; 1 << 20];
+            assert!((0..40).any(|_| elements.push(&piece, &mut |_| ()).is_err()));
+        }
+    }
+
+    #[test]
+    fn blanks_between_objects_are_not_held() {
+        let mut elements = Elements::objects();
+        let blanks = vec![b'\n'; 1 << 20];
+        assert!((0..40).all(|_| elements.push(&blanks, &mut |_| ()).is_ok()));
+        assert_eq!(elements.held.len(), 0);
     }
 }

@@ -3,7 +3,7 @@
 use super::conclude::{Broken, conclude, is_cut};
 use super::elements::Elements;
 use super::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts, accumulator};
-use crate::api::{Dialect, Family};
+use crate::api::{Dialect, Framing};
 use crate::errors::{self, ErrorBody};
 use crate::headers::Headers;
 use crate::redact::excerpt;
@@ -19,9 +19,9 @@ const STREAM_CAP: u64 = 256 << 20;
 /// The most of the lines outside the protocol that is held.
 const LINES_CAP: usize = 64 << 10;
 
-/// Decodes a response as its bytes come. Events, and the elements of an array where the format
-/// streams one, hand over deltas; a body of JSON, also one that comes
-/// where a stream was asked for, is read at its end and hands over none.
+/// Decodes a response as its bytes come. Events, and the elements of an array or the objects on
+/// their lines where the format streams such, hand over deltas; any other body of JSON, also one
+/// that comes where a stream was asked for, is read at its end and hands over none.
 pub struct StreamDecoder {
     dialect: &'static Dialect,
     status: u16,
@@ -42,6 +42,8 @@ enum Kind {
     Events,
     /// One array, whose elements are the events.
     Array,
+    /// Objects one after another, which are the events; one alone may be a whole body.
+    Objects,
     Json,
     /// The status says error: the body is held for its words.
     Error,
@@ -74,7 +76,10 @@ impl StreamDecoder {
             facts,
             kind: if ok(status) { Kind::Unknown } else { Kind::Error },
             sse: sse::Decoder::new(),
-            elements: Elements::default(),
+            elements: match dialect.family.framing() {
+                Framing::Objects => Elements::objects(),
+                Framing::Array | Framing::Events => Elements::array(),
+            },
             held: Vec::new(),
             total: 0,
             feed: Feed {
@@ -102,14 +107,16 @@ impl StreamDecoder {
         if self.kind == Kind::Unknown {
             self.held.extend_from_slice(chunk);
             self.kind = kind_of(&self.held, self.dialect);
-            if matches!(self.kind, Kind::Events | Kind::Array) {
+            if matches!(self.kind, Kind::Events | Kind::Array | Kind::Objects) {
                 let held = std::mem::take(&mut self.held);
-                return self.events(&held, sink);
+                let marked = self.kind == Kind::Objects;
+                let held = if marked { without_mark(&held) } else { &held };
+                return self.events(held, sink);
             }
             return Ok(());
         }
         match self.kind {
-            Kind::Events | Kind::Array => self.events(chunk, sink),
+            Kind::Events | Kind::Array | Kind::Objects => self.events(chunk, sink),
             Kind::Json if self.held.len() + chunk.len() > BODY_CAP => {
                 self.too_large(format!("the body exceeds {BODY_CAP} bytes"))
             }
@@ -150,6 +157,12 @@ impl StreamDecoder {
                     self.feed.event("", &rest, &mut |_| ());
                 }
             }
+            Kind::Objects => {
+                self.feed.at_end = true;
+                if let Some(rest) = self.elements.rest() {
+                    self.feed.object(&rest, &mut |_| ());
+                }
+            }
             Kind::Json => self.json(&held),
             Kind::Unknown => self.feed.broken(Broken {
                 class: ErrorClass::IncompleteStream,
@@ -170,23 +183,33 @@ impl StreamDecoder {
     }
 
     fn conclude(self, failed: Option<ModelError>, eof: Eof) -> Decoded {
+        let streamed = match self.kind {
+            Kind::Events | Kind::Array => true,
+            Kind::Objects => self.feed.events > 1,
+            _ => false,
+        };
         conclude(
             self.feed.turn,
             self.dialect,
             (self.status, &self.headers),
             &self.facts,
             failed,
-            (matches!(self.kind, Kind::Events | Kind::Array), eof),
+            (streamed, eof),
         )
     }
 
     fn events(&mut self, chunk: &[u8], sink: DeltaSink<'_>) -> Result<(), ModelError> {
         let feed = &mut self.feed;
-        let taken = if self.kind == Kind::Array {
-            let mut each = |element: &str| feed.event("", element, sink);
-            self.elements.push(chunk, &mut each).map_err(|e| e.to_string())
-        } else {
-            self.sse.push(chunk, &mut |item| feed.take(item, sink)).map_err(|e| e.to_string())
+        let taken = match self.kind {
+            Kind::Array => {
+                let mut each = |element: &str| feed.event("", element, sink);
+                self.elements.push(chunk, &mut each).map_err(|e| e.to_string())
+            }
+            Kind::Objects => {
+                let mut each = |object: &str| feed.object(object, sink);
+                self.elements.push(chunk, &mut each).map_err(|e| e.to_string())
+            }
+            _ => self.sse.push(chunk, &mut |item| feed.take(item, sink)).map_err(|e| e.to_string()),
         };
         taken.or_else(|e| self.too_large(e))
     }
@@ -252,6 +275,19 @@ impl Feed {
         }
     }
 
+    /// An object of a stream of such, or a line that is none: the stream is broken then.
+    fn object(&mut self, text: &str, sink: DeltaSink<'_>) {
+        if text.starts_with('{') {
+            return self.event("", text, sink);
+        }
+        self.events += 1;
+        self.broken(Broken {
+            class: ErrorClass::ServerError,
+            message: "a line of the stream is no JSON object".to_owned(),
+            value: excerpt(text),
+        });
+    }
+
     /// Lines outside the protocol: an error in bare JSON, on one line or several; or, where there
     /// was no event at all, events without their `data:`.
     fn leftovers(&mut self) {
@@ -310,15 +346,22 @@ fn ok(status: u16) -> bool {
     status == 0 || (200..300).contains(&status)
 }
 
+/// The byte order mark.
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+fn without_mark(head: &[u8]) -> &[u8] {
+    head.strip_prefix(BOM).unwrap_or(head)
+}
+
 fn kind_of(head: &[u8], dialect: &Dialect) -> Kind {
-    const BOM: &[u8] = b"\xef\xbb\xbf";
     if head.len() < BOM.len() && BOM.starts_with(head) {
         return Kind::Unknown;
     }
-    let head = head.strip_prefix(BOM).unwrap_or(head);
-    match head.iter().find(|b| !b.is_ascii_whitespace()) {
+    let framing = dialect.family.framing();
+    match without_mark(head).iter().find(|b| !b.is_ascii_whitespace()) {
         None => Kind::Unknown,
-        Some(b'[') if dialect.family == Family::Gemini => Kind::Array,
+        Some(b'[') if framing == Framing::Array => Kind::Array,
+        Some(b'{') if framing == Framing::Objects => Kind::Objects,
         Some(b'{' | b'[') => Kind::Json,
         Some(b'<') => Kind::Foreign("a page of HTML or XML"),
         Some(0x1f) => Kind::Foreign("compressed"),
