@@ -21,12 +21,22 @@ pub enum Family {
     Gemini,
     /// OpenAI's Responses.
     OpenAiResponses,
+    /// Bedrock's Converse.
+    BedrockConverse,
+    /// Bedrock's InvokeModel: the model's own format in Bedrock's envelope.
+    BedrockInvoke,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: &[Family] =
-        &[Family::OpenAiChat, Family::OpenAiResponses, Family::Anthropic, Family::Gemini];
+    pub const ALL: &[Family] = &[
+        Family::OpenAiChat,
+        Family::OpenAiResponses,
+        Family::Anthropic,
+        Family::Gemini,
+        Family::BedrockConverse,
+        Family::BedrockInvoke,
+    ];
 
     /// The format of this name, as a user gives it; its maker's name will do.
     pub fn named(name: &str) -> Option<Family> {
@@ -40,6 +50,7 @@ impl Family {
             Family::OpenAiChat | Family::OpenAiResponses => "openai",
             Family::Anthropic => "anthropic",
             Family::Gemini => "gemini",
+            Family::BedrockConverse | Family::BedrockInvoke => "bedrock",
         }
     }
 
@@ -50,15 +61,27 @@ impl Family {
             Family::Anthropic => "anthropic-messages",
             Family::Gemini => "gemini",
             Family::OpenAiResponses => "openai-responses",
+            Family::BedrockConverse => "bedrock-converse",
+            Family::BedrockInvoke => "bedrock-invoke",
         }
     }
 
-    /// What its streams are, beside server-sent events, which are taken from every format.
+    /// What its streams are, beside server-sent events, which are taken from every format, and
+    /// frames.
     pub(crate) const fn framing(self) -> Framing {
         match self {
             Family::Gemini => Framing::Array,
-            Family::OpenAiChat | Family::Anthropic | Family::OpenAiResponses => Framing::Events,
+            Family::BedrockConverse => Framing::Objects,
+            Family::OpenAiChat
+            | Family::Anthropic
+            | Family::OpenAiResponses
+            | Family::BedrockInvoke => Framing::Events,
         }
+    }
+
+    /// Its streams are binary frames, usually.
+    pub(crate) const fn in_frames(self) -> bool {
+        matches!(self, Family::BedrockConverse | Family::BedrockInvoke)
     }
 }
 
@@ -134,6 +157,10 @@ impl Dialect {
         Dialect { family: Family::OpenAiResponses, ..Dialect::openai(name) }
     }
 
+    const fn bedrock(name: &'static str, family: Family) -> Dialect {
+        Dialect { family, ..Dialect::openai(name) }
+    }
+
     const fn completion_cap(self) -> Dialect {
         Dialect { cap_field: CapField::MaxCompletionTokens, ..self }
     }
@@ -201,6 +228,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("zhipu").echoes("reasoning_content"),
     Dialect::gemini("gemini"),
     Dialect::gemini("vertex-gemini"),
+    Dialect::bedrock("bedrock-converse", Family::BedrockConverse),
+    Dialect::bedrock("bedrock-invoke", Family::BedrockInvoke),
     Dialect::responses("openai-responses-compat"),
     Dialect::responses("azure-openai-responses"),
     Dialect::responses("bedrock-openai-responses"),

@@ -29,7 +29,8 @@ mod stream;
 pub(crate) use conclude::{Common, Said};
 pub use stream::{StreamDecoder, decode_body};
 
-use crate::{anthropic, api::Dialect, api::Family, gemini, openai_chat, openai_responses};
+use crate::api::{Dialect, Family};
+use crate::{anthropic, bedrock_converse, bedrock_invoke, gemini, openai_chat, openai_responses};
 use endstop_core::{ModelError, ModelTurn, TerminationSignal};
 
 /// What decoding needs to know of the request.
@@ -120,5 +121,7 @@ pub(crate) fn accumulator(dialect: &'static Dialect) -> Box<dyn Accumulate> {
         Family::Anthropic => Box::new(anthropic::Accumulator::new()),
         Family::Gemini => Box::new(gemini::Accumulator::new()),
         Family::OpenAiResponses => Box::new(openai_responses::Accumulator::new(dialect)),
+        Family::BedrockConverse => Box::new(bedrock_converse::Accumulator::new()),
+        Family::BedrockInvoke => Box::new(bedrock_invoke::Accumulator::new()),
     }
 }

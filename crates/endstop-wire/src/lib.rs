@@ -13,15 +13,18 @@
 //! | Where is a provider, and which key does it want? | [`providers`] |
 //! | What does a provider implement? | [`provider`] |
 //!
-//! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`]), each
-//! with the same files; servers
-//! that speak a format with differences of their own are rows of the table in [`api`].
+//! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`],
+//! [`bedrock_converse`], [`bedrock_invoke`]), each with the same files; servers that speak a format
+//! with differences of their own are rows of the table in [`api`].
 
 pub mod anthropic;
 pub mod api;
+pub mod bedrock_converse;
+pub mod bedrock_invoke;
 pub mod decode;
 pub mod detect;
 pub mod errors;
+pub mod eventstream;
 pub mod finish;
 pub mod gemini;
 pub mod headers;

@@ -18,7 +18,9 @@
 
 use crate::api::{Dialect, Family};
 use crate::decode::RequestFacts;
-use crate::{anthropic, gemini, json, openai_chat, openai_responses};
+use crate::{
+    anthropic, bedrock_converse, bedrock_invoke, gemini, json, openai_chat, openai_responses,
+};
 use endstop_core::{Message, MessageId};
 use serde_json::{Map, Value};
 
@@ -86,6 +88,10 @@ pub enum Encoder {
     Gemini(gemini::Encoder),
     /// OpenAI's Responses.
     OpenAiResponses(openai_responses::Encoder),
+    /// Bedrock's Converse.
+    BedrockConverse(bedrock_converse::Encoder),
+    /// Bedrock's InvokeModel, for Anthropic's models.
+    BedrockInvoke(bedrock_invoke::Encoder),
 }
 
 impl Encoder {
@@ -98,6 +104,10 @@ impl Encoder {
             Family::OpenAiResponses => {
                 Encoder::OpenAiResponses(openai_responses::Encoder::new(spec))
             }
+            Family::BedrockConverse => {
+                Encoder::BedrockConverse(bedrock_converse::Encoder::new(spec))
+            }
+            Family::BedrockInvoke => Encoder::BedrockInvoke(bedrock_invoke::Encoder::new(spec)),
         }
     }
 
@@ -108,6 +118,8 @@ impl Encoder {
             Encoder::Anthropic(e) => e.body(messages, epoch, output_cap),
             Encoder::Gemini(e) => e.body(messages, epoch, output_cap),
             Encoder::OpenAiResponses(e) => e.body(messages, epoch, output_cap),
+            Encoder::BedrockConverse(e) => e.body(messages, epoch, output_cap),
+            Encoder::BedrockInvoke(e) => e.body(messages, epoch, output_cap),
         }
     }
 }
@@ -128,6 +140,11 @@ impl ToolSpec {
     pub(crate) fn fields(&self, out: &mut Vec<u8>, schema: &str) {
         self.name_fields(out);
         json::key(out, schema);
+        self.schema(out);
+    }
+
+    /// Writes the parameters: an object also where there are none.
+    pub(crate) fn schema(&self, out: &mut Vec<u8>) {
         match &self.parameters {
             Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
             parameters => json::value(out, parameters),

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The recordings that are kept here.
-pub(crate) const RECORDINGS: [&str; 7] = [
+pub(crate) const RECORDINGS: [&str; 9] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
     "openai-responses.jsonl.gz",
@@ -16,6 +16,8 @@ pub(crate) const RECORDINGS: [&str; 7] = [
     "gemini.jsonl.gz",
     "mistral.jsonl.gz",
     "vertex-gemini.jsonl.gz",
+    "bedrock-converse.jsonl.gz",
+    "bedrock-invoke.jsonl.gz",
 ];
 
 pub(crate) fn data(name: &str) -> PathBuf {
