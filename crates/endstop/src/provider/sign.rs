@@ -61,12 +61,11 @@ impl Signer {
             .settings(SigningSettings::default())
             .build()
             .map_err(|error| failed(&error))?;
-        let known = headers.iter().filter_map(|(name, value)| {
-            value.to_str().ok().map(|value| (name.as_str(), value))
-        });
-        let request =
-            SignableRequest::new("POST", url.as_str(), known, SignableBody::Bytes(body))
-                .map_err(|error| failed(&error))?;
+        let known = headers
+            .iter()
+            .filter_map(|(name, value)| value.to_str().ok().map(|value| (name.as_str(), value)));
+        let request = SignableRequest::new("POST", url.as_str(), known, SignableBody::Bytes(body))
+            .map_err(|error| failed(&error))?;
         let signed = sign(request, &params.into()).map_err(|error| failed(&error))?;
         let mut more = HeaderMap::new();
         for (name, value) in signed.output().headers() {
