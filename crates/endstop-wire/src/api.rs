@@ -131,7 +131,7 @@ pub struct Dialect {
 impl Dialect {
     /// Each request must have an output cap.
     pub const fn wants_cap(&self) -> bool {
-        matches!(self.family, Family::Anthropic)
+        matches!(self.family, Family::Anthropic | Family::BedrockInvoke)
     }
 
     const fn openai(name: &'static str) -> Dialect {

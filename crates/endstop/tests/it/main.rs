@@ -10,7 +10,9 @@
     reason = "tests"
 )]
 
+mod bedrock;
 mod compaction;
+
 mod lifecycle;
 #[cfg(target_os = "linux")]
 mod shell;
