@@ -69,7 +69,7 @@ async fn a_run_with_a_tool_in_both_formats() {
                 [("AWS_BEARER_TOKEN_BEDROCK", "hunter2"), ("AWS_DEFAULT_REGION", "us-east-1")];
             let outcome = run(&server, api, streaming, &env).await;
             assert_done(&outcome);
-            assert!(outcome.cost_usd.is_some_and(|cost| cost > 0.0), "the catalogue has its price");
+            assert!(outcome.cost.to_usd() > 0.0, "the catalogue has its price");
             let method = if streaming { streamed } else { method };
             let requests = server.requests();
             for request in &requests {
@@ -155,7 +155,12 @@ async fn each_request_is_signed_with_its_own_body() {
         // The first answer asks to come back, so that one body is sent, and signed, twice.
         let server = Server::start(move |request| {
             if !is_signed(request) {
-                let body = json!({"message": "The request signature we calculated does not match"});
+                // As AWS says it, with the headers that it should have been.
+                let quoted = format!(
+                    "The request signature we calculated does not match: 'POST\n\nx-amz-security-token:{}\n'",
+                    request.headers["x-amz-security-token"]
+                );
+                let body = json!({"message": quoted});
                 return Reply::new(403, "application/json", body.to_string())
                     .header("x-amzn-errortype", "InvalidSignatureException:http://internal/");
             }
@@ -173,7 +178,7 @@ async fn each_request_is_signed_with_its_own_body() {
         let env = [
             ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
             ("AWS_SECRET_ACCESS_KEY", SECRET),
-            ("AWS_SESSION_TOKEN", "hunter3"),
+            ("AWS_SESSION_TOKEN", "hunter3-session"),
             ("AWS_REGION", "eu-west-3"),
         ];
         let outcome = run(&server, api, streaming, &env).await;
@@ -182,7 +187,9 @@ async fn each_request_is_signed_with_its_own_body() {
         assert_eq!((requests.len(), outcome.model_calls), (3, 3));
         assert_eq!(requests[0].bytes, requests[1].bytes);
         assert!(
-            requests.iter().all(|request| request.headers["x-amz-security-token"] == "hunter3")
+            requests
+                .iter()
+                .all(|request| request.headers["x-amz-security-token"] == "hunter3-session")
         );
         let bodies: BTreeSet<&[u8]> = requests.iter().map(|r| r.bytes.as_slice()).collect();
         let signatures: BTreeSet<&String> =
