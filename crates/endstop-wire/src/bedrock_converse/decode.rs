@@ -93,10 +93,10 @@ impl Accumulator {
             return;
         };
         let to = &mut self.common.usage;
-        to.input_tokens = u.input_tokens.0.or(to.input_tokens);
-        to.output_tokens = u.output_tokens.0.or(to.output_tokens);
-        to.cached_input_tokens = u.cache_read_input_tokens.0.or(to.cached_input_tokens);
-        to.cache_write_tokens = u.cache_write_input_tokens.0.or(to.cache_write_tokens);
+        to.input_tokens = u.input.0.or(to.input_tokens);
+        to.output_tokens = u.output.0.or(to.output_tokens);
+        to.cached_input_tokens = u.cache_read.0.or(to.cached_input_tokens);
+        to.cache_write_tokens = u.cache_write.0.or(to.cache_write_tokens);
     }
 
     /// A message of a stream, by its type; one that is not known says nothing.
@@ -161,7 +161,7 @@ impl Accumulator {
         }
         self.blocks.push(Building::ToolUse {
             place,
-            id: call.tool_use_id.get().to_owned(),
+            id: call.id.get().to_owned(),
             name: call.name.get().to_owned(),
             input: input.to_owned(),
         });

@@ -131,8 +131,8 @@ pub(super) struct Block<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ToolUse<'a> {
-    #[serde(borrow, default)]
-    pub(super) tool_use_id: Str<'a>,
+    #[serde(borrow, default, rename = "toolUseId")]
+    pub(super) id: Str<'a>,
     #[serde(borrow, default)]
     pub(super) name: Str<'a>,
     #[serde(borrow, default)]
@@ -160,14 +160,13 @@ pub(super) struct ReasoningText<'a> {
 
 /// The tokens: those of a cache are not among the input's.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Usage {
-    #[serde(default)]
-    pub(super) input_tokens: Count,
-    #[serde(default)]
-    pub(super) output_tokens: Count,
-    #[serde(default)]
-    pub(super) cache_read_input_tokens: Count,
-    #[serde(default)]
-    pub(super) cache_write_input_tokens: Count,
+    #[serde(default, rename = "inputTokens")]
+    pub(super) input: Count,
+    #[serde(default, rename = "outputTokens")]
+    pub(super) output: Count,
+    #[serde(default, rename = "cacheReadInputTokens")]
+    pub(super) cache_read: Count,
+    #[serde(default, rename = "cacheWriteInputTokens")]
+    pub(super) cache_write: Count,
 }

@@ -51,12 +51,10 @@ impl Accumulator {
         if let Some(counted) = counted {
             // What the model itself says goes before.
             let to = &mut self.turn.common().usage;
-            to.input_tokens = to.input_tokens.or(counted.input_token_count.0);
-            to.output_tokens = to.output_tokens.or(counted.output_token_count.0);
-            let cached = counted.cache_read_input_token_count.0;
-            to.cached_input_tokens = to.cached_input_tokens.or(cached);
-            let written = counted.cache_write_input_token_count.0;
-            to.cache_write_tokens = to.cache_write_tokens.or(written);
+            to.input_tokens = to.input_tokens.or(counted.input.0);
+            to.output_tokens = to.output_tokens.or(counted.output.0);
+            to.cached_input_tokens = to.cached_input_tokens.or(counted.cache_read.0);
+            to.cache_write_tokens = to.cache_write_tokens.or(counted.cache_write.0);
         }
         if let Some(action) = mark.guardrail.filled() {
             self.intervened |= action == "INTERVENED";

@@ -136,14 +136,13 @@ pub(super) struct Reason<'a> {
 
 /// What Bedrock counted, in the last chunk of a stream.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Metrics {
-    #[serde(default)]
-    pub(super) input_token_count: Count,
-    #[serde(default)]
-    pub(super) output_token_count: Count,
-    #[serde(default)]
-    pub(super) cache_read_input_token_count: Count,
-    #[serde(default)]
-    pub(super) cache_write_input_token_count: Count,
+    #[serde(default, rename = "inputTokenCount")]
+    pub(super) input: Count,
+    #[serde(default, rename = "outputTokenCount")]
+    pub(super) output: Count,
+    #[serde(default, rename = "cacheReadInputTokenCount")]
+    pub(super) cache_read: Count,
+    #[serde(default, rename = "cacheWriteInputTokenCount")]
+    pub(super) cache_write: Count,
 }

@@ -25,7 +25,7 @@ fn streamed(api: &str, body: &[u8], cut: usize) -> (Decoded, String) {
     for piece in body.chunks(cut) {
         let pushed = s.push(piece, &mut |d| match d {
             Delta::Text(t) | Delta::ToolArguments { json: t, .. } => shown.push_str(t),
-            Delta::Reasoning(t) => shown.push_str(&format!("<{t}>")),
+            Delta::Reasoning(t) => shown.push_str(&["<", t, ">"].concat()),
             _ => {}
         });
         if pushed.is_err() {
@@ -88,8 +88,11 @@ fn catalogue(name: &str) -> Value {
 
 // --- frames ---
 
-/// The messages of these bytes in pieces, and how the decoder ended.
-fn messages(bytes: &[u8], cut: usize) -> (Vec<(usize, Vec<u8>)>, Result<bool, FrameError>) {
+/// How many headers a message has, and its payload.
+type Seen = (usize, Vec<u8>);
+
+/// The messages of these bytes in pieces, and whether the decoder ended between two.
+fn messages(bytes: &[u8], cut: usize) -> (Vec<Seen>, Result<bool, FrameError>) {
     let mut decoder = Decoder::new();
     let mut seen = Vec::new();
     for piece in bytes.chunks(cut) {
