@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short)]
     pub(crate) model: Option<String>,
     /// The wire format, where the provider's own is not wanted: openai-chat, openai-responses,
-    /// anthropic-messages, gemini, cohere-v2 or ollama.
+    /// anthropic-messages, gemini, bedrock-converse, bedrock-invoke, cohere-v2 or ollama.
     #[arg(long)]
     pub(crate) api: Option<String>,
     /// The address of an OpenAI-compatible server, or with --api of one that speaks that format. It

@@ -27,6 +27,10 @@ pub enum Family {
     CohereV1,
     /// Ollama's `/api/chat`.
     Ollama,
+    /// Bedrock's Converse.
+    BedrockConverse,
+    /// Bedrock's InvokeModel: the model's own format in Bedrock's envelope.
+    BedrockInvoke,
 }
 
 impl Family {
@@ -39,6 +43,8 @@ impl Family {
         Family::CohereV2,
         Family::CohereV1,
         Family::Ollama,
+        Family::BedrockConverse,
+        Family::BedrockInvoke,
     ];
 
     /// The format of this name, as a user gives it; its maker's name will do.
@@ -53,6 +59,7 @@ impl Family {
             Family::OpenAiChat | Family::OpenAiResponses => "openai",
             Family::Anthropic => "anthropic",
             Family::Gemini => "gemini",
+            Family::BedrockConverse | Family::BedrockInvoke => "bedrock",
             Family::CohereV2 | Family::CohereV1 => "cohere",
             Family::Ollama => "ollama",
         }
@@ -74,21 +81,31 @@ impl Family {
             Family::Anthropic => "anthropic-messages",
             Family::Gemini => "gemini",
             Family::OpenAiResponses => "openai-responses",
+            Family::BedrockConverse => "bedrock-converse",
+            Family::BedrockInvoke => "bedrock-invoke",
             Family::CohereV2 => "cohere-v2",
             Family::CohereV1 => "cohere-v1",
             Family::Ollama => "ollama",
         }
     }
 
-    /// What its streams are, beside server-sent events, which are taken from every format.
+    /// What its streams are, beside server-sent events, which are taken from every format, and
+    /// frames.
     pub(crate) const fn framing(self) -> Framing {
         match self {
             Family::Gemini => Framing::Array,
-            Family::CohereV1 | Family::Ollama => Framing::Objects,
-            Family::OpenAiChat | Family::Anthropic | Family::OpenAiResponses | Family::CohereV2 => {
-                Framing::Events
-            }
+            Family::BedrockConverse | Family::CohereV1 | Family::Ollama => Framing::Objects,
+            Family::OpenAiChat
+            | Family::Anthropic
+            | Family::OpenAiResponses
+            | Family::BedrockInvoke
+            | Family::CohereV2 => Framing::Events,
         }
+    }
+
+    /// Its streams are binary frames, usually.
+    pub(crate) const fn in_frames(self) -> bool {
+        matches!(self, Family::BedrockConverse | Family::BedrockInvoke)
     }
 }
 
@@ -144,7 +161,7 @@ pub struct Dialect {
 impl Dialect {
     /// Each request must have an output cap.
     pub const fn wants_cap(&self) -> bool {
-        matches!(self.family, Family::Anthropic)
+        matches!(self.family, Family::Anthropic | Family::BedrockInvoke)
     }
 
     const fn openai(name: &'static str) -> Dialect {
@@ -182,6 +199,10 @@ impl Dialect {
 
     const fn ollama(name: &'static str) -> Dialect {
         Dialect { family: Family::Ollama, ..Dialect::openai(name) }
+    }
+
+    const fn bedrock(name: &'static str, family: Family) -> Dialect {
+        Dialect { family, ..Dialect::openai(name) }
     }
 
     const fn completion_cap(self) -> Dialect {
@@ -252,6 +273,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::ollama("ollama"),
     Dialect::gemini("gemini"),
     Dialect::gemini("vertex-gemini"),
+    Dialect::bedrock("bedrock-converse", Family::BedrockConverse),
+    Dialect::bedrock("bedrock-invoke", Family::BedrockInvoke),
     Dialect::responses("openai-responses-compat"),
     Dialect::responses("azure-openai-responses"),
     Dialect::responses("bedrock-openai-responses"),

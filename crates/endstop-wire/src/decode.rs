@@ -30,7 +30,10 @@ pub(crate) use conclude::{Common, Said};
 pub use stream::{StreamDecoder, decode_body};
 
 use crate::api::{Dialect, Family};
-use crate::{anthropic, cohere_v1, cohere_v2, gemini, ollama, openai_chat, openai_responses};
+use crate::{
+    anthropic, bedrock_converse, bedrock_invoke, cohere_v1, cohere_v2, gemini, ollama, openai_chat,
+    openai_responses,
+};
 use endstop_core::{ModelError, ModelTurn, TerminationSignal};
 
 /// What decoding needs to know of the request.
@@ -124,5 +127,7 @@ pub(crate) fn accumulator(dialect: &'static Dialect) -> Box<dyn Accumulate> {
         Family::CohereV2 => Box::new(cohere_v2::Accumulator::default()),
         Family::CohereV1 => Box::new(cohere_v1::Accumulator::default()),
         Family::Ollama => Box::new(ollama::Accumulator::new()),
+        Family::BedrockConverse => Box::new(bedrock_converse::Accumulator::new()),
+        Family::BedrockInvoke => Box::new(bedrock_invoke::Accumulator::new()),
     }
 }

@@ -116,8 +116,11 @@ pub fn request_facts(request: &Value) -> RequestFacts {
         Value::Array(list) => !list.is_empty(),
         _ => false,
     };
-    // Gemini's and Ollama's have a place of their own.
-    let config = &request["generationConfig"];
+    // Gemini's, Bedrock's and Ollama's have a place of their own.
+    let config = match &request["generationConfig"] {
+        Value::Null => &request["inferenceConfig"],
+        config => config,
+    };
     let options = &request["options"];
     RequestFacts {
         stop_strings: given(&request["stop"])
@@ -127,7 +130,7 @@ pub fn request_facts(request: &Value) -> RequestFacts {
         output_cap: ["max_completion_tokens", "max_tokens", "max_output_tokens"]
             .iter()
             .find_map(|k| request[*k].as_u64())
-            .or_else(|| config["maxOutputTokens"].as_u64())
+            .or_else(|| ["maxOutputTokens", "maxTokens"].iter().find_map(|k| config[*k].as_u64()))
             .or_else(|| options["num_predict"].as_u64()),
     }
 }

@@ -22,12 +22,20 @@ use crate::headers::Headers;
 use crate::redact::excerpt;
 use endstop_core::{ErrorClass, ModelError};
 
+/// The header in which AWS names the exception that a response is.
+const AWS_TYPE: &str = "x-amzn-errortype";
+
 /// Reads the error that a response is, from its status, headers and body.
 ///
 /// `provider` is the dialect's name; it settles the few cases where the same words and status mean
 /// different things.
 pub fn classify(status: u16, headers: &Headers, body: &str, provider: &str) -> ModelError {
-    from_body(&ErrorBody::read(body), status, headers, provider)
+    let body = ErrorBody::read(body);
+    let body = match headers.get(AWS_TYPE) {
+        Some(name) => body.named(AWS_TYPE, name),
+        None => body,
+    };
+    from_body(&body, status, headers, provider)
 }
 
 /// As [`classify`], from a body that was read.
@@ -202,6 +210,7 @@ pub(crate) fn class_of(
     } else {
         status
     };
+    let status = body.excepted.unwrap_or(status);
     if let Some(class) = body.code_of(provider) {
         return class;
     }

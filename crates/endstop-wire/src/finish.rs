@@ -156,6 +156,43 @@ const OLLAMA: &[(&str, Finish)] = &[
     ("unload", Finish::NothingAsked),
 ];
 
+const BEDROCK_CONVERSE: &[(&str, Finish)] = &[
+    ("end_turn", Finish::Natural),
+    ("tool_use", Finish::ToolUse),
+    ("max_tokens", Finish::Length),
+    ("stop_sequence", Finish::StopSequence),
+    ("guardrail_intervened", Finish::ContentFilter),
+    ("content_filtered", Finish::ContentFilter),
+    ("malformed_model_output", Finish::Unusable),
+    ("malformed_tool_use", Finish::Unusable),
+    ("model_context_window_exceeded", Finish::ContextExceeded),
+];
+
+/// Those of the models that write text alone; the others have the values of their own format.
+const BEDROCK_INVOKE: &[(&str, Finish)] = &[
+    // Llama, Mistral, DeepSeek.
+    ("stop", Finish::Natural),
+    ("length", Finish::Length),
+    // Titan.
+    ("FINISH", Finish::Natural),
+    ("FINISHED", Finish::Natural),
+    ("LENGTH", Finish::Length),
+    ("STOP_CRITERIA_MET", Finish::StopSequence),
+    ("CONTENT_FILTERED", Finish::ContentFilter),
+    // Claude's text completions.
+    ("stop_sequence", Finish::StopSequence),
+    ("max_tokens", Finish::Length),
+    // Cohere.
+    ("COMPLETE", Finish::Natural),
+    ("MAX_TOKENS", Finish::Length),
+    ("ERROR", Finish::Error),
+    ("ERROR_TOXIC", Finish::ContentFilter),
+    // Jurassic.
+    ("endoftext", Finish::Natural),
+    // A guardrail, whatever the model says.
+    ("INTERVENED", Finish::ContentFilter),
+];
+
 /// The values that a family of APIs is known to send.
 pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
     match family {
@@ -166,6 +203,8 @@ pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
         Family::CohereV2 => COHERE_V2,
         Family::CohereV1 => COHERE_V1,
         Family::Ollama => OLLAMA,
+        Family::BedrockConverse => BEDROCK_CONVERSE,
+        Family::BedrockInvoke => BEDROCK_INVOKE,
     }
 }
 

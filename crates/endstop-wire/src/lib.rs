@@ -14,16 +14,20 @@
 //! | What does a provider implement? | [`provider`] |
 //!
 //! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`],
-//! [`cohere_v2`], [`cohere_v1`], [`ollama`]), each with the same files; servers that speak a format
-//! with differences of their own are rows of the table in [`api`].
+//! [`bedrock_converse`], [`bedrock_invoke`], [`cohere_v2`], [`cohere_v1`], [`ollama`]), each with the
+//! same files; servers that speak a format with differences of their own are rows of the table in
+//! [`api`].
 
 pub mod anthropic;
 pub mod api;
+pub mod bedrock_converse;
+pub mod bedrock_invoke;
 pub mod cohere_v1;
 pub mod cohere_v2;
 pub mod decode;
 pub mod detect;
 pub mod errors;
+pub mod eventstream;
 pub mod finish;
 pub mod gemini;
 pub mod headers;

@@ -22,9 +22,11 @@
 mod host;
 mod resolve;
 mod secret;
+mod signing;
 
 pub use resolve::{Overrides, ResolveError, ResolvedModel, resolve, resolve_with};
 pub use secret::Secret;
+pub use signing::{SigningKeys, SigningVars};
 
 use crate::api::Family;
 
@@ -57,7 +59,7 @@ pub struct Endpoint {
     /// The format.
     pub api: Family,
     /// The path after the base URL; the model and the method follow where the format wants them in
-    /// the address ([`Family::Gemini`]).
+    /// the address ([`Family::Gemini`] and Bedrock's).
     pub path: &'static str,
 }
 
@@ -70,14 +72,21 @@ pub struct Provider {
     pub name: &'static str,
     /// The formats it speaks, the usual one first.
     pub endpoints: &'static [Endpoint],
-    /// Where it is, unless the caller or [`Provider::base_url_var`] says otherwise.
+    /// Where it is, unless the caller or [`Provider::base_url_var`] says otherwise; `{region}`
+    /// stands for the region.
     pub base_url: &'static str,
     /// The variable that its SDK reads the base URL from.
     pub base_url_var: Option<&'static str>,
     /// Where that variable may hold a host without scheme and port: the port that is meant then.
     pub base_url_port: Option<u16>,
+    /// The variable that its SDK reads after that one: the base URL of all its maker's services.
+    pub wider_url_var: Option<&'static str>,
+    /// The variables that its SDK reads the region from, in that order.
+    pub region_vars: &'static [&'static str],
     /// The variables that its SDK reads the key from, in that order.
     pub key_vars: &'static [KeyVar],
+    /// The keys that sign each request, where none of [`Provider::key_vars`] is set.
+    pub signing: Option<&'static SigningVars>,
     /// A call without a key is refused.
     pub key_required: bool,
     /// Headers of every request.
@@ -103,7 +112,10 @@ const PLAIN: Provider = Provider {
     base_url: "",
     base_url_var: None,
     base_url_port: None,
+    wider_url_var: None,
+    region_vars: &[],
     key_vars: &[],
+    signing: None,
     key_required: true,
     headers: &[],
     header_vars: &[],
@@ -198,6 +210,28 @@ pub const PROVIDERS: &[Provider] = &[
         base_url: "https://openrouter.ai/api/v1",
         key_vars: bearer!("OPENROUTER_API_KEY"),
         notes: "Model ids contain a slash: openrouter/VENDOR/MODEL.",
+        ..PLAIN
+    },
+    Provider {
+        id: "bedrock",
+        name: "Amazon Bedrock",
+        endpoints: &[
+            Endpoint { api: Family::BedrockConverse, path: "/model" },
+            Endpoint { api: Family::BedrockInvoke, path: "/model" },
+        ],
+        base_url: "https://bedrock-runtime.{region}.amazonaws.com",
+        base_url_var: Some("AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
+        wider_url_var: Some("AWS_ENDPOINT_URL"),
+        region_vars: &["AWS_REGION", "AWS_DEFAULT_REGION"],
+        key_vars: bearer!("AWS_BEARER_TOKEN_BEDROCK"),
+        signing: Some(&SigningVars {
+            service: "bedrock",
+            id: "AWS_ACCESS_KEY_ID",
+            secret: "AWS_SECRET_ACCESS_KEY",
+            session: "AWS_SESSION_TOKEN",
+        }),
+        notes: "The model is an id or the ARN of an inference profile. Keys are read from variables \
+                alone: not from ~/.aws, nor from the machine's or container's role.",
         ..PLAIN
     },
     Provider {
@@ -412,6 +446,8 @@ mod tests {
             assert!(provider.base_url.starts_with("http") && !provider.base_url.ends_with('/'));
             assert!(provider.endpoints.iter().all(|e| e.path.starts_with('/')));
             assert!(!provider.key_required || !provider.key_vars.is_empty());
+            let regional = provider.base_url.contains("{region}");
+            assert_eq!(regional, !provider.region_vars.is_empty());
             let local = provider.base_url.starts_with("http://localhost:");
             assert_eq!(local, !provider.key_required, "{}", provider.id);
             assert!(local || provider.base_url.starts_with("https://"));

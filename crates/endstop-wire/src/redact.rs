@@ -9,8 +9,22 @@
 pub const EXCERPT_CHARS: usize = 500;
 
 /// How keys begin.
-const PREFIXES: [&str; 13] = [
-    "sk-", "sk_", "gsk_", "xai-", "hf_", "AIza", "AKIA", "ASIA", "pplx-", "nvapi-", "ghp_", "eyJ",
+const PREFIXES: [&str; 16] = [
+    "sk-",
+    "sk_",
+    "gsk_",
+    "xai-",
+    "hf_",
+    "AIza",
+    "AKIA",
+    "ASIA",
+    "ABSK",
+    "bedrock-api-key-",
+    "IQoJ",
+    "pplx-",
+    "nvapi-",
+    "ghp_",
+    "eyJ",
     "r8_",
 ];
 
@@ -47,8 +61,10 @@ pub fn secrets_out(text: &str) -> String {
             } else {
                 out.push_str(word);
             }
-            after_bearer =
-                word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic");
+            // AWS quotes the headers of a request that is signed wrongly.
+            after_bearer = ["bearer", "basic", "x-amz-security-token"]
+                .iter()
+                .any(|lead| word.eq_ignore_ascii_case(lead));
         }
         let gap = tail.find(is_key_char).unwrap_or(tail.len());
         out.push_str(&tail[..gap]);
@@ -80,6 +96,10 @@ mod tests {
             ),
             ("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer [redacted]"),
             ("key=AIzaSyD1234567, x", "key=[redacted], x"),
+            (
+                "x-amz-security-token:FwoG/a+b==\n\nhost",
+                "x-amz-security-token:[redacted]==\n\nhost",
+            ),
             ("a risk-free sk- prompt", "a risk-free sk- prompt"),
         ] {
             assert_eq!(secrets_out(text), want);

@@ -18,7 +18,10 @@
 
 use crate::api::{Dialect, Family};
 use crate::decode::RequestFacts;
-use crate::{anthropic, cohere_v2, gemini, json, ollama, openai_chat, openai_responses};
+use crate::{
+    anthropic, bedrock_converse, bedrock_invoke, cohere_v2, gemini, json, ollama, openai_chat,
+    openai_responses,
+};
 use endstop_core::{Message, MessageId};
 use serde_json::{Map, Value};
 
@@ -109,6 +112,10 @@ pub enum Encoder {
     ReadOnly,
     /// Ollama's `/api/chat`.
     Ollama(ollama::Encoder),
+    /// Bedrock's Converse.
+    BedrockConverse(bedrock_converse::Encoder),
+    /// Bedrock's InvokeModel, for Anthropic's models.
+    BedrockInvoke(bedrock_invoke::Encoder),
 }
 
 impl Encoder {
@@ -125,6 +132,10 @@ impl Encoder {
             Family::CohereV2 => Encoder::CohereV2(cohere_v2::Encoder::new(spec)),
             Family::CohereV1 => Encoder::ReadOnly,
             Family::Ollama => Encoder::Ollama(ollama::Encoder::new(spec)),
+            Family::BedrockConverse => {
+                Encoder::BedrockConverse(bedrock_converse::Encoder::new(spec))
+            }
+            Family::BedrockInvoke => Encoder::BedrockInvoke(bedrock_invoke::Encoder::new(spec)),
         }
     }
 
@@ -138,6 +149,8 @@ impl Encoder {
             Encoder::CohereV2(e) => e.body(messages, epoch, output_cap),
             Encoder::ReadOnly => &[],
             Encoder::Ollama(e) => e.body(messages, epoch, output_cap),
+            Encoder::BedrockConverse(e) => e.body(messages, epoch, output_cap),
+            Encoder::BedrockInvoke(e) => e.body(messages, epoch, output_cap),
         }
     }
 }
@@ -158,6 +171,11 @@ impl ToolSpec {
     pub(crate) fn fields(&self, out: &mut Vec<u8>, schema: &str) {
         self.name_fields(out);
         json::key(out, schema);
+        self.schema(out);
+    }
+
+    /// Writes the parameters: an object also where there are none.
+    pub(crate) fn schema(&self, out: &mut Vec<u8>) {
         match &self.parameters {
             Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
             parameters => json::value(out, parameters),

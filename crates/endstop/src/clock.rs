@@ -8,6 +8,12 @@ pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
+/// The wall clock, for signatures.
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+pub(crate) fn now() -> SystemTime {
+    SystemTime::now()
+}
+
 /// A seed for the jitter of one run: different in each run and process.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn seed(run: u64) -> u64 {

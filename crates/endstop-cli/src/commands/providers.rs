@@ -57,11 +57,18 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
     }
     let _ = output::line(&format!("{} ({})", found.name, found.id));
     let _ = output::line(&format!("  endpoint   {}", found.base_url));
-    if let Some(variable) = found.base_url_var {
+    for variable in [found.base_url_var, found.wider_url_var].into_iter().flatten() {
         let _ = output::line(&format!("             {variable} overrides it"));
+    }
+    for variable in found.region_vars {
+        let _ = output::line(&format!("  region     {variable}"));
     }
     for key in found.key_vars {
         let _ = output::line(&format!("  key        {}", key.name));
+    }
+    if let Some(pair) = found.signing {
+        let _ = output::line(&format!("             or, to sign, {} and {}", pair.id, pair.secret));
+        let _ = output::line(&format!("             with {} for temporary keys", pair.session));
     }
     for endpoint in found.endpoints {
         let _ = output::line(&format!("  api        {} at {}", endpoint.api, endpoint.path));
@@ -102,7 +109,8 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
 
 /// A line of the list: name, formats, address, variables.
 fn row(provider: &Provider) -> [String; 4] {
-    let keys: Vec<&str> = provider.key_vars.iter().map(|key| key.name).collect();
+    let mut keys: Vec<String> = provider.key_vars.iter().map(|key| key.name.to_owned()).collect();
+    keys.extend(provider.signing.map(|pair| format!("{} and {}", pair.id, pair.secret)));
     let keys = if keys.is_empty() { "no key".to_owned() } else { keys.join(" or ") };
     let apis: Vec<&str> = provider.endpoints.iter().map(|e| e.api.as_str()).collect();
     [provider.id.to_owned(), apis.join(", "), provider.base_url.to_owned(), keys]
@@ -134,6 +142,9 @@ fn as_value(provider: &Provider) -> Value {
         "base_url": provider.base_url,
         "base_url_var": provider.base_url_var,
         "key_vars": provider.key_vars.iter().map(|key| key.name).collect::<Vec<_>>(),
+        "wider_url_var": provider.wider_url_var,
+        "region_vars": provider.region_vars,
+        "signing_vars": provider.signing.map(|pair| [pair.id, pair.secret, pair.session]),
         "key_required": provider.key_required,
         "endpoints": provider.endpoints.iter().map(|endpoint| json!({
             "api": endpoint.api.as_str(),

@@ -6,6 +6,7 @@ use crate::cli::{Cli, answering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop::testkit::{Reply, Server};
+use endstop::wire::eventstream::frame;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::io::Read as _;
@@ -86,7 +87,26 @@ const FAMILIES: &[Family] = &[
         error: || b"{\"error\":\"llama runner process has terminated: exit status 2\"}\n".to_vec(),
         class: "server_error",
     },
+    Family {
+        file: "bedrock-converse",
+        api: "bedrock-converse",
+        model: "m",
+        error: || exception("throttlingException"),
+        class: "rate_limit",
+    },
+    Family {
+        file: "bedrock-invoke",
+        api: "bedrock-invoke",
+        model: "m",
+        error: || exception("modelStreamErrorException"),
+        class: "server_error",
+    },
 ];
+
+fn exception(kind: &str) -> Vec<u8> {
+    let headers = [(":exception-type", kind), (":message-type", "exception")];
+    frame(&headers, br#"{"message":"It failed"}"#)
+}
 
 fn sse(data: &str) -> Vec<u8> {
     format!("data: {data}\n\n").into_bytes()
@@ -247,10 +267,26 @@ fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
 
 /// Where the last event of a piece of a stream ends.
 fn last_event(family: &Family, body: &[u8]) -> Option<usize> {
+    if body.first() == Some(&0) {
+        return last_frame(body);
+    }
     let ends =
         |mark: &[u8]| body.windows(mark.len()).rposition(|w| w == mark).map(|at| at + mark.len());
     if family.api == "ollama" {
         return ends(b"\n"); // an object a line
     }
     ends(b"\n\n").max(ends(b"\r\n\r\n"))
+}
+
+/// Where the last binary frame that is whole ends.
+fn last_frame(body: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    while let Some(length) = body[end..].first_chunk() {
+        let next = end + u32::from_be_bytes(*length) as usize;
+        if next > body.len() {
+            break;
+        }
+        end = next;
+    }
+    Some(end).filter(|end| *end > 0)
 }

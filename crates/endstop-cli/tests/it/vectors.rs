@@ -191,6 +191,12 @@ fn detect_agrees_with_every_certain_cohere_recording() {
 }
 
 #[test]
+fn detect_agrees_with_every_certain_bedrock_recording() {
+    detect("bedrock-converse.jsonl.gz", 95, 95);
+    detect("bedrock-invoke.jsonl.gz", 48, 48);
+}
+
+#[test]
 fn detect_reads_one_response_from_a_file_and_from_standard_input() {
     let cli = Cli::new();
     for name in ["openai-chat.jsonl.gz", "anthropic-messages.jsonl.gz"] {

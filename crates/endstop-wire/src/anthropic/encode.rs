@@ -42,6 +42,13 @@ impl Encoder {
         }
     }
 
+    /// An encoder for a server whose address says the model and whether to stream.
+    pub(crate) fn addressed(spec: &RequestSpec, version: &str) -> Encoder {
+        let mut fields = Fields::new(spec);
+        fields.field("anthropic_version", |out| json::string(out, version));
+        Encoder { tail: options(fields, spec), ..Encoder::new(spec) }
+    }
+
     /// The body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
@@ -135,6 +142,13 @@ impl Encoder {
 fn tail(spec: &RequestSpec) -> Vec<u8> {
     let mut fields = Fields::new(spec);
     fields.field("model", |out| json::string(out, &spec.model));
+    if spec.stream {
+        fields.field("stream", |out| out.extend_from_slice(b"true"));
+    }
+    options(fields, spec)
+}
+
+fn options(mut fields: Fields<'_>, spec: &RequestSpec) -> Vec<u8> {
     if !spec.tools.is_empty() {
         fields.field("tools", |out| {
             out.push(b'[');
@@ -159,9 +173,6 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
             json::value(out, &schema.schema);
             out.extend_from_slice(b"}}");
         });
-    }
-    if spec.stream {
-        fields.field("stream", |out| out.extend_from_slice(b"true"));
     }
     fields.finish()
 }

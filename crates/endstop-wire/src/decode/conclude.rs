@@ -55,7 +55,7 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    pub(crate) fn too_large(message: String) -> Broken {
+    pub(crate) fn unreadable(message: String) -> Broken {
         Broken { class: ErrorClass::ServerError, message, value: String::new() }
     }
 

@@ -5,6 +5,7 @@ use super::elements::Elements;
 use super::{Accumulate, Decoded, Delta, DeltaSink, Eof, RequestFacts, accumulator};
 use crate::api::{Dialect, Framing};
 use crate::errors::{self, ErrorBody};
+use crate::eventstream;
 use crate::headers::Headers;
 use crate::redact::excerpt;
 use crate::sse;
@@ -19,9 +20,9 @@ const STREAM_CAP: u64 = 256 << 20;
 /// The most of the lines outside the protocol that is held.
 const LINES_CAP: usize = 64 << 10;
 
-/// Decodes a response as its bytes come. Events, and the elements of an array or the objects on
-/// their lines where the format streams such, hand over deltas; any other body of JSON, also one
-/// that comes where a stream was asked for, is read at its end and hands over none.
+/// Decodes a response as its bytes come. Events, and the elements of an array, the objects on their
+/// lines or the binary frames where the format streams such, hand over deltas; any other body of
+/// JSON, also one that comes where a stream was asked for, is read at its end and hands over none.
 pub struct StreamDecoder {
     dialect: &'static Dialect,
     status: u16,
@@ -30,6 +31,7 @@ pub struct StreamDecoder {
     kind: Kind,
     sse: sse::Decoder,
     elements: Elements,
+    frames: eventstream::Decoder,
     held: Vec<u8>,
     total: u64,
     feed: Feed,
@@ -44,6 +46,8 @@ enum Kind {
     Array,
     /// Objects one after another, which are the events; one alone may be a whole body.
     Objects,
+    /// Binary frames.
+    Frames,
     Json,
     /// The status says error: the body is held for its words.
     Error,
@@ -80,6 +84,7 @@ impl StreamDecoder {
                 Framing::Objects => Elements::objects(),
                 Framing::Array | Framing::Events => Elements::array(),
             },
+            frames: eventstream::Decoder::new(),
             held: Vec::new(),
             total: 0,
             feed: Feed {
@@ -94,7 +99,7 @@ impl StreamDecoder {
     /// Takes the next bytes and hands over what they add to the turn.
     ///
     /// # Errors
-    /// A body beyond its bounds: stop reading and [`finish`](StreamDecoder::finish).
+    /// A body beyond its bounds, or a frame that cannot be read: stop reading and [`finish`](StreamDecoder::finish).
     pub fn push(
         &mut self,
         chunk: &[u8],
@@ -102,12 +107,12 @@ impl StreamDecoder {
     ) -> Result<(), ModelError> {
         self.total += chunk.len() as u64;
         if self.total > STREAM_CAP {
-            return self.too_large(format!("the body exceeds {STREAM_CAP} bytes"));
+            return self.unreadable(format!("the body exceeds {STREAM_CAP} bytes"));
         }
         if self.kind == Kind::Unknown {
             self.held.extend_from_slice(chunk);
             self.kind = kind_of(&self.held, self.dialect);
-            if matches!(self.kind, Kind::Events | Kind::Array | Kind::Objects) {
+            if matches!(self.kind, Kind::Events | Kind::Array | Kind::Objects | Kind::Frames) {
                 let held = std::mem::take(&mut self.held);
                 let marked = self.kind == Kind::Objects;
                 let held = if marked { without_mark(&held) } else { &held };
@@ -116,9 +121,9 @@ impl StreamDecoder {
             return Ok(());
         }
         match self.kind {
-            Kind::Events | Kind::Array | Kind::Objects => self.events(chunk, sink),
+            Kind::Events | Kind::Array | Kind::Objects | Kind::Frames => self.events(chunk, sink),
             Kind::Json if self.held.len() + chunk.len() > BODY_CAP => {
-                self.too_large(format!("the body exceeds {BODY_CAP} bytes"))
+                self.unreadable(format!("the body exceeds {BODY_CAP} bytes"))
             }
             Kind::Json | Kind::Unknown => {
                 self.held.extend_from_slice(chunk);
@@ -147,7 +152,7 @@ impl StreamDecoder {
                 feed.at_end = true;
                 let ended = self.sse.finish(&mut |item| feed.take(item, &mut |_| ()));
                 if let Err(e) = ended {
-                    feed.broken(Broken::too_large(e.to_string()));
+                    feed.broken(Broken::unreadable(e.to_string()));
                 }
                 feed.leftovers();
             }
@@ -161,6 +166,16 @@ impl StreamDecoder {
                 self.feed.at_end = true;
                 if let Some(rest) = self.elements.rest() {
                     self.feed.object(&rest, &mut |_| ());
+                }
+            }
+            Kind::Frames => {
+                // A turn that had its finish is whole, though what came behind it is cut.
+                if !self.frames.is_between() && !self.feed.finished() {
+                    self.feed.broken(Broken {
+                        class: ErrorClass::IncompleteStream,
+                        message: "the stream ends within a frame".to_owned(),
+                        value: String::new(),
+                    });
                 }
             }
             Kind::Json => self.json(&held),
@@ -184,7 +199,7 @@ impl StreamDecoder {
 
     fn conclude(self, failed: Option<ModelError>, eof: Eof) -> Decoded {
         let streamed = match self.kind {
-            Kind::Events | Kind::Array => true,
+            Kind::Events | Kind::Array | Kind::Frames => true,
             Kind::Objects => self.feed.events > 1,
             _ => false,
         };
@@ -201,6 +216,10 @@ impl StreamDecoder {
     fn events(&mut self, chunk: &[u8], sink: DeltaSink<'_>) -> Result<(), ModelError> {
         let feed = &mut self.feed;
         let taken = match self.kind {
+            Kind::Frames => {
+                let mut each = |message: &eventstream::Message<'_>| feed.message(message, sink);
+                self.frames.push(chunk, &mut each).map_err(|e| e.to_string())
+            }
             Kind::Array => {
                 let mut each = |element: &str| feed.event("", element, sink);
                 self.elements.push(chunk, &mut each).map_err(|e| e.to_string())
@@ -211,11 +230,11 @@ impl StreamDecoder {
             }
             _ => self.sse.push(chunk, &mut |item| feed.take(item, sink)).map_err(|e| e.to_string()),
         };
-        taken.or_else(|e| self.too_large(e))
+        taken.or_else(|e| self.unreadable(e))
     }
 
-    fn too_large(&mut self, message: String) -> Result<(), ModelError> {
-        self.feed.broken(Broken::too_large(message.clone()));
+    fn unreadable(&mut self, message: String) -> Result<(), ModelError> {
+        self.feed.broken(Broken::unreadable(message.clone()));
         Err(ModelError::new(ErrorClass::ServerError, message))
     }
 
@@ -286,6 +305,34 @@ impl Feed {
             message: "a line of the stream is no JSON object".to_owned(),
             value: excerpt(text),
         });
+    }
+
+    /// A message of a frame: an event, or an error that ends the stream.
+    fn message(&mut self, message: &eventstream::Message<'_>, sink: DeltaSink<'_>) {
+        let Ok(payload) = std::str::from_utf8(message.payload) else {
+            return self.broken(Broken {
+                class: ErrorClass::ServerError,
+                message: "the payload of a frame is not UTF-8".to_owned(),
+                value: String::new(),
+            });
+        };
+        let text = |name: &str| message.text(name).unwrap_or_default();
+        match text(":message-type") {
+            "event" => self.event(text(":event-type"), payload, sink),
+            "exception" => {
+                let kind = text(":exception-type");
+                self.error(ErrorBody::read(payload).named(":exception-type", kind));
+            }
+            "error" => {
+                let body = ErrorBody::read(text(":error-message"));
+                self.error(body.named(":error-code", text(":error-code")));
+            }
+            other => self.broken(Broken {
+                class: ErrorClass::UnknownError,
+                message: format!("a frame is of the unknown kind `{}`", excerpt(other)),
+                value: excerpt(payload),
+            }),
+        }
     }
 
     /// Lines outside the protocol: an error in bare JSON, on one line or several; or, where there
@@ -362,6 +409,8 @@ fn kind_of(head: &[u8], dialect: &Dialect) -> Kind {
         None => Kind::Unknown,
         Some(b'[') if framing == Framing::Array => Kind::Array,
         Some(b'{') if framing == Framing::Objects => Kind::Objects,
+        // The length of a frame, which is at most 24 MiB.
+        Some(0..=1) if dialect.family.in_frames() => Kind::Frames,
         Some(b'{' | b'[') => Kind::Json,
         Some(b'<') => Kind::Foreign("a page of HTML or XML"),
         Some(0x1f) => Kind::Foreign("compressed"),

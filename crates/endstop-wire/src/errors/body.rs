@@ -34,6 +34,30 @@ const RPC: &[(&str, u16)] = &[
     ("DEADLINE_EXCEEDED", 504),
 ];
 
+/// AWS's names of its exceptions, in lower case and without `exception`: name, HTTP status. A stream
+/// has no other status; and of a response they say more than its own does.
+const AWS: &[(&str, u16)] = &[
+    ("accessdenied", 403),
+    ("conflict", 400),
+    ("expiredtoken", 401),
+    ("incompletesignature", 401),
+    ("internalserver", 500),
+    ("invalidclienttokenid", 401),
+    ("invalidsignature", 401),
+    ("missingauthenticationtoken", 401),
+    ("modelerror", 424),
+    ("modelnotready", 503),
+    ("modelstreamerror", 424),
+    ("modeltimeout", 408),
+    ("resourcenotfound", 404),
+    ("servicequotaexceeded", 402),
+    ("serviceunavailable", 503),
+    ("signaturedoesnotmatch", 401),
+    ("throttling", 429),
+    ("unrecognizedclient", 401),
+    ("validation", 400),
+];
+
 /// An error as its body tells it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ErrorBody {
@@ -43,6 +67,8 @@ pub(crate) struct ErrorBody {
     kind: Option<String>,
     /// `error.status`, where it is a name of Google's.
     named: Option<String>,
+    /// The exception that it is, and where that was said.
+    exception: Option<(&'static str, String)>,
     /// There is an `error.code`, be it null: the type then says what it would.
     coded: bool,
     /// The words for a person; the text itself where it is not JSON.
@@ -59,6 +85,8 @@ pub(crate) struct ErrorBody {
     pub(crate) flagged: bool,
     /// An Anthropic envelope: the type is what matters.
     by_type: bool,
+    /// The status that its exception stands for, whatever the response's is.
+    pub(crate) excepted: Option<u16>,
     /// It is a JSON object that has an error in it.
     pub(crate) found: bool,
     /// The field outside of the error that told of it, and its raw value.
@@ -136,7 +164,27 @@ impl ErrorBody {
             &extra[1..].iter().flatten().cloned().collect::<Vec<_>>().join(" "),
             &details,
         ]);
-        body
+        match v.get("__type").and_then(Value::as_str) {
+            Some(name) => body.named("__type", name),
+            None => body,
+        }
+    }
+
+    /// The same error, which AWS names beside its body: `ThrottlingException`, with an address
+    /// behind a colon or before a `#`.
+    pub(crate) fn named(mut self, field: &'static str, name: &str) -> ErrorBody {
+        let name = name.split(':').next().unwrap_or_default();
+        let name = name.rsplit('#').next().unwrap_or_default().trim();
+        if !name.is_empty() {
+            let lower = name.to_lowercase();
+            let short = lower.strip_suffix("exception").unwrap_or(&lower);
+            let known = AWS.iter().find(|(known, _)| *known == short);
+            self.excepted = known.map(|(_, status)| *status);
+            self.codes = join([&lower, &self.codes]);
+            self.words = join([&lower, &self.words]);
+            self.exception = Some((field, name.to_owned()));
+        }
+        self
     }
 
     /// An error that a finish value tells, with the words that came beside it.
@@ -158,6 +206,9 @@ impl ErrorBody {
         };
         if let Some((field, value)) = &self.told_by {
             return ((*field).to_owned(), value.clone());
+        }
+        if let Some((field, name)) = &self.exception {
+            return ((*field).to_owned(), name.clone());
         }
         // Google's code repeats the HTTP status; its name is what tells.
         if let Some(found) = named("error.status", &self.named).filter(|_| google) {

@@ -1,6 +1,7 @@
 //! From `provider/model` and the environment to an address, a key and headers.
 
-use super::{AuthStyle, PROVIDERS, Provider, Secret, host, provider};
+use super::signing::{is_region, keys as signing_keys};
+use super::{AuthStyle, PROVIDERS, Provider, Secret, SigningKeys, host, provider};
 use crate::api::{Dialect, Family, UnknownApi, dialect};
 use std::fmt;
 
@@ -20,6 +21,8 @@ const HINTS: &[(&str, &str)] = &[
     ("moonshotai", "moonshot"),
     ("glm", "zai"),
     ("z-ai", "zai"),
+    ("aws", "bedrock"),
+    ("amazon-bedrock", "bedrock"),
     ("llama.cpp", "llamacpp"),
     ("llama-cpp", "llamacpp"),
     ("mistralai", "mistral"),
@@ -54,6 +57,8 @@ pub struct ResolvedModel {
     pub path: &'static str,
     /// The key and the header for it; `None` where the provider needs none.
     pub key: Option<(AuthStyle, Secret)>,
+    /// The keys that sign each request; `None` where a key goes with it.
+    pub signing: Option<SigningKeys>,
     /// All other headers that the provider wants.
     pub headers: Vec<(&'static str, String)>,
 }
@@ -64,12 +69,20 @@ impl ResolvedModel {
     /// SDKs differ in what they count to the base URL, so what its end and the path's beginning
     /// have in common is written once: `…/v1` and `/v1/messages` are `…/v1/messages`.
     pub fn url(&self) -> String {
-        self.address(":generateContent")
+        self.address(match self.api {
+            Family::BedrockConverse => "/converse",
+            Family::BedrockInvoke => "/invoke",
+            _ => ":generateContent",
+        })
     }
 
     /// The address of a call that streams; most formats say that in the body alone.
     pub fn stream_url(&self) -> String {
-        self.address(":streamGenerateContent?alt=sse")
+        self.address(match self.api {
+            Family::BedrockConverse => "/converse-stream",
+            Family::BedrockInvoke => "/invoke-with-response-stream",
+            _ => ":streamGenerateContent?alt=sse",
+        })
     }
 
     /// The address, with this method where the format wants the model and the method in it.
@@ -80,6 +93,11 @@ impl ResolvedModel {
             let named = self.model.starts_with("models/") || self.model.starts_with("tunedModels/");
             path.push_str(if named { "/" } else { "/models/" });
             path.push_str(&in_path(&self.model));
+            path.push_str(method);
+        } else if self.api.in_frames() {
+            // An ARN has slashes, and is one part of the path.
+            path.push('/');
+            path.push_str(&in_path(&self.model).replace('/', "%2F"));
             path.push_str(method);
         }
         let mut base = self.base_url.as_str();
@@ -174,6 +192,25 @@ pub enum ResolveError {
         /// The provider.
         provider: &'static Provider,
     },
+    /// The provider's address, or a signature, needs a region and there is none.
+    MissingRegion {
+        /// The provider.
+        provider: &'static Provider,
+    },
+    /// That is no region.
+    NotARegion {
+        /// The provider.
+        provider: &'static Provider,
+        /// What was given.
+        region: String,
+    },
+    /// The format's requests are written for another maker's models alone.
+    WrongModel {
+        /// The format.
+        api: Family,
+        /// The model.
+        model: String,
+    },
 }
 
 impl fmt::Display for ResolveError {
@@ -203,8 +240,29 @@ impl fmt::Display for ResolveError {
             }
             ResolveError::MissingKey { provider } => {
                 let vars: Vec<&str> = provider.key_vars.iter().map(|var| var.name).collect();
-                write!(f, "no key for {}: set {}", provider.name, vars.join(" or "))
+                write!(f, "no key for {}: set {}", provider.name, vars.join(" or "))?;
+                match provider.signing {
+                    Some(pair) => write!(f, ", or {} and {}", pair.id, pair.secret),
+                    None => Ok(()),
+                }
             }
+            ResolveError::MissingRegion { provider } => {
+                let vars = provider.region_vars.join(" or ");
+                write!(f, "no region for {}: set {vars}, to us-east-1 say", provider.name)
+            }
+            ResolveError::NotARegion { provider, region } => {
+                let vars = provider.region_vars.join(" or ");
+                write!(
+                    f,
+                    "`{region}` is no region of {}: set {vars}, to us-east-1 say",
+                    provider.name
+                )
+            }
+            ResolveError::WrongModel { api, model } => write!(
+                f,
+                "requests of {api} are written for Anthropic's models alone, and `{model}` is none; {} speaks to all",
+                Family::BedrockConverse
+            ),
         }
     }
 }
@@ -260,7 +318,16 @@ pub fn resolve_with(
     let key = given.or_else(|| {
         provider.key_vars.iter().find_map(|key| Some((key.auth, Secret::new(var(key.name)?))))
     });
-    if key.is_none() && provider.key_required {
+    if endpoint.api == Family::BedrockInvoke && !may_be_anthropics(model) {
+        return Err(ResolveError::WrongModel { api: endpoint.api, model: model.to_owned() });
+    }
+    let region = provider.region_vars.iter().find_map(|name| var(name));
+    let signing = if key.is_some() {
+        None
+    } else {
+        signing_keys(provider, region.as_deref().unwrap_or_default(), &var)
+    };
+    if key.is_none() && signing.is_none() && provider.key_required {
         return Err(ResolveError::MissingKey { provider });
     }
     let base_url = overrides
@@ -273,7 +340,19 @@ pub fn resolve_with(
                 None => value,
             })
         })
-        .unwrap_or_else(|| provider.base_url.to_owned());
+        .or_else(|| var(provider.wider_url_var?));
+    let regional = base_url.is_none() && !provider.region_vars.is_empty();
+    let base_url = base_url.unwrap_or_else(|| provider.base_url.to_owned());
+    let base_url = match region {
+        None if regional || signing.is_some() => {
+            return Err(ResolveError::MissingRegion { provider });
+        }
+        Some(region) if !is_region(&region) => {
+            return Err(ResolveError::NotARegion { provider, region });
+        }
+        Some(region) if regional => base_url.replace("{region}", &region),
+        _ => base_url,
+    };
     let fixed = provider.headers.iter().map(|(name, value)| (*name, (*value).to_owned()));
     let from_env = provider.header_vars.iter().filter_map(|(name, from)| Some((*name, var(from)?)));
     Ok(ResolvedModel {
@@ -283,8 +362,15 @@ pub fn resolve_with(
         base_url: base_url.trim().trim_end_matches('/').to_owned(),
         path: endpoint.path,
         key,
+        signing,
         headers: fixed.chain(from_env).collect(),
     })
+}
+
+/// An id of Bedrock's begins with its maker, perhaps behind a region: `us.anthropic.claude-…`. An ARN
+/// need not tell.
+fn may_be_anthropics(model: &str) -> bool {
+    model.contains("anthropic") || model.starts_with("arn:") || !model.contains('.')
 }
 
 /// The provider whose models have such names: `claude-…` is Anthropic's.
@@ -334,9 +420,12 @@ mod tests {
         Some(name.to_owned())
     }
 
-    /// Keys only, each its own name.
+    /// Keys only, each its own name, and a region.
     fn keys(name: &str) -> Option<String> {
-        (name.ends_with("_KEY") || name.ends_with("_TOKEN")).then(|| name.to_owned())
+        if name == "AWS_REGION" {
+            return Some("eu-west-3".to_owned());
+        }
+        (name.contains("_KEY") || name.contains("_TOKEN")).then(|| name.to_owned())
     }
 
     #[test]
@@ -362,6 +451,7 @@ mod tests {
                 "http://localhost:8080/v1/chat/completions",
                 "http://localhost:8000/v1/chat/completions",
                 "https://openrouter.ai/api/v1/chat/completions",
+                "https://bedrock-runtime.eu-west-3.amazonaws.com/model/m/converse",
                 "https://api.cerebras.ai/v1/chat/completions",
                 "https://api.cohere.com/v2/chat",
                 "https://api.deepseek.com/chat/completions",
@@ -514,6 +604,84 @@ mod tests {
     }
 
     #[test]
+    fn bedrock_is_called_by_model_and_method() {
+        let base = "https://bedrock-runtime.eu-west-3.amazonaws.com";
+        let arn = "arn:aws:bedrock:us-east-1:012345678901:inference-profile/us.anthropic.claude-3-7-sonnet-20250219-v1:0";
+        let escaped = "arn%3Aaws%3Abedrock%3Aus-east-1%3A012345678901%3Ainference-profile%2Fus.anthropic.claude-3-7-sonnet-20250219-v1%3A0";
+        for (model, path) in [
+            ("amazon.nova-lite-v1:0", "amazon.nova-lite-v1%3A0"),
+            (arn, escaped),
+            ("../x?y#z", "..%2Fx%3Fy%23z"),
+        ] {
+            let model = resolve(&format!("bedrock/{model}"), &keys).unwrap();
+            assert_eq!(model.api, Family::BedrockConverse);
+            assert_eq!(model.url(), format!("{base}/model/{path}/converse"));
+            assert_eq!(model.stream_url(), format!("{base}/model/{path}/converse-stream"));
+        }
+        let overrides = Overrides { api: Some(Family::BedrockInvoke), ..Overrides::default() };
+        let model =
+            resolve_with("bedrock/us.anthropic.claude-opus-4-8", &overrides, &keys).unwrap();
+        let path = format!("{base}/model/us.anthropic.claude-opus-4-8/invoke");
+        assert_eq!(model.url(), path);
+        assert_eq!(model.stream_url(), format!("{path}-with-response-stream"));
+        assert!(resolve_with(&format!("bedrock/{arn}"), &overrides, &keys).is_ok());
+        let error = resolve_with("bedrock/amazon.nova-lite-v1:0", &overrides, &keys).unwrap_err();
+        assert!(error.to_string().ends_with("bedrock-converse speaks to all"), "{error}");
+    }
+
+    #[test]
+    fn bedrock_reads_what_the_sdk_reads() {
+        let with = |set: &'static [(&'static str, &'static str)]| {
+            move |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
+        };
+        let signed: &'static [(&str, &str)] = &[
+            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
+            ("AWS_SECRET_ACCESS_KEY", "hunter2"),
+            ("AWS_SESSION_TOKEN", "hunter3"),
+            ("AWS_DEFAULT_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", "http://localhost:4566/"),
+        ];
+        let model = resolve("bedrock/m", &with(signed)).unwrap();
+        assert_eq!(model.url(), "http://localhost:4566/model/m/converse");
+        let keys = model.signing.clone().unwrap();
+        assert_eq!((keys.id.as_str(), keys.service), ("AKIDEXAMPLE", "bedrock"));
+        assert_eq!((keys.secret.expose(), keys.region.as_str()), ("hunter2", "us-east-1"));
+        assert_eq!(keys.session.unwrap().expose(), "hunter3");
+        assert!(model.auth_header().is_none());
+        assert!(!format!("{model:?}").contains("hunter"));
+
+        let bearer: &'static [(&str, &str)] = &[
+            ("AWS_BEARER_TOKEN_BEDROCK", "token"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_REGION", "eu-west-3"),
+            ("AWS_DEFAULT_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", "http://wider"),
+            ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "http://narrower"),
+        ];
+        let model = resolve("bedrock/m", &with(bearer)).unwrap();
+        assert_eq!(model.base_url, "http://narrower");
+        assert_eq!(model.auth_header().unwrap().1.expose(), "Bearer token");
+        assert!(model.signing.is_none());
+        let model = resolve("bedrock/m", &with(&bearer[..5])).unwrap();
+        assert_eq!(model.base_url, "https://bedrock-runtime.eu-west-3.amazonaws.com");
+
+        let said = |set| resolve("bedrock/m", &with(set)).unwrap_err().to_string();
+        let no_key = "no key for Amazon Bedrock: set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+        assert_eq!(said(&[]), no_key);
+        assert_eq!(said(&signed[..1]), no_key);
+        let no_region =
+            "no region for Amazon Bedrock: set AWS_REGION or AWS_DEFAULT_REGION, to us-east-1 say";
+        assert_eq!(said(&signed[..3]), no_region);
+        assert_eq!(said(&bearer[..1]), no_region);
+        // A host's name is not to be ended by it.
+        assert!(
+            said(&[("AWS_BEARER_TOKEN_BEDROCK", "t"), ("AWS_REGION", "evil.example/")])
+                .starts_with("`evil.example/` is no region of Amazon Bedrock")
+        );
+    }
+
+    #[test]
     fn errors_name_the_choices() {
         let said = |spec: &str| resolve(spec, &none).unwrap_err().to_string();
         assert_eq!(said("openai/gpt-5"), "no key for OpenAI: set OPENAI_API_KEY");
@@ -536,13 +704,12 @@ mod tests {
             ("z-ai", Some("zai")),
             ("a", None),
             ("", None),
-            ("bedrock", None),
+            ("bedrok", Some("bedrock")),
+            ("vertex", None),
         ] {
             assert_eq!(nearest(name), meant, "{name}");
         }
-        assert!(
-            said("bedrock/x").starts_with("unknown provider `bedrock` (providers: anthropic, ")
-        );
+        assert!(said("vertex/x").starts_with("unknown provider `vertex` (providers: anthropic, "));
     }
 
     #[test]
@@ -551,7 +718,9 @@ mod tests {
         for provider in PROVIDERS.iter().filter(|p| !p.key_vars.is_empty()) {
             let spec = format!("{}/m", provider.id);
             let env = |name: &str| {
-                provider.key_vars.iter().find(|v| v.name == name).and_then(|v| env(v.name))
+                let region = provider.region_vars.contains(&name).then(|| "eu-west-3".to_owned());
+                let key = provider.key_vars.iter().find(|v| v.name == name);
+                region.or_else(|| key.and_then(|v| env(v.name)))
             };
             let model = resolve(&spec, &env).unwrap();
             let header = model.auth_header().unwrap();

@@ -180,9 +180,19 @@ fn gemini() -> &'static Dialect {
 }
 
 /// Each way of encoding.
-fn all() -> [&'static Dialect; 7] {
+fn all() -> [&'static Dialect; 9] {
     let [mistral, cohere] = ["mistral", "cohere"].map(|name| dialect(name).unwrap());
-    [OPENAI_CHAT, ANTHROPIC, OPENAI_RESPONSES, gemini(), mistral, cohere, ollama()]
+    [
+        OPENAI_CHAT,
+        ANTHROPIC,
+        OPENAI_RESPONSES,
+        gemini(),
+        mistral,
+        cohere,
+        ollama(),
+        converse(),
+        invoke(),
+    ]
 }
 
 #[test]
@@ -489,6 +499,96 @@ fn mistral_is_sent_what_it_takes() {
     );
 }
 
+fn converse() -> &'static Dialect {
+    dialect("bedrock-converse").unwrap()
+}
+
+fn invoke() -> &'static Dialect {
+    dialect("bedrock-invoke").unwrap()
+}
+
+#[test]
+fn converse_requests() {
+    let mut spec = spec();
+    spec.extra = json!({"inferenceConfig": {"topP": 0.5, "temperature": 0.25},
+        "guardrailConfig": {"guardrailIdentifier": "g"}, "messages": "not mine"})
+    .as_object()
+    .unwrap()
+    .clone();
+    let mut m = history();
+    let signed = r#"{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s"}}}"#;
+    m[1].parts.insert(1, opaque("bedrock-converse", signed));
+    m[2].parts.push(result("d", ToolStatus::Ok, " \n"));
+    m[5].parts.push(Part::Image(Image::Url("s3://bucket/a.webp".into())));
+    m[5].parts
+        .push(Part::Image(Image::Base64 { media_type: "image/jpg".into(), data: "A".into() }));
+    let b = body(converse(), &spec, &m, Some(50));
+    assert_eq!(
+        b["inferenceConfig"],
+        json!({"maxTokens": 50, "topP": 0.5, "temperature": 0.25, "stopSequences": ["END"]})
+    );
+    assert_eq!(b["system"], json!([{"text": "Be brief.\n"}]));
+    assert_eq!(b["guardrailConfig"], json!({"guardrailIdentifier": "g"}));
+    assert_eq!((b.get("model"), b.get("stream")), (None, None), "the address says them");
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    let tool =
+        json!({"name": "read", "description": "Reads a file.", "inputSchema": {"json": schema}});
+    assert_eq!(b["toolConfig"], json!({"tools": [{"toolSpec": tool}]}));
+    assert_eq!(
+        b["outputConfig"],
+        json!({"textFormat": {"type": "json_schema", "structure":
+            {"jsonSchema": {"name": "out", "schema": "{\"type\":\"object\"}"}}}})
+    );
+    let m = b["messages"].as_array().unwrap();
+    let roles: Vec<&Value> = m.iter().map(|m| &m["role"]).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
+    assert_eq!(
+        m[0]["content"],
+        json!([{"text": "Look:"}, {"image": {"format": "png", "source": {"bytes": "AA=="}}},
+            {"text": "https://example.com/a.png"}])
+    );
+    let call = |id: &str, input: Value| json!({"toolUse": {"toolUseId": id, "name": "read", "input": input}});
+    let signed: Value = serde_json::from_str(signed).unwrap();
+    assert_eq!(
+        m[1]["content"],
+        json!([signed, {"text": "I read."}, call("a", json!({"path": "x"})),
+            call("b", json!({"_raw": "{\"path\": "})), call("c", json!({}))])
+    );
+    let failed = |id: &str, text: &str| json!({"toolResult": {"toolUseId": id, "content": [{"text": text}], "status": "error"}});
+    assert_eq!(
+        m[2]["content"],
+        json!([{"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}},
+            failed("b", "bad\u{1}"), failed("c", "skipped"),
+            {"toolResult": {"toolUseId": "d", "content": []}}, {"text": "Go on."}])
+    );
+    assert_eq!(m[3]["content"], json!([{"text": "No."}]));
+    let place = json!({"s3Location": {"uri": "s3://bucket/a.webp"}});
+    assert_eq!(m[4]["content"][1], json!({"image": {"format": "webp", "source": place}}));
+    assert_eq!(m[4]["content"][2]["image"]["format"], "jpeg");
+    // The extra fields' own cap stays, and without anything to say there is no field.
+    spec.extra =
+        json!({"inferenceConfig": {"maxTokens": 9}, "system": []}).as_object().unwrap().clone();
+    let b = body(converse(), &spec, &history(), Some(50));
+    assert_eq!((&b["inferenceConfig"]["maxTokens"], &b["system"]), (&json!(9), &json!([])));
+    let b = body(converse(), &RequestSpec::default(), &history(), None);
+    assert_eq!(b.as_object().unwrap().len(), 1, "{b}");
+    let b = body(converse(), &RequestSpec::default(), &history(), Some(7));
+    assert_eq!(b["inferenceConfig"], json!({"maxTokens": 7}));
+}
+
+#[test]
+fn invoke_requests_are_anthropics_but_for_three_fields() {
+    let mut own = body(ANTHROPIC, &spec(), &history(), Some(50));
+    for field in ["model", "stream"] {
+        assert!(own.as_object_mut().unwrap().remove(field).is_some());
+    }
+    own["anthropic_version"] = json!("bedrock-2023-05-31");
+    assert_eq!(body(invoke(), &spec(), &history(), Some(50)), own);
+    let mut spec = spec();
+    spec.extra.insert("anthropic_version".to_owned(), json!("later"));
+    assert_eq!(body(invoke(), &spec, &history(), None)["anthropic_version"], "later");
+}
+
 #[test]
 fn system_messages_find_their_place() {
     let m = [
@@ -504,6 +604,9 @@ fn system_messages_find_their_place() {
     let b = body(gemini(), &RequestSpec { output_schema: None, ..spec() }, &m, None);
     assert_eq!(b["systemInstruction"]["parts"][0]["text"], "Be brief.\n\n\nRules.");
     assert_eq!(b["contents"][0]["parts"][1]["text"], "Note.");
+    let b = body(converse(), &spec(), &m, None);
+    assert_eq!(b["system"], json!([{"text": "Be brief.\n"}, {"text": "Rules."}]));
+    assert_eq!(b["messages"][0]["content"], json!([{"text": "Hi"}, {"text": "Note."}]));
     let b = body(OPENAI_RESPONSES, &spec(), &m, None);
     assert_eq!(b["input"][2], json!({"type": "message", "role": "system", "content": "Note."}));
 }
@@ -536,6 +639,8 @@ fn part() -> impl Strategy<Value = Part> {
         Just(opaque(Family::Gemini.as_str(), "{\"functionCall\":{},\"thoughtSignature\":1}")),
         Just(opaque(Family::Gemini.as_str(), "{\"x\":1}")),
         Just(opaque("openai-responses", "{\"type\":\"message\",\"id\":\"m\"}")),
+        Just(opaque("bedrock-converse", "{\"x\":1}")),
+        Just(opaque("bedrock-converse", "not json")),
         Just(opaque("openai-responses", "{\"type\":\"shell_call\",\"call_id\":\"a\"}")),
         Just(opaque("openai-responses", "not json")),
         Just(opaque("cohere-v2", "{\"tool_plan\":\"p\"}")),

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// APIs of the catalogue that are not spoken: they are no turn in answer to a request of ours.
-const NOT_SPOKEN: &[&str] =
-    &["gemini-interactions", "gemini-live", "bedrock-converse", "bedrock-invoke"];
+const NOT_SPOKEN: &[&str] = &["gemini-interactions", "gemini-live"];
 
 /// Rows that ours differs from, each with the reason.
 const DIFFERENT: &[(&str, &str, &str)] = &[
@@ -193,6 +192,43 @@ fn ollama(value: &Value) -> Shape {
     }
 }
 
+fn converse(value: &Value, tool: bool) -> Shape {
+    let mut blocks = vec![json!({"text": "So"})];
+    let delta = json!({"contentBlockIndex": 0, "delta": {"text": "So"}});
+    let mut stream = vec![json!({"contentBlockDelta": delta})];
+    if tool {
+        let call = json!({"toolUseId": "t1", "name": "look"});
+        let start = json!({"contentBlockIndex": 1, "start": {"toolUse": call}});
+        stream.push(json!({"contentBlockStart": start}));
+        blocks.push(json!({"toolUse": {"toolUseId": "t1", "name": "look", "input": {}}}));
+    }
+    stream.push(json!({"messageStop": {"stopReason": value}}));
+    let stream: Vec<String> = stream.iter().map(|event| format!("{event}\n")).collect();
+    let message = json!({"role": "assistant", "content": blocks});
+    Shape {
+        whole: json!({"output": {"message": message}, "stopReason": value, "usage": {}})
+            .to_string(),
+        stream: stream.concat(),
+        field: "stopReason",
+    }
+}
+
+/// The catalogue names the model before the value, and its field, of those that write text alone;
+/// of two values it means the first.
+fn invoke(row: &str) -> Option<(Value, Shape)> {
+    let value = row.rsplit(' ').next()?.split('|').next()?;
+    let (whole, event, field) = if row.starts_with("(titan)") {
+        let said = json!({"outputText": "So", "completionReason": value});
+        (json!({"results": [said]}), said, "completionReason")
+    } else if row.starts_with("(llama)") {
+        let said = json!({"generation": "So", "stop_reason": value});
+        (said.clone(), said, "stop_reason")
+    } else {
+        return None; // as another format of the catalogue
+    };
+    Some((json!(value), Shape { whole: whole.to_string(), stream: sse(&[event]), field }))
+}
+
 fn shape(dialect: &Dialect, field: Option<&str>, value: &Value, tool: bool) -> Option<Shape> {
     Some(match dialect.family {
         Family::OpenAiChat => openai_chat(value, tool),
@@ -202,6 +238,7 @@ fn shape(dialect: &Dialect, field: Option<&str>, value: &Value, tool: bool) -> O
         Family::CohereV2 => cohere_v2(value, tool),
         Family::CohereV1 => cohere_v1(value),
         Family::Ollama => ollama(value),
+        Family::BedrockConverse => converse(value, tool),
         _ => return None,
     })
 }
@@ -245,9 +282,12 @@ fn every_value_of_the_catalogue_means_what_it_says() {
                 continue;
             }
             let value = on_the_wire(&row["value"]);
-            let Some(shape) =
-                shape(dialect, row["field"].as_str(), &value, row["reason"] == "tool_use")
-            else {
+            let tool = row["reason"] == "tool_use";
+            let shaped = match dialect.family {
+                Family::BedrockInvoke => invoke(value.as_str().unwrap()),
+                _ => shape(dialect, row["field"].as_str(), &value, tool).map(|s| (value, s)),
+            };
+            let Some((value, shape)) = shaped else {
                 continue;
             };
             for (how, seen) in [

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails the test where it stands")]
 
 mod bad_input;
+mod bedrock;
 mod catalogue;
 mod cohere;
 mod cuts;

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The recordings that are kept here.
-pub(crate) const RECORDINGS: [&str; 10] = [
+pub(crate) const RECORDINGS: [&str; 12] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
     "openai-responses.jsonl.gz",
@@ -19,6 +19,8 @@ pub(crate) const RECORDINGS: [&str; 10] = [
     "cohere-v2.jsonl.gz",
     "cohere-v1.jsonl.gz",
     "ollama.jsonl.gz",
+    "bedrock-converse.jsonl.gz",
+    "bedrock-invoke.jsonl.gz",
 ];
 
 pub(crate) fn data(name: &str) -> PathBuf {

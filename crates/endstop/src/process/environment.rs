@@ -23,7 +23,8 @@ pub(super) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
 pub(super) fn looks_secret(name: &str) -> bool {
     const WORDS: [&str; 9] =
         ["TOKEN", "KEY", "APIKEY", "PAT", "PWD", "PASS", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"];
-    const ANYWHERE: [&str; 5] = ["SECRET", "PASSWORD", "PASSWD", "APIKEY", "API_KEY"];
+    const ANYWHERE: [&str; 6] =
+        ["SECRET", "PASSWORD", "PASSWD", "APIKEY", "API_KEY", "BEARER_TOKEN"];
     let name = name.to_ascii_uppercase();
     // The shell's own: where it is and was.
     if name == "PWD" || name == "OLDPWD" {
@@ -49,6 +50,8 @@ mod tests {
             "TOKEN",
             "AWS_ACCESS_KEY_ID",
             "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_BEARER_TOKEN_BEDROCK",
             "GOOGLE_APPLICATION_CREDENTIALS",
             "PGPASSWORD",
             "my_secret",

@@ -7,9 +7,11 @@
 //! let provider = HttpProvider::from_env(&options).unwrap();
 //! ```
 
+use super::sign::Signer;
 use super::{
     CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec, ToolDefinition,
 };
+use crate::clock;
 use bytes::Bytes;
 use endstop_core::{
     ErrorClass, ModelError, ModelTurn, Part, Price, SignalReason, TerminationSignal, TurnDelta,
@@ -30,6 +32,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -59,6 +62,8 @@ pub struct HttpProvider {
     /// Where a call that streams goes: the same place in most formats.
     stream_url: Url,
     headers: HeaderMap,
+    /// Signs each request, where no key goes with it.
+    signer: Option<Arc<Signer>>,
     dialect: &'static Dialect,
     name: &'static str,
     model: String,
@@ -181,6 +186,7 @@ impl HttpProvider {
             url,
             stream_url,
             headers,
+            signer: resolved.signing.as_ref().map(|keys| Arc::new(Signer::new(keys))),
             dialect,
             name: resolved.provider.id,
             model: resolved.model.clone(),
@@ -285,17 +291,28 @@ impl Session for HttpSession {
         let body = self.encoder.body(call.messages, call.epoch, call.output_cap);
         let provider = &self.provider;
         let url = if self.request.stream { &provider.stream_url } else { &provider.url };
-        let sending = provider
-            .client
-            .post(url.clone())
-            .headers(provider.headers.clone())
-            .body(Bytes::copy_from_slice(body))
-            .send();
+        let mut headers = provider.headers.clone();
+        let signed = match &provider.signer {
+            Some(signer) => signer.headers(url, &headers, body, clock::now()),
+            None => Ok(HeaderMap::new()),
+        };
+        let (state, ready) = match signed {
+            Ok(more) => {
+                headers.extend(more);
+                let body = Bytes::copy_from_slice(body);
+                let sending = provider.client.post(url.clone()).headers(headers).body(body).send();
+                (State::Sending(Box::pin(sending)), VecDeque::new())
+            }
+            Err(problem) => {
+                let error = ModelError::new(ErrorClass::InvalidRequest, problem);
+                (State::Done, VecDeque::from([CallEvent::Failed(error, None)]))
+            }
+        };
         Box::pin(HttpCall {
-            state: State::Sending(Box::pin(sending)),
+            state,
             dialect: provider.dialect,
             facts: self.request.facts(call.output_cap),
-            ready: VecDeque::new(),
+            ready,
         })
     }
 }

@@ -63,19 +63,26 @@ impl Reply {
     }
 
     pub(super) fn events(events: &[String], pace: Duration) -> Reply {
-        Reply::paced("text/event-stream", events, pace)
+        let events = events.iter().map(|event| event.clone().into_bytes());
+        Reply::pieces("text/event-stream", events, pace)
     }
 
     /// Objects, a line each.
     pub(super) fn lines(lines: &[String], pace: Duration) -> Reply {
-        Reply::paced("application/x-ndjson", lines, pace)
+        let lines = lines.iter().map(|line| line.clone().into_bytes());
+        Reply::pieces("application/x-ndjson", lines, pace)
     }
 
-    fn paced(content_type: &str, events: &[String], pace: Duration) -> Reply {
-        let mut reply = Reply::new(200, content_type, Vec::new());
+    /// Binary frames.
+    pub(super) fn frames(frames: Vec<Vec<u8>>, pace: Duration) -> Reply {
+        Reply::pieces("application/vnd.amazon.eventstream", frames, pace)
+    }
+
+    fn pieces(kind: &str, pieces: impl IntoIterator<Item = Vec<u8>>, pace: Duration) -> Reply {
+        let mut reply = Reply::new(200, kind, Vec::new());
         reply.body.clear();
-        for event in events {
-            reply.body.push(Send::Bytes(event.clone().into_bytes()));
+        for piece in pieces {
+            reply.body.push(Send::Bytes(piece));
             if !pace.is_zero() {
                 reply.body.push(Send::Wait(pace));
             }

@@ -43,6 +43,8 @@ pub struct Request {
     pub headers: BTreeMap<String, String>,
     /// The body; null where it is no JSON.
     pub body: Value,
+    /// The body as it came.
+    pub bytes: Vec<u8>,
 }
 
 type Responder = dyn Fn(&Request) -> Reply + std::marker::Send + Sync;
@@ -243,10 +245,11 @@ async fn read_request(
             return Ok(None);
         }
     }
-    let body = serde_json::from_slice(&buffer[head + 4..whole]).unwrap_or(Value::Null);
+    let bytes = buffer[head + 4..whole].to_vec();
+    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     buffer.drain(..whole);
     let number = shared.number.fetch_add(1, Ordering::SeqCst) + 1;
-    Ok(Some(Request { number, at: Instant::now(), method, path, headers, body }))
+    Ok(Some(Request { number, at: Instant::now(), method, path, headers, body, bytes }))
 }
 
 /// What becomes of a connection after a reply.

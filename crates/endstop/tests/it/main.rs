@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod bedrock;
 mod cohere;
 mod compaction;
 mod lifecycle;

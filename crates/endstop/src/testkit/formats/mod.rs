@@ -2,12 +2,15 @@
 //! `events` of a stream.
 
 pub(super) mod anthropic;
+mod bedrock_converse;
+mod bedrock_invoke;
 pub(super) mod cohere_v2;
 pub(super) mod gemini;
 pub(super) mod ollama;
 pub(super) mod openai_chat;
 
 use super::{Reply, Request, Turn};
+use endstop_wire::eventstream::frame;
 use serde_json::Value;
 
 /// The turn in the format and the way (stream or not) that the request asks for.
@@ -18,6 +21,14 @@ pub(super) fn reply(request: &Request, turn: &Turn) -> Reply {
         Reply::events(&gemini::events(turn), turn.pace)
     } else if path.contains(":generateContent") {
         Reply::json(&gemini::body(turn))
+    } else if path.ends_with("/converse") {
+        Reply::json(&bedrock_converse::body(turn))
+    } else if path.ends_with("/converse-stream") {
+        Reply::frames(bedrock_converse::events(turn), turn.pace)
+    } else if path.ends_with("/invoke") {
+        Reply::json(&anthropic::body(turn))
+    } else if path.ends_with("/invoke-with-response-stream") {
+        Reply::frames(bedrock_invoke::events(turn), turn.pace)
     } else if path.ends_with("/messages") {
         if streamed {
             Reply::events(&anthropic::events(turn), turn.pace)
@@ -42,6 +53,13 @@ pub(super) fn reply(request: &Request, turn: &Turn) -> Reply {
     } else {
         Reply::json(&openai_chat::body(turn))
     }
+}
+
+/// A binary frame of Amazon's event streams.
+fn message(event: &str, data: &Value) -> Vec<u8> {
+    let headers =
+        [(":event-type", event), (":content-type", "application/json"), (":message-type", "event")];
+    frame(&headers, data.to_string().as_bytes())
 }
 
 /// A text in two pieces, as a stream brings it.

@@ -1,0 +1,797 @@
+//! Bedrock beyond its recordings: frames, sound and hostile; every finish value; every exception;
+//! the formats of the models behind InvokeModel; what guardrails did.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use endstop_core::{ErrorClass, ModelTurn, Part};
+use endstop_wire::api::dialect;
+use endstop_wire::detect::{printed, request_facts};
+use endstop_wire::errors::classify;
+use endstop_wire::eventstream::{Decoder, FrameError, HeaderValue, frame};
+use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn decode(api: &str, body: &[u8]) -> Decoded {
+    let facts = RequestFacts::default();
+    decode_body(dialect(api).unwrap(), 200, &Headers::new(), body, &facts)
+}
+
+/// A stream in pieces of this size; what was shown of it.
+fn streamed(api: &str, body: &[u8], cut: usize) -> (Decoded, String) {
+    let dialect = dialect(api).unwrap();
+    let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
+    let mut shown = String::new();
+    for piece in body.chunks(cut) {
+        let pushed = s.push(piece, &mut |d| match d {
+            Delta::Text(t) | Delta::ToolArguments { json: t, .. } => shown.push_str(t),
+            Delta::Reasoning(t) => shown.push_str(&["<", t, ">"].concat()),
+            _ => {}
+        });
+        if pushed.is_err() {
+            break;
+        }
+    }
+    (s.finish(Eof::Clean), shown)
+}
+
+fn event(kind: &str, data: &Value) -> Vec<u8> {
+    let headers =
+        [(":event-type", kind), (":content-type", "application/json"), (":message-type", "event")];
+    frame(&headers, data.to_string().as_bytes())
+}
+
+fn exception(kind: &str, message: &str) -> Vec<u8> {
+    let headers = [(":exception-type", kind), (":message-type", "exception")];
+    frame(&headers, json!({"message": message}).to_string().as_bytes())
+}
+
+fn text(words: &str) -> Vec<u8> {
+    event("contentBlockDelta", &json!({"contentBlockIndex": 0, "delta": {"text": words}}))
+}
+
+fn stop(reason: &str) -> Vec<u8> {
+    event("messageStop", &json!({"stopReason": reason, "p": "abc"}))
+}
+
+fn usage() -> Vec<u8> {
+    let usage = json!({"inputTokens": 3, "outputTokens": 4, "totalTokens": 20,
+        "cacheReadInputTokens": 6, "cacheWriteInputTokens": 7});
+    event("metadata", &json!({"usage": usage, "metrics": {"latencyMs": 1}}))
+}
+
+fn chunk(data: &Value) -> Vec<u8> {
+    event("chunk", &json!({"bytes": STANDARD.encode(data.to_string()), "p": "abc"}))
+}
+
+/// Reason, confidence, field, value.
+fn signal(d: &Decoded) -> (String, String, String, Value) {
+    let out = printed(d)["signal"].clone();
+    let field = |v: &Value| v.as_str().unwrap().to_owned();
+    let by = &out["provider_specific"];
+    let (reason, confidence) = (field(&out["reason"]), field(&out["confidence"]));
+    (reason, confidence, field(&by["original_field"]), by["original_value"].clone())
+}
+
+fn class(d: &Decoded) -> Option<ErrorClass> {
+    d.error.as_ref().map(|e| e.class)
+}
+
+fn said(d: &Decoded) -> String {
+    d.turn.as_ref().map_or(String::new(), ModelTurn::text)
+}
+
+fn catalogue(name: &str) -> Value {
+    let path = format!("{}/../../testdata/recordings/{name}", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+// --- frames ---
+
+/// How many headers a message has, and its payload.
+type Seen = (usize, Vec<u8>);
+
+/// The messages of these bytes in pieces, and whether the decoder ended between two.
+fn messages(bytes: &[u8], cut: usize) -> (Vec<Seen>, Result<bool, FrameError>) {
+    let mut decoder = Decoder::new();
+    let mut seen = Vec::new();
+    for piece in bytes.chunks(cut) {
+        let pushed = decoder.push(piece, &mut |m| seen.push((m.headers.len(), m.payload.to_vec())));
+        if let Err(error) = pushed {
+            assert_eq!(decoder.push(b"more", &mut |_| panic!("it went on")), Err(error));
+            return (seen, Err(error));
+        }
+    }
+    (seen, Ok(decoder.is_between()))
+}
+
+/// A frame of any headers and payload, by hand.
+fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut out = ((16 + headers.len() + payload.len()) as u32).to_be_bytes().to_vec();
+    out.extend((headers.len() as u32).to_be_bytes());
+    out.extend(crc32(&out).to_be_bytes());
+    out.extend(headers);
+    out.extend(payload);
+    out.extend(crc32(&out).to_be_bytes());
+    out
+}
+
+/// CRC-32 a bit at a time, so that the test does not trust what it tests.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg())
+        })
+    })
+}
+
+#[test]
+fn frames_are_those_that_aws_publishes() {
+    let empty = [0, 0, 0, 16, 0, 0, 0, 0, 5, 194, 72, 235, 125, 152, 200, 255];
+    assert_eq!(frame(&[], b""), empty);
+    assert_eq!(raw(b"", b""), empty);
+    assert_eq!(messages(&empty, 1), (vec![(0, vec![])], Ok(true)));
+    let payload = b"{'foo':'bar'}";
+    let with_payload = frame(&[], payload);
+    assert_eq!(with_payload[..12], [0, 0, 0, 29, 0, 0, 0, 0, 0xfd, 0x52, 0x8c, 0x5a]);
+    assert_eq!(with_payload[25..], [0xc3, 0x65, 0x39, 0x36]);
+    let typed = frame(&[("content-type", "application/json")], payload);
+    assert_eq!(typed[..12], [0, 0, 0, 61, 0, 0, 0, 32, 0x07, 0xfd, 0x83, 0x96]);
+    assert_eq!(typed[57..], [0x8d, 0x9c, 0x08, 0xb1]);
+}
+
+#[test]
+fn headers_have_ten_types() {
+    let mut headers = Vec::new();
+    let mut add = |name: &str, kind: u8, value: &[u8]| {
+        headers.push(name.len() as u8);
+        headers.extend(name.as_bytes());
+        headers.push(kind);
+        headers.extend(value);
+    };
+    add("yes", 0, &[]);
+    add("no", 1, &[]);
+    add("byte", 2, &[0xff]);
+    add("short", 3, &[0xff, 0xfe]);
+    add("integer", 4, &[0, 1, 0, 0]);
+    add("long", 5, &[0xff; 8]);
+    add("bytes", 6, &[0, 2, 0, 0xff]);
+    add("text", 7, "\0\u{2}é".as_bytes());
+    add("time", 8, &[0, 0, 0, 0, 0, 0, 1, 0]);
+    add("uuid", 9, &[7; 16]);
+    let bytes = raw(&headers, b"p");
+    for cut in 1..=bytes.len() {
+        let mut decoder = Decoder::new();
+        let mut seen = 0;
+        for piece in bytes.chunks(cut) {
+            let check = |m: &endstop_wire::eventstream::Message<'_>| {
+                let values: Vec<_> = m.headers.iter().map(|(_, value)| *value).collect();
+                assert_eq!(
+                    values,
+                    [
+                        HeaderValue::Bool(true),
+                        HeaderValue::Bool(false),
+                        HeaderValue::Byte(-1),
+                        HeaderValue::Short(-2),
+                        HeaderValue::Integer(65536),
+                        HeaderValue::Long(-1),
+                        HeaderValue::Bytes(&[0, 255]),
+                        HeaderValue::Text("é"),
+                        HeaderValue::Timestamp(256),
+                        HeaderValue::Uuid([7; 16]),
+                    ]
+                );
+                assert_eq!(
+                    (m.text("text"), m.text("bytes"), m.payload),
+                    (Some("é"), None, &b"p"[..])
+                );
+            };
+            decoder
+                .push(piece, &mut |m| {
+                    check(m);
+                    seen += 1;
+                })
+                .unwrap();
+        }
+        assert_eq!(seen, 1, "{cut}");
+    }
+}
+
+#[test]
+fn a_frame_that_lies_ends_the_stream_typed_and_at_the_same_place() {
+    let good = frame(&[("a", "b")], b"payload");
+    let flipped = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x40;
+        bytes
+    };
+    // A prelude whose checksum is right.
+    let claims = |total: u32, headers: u32| {
+        let mut out = total.to_be_bytes().to_vec();
+        out.extend(headers.to_be_bytes());
+        out.extend(crc32(&out).to_be_bytes());
+        out.extend([0; 64]);
+        out
+    };
+    for (bad, error) in [
+        (flipped(1), FrameError::PreludeChecksum),
+        (flipped(7), FrameError::PreludeChecksum),
+        (flipped(9), FrameError::PreludeChecksum),
+        (flipped(13), FrameError::MessageChecksum),
+        (flipped(20), FrameError::MessageChecksum),
+        (flipped(good.len() - 1), FrameError::MessageChecksum),
+        (claims(0, 0), FrameError::Length(0)),
+        (claims(15, 0), FrameError::Length(15)),
+        (claims(u32::MAX, 0), FrameError::Length(u32::MAX)),
+        (claims((24 << 20) + 1, 0), FrameError::Length((24 << 20) + 1)),
+        (claims(32, 17), FrameError::HeadersLength(17)),
+        (claims(32, u32::MAX), FrameError::HeadersLength(u32::MAX)),
+        (claims(1 << 20, (128 << 10) + 1), FrameError::HeadersLength((128 << 10) + 1)),
+        (raw(&[0, 0], b""), FrameError::HeaderText),
+        (raw(&[1, 0xff, 0], b""), FrameError::HeaderText),
+        (raw(&[1, b'a', 7, 0, 1, 0xff], b""), FrameError::HeaderText),
+        (raw(&[1, b'a', 10], b""), FrameError::HeaderType(10)),
+        (raw(&[5, b'a'], b"bcdef"), FrameError::HeaderCut),
+        (raw(&[1, b'a'], b""), FrameError::HeaderCut),
+        (raw(&[1, b'a', 7, 0, 9, b'x'], b"12345678"), FrameError::HeaderCut),
+        (raw(&[1, b'a', 5, 0, 0], b""), FrameError::HeaderCut),
+        (raw(&[1, b'a', 9, 0], b""), FrameError::HeaderCut),
+    ] {
+        let bytes = [good.clone(), bad, good.clone()].concat();
+        for cut in [1, 2, 3, 7, 11, 12, 13, 16, 31, bytes.len()] {
+            let (seen, ended) = messages(&bytes, cut);
+            assert_eq!((seen.len(), ended), (1, Err(error)), "{cut}");
+        }
+    }
+    assert_eq!(messages(&claims(24 << 20, 0), 5).1, Ok(false), "waits for the rest");
+}
+
+#[test]
+fn a_large_frame_in_small_pieces_costs_what_it_has() {
+    let payload = vec![b'x'; 1 << 20];
+    let bytes = frame(&[(":message-type", "event")], &payload);
+    let (seen, ended) = messages(&bytes, 3);
+    assert!(seen.len() == 1 && seen[0].1 == payload && ended == Ok(true));
+}
+
+proptest! {
+    /// Any bytes: no panic, and the same at every cut.
+    #[test]
+    fn any_bytes_are_the_same_at_every_cut(
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..4),
+        noise in prop::collection::vec(any::<u8>(), 0..40),
+        flip in any::<prop::sample::Index>(),
+        cut in 1usize..40,
+    ) {
+        let mut bytes: Vec<u8> = frames.iter().flat_map(|p| frame(&[("n", "v")], p)).collect();
+        let sound = messages(&bytes, cut);
+        prop_assert_eq!(sound.0.len(), frames.len());
+        bytes.extend(noise);
+        prop_assert_eq!(messages(&bytes, cut), messages(&bytes, usize::MAX));
+        if !bytes.is_empty() {
+            let at = flip.index(bytes.len());
+            bytes[at] ^= 1;
+            prop_assert_eq!(messages(&bytes, cut), messages(&bytes, usize::MAX));
+            let whole = streamed("bedrock-converse", &bytes, usize::MAX);
+            prop_assert_eq!(streamed("bedrock-converse", &bytes, cut), whole);
+        }
+    }
+}
+
+// --- Converse ---
+
+#[test]
+fn every_value_of_the_catalogue() {
+    let mut checked = 0;
+    for row in
+        catalogue("finish_reasons.json")["apis"]["bedrock-converse"]["values"].as_array().unwrap()
+    {
+        let value = row["value"].as_str().unwrap();
+        let call = json!({"toolUse": {"toolUseId": "t", "name": "f", "input": {}}});
+        let blocks = if value == "tool_use" { json!([call]) } else { json!([{"text": "x"}]) };
+        let body = json!({"output": {"message": {"role": "assistant", "content": blocks}},
+            "stopReason": value, "usage": {}});
+        let mut stream = if value == "tool_use" {
+            let start = json!({"toolUse": {"toolUseId": "t", "name": "f"}});
+            event("contentBlockStart", &json!({"contentBlockIndex": 0, "start": start}))
+        } else {
+            text("x")
+        };
+        stream.extend(stop(value));
+        let want = |key: &str| row[key].as_str().unwrap().to_owned();
+        let want = (want("reason"), want("confidence"), "stopReason".to_owned(), json!(value));
+        for body in [body.to_string().into_bytes(), stream] {
+            let d = decode("bedrock-converse", &body);
+            assert_eq!(signal(&d), want);
+            assert_eq!(d.signal.should_terminate, row["should_terminate"] == true, "{value}");
+            assert!(d.error.is_none() && d.complete, "{value}: the provider answered");
+        }
+        checked += 1;
+    }
+    assert_eq!(checked, 9);
+    let d = decode("bedrock-converse", &[text("x"), stop("END_TURN"), usage()].concat());
+    assert_eq!(signal(&d).0, "unknown");
+}
+
+#[test]
+fn the_order_of_stop_and_usage_does_not_matter() {
+    for order in [[stop("end_turn"), usage()], [usage(), stop("end_turn")]] {
+        let bytes = [text("Hel"), text("lo"), order.concat()].concat();
+        let dialect = dialect("bedrock-converse").unwrap();
+        let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
+        s.push(&bytes[..bytes.len() - 1], &mut |_| ()).unwrap();
+        assert!(!s.is_complete(), "there is more to read");
+        s.push(&bytes[bytes.len() - 1..], &mut |_| ()).unwrap();
+        assert!(s.is_complete());
+        let d = s.finish(Eof::Clean);
+        assert!(d.complete && d.streamed && d.error.is_none());
+        assert_eq!(said(&d), "Hello");
+        let used = d.turn.unwrap().usage;
+        assert_eq!((used.input_tokens, used.output_tokens), (Some(3), Some(4)));
+        assert_eq!((used.cached_input_tokens, used.cache_write_tokens), (Some(6), Some(7)));
+        assert_eq!((used.prompt_tokens(), used.total_tokens()), (16, 20), "caches are apart");
+    }
+}
+
+#[test]
+fn a_stream_that_ends_early_is_no_answer_unless_it_had_its_stop() {
+    let (head, end) = ([text("Hel"), text("lo")].concat(), [stop("end_turn"), usage()].concat());
+    let bytes = [head.clone(), end].concat();
+    let stopped = head.len() + stop("end_turn").len();
+    for cut in 0..=bytes.len() {
+        let (d, shown) = streamed("bedrock-converse", &bytes[..cut], 7);
+        assert_eq!(streamed("bedrock-converse", &bytes[..cut], 1), (d.clone(), shown));
+        let want = (cut < stopped).then_some(ErrorClass::IncompleteStream);
+        assert_eq!(class(&d), want, "{cut}");
+        assert_eq!(d.signal.reason.as_str() == "natural_completion", cut >= stopped, "{cut}");
+    }
+    // A checksum that is wrong is no cut: what was read is kept, and not taken for the answer.
+    let mut bytes = bytes;
+    *bytes.last_mut().unwrap() ^= 1;
+    let (d, shown) = streamed("bedrock-converse", &bytes, 7);
+    assert_eq!((class(&d), shown.as_str()), (Some(ErrorClass::ServerError), "Hello"));
+    let message = d.error.unwrap().message;
+    assert!(message.contains("checksum"), "{message}");
+}
+
+#[test]
+fn exceptions_in_a_stream_have_the_class_of_their_name() {
+    for (kind, class) in [
+        ("throttlingException", "rate_limit"),
+        ("modelStreamErrorException", "server_error"),
+        ("internalServerException", "server_error"),
+        ("serviceUnavailableException", "overloaded"),
+        ("validationException", "invalid_request"),
+        ("modelTimeoutException", "timeout"),
+        ("serviceQuotaExceededException", "quota_exhausted"),
+        ("accessDeniedException", "permission"),
+        ("somethingNewException", "server_error"),
+    ] {
+        let line = json!({kind: {"message": "Try again."}});
+        let lines =
+            format!("{}\n{line}\n", json!({"contentBlockDelta": {"delta": {"text": "Hel"}}}));
+        let known =
+            !matches!(class, "quota_exhausted" | "permission") && kind != "somethingNewException";
+        let mut streams = vec![[text("Hel"), exception(kind, "Try again.")].concat()];
+        streams.extend(known.then(|| lines.into_bytes()));
+        for bytes in streams {
+            let d = streamed("bedrock-converse", &bytes, 5).0;
+            let error = d.error.clone().unwrap();
+            assert_eq!(
+                (error.class.as_str(), error.message.as_str()),
+                (class, "Try again."),
+                "{kind}"
+            );
+            let want =
+                ("error_termination".into(), "high".into(), ":exception-type".into(), json!(kind));
+            assert_eq!((signal(&d), said(&d)), (want, "Hel".to_owned()));
+        }
+    }
+    let context = exception("validationException", "Input is too long for requested model.");
+    let d = decode("bedrock-invoke", &context);
+    assert_eq!(class(&d), Some(ErrorClass::ContextLengthExceeded));
+    // A failure of the service itself names no exception, but a code.
+    let headers = [
+        (":message-type", "error"),
+        (":error-code", "InternalFailure"),
+        (":error-message", "Oops"),
+    ];
+    let d = decode("bedrock-converse", &frame(&headers, b""));
+    assert_eq!(class(&d), Some(ErrorClass::ServerError));
+    assert_eq!(d.error.unwrap().message, "Oops");
+    // An exception after the stop undoes it, and a kind of message that is new is no success.
+    let late = [text("x"), stop("end_turn"), exception("internalServerException", "Oops")].concat();
+    assert_eq!(class(&decode("bedrock-converse", &late)), Some(ErrorClass::ServerError));
+    let strange = [text("x"), stop("end_turn"), frame(&[(":message-type", "new")], b"{}")].concat();
+    assert_eq!(class(&decode("bedrock-converse", &strange)), Some(ErrorClass::UnknownError));
+}
+
+#[test]
+fn every_error_of_the_catalogue() {
+    let mut checked = 0;
+    for row in catalogue("errors.json")["providers"]["bedrock"]["errors"].as_array().unwrap() {
+        let status = u16::try_from(row["http_status"].as_u64().unwrap()).unwrap();
+        let words = row["match"]["message"].as_str().unwrap_or("Something.");
+        for kind in row["match"]["x-amzn-errortype"].as_str().unwrap().split(" | ") {
+            for message in words.split(" | ") {
+                let body = json!({"message": message}).to_string();
+                let typed =
+                    json!({"__type": format!("com.amazon.coral#{kind}"), "Message": message});
+                let want = row["error_class"].as_str().unwrap();
+                for (name, body) in [
+                    (Some(kind.to_owned()), body.clone()),
+                    (Some(format!("{kind}:http://internal.amazon.com/coral/x/")), body),
+                    (None, typed.to_string()),
+                ] {
+                    let headers = name.iter().map(|n| ("X-Amzn-ErrorType", n.as_str())).collect();
+                    let error = classify(status, &headers, &body, "bedrock-converse");
+                    assert_eq!(error.class.as_str(), want, "{kind} {body}");
+                    assert_eq!(error.message, message);
+                    let field = if name.is_some() { "x-amzn-errortype" } else { "__type" };
+                    assert_eq!(error.original, Some((field.to_owned(), kind.to_owned())));
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked >= 45, "{checked}");
+    // A day's allowance does not come back by waiting a little.
+    let headers = [("x-amzn-errortype", "ThrottlingException")].into_iter().collect();
+    let body = r#"{"message":"Too many tokens per day, please wait before trying again."}"#;
+    assert_eq!(classify(429, &headers, body, "bedrock-converse").class, ErrorClass::QuotaExhausted);
+}
+
+#[test]
+fn what_is_signed_or_the_servers_own_is_kept_whole() {
+    let block = |index: u64, delta: Value| {
+        event("contentBlockDelta", &json!({"contentBlockIndex": index, "delta": delta}))
+    };
+    let start = |index: u64, start: Value| {
+        event("contentBlockStart", &json!({"contentBlockIndex": index, "start": start}))
+    };
+    let bytes = [
+        block(0, json!({"reasoningContent": {"text": "Let me "}})),
+        block(0, json!({"reasoningContent": {"text": "see."}})),
+        block(0, json!({"reasoningContent": {"signature": "a/b+"}})),
+        block(0, json!({"reasoningContent": {"signature": "c="}})),
+        block(1, json!({"reasoningContent": {"redactedContent": STANDARD.encode("one")}})),
+        block(1, json!({"reasoningContent": {"redactedContent": STANDARD.encode("two")}})),
+        block(2, json!({"reasoningContent": {"text": "unsigned"}})),
+        start(3, json!({"toolUse": {"toolUseId": "s", "name": "code", "type": "server_tool_use"}})),
+        block(3, json!({"toolUse": {"input": "{\"a\":"}})),
+        block(3, json!({"toolUse": {"input": "1}"}})),
+        start(4, json!({"toolResult": {"toolUseId": "s", "type": "r", "status": "success"}})),
+        block(4, json!({"toolResult": [{"json": {"out": 2}}]})),
+        start(5, json!({"toolUse": {"toolUseId": "t", "name": "f", "type": "tool_use"}})),
+        start(5, json!({"toolUse": {"toolUseId": "again", "name": "f"}})),
+        block(5, json!({"toolUse": {"input": ""}})),
+        block(5, json!({"toolUse": {"input": "{\"b\":2}"}})),
+        start(6, json!({"toolUse": {"toolUseId": "t", "name": "f"}})),
+        start(7, json!({"toolUse": {"toolUseId": "", "name": ""}})),
+        block(9, json!({"toolUse": {"input": "lost"}})),
+        block(10, json!({"new": 1})),
+        event("somethingNew", &json!({"x": 1})),
+        stop("tool_use"),
+        usage(),
+    ]
+    .concat();
+    let (d, shown) = streamed("bedrock-converse", &bytes, 1);
+    assert_eq!(shown, "<Let me ><see.><unsigned>{\"b\":2}");
+    assert_eq!(signal(&d).0, "tool_use");
+    let turn = d.turn.unwrap();
+    let opaque: Vec<Value> = turn
+        .parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Opaque { api, json } if api == "bedrock-converse" => {
+                Some(serde_json::from_str(json).unwrap())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        opaque,
+        [
+            json!({"reasoningContent": {"reasoningText": {"text": "Let me see.", "signature": "a/b+c="}}}),
+            json!({"reasoningContent": {"redactedContent": STANDARD.encode("onetwo")}}),
+            json!({"toolUse": {"toolUseId": "s", "name": "code", "type": "server_tool_use", "input": {"a": 1}}}),
+            json!({"toolResult": {"toolUseId": "s", "type": "r", "status": "success", "content": [{"json": {"out": 2}}]}}),
+        ]
+    );
+    let calls: Vec<_> =
+        turn.tool_calls().map(|c| (c.id.as_str(), c.name.as_str(), c.arguments.as_str())).collect();
+    assert_eq!(calls, [("t", "f", "{\"b\":2}"), ("t_6", "f", "")]);
+}
+
+#[test]
+fn a_whole_body_keeps_its_blocks_as_they_came() {
+    let signed = r#"{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s"}}}"#;
+    let redacted = r#"{"reasoningContent":{"redactedContent":"AA=="}}"#;
+    let server = r#"{"toolUse":{"toolUseId":"s","name":"code","input":{"a":1.50},"type":"server_tool_use"}}"#;
+    let call = r#"{"toolUse":{"toolUseId":"t","name":"f","input":{"n":1.50}}}"#;
+    let body = format!(
+        r#"{{"output":{{"message":{{"role":"assistant","content":[{signed},{redacted},{server},{{"text":"Hi"}},{call}]}}}},
+        "stopReason":"stop_sequence","additionalModelResponseFields":{{"stop_sequence":"END"}},"usage":{{"inputTokens":1}}}}"#
+    );
+    let d = decode("bedrock-converse", body.as_bytes());
+    assert_eq!(d.signal.provider_specific.metadata["stop_sequence"], "END");
+    let parts = d.turn.unwrap().parts;
+    assert_eq!(parts[0], Part::Reasoning { text: "hm".into() });
+    for (at, json) in [(1, signed), (2, redacted)] {
+        assert_eq!(parts[at], Part::Opaque { api: "bedrock-converse".into(), json: json.into() });
+    }
+    let Part::Opaque { json, .. } = &parts[3] else { panic!("{parts:?}") };
+    let same: Value = serde_json::from_str(server).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(json).unwrap(), same);
+    assert!(matches!(&parts[5], Part::ToolCall(c) if c.arguments == r#"{"n":1.50}"#));
+}
+
+#[test]
+fn what_a_guardrail_did_is_told() {
+    let trace = json!({"guardrail": {"actionReason": "Guardrail blocked."}});
+    let body = json!({"output": {"message": {"content": [{"text": "No."}]}},
+        "stopReason": "guardrail_intervened", "usage": {}, "trace": trace});
+    let stream = [
+        text("No."),
+        stop("guardrail_intervened"),
+        event("metadata", &json!({"usage": {}, "trace": trace})),
+    ];
+    for body in [body.to_string().into_bytes(), stream.concat()] {
+        let d = decode("bedrock-converse", &body);
+        assert_eq!(signal(&d).0, "content_filtered");
+        assert_eq!(d.signal.provider_specific.metadata["trace"], trace);
+    }
+    // InvokeModel says it beside what the model says.
+    let mut message = json!({"type": "message", "content": [{"type": "text", "text": "No."}],
+        "stop_reason": "end_turn", "amazon-bedrock-guardrailAction": "INTERVENED",
+        "amazon-bedrock-trace": trace});
+    let d = decode("bedrock-invoke", message.to_string().as_bytes());
+    let want = ("content_filtered", "amazon-bedrock-guardrailAction", json!("INTERVENED"));
+    let got = signal(&d);
+    assert_eq!((got.0.as_str(), got.2.as_str(), got.3), want);
+    let metadata = &d.signal.provider_specific.metadata;
+    assert_eq!(
+        (&metadata["amazon-bedrock-trace"], &metadata["stop_reason"]),
+        (&trace, &json!("end_turn"))
+    );
+    message["amazon-bedrock-guardrailAction"] = json!("NONE");
+    let d = decode("bedrock-invoke", message.to_string().as_bytes());
+    assert_eq!(signal(&d).0, "natural_completion");
+}
+
+#[test]
+fn other_bodies_are_no_success() {
+    let body = br#"{"message":"The security token included in the request is invalid."}"#;
+    for api in ["bedrock-converse", "bedrock-invoke"] {
+        let d = decode(api, body);
+        assert_eq!(class(&d), Some(ErrorClass::ServerError), "{api}");
+        for body in
+            [&b"{}"[..], b"[]", b"<html>", b"\0\0", b"\x02", b"", br#"{"stopReason":"end_turn"}"#]
+        {
+            let d = decode(api, body);
+            assert!(d.error.is_some(), "{api} {}", String::from_utf8_lossy(body));
+            assert_eq!(d.signal.reason.as_str(), "error_termination");
+        }
+    }
+    // Frames mean nothing to another format.
+    let d = decode("openai-chat", &[text("x"), stop("end_turn")].concat());
+    assert!(d.error.unwrap().message.contains("binary"));
+    let request = json!({"inferenceConfig": {"maxTokens": 5, "stopSequences": ["END"]}});
+    assert_eq!(request_facts(&request), RequestFacts { stop_strings: true, output_cap: Some(5) });
+}
+
+// --- InvokeModel ---
+
+#[test]
+fn each_models_own_format_is_read() {
+    let natural = "natural_completion";
+    let limit = "token_limit_reached";
+    for (body, text, reason, field, tokens) in [
+        (
+            json!({"inputTextTokenCount": 5, "results": [{"tokenCount": 7, "outputText": "Hi", "completionReason": "FINISH"}]}),
+            "Hi",
+            natural,
+            "completionReason",
+            (Some(5), Some(7)),
+        ),
+        (
+            json!({"inputTextTokenCount": 5, "results": [{"tokenCount": 7, "outputText": "Hi", "completionReason": "LENGTH"}]}),
+            "Hi",
+            limit,
+            "completionReason",
+            (Some(5), Some(7)),
+        ),
+        (
+            json!({"results": [{"outputText": "Hi", "completionReason": "CONTENT_FILTERED"}]}),
+            "Hi",
+            "content_filtered",
+            "completionReason",
+            (None, None),
+        ),
+        (
+            json!({"results": [{"outputText": "Hi", "completionReason": "RAG_QUERY_WHEN_RAG_DISABLED"}]}),
+            "Hi",
+            "unknown",
+            "completionReason",
+            (None, None),
+        ),
+        (
+            json!({"generation": "Hi", "prompt_token_count": 5, "generation_token_count": 7, "stop_reason": "stop"}),
+            "Hi",
+            natural,
+            "stop_reason",
+            (Some(5), Some(7)),
+        ),
+        (
+            json!({"generation": "Hi", "prompt_token_count": 5, "generation_token_count": 7, "stop_reason": "length"}),
+            "Hi",
+            limit,
+            "stop_reason",
+            (Some(5), Some(7)),
+        ),
+        (
+            json!({"outputs": [{"text": "Hi", "stop_reason": "stop"}]}),
+            "Hi",
+            natural,
+            "stop_reason",
+            (None, None),
+        ),
+        (
+            json!({"choices": [{"text": "Hi", "stop_reason": "length"}]}),
+            "Hi",
+            limit,
+            "stop_reason",
+            (None, None),
+        ),
+        (
+            json!({"generations": [{"text": "Hi", "finish_reason": "COMPLETE"}], "id": "x"}),
+            "Hi",
+            natural,
+            "finish_reason",
+            (None, None),
+        ),
+        (
+            json!({"text": "Hi", "finish_reason": "ERROR_TOXIC"}),
+            "Hi",
+            "content_filtered",
+            "finish_reason",
+            (None, None),
+        ),
+        // Calls that are not read are no natural end.
+        (
+            json!({"text": "Hi", "finish_reason": "COMPLETE", "tool_calls": [{"name": "f"}]}),
+            "Hi",
+            "unknown",
+            "finish_reason",
+            (None, None),
+        ),
+        (
+            json!({"completions": [{"data": {"text": "Hi"}, "finishReason": {"reason": "endoftext"}}]}),
+            "Hi",
+            natural,
+            "finishReason.reason",
+            (None, None),
+        ),
+        (
+            json!({"type": "completion", "completion": " Hi", "stop_reason": "stop_sequence", "stop": "\n\nHuman:"}),
+            " Hi",
+            natural,
+            "stop_reason",
+            (None, None),
+        ),
+        (
+            json!({"type": "completion", "completion": " Hi", "stop_reason": "stop_sequence", "stop": "END"}),
+            " Hi",
+            "stop_sequence",
+            "stop_reason",
+            (None, None),
+        ),
+        (
+            json!({"output": {"message": {"role": "assistant", "content": [{"text": "Hi"}]}}, "stopReason": "max_tokens", "usage": {"inputTokens": 5, "outputTokens": 7}}),
+            "Hi",
+            limit,
+            "stopReason",
+            (Some(5), Some(7)),
+        ),
+        (
+            json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 7}}),
+            "Hi",
+            natural,
+            "finish_reason",
+            (Some(5), Some(7)),
+        ),
+        (
+            json!({"type": "message", "content": [{"type": "text", "text": "Hi"}], "stop_reason": "end_turn", "usage": {"input_tokens": 5, "output_tokens": 7}}),
+            "Hi",
+            natural,
+            "stop_reason",
+            (Some(5), Some(7)),
+        ),
+    ] {
+        let d = decode("bedrock-invoke", body.to_string().as_bytes());
+        let (got, confidence, by, _) = signal(&d);
+        assert_eq!((got.as_str(), said(&d).as_str()), (reason, text), "{body}");
+        assert!(by.ends_with(field), "{body}: {by}");
+        assert!(reason == "unknown" || confidence == "high", "{body}");
+        let usage = d.turn.unwrap().usage;
+        assert_eq!((usage.input_tokens, usage.output_tokens), tokens, "{body}");
+    }
+}
+
+#[test]
+fn each_models_own_stream_is_read() {
+    let metrics = json!({"inputTokenCount": 5, "outputTokenCount": 7, "invocationLatency": 1});
+    let titan = |text: &str, reason: Value| json!({"outputText": text, "index": 0, "totalOutputTextTokenCount": null, "completionReason": reason});
+    let nova = |key: &str, inner: Value| json!({key: inner});
+    let cases = [
+        vec![titan("Hel", json!(null)), titan("lo", json!("FINISH"))],
+        vec![
+            json!({"generation": "Hel", "prompt_token_count": 5, "generation_token_count": 1, "stop_reason": null}),
+            json!({"generation": "lo", "prompt_token_count": null, "generation_token_count": 7, "stop_reason": "stop"}),
+        ],
+        vec![
+            json!({"outputs": [{"text": "Hel", "stop_reason": null}]}),
+            json!({"outputs": [{"text": "lo", "stop_reason": "stop"}]}),
+        ],
+        vec![
+            json!({"text": "Hel", "is_finished": false}),
+            json!({"text": "lo", "is_finished": false}),
+            json!({"is_finished": true, "finish_reason": "COMPLETE"}),
+        ],
+        vec![
+            nova("messageStart", json!({"role": "assistant"})),
+            nova("contentBlockDelta", json!({"contentBlockIndex": 0, "delta": {"text": "Hel"}})),
+            nova("contentBlockDelta", json!({"contentBlockIndex": 0, "delta": {"text": "lo"}})),
+            nova("messageStop", json!({"stopReason": "end_turn"})),
+            nova("metadata", json!({"usage": {"inputTokens": 5, "outputTokens": 7}})),
+        ],
+        vec![
+            json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hel"}}]}),
+            json!({"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}),
+        ],
+        vec![
+            json!({"type": "message_start", "message": {"usage": {"input_tokens": 5}}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hel"}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lo"}}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}),
+            json!({"type": "message_stop"}),
+        ],
+    ];
+    for mut events in cases {
+        events.last_mut().unwrap()["amazon-bedrock-invocationMetrics"] = metrics.clone();
+        let bytes: Vec<u8> = events.iter().flat_map(chunk).collect();
+        for cut in [1, 13, usize::MAX] {
+            let (d, shown) = streamed("bedrock-invoke", &bytes, cut);
+            assert_eq!((signal(&d).0.as_str(), shown.as_str()), ("natural_completion", "Hello"));
+            assert!(d.streamed && d.complete && d.error.is_none(), "{events:?}");
+            let usage = d.turn.unwrap().usage;
+            assert_eq!((usage.input_tokens, usage.output_tokens), (Some(5), Some(7)), "{events:?}");
+        }
+        // Without its last events it has no end.
+        let cut: Vec<u8> = events[..1].iter().flat_map(chunk).collect();
+        let (d, _) = streamed("bedrock-invoke", &cut, 13);
+        assert_eq!(class(&d), Some(ErrorClass::IncompleteStream), "{events:?}");
+        // Nor has one that an exception ends, whenever that comes.
+        let failed = [exception("throttlingException", "Slow down."), bytes].concat();
+        let (d, _) = streamed("bedrock-invoke", &failed, 13);
+        assert_eq!(class(&d), Some(ErrorClass::RateLimit), "{events:?}");
+    }
+}
+
+#[test]
+fn a_chunk_that_does_not_read_breaks_the_stream() {
+    let end = chunk(&json!({"generation": "x", "stop_reason": "stop"}));
+    for bad in [
+        event("chunk", &json!({"bytes": "not base64!"})),
+        event("chunk", &json!({"bytes": STANDARD.encode([0xff])})),
+        event("chunk", &json!({"bytes": STANDARD.encode("{\"generation\": ")})),
+        event("chunk", &json!({})),
+        frame(&[(":message-type", "event"), (":event-type", "chunk")], &[0xff]),
+    ] {
+        for bytes in [[bad.clone(), end.clone()].concat(), [end.clone(), bad].concat()] {
+            let (d, _) = streamed("bedrock-invoke", &bytes, 9);
+            assert_eq!(d.signal.reason.as_str(), "error_termination");
+            assert!(d.error.is_some());
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Whole runs over Bedrock: both of its formats, streamed and not, with a key that goes with the
+//! request and with keys that sign it, against a server that checks the signature by itself.
+
+use crate::support::over;
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::testkit::{Reply, Request, Server, Turn};
+use endstop::tool::{ToolOutput, tool_fn};
+use endstop::wire::eventstream::frame;
+use endstop::{AgentLoop, Outcome, Termination};
+use hmac::{Hmac, Mac};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+const SECRET: &str = "hunter2/secret";
+
+/// A run of a turn with a tool and a final turn.
+async fn run(
+    server: &Server,
+    api: &str,
+    streaming: bool,
+    env: &[(&'static str, &'static str)],
+) -> Outcome {
+    let env: Vec<(&str, String)> = env
+        .iter()
+        .map(|(name, value)| (*name, (*value).to_owned()))
+        .chain([("AWS_ENDPOINT_URL", server.base_url().replace("/v1", ""))])
+        .collect();
+    let options = HttpOptions {
+        model: "bedrock/us.anthropic.claude-haiku-4-5-20251001-v1:0".to_owned(),
+        api: Some(api.to_owned()),
+        ..HttpOptions::default()
+    };
+    let var =
+        |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+    let provider = HttpProvider::new(&options, &var).unwrap();
+    assert!(!format!("{provider:?}").contains("hunter"));
+    let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
+    let agent = AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap();
+    agent.run("Look at it.").unwrap().await
+}
+
+fn script() -> Vec<Turn> {
+    vec![
+        Turn::call("look", &json!({"at": "it"})).reasoning("hm").usage(10, 5),
+        Turn::pieces(&["It is ", "there."]).usage(20, 4),
+    ]
+}
+
+fn assert_done(outcome: &Outcome) {
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
+    assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
+    assert_eq!((outcome.usage.input_tokens, outcome.usage.output_tokens), (Some(30), Some(9)));
+}
+
+#[tokio::test]
+async fn a_run_with_a_tool_in_both_formats() {
+    for (api, method, streamed) in [
+        ("bedrock-converse", "converse", "converse-stream"),
+        ("bedrock-invoke", "invoke", "invoke-with-response-stream"),
+    ] {
+        for streaming in [true, false] {
+            let server = Server::script(script()).unwrap();
+            let env =
+                [("AWS_BEARER_TOKEN_BEDROCK", "hunter2"), ("AWS_DEFAULT_REGION", "us-east-1")];
+            let outcome = run(&server, api, streaming, &env).await;
+            assert_done(&outcome);
+            assert!(outcome.cost.to_usd() > 0.0, "the catalogue has its price");
+            let method = if streaming { streamed } else { method };
+            let requests = server.requests();
+            for request in &requests {
+                let path = format!("/model/us.anthropic.claude-haiku-4-5-20251001-v1%3A0/{method}");
+                assert_eq!(request.path, path);
+                assert_eq!(request.headers["authorization"], "Bearer hunter2");
+                assert!(!request.headers.contains_key("x-amz-date"));
+                assert!(
+                    request.body.get("model").is_none() && request.body.get("stream").is_none()
+                );
+            }
+            let messages = &requests[1].body["messages"];
+            if api == "bedrock-converse" {
+                let reasoning = json!({"text": "hm", "signature": "c2ln"});
+                assert_eq!(
+                    messages[1]["content"][0]["reasoningContent"]["reasoningText"],
+                    reasoning
+                );
+                assert_eq!(messages[1]["content"][1]["toolUse"]["input"], json!({"at": "it"}));
+                let result = &messages[2]["content"][0]["toolResult"];
+                assert_eq!(result["toolUseId"], messages[1]["content"][1]["toolUse"]["toolUseId"]);
+                assert_eq!(result["content"], json!([{"text": "seen"}]));
+            } else {
+                assert_eq!(requests[1].body["anthropic_version"], "bedrock-2023-05-31");
+                assert_eq!(messages[1]["content"][0]["signature"], "c2ln");
+                assert_eq!(messages[2]["content"][0]["content"], "seen");
+            }
+        }
+    }
+}
+
+fn mac(key: &[u8], data: &str) -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    mac.update(data.as_bytes());
+    mac.finalize().into_bytes().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The signature that the request must have, by AWS's description of it.
+fn expected_signature(request: &Request, names: &str, scope: &str) -> String {
+    let headers: Vec<String> =
+        names.split(';').map(|name| format!("{name}:{}\n", request.headers[name])).collect();
+    let path = request.path.replace('%', "%25");
+    let body = hex(&Sha256::digest(&request.bytes));
+    let canonical = format!("POST\n{path}\n\n{}\n{names}\n{body}", headers.concat());
+    let date = &request.headers["x-amz-date"];
+    let canonical = hex(&Sha256::digest(canonical.as_bytes()));
+    let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{canonical}");
+    let key = scope.split('/').fold(format!("AWS4{SECRET}").into_bytes(), |k, part| mac(&k, part));
+    hex(&mac(&key, &text))
+}
+
+/// Whether the request is signed with these keys, for this region, with its own body.
+fn is_signed(request: &Request) -> bool {
+    let Some(authorization) = request.headers.get("authorization") else { return false };
+    let field = |name: &str| {
+        let (_, rest) = authorization.split_once(&format!("{name}="))?;
+        Some(rest.split(',').next().unwrap_or_default())
+    };
+    let (Some(credential), Some(names), Some(signature)) =
+        (field("Credential"), field("SignedHeaders"), field("Signature"))
+    else {
+        return false;
+    };
+    let Some(scope) = credential.strip_prefix("AKIDEXAMPLE/") else { return false };
+    let day = request.headers["x-amz-date"].split('T').next().unwrap_or_default().to_owned();
+    assert_eq!(scope, format!("{day}/eu-west-3/bedrock/aws4_request"));
+    for name in ["host", "content-type", "x-amz-date", "x-amz-security-token"] {
+        assert!(names.split(';').any(|signed| signed == name), "{names}");
+    }
+    signature == expected_signature(request, names, scope)
+}
+
+#[tokio::test]
+async fn each_request_is_signed_with_its_own_body() {
+    for (api, streaming) in
+        [("bedrock-converse", true), ("bedrock-converse", false), ("bedrock-invoke", true)]
+    {
+        let script = script();
+        // The first answer asks to come back, so that one body is sent, and signed, twice.
+        let server = Server::start(move |request| {
+            if !is_signed(request) {
+                // As AWS says it, with the headers that it should have been.
+                let quoted = format!(
+                    "The request signature we calculated does not match: 'POST\n\nx-amz-security-token:{}\n'",
+                    request.headers["x-amz-security-token"]
+                );
+                let body = json!({"message": quoted});
+                return Reply::new(403, "application/json", body.to_string())
+                    .header("x-amzn-errortype", "InvalidSignatureException:http://internal/");
+            }
+            match request.number {
+                1 => {
+                    let body = json!({"message": "Too many requests"}).to_string();
+                    Reply::new(429, "application/json", body)
+                        .header("x-amzn-errortype", "ThrottlingException")
+                        .header("retry-after", "0")
+                }
+                n => Reply::turn(request, &script[n as usize - 2]).split(7),
+            }
+        })
+        .unwrap();
+        let env = [
+            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+            ("AWS_SESSION_TOKEN", "hunter3-session"),
+            ("AWS_REGION", "eu-west-3"),
+        ];
+        let outcome = run(&server, api, streaming, &env).await;
+        assert_done(&outcome);
+        let requests = server.requests();
+        assert_eq!((requests.len(), outcome.model_calls), (3, 3));
+        assert_eq!(requests[0].bytes, requests[1].bytes);
+        assert!(
+            requests
+                .iter()
+                .all(|request| request.headers["x-amz-security-token"] == "hunter3-session")
+        );
+        let bodies: BTreeSet<&[u8]> = requests.iter().map(|r| r.bytes.as_slice()).collect();
+        let signatures: BTreeSet<&String> =
+            requests.iter().map(|r| &r.headers["authorization"]).collect();
+        assert!(bodies.len() == 2 && signatures.len() >= 2);
+
+        // Another secret is refused, and that ends the run as such.
+        let mut env = env;
+        env[1].1 = "another";
+        let outcome = run(&server, api, streaming, &env).await;
+        assert_eq!(outcome.termination, Termination::ErrorProviderAuth, "{outcome:?}");
+        let told = serde_json::to_string(&outcome).unwrap();
+        assert!(!told.contains("another") && !told.contains("hunter"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn broken_frames_are_retried_whole_and_exceptions_are_typed() {
+    for api in ["bedrock-converse", "bedrock-invoke"] {
+        for fault in 0..4 {
+            let server = Server::start(move |request| {
+                let reply = Reply::turn(request, &Turn::text("a whole answer of some length"));
+                let kind = "application/vnd.amazon.eventstream";
+                let exception = [
+                    (":exception-type", "modelStreamErrorException"),
+                    (":message-type", "exception"),
+                ];
+                match (request.number, fault) {
+                    (1, 0) => reply.cut_after(300),
+                    (1, 1) => reply.reset_after(300),
+                    (1, 2) => Reply::new(200, kind, frame(&exception, br#"{"message":"Oops"}"#)),
+                    // A length that lies.
+                    (1, _) => Reply::new(200, kind, [[0u8; 12], [1; 12]].concat()),
+                    _ => reply.split(7),
+                }
+            })
+            .unwrap();
+            let agent = over(&server, api).build().unwrap();
+            let outcome = agent.run("m").unwrap().await;
+            assert_eq!(outcome.termination, Termination::Stop, "{api} {fault}: {outcome:?}");
+            assert_eq!(outcome.model_calls, 2);
+            assert_eq!(outcome.last_text.as_deref(), Some("a whole answer of some length"));
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let options =
+        HttpOptions { model: "bedrock/amazon.nova-lite-v1:0".into(), ..HttpOptions::default() };
+    let problem = HttpProvider::new(&options, &|_| None).unwrap_err();
+    assert!(problem.contains("AWS_BEARER_TOKEN_BEDROCK"), "{problem}");
+    let key = |name: &str| (name == "AWS_BEARER_TOKEN_BEDROCK").then(|| "k".to_owned());
+    let problem = HttpProvider::new(&options, &key).unwrap_err();
+    assert!(problem.contains("AWS_REGION or AWS_DEFAULT_REGION"), "{problem}");
+}
