@@ -80,6 +80,14 @@ pub(crate) struct RunArgs {
     /// Write every event to this file, a line of JSON each.
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
+    /// Keep what is asked of the model and answered in this new file, a line of JSON each exchange;
+    /// keys are cut out.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Play what --record kept, without a network or a key. The task is the recorded one unless another
+    /// is given; tools run as always, and must be given again.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
     /// What the model costs, in US dollars per million tokens: in=3,out=15, and if you like cached=0.3
     /// and cache_write=3.75.
     #[arg(long, value_name = "PRICE")]

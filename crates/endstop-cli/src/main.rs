@@ -5,9 +5,11 @@ mod args;
 mod card;
 mod commands;
 mod input;
+mod journal;
 mod output;
 mod screen;
 mod settings;
+mod tape;
 
 use args::{Args, Command};
 use clap::Parser;

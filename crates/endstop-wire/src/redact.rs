@@ -4,6 +4,17 @@
 //! use endstop_wire::redact::excerpt;
 //! assert_eq!(excerpt("bad key: sk-abcdef1234567890"), "bad key: [redacted]");
 //! ```
+//!
+//! A key that is known goes wherever it stands: [`KnownKeys`].
+
+mod known;
+mod names;
+
+pub use known::KnownKeys;
+pub use names::{address, is_secret_header, is_secret_parameter};
+
+/// What stands for a credential that was cut out.
+pub const REDACTED: &str = "[redacted]";
 
 /// The most characters of a provider's words that are kept.
 pub const EXCERPT_CHARS: usize = 500;
@@ -56,8 +67,10 @@ pub fn secrets_out(text: &str) -> String {
         let len = rest.find(|c: char| !is_key_char(c)).unwrap_or(rest.len());
         let (word, tail) = rest.split_at(len);
         if !word.is_empty() {
-            if (after_bearer && word.len() >= 8) || looks_like_key(word) {
-                out.push_str("[redacted]");
+            // What was cut out before stays as it is.
+            let bearers = after_bearer && word.len() >= 8 && word != "redacted";
+            if bearers || looks_like_key(word) {
+                out.push_str(REDACTED);
             } else {
                 out.push_str(word);
             }
@@ -103,6 +116,7 @@ mod tests {
             ("a risk-free sk- prompt", "a risk-free sk- prompt"),
         ] {
             assert_eq!(secrets_out(text), want);
+            assert_eq!(secrets_out(want), want);
         }
         assert!(excerpt(&"é".repeat(5000)).chars().count() <= EXCERPT_CHARS);
         assert!(!excerpt(&format!("{} sk-{}", "x".repeat(490), "y".repeat(40))).contains("yyy"));

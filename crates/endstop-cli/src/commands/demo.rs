@@ -4,6 +4,7 @@
 
 use super::run::Job;
 use crate::args::DemoArgs;
+use crate::tape::Tape;
 use crate::{Failure, Result, output};
 use endstop::agent::{AgentBuilder, AgentLoop};
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -57,7 +58,8 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
     }
     let limits = limits(name);
     let agent = agent(name, &server, dir, &limits)?;
-    let job = Job { events: None, verify: (*name == "fix").then(|| "sh test.sh".to_owned()), json };
+    let verify = (*name == "fix").then(|| "sh test.sh".to_owned());
+    let job = Job { events: None, verify, tape: Tape::default(), json };
     let task = match *name {
         "fix" => "The test in test.sh fails. Find out why, repair it, and see it pass.",
         "loop" => "Wait until note.txt says that the build is done.",

@@ -37,6 +37,11 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
             return Ok(());
         }
         let row = parse_json(line);
+        // The lines of a recording that are no exchange.
+        let kind = row.as_ref().ok().and_then(|row| row["type"].as_str());
+        if matches!(kind, Some("recording" | "ended")) {
+            return Ok(());
+        }
         let id = row.as_ref().ok().and_then(|row| row.get("id").cloned());
         let found = row.and_then(|row| detect::detect(&row).map_err(|error| error.to_string()));
         let _ = match found {

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
             Some("outcome") => {
                 return Err(wrong("an outcome without its `termination` and `decided_by`"));
             }
-            Some("delta") => {}
+            Some("delta" | "warning") => {}
             Some(_) => {
                 RunEvent::deserialize(&event)
                     .map_err(|error| wrong(&format!("not an event: {error}")))?;
@@ -150,6 +150,7 @@ fn timeline(events: &[Value]) -> Vec<String> {
                 text(&event["why"]),
                 shorten(&text(&event["text"]), 120)
             ),
+            "warning" => format!("⚠ {}", shorten(&text(&event["message"]), 300)),
             "compacted" => format!("  shortened {} → {} messages", event["before"], event["after"]),
             "stopping" => format!("■ stopping: {}", text(&event["reason"])),
             _ => continue,

@@ -3,19 +3,20 @@
 use super::demo;
 use crate::args::{DemoArgs, RunArgs};
 use crate::card::{card, visible};
+use crate::journal::{Journal, Keep};
 use crate::screen::Screen;
 use crate::settings::Settings;
+use crate::tape::Tape;
 use crate::{Failure, Result, output};
 use endstop::agent::{AgentEvent, AgentLoop, Lifecycle, RunHandle};
 use endstop::hook::{Approver, HookFuture};
 use endstop::process::{CommandLine, Stop};
-use endstop::provider::http::{HttpOptions, HttpProvider};
-use endstop::{Answer, Limits, Outcome, Permission, ToolCall};
-use std::fs::File;
-use std::io::{self, BufRead, BufWriter, IsTerminal, Read, Write};
+use endstop::provider::http::HttpOptions;
+use endstop::{Answer, Limits, Outcome, Permission, Termination, ToolCall};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const NO_MODEL: &str = "no model is configured: playing the built-in `fix` demo instead.
 Give one with --model PROVIDER/MODEL (`endstop providers` lists them), or in endstop.toml.";
@@ -25,8 +26,10 @@ const VERIFIER_GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let settings = Settings::of(args)?;
-    if settings.model.is_none() && settings.base_url.is_none() {
-        if args.task.is_some() {
+    let mut tape = Tape::of(args, &settings)?;
+    let configured = settings.model.is_some() || settings.base_url.is_some();
+    if !configured && tape.recording().is_none() {
+        if args.task.is_some() || tape.records() {
             return Err(Failure::usage(
                 "no model is configured: give one with --model PROVIDER/MODEL (`endstop providers` lists them), or `model = \"…\"` in endstop.toml; `endstop run` without a task plays a demo",
             ));
@@ -35,19 +38,23 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         let demo = DemoArgs { name: "fix".to_owned(), unfixable: false };
         return demo::run(&demo, json);
     }
-    let job = Job { events: args.events.clone(), verify: settings.verify.clone(), json };
+    let verify = settings.verify.clone();
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
     // Before the task is read: what cannot run should not wait for its input.
-    let agent = build(settings)?;
-    let task = task(args)?;
+    let agent = build(settings, &mut tape)?;
+    let task = task(args, &tape)?;
+    tape.task(&task);
+    let job = Job { events: args.events.clone(), verify, tape, json };
     job.perform(&agent, task, &limits, dir.as_deref())
 }
 
-/// The task: the argument, or standard input.
-fn task(args: &RunArgs) -> Result<String> {
-    let task = match &args.task {
-        Some(task) if task != "-" => task.clone(),
+/// The task: the argument, that of the recording which is played, or standard input.
+fn task(args: &RunArgs, tape: &Tape) -> Result<String> {
+    let recorded = tape.recording().and_then(|recording| recording.header.task.as_ref());
+    let task = match (&args.task, recorded) {
+        (Some(task), _) if task != "-" => task.clone(),
+        (None, Some(task)) => task.clone(),
         _ => {
             if io::stdin().is_terminal() {
                 return Err(Failure::usage(
@@ -69,7 +76,16 @@ fn task(args: &RunArgs) -> Result<String> {
     Ok(task)
 }
 
-fn build(settings: Settings) -> Result<AgentLoop> {
+fn build(settings: Settings, tape: &mut Tape) -> Result<AgentLoop> {
+    if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
+        return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
+    }
+    if settings.ask && !settings.tools.is_empty() && !io::stdin().is_terminal() {
+        // Refused now: the model would otherwise be paid to be told so, call by call.
+        return Err(Failure::usage(
+            "--ask: standard input is no terminal to ask on; give the task as an argument, or leave `ask` out",
+        ));
+    }
     let options = HttpOptions {
         model: settings.model.unwrap_or_else(|| "default".to_owned()),
         api: settings.api,
@@ -77,9 +93,10 @@ fn build(settings: Settings) -> Result<AgentLoop> {
         price: settings.price,
         context_window: settings.context_window,
     };
-    let provider = HttpProvider::from_env(&options).map_err(Failure::usage)?;
-    let mut builder =
-        AgentLoop::builder(provider).limits(settings.limits).streaming(!settings.no_stream);
+    let provider = tape.provider(&options)?;
+    // A replay asks as the recorded run did, unless it is told otherwise.
+    let whole = settings.no_stream || tape.recording().is_some_and(|played| !played.streamed());
+    let mut builder = AgentLoop::builder(provider).limits(settings.limits).streaming(!whole);
     if let Some(system) = settings.system {
         builder = builder.system(system);
     }
@@ -93,9 +110,6 @@ fn build(settings: Settings) -> Result<AgentLoop> {
         builder = builder.max_output_tokens(tokens);
     }
     if let Some(dir) = settings.dir {
-        if !dir.is_dir() {
-            return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
-        }
         builder = builder.working_dir(dir);
     }
     for (at, name) in settings.tools.iter().enumerate() {
@@ -108,12 +122,6 @@ fn build(settings: Settings) -> Result<AgentLoop> {
         if settings.ask {
             builder = builder.permission(name, Permission::Ask);
         }
-    }
-    if settings.ask && !settings.tools.is_empty() && !io::stdin().is_terminal() {
-        // Refused now: the model would otherwise be paid to be told so, call by call.
-        return Err(Failure::usage(
-            "--ask: standard input is no terminal to ask on; give the task as an argument, or leave `ask` out",
-        ));
     }
     // Without a tool there is nothing to finish: the answer is the answer.
     builder = builder.finish_tool(!settings.tools.is_empty());
@@ -160,6 +168,7 @@ impl Approver for AskOnTerminal {
 pub(crate) struct Job {
     pub(crate) events: Option<PathBuf>,
     pub(crate) verify: Option<String>,
+    pub(crate) tape: Tape,
     pub(crate) json: bool,
 }
 
@@ -234,8 +243,10 @@ impl Job {
             }
             unverified = heard != Heard::Nothing;
         }
+        self.tape.ended(&outcome);
+        self.warn(&mut journal, &mut screen);
         if let Some(journal) = &mut journal {
-            journal.write(&AgentEvent::Ended(Arc::new(outcome.clone())));
+            journal.write(&AgentEvent::Ended(Arc::new(outcome.clone())), Keep::Now);
             journal.finish();
         }
         if self.json {
@@ -250,6 +261,20 @@ impl Job {
             Heard::Interrupt if unverified => 130,
             Heard::Nothing | Heard::Interrupt => outcome.exit_status(),
         })
+    }
+
+    /// Tells what is not as it was recorded.
+    fn warn(&self, journal: &mut Option<Journal>, screen: &mut Screen) {
+        for warning in self.tape.warnings() {
+            if let Some(journal) = journal {
+                journal.write(&warning, Keep::Now);
+            }
+            if self.json {
+                screen.closed |= output::json(&warning).is_err();
+            }
+            screen.end_line();
+            output::note(&format!("⚠ {}", visible(&warning.message)));
+        }
     }
 
     /// Runs the verifier; what it prints goes to standard error. A signal stops it (a second one
@@ -328,17 +353,32 @@ impl Job {
                     screen.end_line();
                     output::note(&format!("■ {}", signal.words(agent.lifecycle())));
                 }
+                stopped = self.tape.hung_up() => {
+                    match stopped {
+                        Some(Termination::Terminated) => agent.terminate(),
+                        Some(_) => agent.cancel(),
+                        None => {}
+                    }
+                    if let Some(how) = stopped {
+                        screen.end_line();
+                        output::note(&format!("■ the recorded run was {how} here"));
+                    }
+                    self.warn(journal, screen);
+                }
                 event = handle.next() => match event {
                     Some(AgentEvent::Ended(outcome)) => return Ok((outcome, heard)),
                     Some(event) => {
                         if let Some(journal) = journal {
-                            journal.write(&event);
+                            // A crash loses text that was streaming, never a step of the run's life.
+                            let delta = matches!(event, AgentEvent::Delta(_));
+                            journal.write(&event, if delta { Keep::Soon } else { Keep::Now });
                         }
                         if self.json {
                             screen.closed |= output::json(&event).is_err();
                         } else {
                             screen.show(&event);
                         }
+                        self.warn(journal, screen);
                         if screen.closed {
                             if !std::mem::replace(&mut told, true) {
                                 output::note("endstop: nobody reads standard output any more: the run is cancelled");
@@ -367,55 +407,6 @@ fn show_answer(outcome: &Outcome) {
     if outcome.last_text.as_deref() != Some(answer.as_str()) {
         let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
         let _ = output::line(&shown);
-    }
-}
-
-/// Events on disk, a line each, with the time since the start.
-struct Journal {
-    file: BufWriter<File>,
-    path: PathBuf,
-    began: Instant,
-    failed: bool,
-}
-
-impl Journal {
-    fn create(path: &Path) -> Result<Journal> {
-        let file = File::create(path)
-            .map_err(|error| Failure::usage(format!("--events {}: {error}", path.display())))?;
-        Ok(Journal {
-            file: BufWriter::new(file),
-            path: path.to_owned(),
-            began: Instant::now(),
-            failed: false,
-        })
-    }
-
-    fn write(&mut self, event: &AgentEvent) {
-        let at = self.began.elapsed().as_micros() as f64 / 1e3;
-        let line = serde_json::to_value(event).map(|mut event| {
-            if let Some(fields) = event.as_object_mut() {
-                fields.insert("at_ms".to_owned(), at.into());
-            }
-            event.to_string()
-        });
-        let delta = matches!(event, AgentEvent::Delta(_));
-        let written = line.map_err(io::Error::from).and_then(|line| {
-            writeln!(self.file, "{line}")?;
-            // A crash loses text that was streaming, never a step of the run's life.
-            if delta { Ok(()) } else { self.file.flush() }
-        });
-        if let Err(error) = written
-            && !std::mem::replace(&mut self.failed, true)
-        {
-            output::note(&format!(
-                "endstop: --events {}: {error}; the run goes on without it",
-                self.path.display()
-            ));
-        }
-    }
-
-    fn finish(&mut self) {
-        let _ = self.file.flush();
     }
 }
 

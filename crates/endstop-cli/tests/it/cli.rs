@@ -19,7 +19,7 @@ pub(crate) const ANTHROPIC_KEY: &str = "sk-ant-api03-DummyAnthr0picKeyThatMustNe
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The formats that a run is tried in.
-pub(crate) const FORMATS: [&str; 2] = ["openai-chat", "anthropic-messages"];
+pub(crate) const FORMATS: [&str; 3] = ["openai-chat", "anthropic-messages", "openai-responses"];
 
 /// A folder for a few invocations.
 pub(crate) struct Cli {

@@ -11,7 +11,9 @@
 
 mod bad_input;
 mod cli;
+mod record;
 mod recorded;
+mod replay;
 mod run;
 #[cfg(target_os = "linux")]
 mod signals;

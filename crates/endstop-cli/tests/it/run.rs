@@ -1,4 +1,4 @@
-//! `endstop run` against a real server, in both formats: what it prints, what it sends, and how it
+//! `endstop run` against a real server, in each format: what it prints, what it sends, and how it
 //! exits.
 
 use crate::cli::{
@@ -12,7 +12,13 @@ use std::time::Duration;
 
 /// The content of the last message of a request, as text; formats differ in how they nest it.
 fn last_message(body: &Value) -> String {
-    body["messages"].as_array().unwrap().last().unwrap().to_string()
+    let messages = body.get("messages").unwrap_or(&body["input"]);
+    messages.as_array().unwrap().last().unwrap().to_string()
+}
+
+/// So many bytes into a stream its text has begun, and is not whole.
+fn midst(api: &str) -> usize {
+    if api == "openai-responses" { 2_200 } else { 900 }
 }
 
 fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
@@ -34,12 +40,16 @@ fn a_whole_answer_is_a_success() {
             assert_eq!(requests[0].body["stream"] == true, more.is_empty());
             assert!(last_message(&requests[0].body).contains("What is it?"));
             let headers = &requests[0].headers;
-            if api == "openai-chat" {
-                assert_eq!(headers["authorization"], format!("Bearer {OPENAI_KEY}"));
-                assert_eq!(requests[0].path, "/v1/chat/completions");
-            } else {
+            let path = match api {
+                "openai-chat" => "/v1/chat/completions",
+                "openai-responses" => "/v1/responses",
+                _ => "/v1/messages",
+            };
+            assert_eq!(requests[0].path, path);
+            if api == "anthropic-messages" {
                 assert_eq!(headers["x-api-key"], ANTHROPIC_KEY);
-                assert_eq!(requests[0].path, "/v1/messages");
+            } else {
+                assert_eq!(headers["authorization"], format!("Bearer {OPENAI_KEY}"));
             }
         }
     }
@@ -47,7 +57,11 @@ fn a_whole_answer_is_a_success() {
 
 #[test]
 fn a_cut_answer_is_none() {
-    for (api, value) in [("openai-chat", "length"), ("anthropic-messages", "max_tokens")] {
+    for (api, value) in [
+        ("openai-chat", "length"),
+        ("anthropic-messages", "max_tokens"),
+        ("openai-responses", "max_output_tokens"),
+    ] {
         let cli = Cli::new();
         let server = playing([Turn::text("Half an ans").finish(value)]);
         let done = cli.agent(&server, api, &["Tell me."]).exits(20);
@@ -176,7 +190,7 @@ fn a_stream_without_its_end_is_tried_again_and_then_a_failure() {
     for api in FORMATS {
         let cli = Cli::new();
         let turn = Turn::text("an answer of several words that is never whole");
-        let server = answering(move |request| Reply::turn(request, &turn).cut_after(900));
+        let server = answering(move |request| Reply::turn(request, &turn).cut_after(midst(api)));
         let args = ["Hello.", "--max-retries", "1", "--json"];
         let outcome = cli.agent(&server, api, &args).exits(10).outcome();
         assert_eq!(outcome["termination"], "error_during_execution");
@@ -194,7 +208,7 @@ fn a_retry_that_mends_it_is_a_success_and_what_was_shown_is_void() {
         let turn = Turn::text("an answer of several words that is whole in the end");
         let server = answering(move |request| {
             let reply = Reply::turn(request, &turn);
-            if request.number == 1 { reply.reset_after(900) } else { reply }
+            if request.number == 1 { reply.reset_after(midst(api)) } else { reply }
         });
         let done = cli.agent(&server, api, &["Hello."]).exits(0);
         assert!(done.stdout.ends_with("an answer of several words that is whole in the end\n"));
@@ -207,7 +221,7 @@ fn a_stall_is_noticed_and_the_connection_closed() {
     for api in FORMATS {
         let cli = Cli::new();
         let turn = Turn::text("an answer that stops in its midst and says no more");
-        let server = answering(move |request| Reply::turn(request, &turn).stall_after(900));
+        let server = answering(move |request| Reply::turn(request, &turn).stall_after(midst(api)));
         let args = ["Hello.", "--stall-timeout", "200ms", "--max-retries", "0", "--json"];
         let outcome = cli.agent(&server, api, &args).exits(10).outcome();
         assert_eq!(outcome["termination"], "error_during_execution");
@@ -268,7 +282,7 @@ fn a_cost_ceiling_is_kept() {
         assert_eq!(outcome["overrun_usd"], 0.0);
         // The cap of the call was lowered to what the ceiling allows.
         let body = &server.requests()[0].body;
-        let cap = ["max_tokens", "max_completion_tokens"]
+        let cap = ["max_tokens", "max_completion_tokens", "max_output_tokens"]
             .iter()
             .find_map(|key| body[*key].as_u64())
             .unwrap_or_else(|| panic!("no cap: {body}"));
@@ -370,7 +384,8 @@ fn a_policy_ends_a_run_in_mid_stream() {
         let cli = Cli::new();
         let turn = Turn::text("So it is FINAL(\"42\") and I could go on for ever and ever.");
         let server = answering(move |request| {
-            Reply::turn(request, &turn.clone().pace(Duration::from_millis(1))).stall_after(2_000)
+            Reply::turn(request, &turn.clone().pace(Duration::from_millis(1)))
+                .stall_after(2 * midst(api))
         });
         let args = ["What?", "--policy", "final_pattern", "--json"];
         let outcome = cli.agent(&server, api, &args).exits(0).outcome();

@@ -7,7 +7,11 @@
 //! let provider = HttpProvider::from_env(&options).unwrap();
 //! ```
 
+use super::record::{Recorder, Tap, secrets};
+use super::recording::{Ended, Header};
+use super::replay::Replay;
 use super::sign::Signer;
+use super::transport::{Body, Broke, Sending, Transport};
 use super::{
     CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec, ToolDefinition,
 };
@@ -20,20 +24,17 @@ use endstop_wire::api::{Dialect, Family};
 use endstop_wire::models::{self, ModelLimits};
 use endstop_wire::prices;
 use endstop_wire::providers::{Overrides, ResolveError, Secret, resolve_with};
-use endstop_wire::redact::secrets_out;
+use endstop_wire::redact::{address, secrets_out};
 use endstop_wire::request::OutputSchema;
-use endstop_wire::{
-    Delta, Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolSpec,
-};
+use endstop_wire::{Delta, Encoder, Eof, RequestFacts, RequestSpec, StreamDecoder, ToolSpec};
 use futures_core::Stream;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// How long a connection may take to be made.
@@ -57,7 +58,8 @@ pub struct HttpOptions {
 /// A provider over HTTP. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct HttpProvider {
-    client: Client,
+    transport: Transport,
+    recorder: Option<Recorder>,
     url: Url,
     /// Where a call that streams goes: the same place in most formats.
     stream_url: Url,
@@ -73,11 +75,11 @@ pub struct HttpProvider {
 
 impl fmt::Debug for HttpProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The headers hold the key.
+        // The headers hold the key, and the address may hold a password.
         f.debug_struct("HttpProvider")
             .field("provider", &self.name)
             .field("model", &self.model)
-            .field("url", &self.url.as_str())
+            .field("url", &address(self.url.as_str()))
             .finish_non_exhaustive()
     }
 }
@@ -182,7 +184,8 @@ impl HttpProvider {
             (prices::lookup(provider, model), models::limits(provider, model))
         };
         Ok(HttpProvider {
-            client: client(&url)?,
+            transport: Transport::Network(client(&url)?),
+            recorder: None,
             url,
             stream_url,
             headers,
@@ -197,10 +200,68 @@ impl HttpProvider {
             },
         })
     }
+
+    /// Keeps every exchange with this recorder.
+    ///
+    /// # Errors
+    /// The recorder already keeps the calls of another provider.
+    pub fn record(mut self, recorder: &Recorder) -> Result<HttpProvider, String> {
+        let url = address(self.url.as_str());
+        let header = Header {
+            provider: self.name.to_owned(),
+            model: self.model.clone(),
+            api: self.dialect.name.to_owned(),
+            stream_url: Some(address(self.stream_url.as_str())).filter(|stream| *stream != url),
+            url,
+            price: self.price,
+            context_window: self.limits.context_window,
+            max_output: self.limits.max_output,
+            task: None,
+        };
+        recorder.attach(header, secrets(&self.headers, &self.url))?;
+        self.recorder = Some(recorder.clone());
+        Ok(self)
+    }
+
+    /// A provider that answers from a recording: model, dialect and price are those of the file. It
+    /// needs no network and no key.
+    ///
+    /// # Errors
+    /// A header that names what is not known.
+    pub fn replay(replay: &Replay) -> Result<HttpProvider, String> {
+        let recording = replay.recording();
+        let header = &recording.header;
+        let provider = endstop_wire::providers::provider(&header.provider)
+            .ok_or_else(|| format!("`provider`: `{}` is not known", header.provider))?;
+        let place = |name: &str, url: &str| {
+            web_address(url).map_err(|problem| format!("`{name}`: {problem}"))
+        };
+        let url = place("url", &header.url)?;
+        let stream_url = match &header.stream_url {
+            Some(stream) => place("stream_url", stream)?,
+            None => url.clone(),
+        };
+        Ok(HttpProvider {
+            transport: Transport::Recording(replay.clone()),
+            recorder: None,
+            url,
+            stream_url,
+            headers: HeaderMap::new(),
+            signer: None,
+            dialect: recording.dialect()?,
+            name: provider.id,
+            model: header.model.clone(),
+            price: header.price,
+            limits: ModelLimits {
+                context_window: header.context_window,
+                max_output: header.max_output,
+            },
+        })
+    }
 }
 
 /// An address that can be called.
-fn web_address(address: &str) -> Result<Url, String> {
+pub(super) fn web_address(address: &str) -> Result<Url, String> {
     let url = Url::parse(address).map_err(|error| error.to_string())?;
     match url.scheme() {
         "http" | "https" => Ok(url),
@@ -296,12 +357,15 @@ impl Session for HttpSession {
             Some(signer) => signer.headers(url, &headers, body, clock::now()),
             None => Ok(HeaderMap::new()),
         };
+        let mut tap = None;
         let (state, ready) = match signed {
             Ok(more) => {
                 headers.extend(more);
                 let body = Bytes::copy_from_slice(body);
-                let sending = provider.client.post(url.clone()).headers(headers).body(body).send();
-                (State::Sending(Box::pin(sending)), VecDeque::new())
+                let recorder = provider.recorder.as_ref();
+                tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
+                let sending = provider.transport.send(url, &headers, body);
+                (State::Sending(sending), VecDeque::new())
             }
             Err(problem) => {
                 let error = ModelError::new(ErrorClass::InvalidRequest, problem);
@@ -310,15 +374,13 @@ impl Session for HttpSession {
         };
         Box::pin(HttpCall {
             state,
+            tap: tap.map(Box::new),
             dialect: provider.dialect,
             facts: self.request.facts(call.output_cap),
             ready,
         })
     }
 }
-
-type Sending = Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>;
-type Body = Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>;
 
 enum State {
     Sending(Sending),
@@ -329,6 +391,8 @@ enum State {
 /// A call under way; dropping it closes the connection.
 struct HttpCall {
     state: State,
+    /// Where the call is recorded.
+    tap: Option<Box<Tap>>,
     dialect: &'static Dialect,
     facts: RequestFacts,
     ready: VecDeque<CallEvent>,
@@ -345,26 +409,29 @@ impl Stream for HttpCall {
             }
             match &mut this.state {
                 State::Done => return Poll::Ready(None),
-                State::Sending(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
-                    Ok(response) => {
-                        let headers = response
-                            .headers()
-                            .iter()
-                            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-                            .collect::<Headers>();
-                        let status = response.status().as_u16();
-                        let decoder = StreamDecoder::new(this.dialect, status, headers, this.facts);
-                        this.state =
-                            State::Reading(Box::pin(response.bytes_stream()), Box::new(decoder));
+                State::Sending(sending) => match ready!(sending.poll(cx)) {
+                    Ok(head) => {
+                        if let Some(tap) = &mut this.tap {
+                            tap.head(head.status, &head.headers);
+                        }
+                        let decoder =
+                            StreamDecoder::new(this.dialect, head.status, head.headers, this.facts);
+                        this.state = State::Reading(head.body, Box::new(decoder));
                     }
                     Err(error) => {
                         this.state = State::Done;
-                        this.ready.push_back(CallEvent::Failed(transport(&error), None));
+                        if let Some(tap) = this.tap.take() {
+                            tap.failed(&error);
+                        }
+                        this.ready.push_back(CallEvent::Failed(error, None));
                     }
                 },
                 State::Reading(body, decoder) => {
-                    let eof = match std::task::ready!(body.as_mut().poll_next(cx)) {
+                    let eof = match ready!(body.poll_next(cx)) {
                         Some(Ok(chunk)) => {
+                            if let Some(tap) = &mut this.tap {
+                                tap.chunk(&chunk);
+                            }
                             let mut deltas = Deltas::default();
                             let pushed = decoder.push(&chunk, &mut |delta| deltas.take(delta));
                             this.ready.extend(deltas.done.into_iter().map(CallEvent::Delta));
@@ -375,9 +442,15 @@ impl Stream for HttpCall {
                                 _ => Eof::Clean,
                             }
                         }
-                        Some(Err(_)) => Eof::Reset,
+                        Some(Err(Broke)) => Eof::Reset,
                         None => Eof::Clean,
                     };
+                    if let Some(tap) = this.tap.take() {
+                        tap.ended(match eof {
+                            Eof::Clean => Ended::Clean,
+                            Eof::Reset => Ended::Reset,
+                        });
+                    }
                     if let State::Reading(_, decoder) =
                         std::mem::replace(&mut this.state, State::Done)
                     {
@@ -449,19 +522,4 @@ fn response(turn: ModelTurn, signal: TerminationSignal) -> Response {
         metadata: serde_json::Map::new(),
         signal: Some(signal),
     }
-}
-
-/// A request that got no response: what failed, without the address's secrets.
-fn transport(error: &reqwest::Error) -> ModelError {
-    let mut message = String::new();
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    // The innermost cause says it: "Connection refused".
-    while let Some(error) = cause {
-        message = error.to_string();
-        cause = error.source();
-    }
-    let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::ServerError };
-    let what =
-        if error.is_connect() { "the server could not be reached" } else { "the connection broke" };
-    ModelError::new(class, format!("{what}: {message}"))
 }

@@ -8,7 +8,11 @@
 //! better, by the optional [`Provider::detect_termination`].
 
 pub mod http;
+pub mod record;
+pub mod recording;
+pub mod replay;
 mod sign;
+mod transport;
 
 use endstop_core::signal::{YesNo, default_detection};
 use endstop_core::{

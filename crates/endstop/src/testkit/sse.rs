@@ -27,6 +27,11 @@ pub fn openai(turn: &Turn) -> Vec<String> {
     formats::openai_chat::events(turn)
 }
 
+/// A turn in the format of OpenAI's Responses, one text for each event.
+pub fn openai_responses(turn: &Turn) -> Vec<String> {
+    formats::openai_responses::events(turn)
+}
+
 /// A turn in the format of Anthropic's messages, one text for each event.
 pub fn anthropic(turn: &Turn) -> Vec<String> {
     formats::anthropic::events(turn)
@@ -45,6 +50,11 @@ pub fn cohere(turn: &Turn) -> Vec<String> {
 /// A whole stream in OpenAI's format that brings these pieces of text.
 pub fn openai_text(pieces: &[&str]) -> String {
     openai(&Turn::pieces(pieces)).concat()
+}
+
+/// A whole stream in the format of OpenAI's Responses that brings these pieces of text.
+pub fn openai_responses_text(pieces: &[&str]) -> String {
+    openai_responses(&Turn::pieces(pieces)).concat()
 }
 
 /// A whole stream in Anthropic's format that brings these pieces of text.

@@ -15,6 +15,7 @@ mod cohere;
 mod compaction;
 mod lifecycle;
 mod ollama;
+mod record;
 #[cfg(target_os = "linux")]
 mod shell;
 mod support;

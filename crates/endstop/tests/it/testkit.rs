@@ -59,6 +59,7 @@ fn events(body: &str) -> Vec<Value> {
 }
 
 const OPENAI: &str = "/v1/chat/completions";
+const RESPONSES: &str = "/v1/responses";
 const ANTHROPIC: &str = "/v1/messages";
 const END: &str = "0\r\n\r\n";
 
@@ -90,6 +91,36 @@ async fn a_turn_is_said_in_the_format_that_is_asked_for() {
     assert_eq!(events_of(&text, "/choices/0/delta/content"), ["", "Hel", "lo"]);
     let arguments = events_of(&text, "/choices/0/delta/tool_calls/0/function/arguments").concat();
     assert_eq!(arguments, r#"{"command":"ls"}"#);
+
+    ask(&mut stream, RESPONSES, &json!({"model": "m"})).await;
+    let answer: Value = serde_json::from_str(&body(&until(&mut stream, END).await)).unwrap();
+    let output = answer["output"].as_array().unwrap();
+    let kinds: Vec<_> = output.iter().map(|item| &item["type"]).collect();
+    assert_eq!(kinds, ["reasoning", "message", "function_call"]);
+    assert_eq!(output[0]["summary"][0]["text"], "hm");
+    assert_eq!(output[1]["content"][0]["text"], "Hello");
+    assert_eq!(output[2]["arguments"], r#"{"command":"ls"}"#);
+    assert_eq!(
+        (&answer["status"], &answer["usage"]["input_tokens"]),
+        (&"completed".into(), &7.into())
+    );
+
+    ask(&mut stream, RESPONSES, &json!({"stream": true})).await;
+    let text = body(&until(&mut stream, END).await);
+    let told = events(&text);
+    let numbers: Vec<_> = told.iter().filter_map(|e| e["sequence_number"].as_u64()).collect();
+    assert_eq!(numbers, (0..told.len() as u64).collect::<Vec<_>>());
+    let said = |kind: &str| -> String {
+        let of_kind = told.iter().filter(|event| event["type"] == kind);
+        of_kind.filter_map(|event| event["delta"].as_str()).collect()
+    };
+    assert_eq!(said("response.output_text.delta"), "Hello");
+    assert_eq!(said("response.reasoning_summary_text.delta"), "hm");
+    assert_eq!(said("response.function_call_arguments.delta"), r#"{"command":"ls"}"#);
+    assert_eq!(told[0]["type"], "response.created");
+    // The last event has all that the whole response has.
+    assert_eq!(told.last().unwrap()["type"], "response.completed");
+    assert_eq!(told.last().unwrap()["response"], answer);
 
     ask(&mut stream, ANTHROPIC, &json!({"model": "m"})).await;
     let answer: Value = serde_json::from_str(&body(&until(&mut stream, END).await)).unwrap();

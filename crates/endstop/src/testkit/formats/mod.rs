@@ -8,6 +8,7 @@ pub(super) mod cohere_v2;
 pub(super) mod gemini;
 pub(super) mod ollama;
 pub(super) mod openai_chat;
+pub(super) mod openai_responses;
 
 use super::{Reply, Request, Turn};
 use endstop_wire::eventstream::frame;
@@ -47,6 +48,12 @@ pub(super) fn reply(request: &Request, turn: &Turn) -> Reply {
             Reply::json(&ollama::body(turn))
         } else {
             Reply::lines(&ollama::lines(turn), turn.pace)
+        }
+    } else if path.ends_with("/responses") {
+        if streamed {
+            Reply::events(&openai_responses::events(turn), turn.pace)
+        } else {
+            Reply::json(&openai_responses::body(turn))
         }
     } else if streamed {
         Reply::events(&openai_chat::events(turn), turn.pace)

@@ -1,0 +1,323 @@
+//! Keys that are known, cut out of bytes wherever they stand: whole, in part, and in the pieces that
+//! a stream has them in.
+//!
+//! ```
+//! use endstop_wire::redact::KnownKeys;
+//! let keys = KnownKeys::new(["sk-proj-4fQ9xTz71LmN0pWv"]);
+//! // A model that repeats a key says it in tokens.
+//! let stream = b"data: {\"content\":\"sk-pr\"}\n\ndata: {\"content\":\"oj-4fQ9xTz71LmN0pWv!\"}\n\n";
+//! let clean = keys.out_of(stream);
+//! assert_eq!(&*clean, b"data: {\"content\":\"[redacted]\"}\n\ndata: {\"content\":\"!\"}\n\n");
+//! ```
+//!
+//! What is not part of a key stays as it is, to the byte: an id, a signature, the form of the JSON.
+
+use super::REDACTED;
+use memchr::memmem;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+/// A part of a key that is longer than six characters goes.
+const PART: usize = 7;
+/// A shorter key, such as `none`, is a word like any other.
+const SHORTEST: usize = 8;
+/// A key that is shorter, or has no digit, may consist of words (`sk-no-key-required`): it goes whole,
+/// its parts stay.
+const SHORTEST_RANDOM: usize = 20;
+
+/// Keys that are known. `Debug` does not show them.
+#[derive(Clone, Default)]
+pub struct KnownKeys {
+    whole: Vec<Vec<u8>>,
+    parts: HashSet<[u8; PART]>,
+}
+
+impl std::fmt::Debug for KnownKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KnownKeys({})", self.whole.len())
+    }
+}
+
+impl KnownKeys {
+    /// These keys; one of fewer than eight characters is none.
+    pub fn new<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> KnownKeys {
+        let mut known = KnownKeys::default();
+        for key in keys {
+            let key = key.as_ref();
+            if key.len() < SHORTEST {
+                continue;
+            }
+            known.whole.push(key.to_vec());
+            if key.len() >= SHORTEST_RANDOM && key.iter().any(u8::is_ascii_digit) {
+                known.parts.extend(key.windows(PART).filter_map(|part| {
+                    let part: [u8; PART] = part.try_into().ok()?;
+                    Some(part)
+                }));
+            }
+        }
+        known
+    }
+
+    /// `bytes` without the keys: each stretch of one is `[redacted]`.
+    ///
+    /// Where strings of one name (`"content"`, `"text"` …) have a key between them, piece by piece,
+    /// the first has `[redacted]` for it, and the others nothing.
+    pub fn out_of<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.whole.is_empty() {
+            return Cow::Borrowed(bytes);
+        }
+        let mut cuts: Vec<Cut> =
+            self.find(bytes).into_iter().map(|at| Cut { at, shown: None }).collect();
+        for said in strings(bytes).into_values().filter(|said| said.pieces > 1) {
+            for found in self.find(&said.text) {
+                said.cuts(&found, &mut cuts);
+            }
+        }
+        if cuts.is_empty() {
+            return Cow::Borrowed(bytes);
+        }
+        Cow::Owned(apply(bytes, cuts))
+    }
+
+    /// As [`out_of`](KnownKeys::out_of), of text.
+    pub fn out_of_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.out_of(text.as_bytes()) {
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        }
+    }
+
+    /// Where keys stand, and parts of them; in order, without overlap.
+    fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for key in &self.whole {
+            found.extend(memmem::find_iter(bytes, key).map(|at| at..at + key.len()));
+        }
+        if !self.parts.is_empty() {
+            for (at, part) in bytes.windows(PART).enumerate() {
+                if self.parts.contains(part) {
+                    found.push(at..at + PART);
+                }
+            }
+        }
+        found.sort_by_key(|at| at.start);
+        let mut joined: Vec<Range<usize>> = Vec::with_capacity(found.len());
+        for at in found {
+            match joined.last_mut() {
+                Some(last) if at.start <= last.end => last.end = last.end.max(at.end),
+                _ => joined.push(at),
+            }
+        }
+        joined
+    }
+}
+
+/// Bytes that go, and whether `[redacted]` stands for them; `None`: unless another cut of the same
+/// bytes says otherwise.
+struct Cut {
+    at: Range<usize>,
+    shown: Option<bool>,
+}
+
+fn apply(bytes: &[u8], mut cuts: Vec<Cut>) -> Vec<u8> {
+    cuts.sort_by_key(|cut| cut.at.start);
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut from = 0;
+    let mut cuts = cuts.into_iter().peekable();
+    while let Some(mut cut) = cuts.next() {
+        // What overlaps is one.
+        while let Some(more) = cuts.next_if(|next| next.at.start <= cut.at.end) {
+            cut.at.end = cut.at.end.max(more.at.end);
+            cut.shown = match (cut.shown, more.shown) {
+                (Some(a), Some(b)) => Some(a || b),
+                (a, b) => a.or(b),
+            };
+        }
+        out.extend_from_slice(&bytes[from..cut.at.start]);
+        if cut.shown.unwrap_or(true) {
+            out.extend_from_slice(REDACTED.as_bytes());
+        }
+        from = cut.at.end;
+    }
+    out.extend_from_slice(&bytes[from..]);
+    out
+}
+
+/// What the strings of one name say, one behind the other, and where each byte of it stands.
+#[derive(Default)]
+struct Said {
+    text: Vec<u8>,
+    pieces: usize,
+    runs: Vec<Run>,
+}
+
+/// A run of bytes that stand together, or what one escape stands for.
+struct Run {
+    /// Where it begins in the text.
+    from: usize,
+    raw: Range<usize>,
+    escape: bool,
+}
+
+impl Said {
+    fn push(&mut self, bytes: &[u8], raw: Range<usize>, escape: bool) {
+        if !raw.is_empty() {
+            self.runs.push(Run { from: self.text.len(), raw, escape });
+            self.text.extend_from_slice(bytes);
+        }
+    }
+
+    /// The bytes that a stretch of the text stands in.
+    fn cuts(&self, found: &Range<usize>, cuts: &mut Vec<Cut>) {
+        let mut shown = true;
+        let first = self.runs.partition_point(|run| run.from <= found.start).saturating_sub(1);
+        for run in self.runs[first..].iter().take_while(|run| run.from < found.end) {
+            let at = if run.escape {
+                run.raw.clone()
+            } else {
+                let start = run.raw.start + found.start.saturating_sub(run.from);
+                start..run.raw.end.min(run.raw.start + (found.end - run.from))
+            };
+            if at.start < at.end {
+                cuts.push(Cut { at, shown: Some(shown) });
+                shown = false;
+            }
+        }
+    }
+}
+
+/// The strings in JSON, or in lines that have JSON in them, by the name before them. What is no JSON
+/// gives strings that nobody said, and does no harm: they are only looked at.
+fn strings(bytes: &[u8]) -> HashMap<&[u8], Said> {
+    let mut said: HashMap<&[u8], Said> = HashMap::new();
+    let mut name: &[u8] = b"";
+    let mut at = 0;
+    while let Some(quote) = memchr::memchr(b'"', &bytes[at..]) {
+        let start = at + quote + 1;
+        let Some(end) = closing_quote(bytes, start) else {
+            // A string has no line break in it: what began here was none.
+            at = start;
+            continue;
+        };
+        at = end + 1;
+        let behind = bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace());
+        if behind == Some(&b':') {
+            name = &bytes[start..end];
+        } else {
+            let said = said.entry(name).or_default();
+            said.pieces += 1;
+            unescape(bytes, start..end, said);
+        }
+    }
+    said
+}
+
+/// Where the string that begins here ends.
+fn closing_quote(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += memchr::memchr3(b'"', b'\\', b'\n', bytes.get(at..)?)?;
+        match bytes[at] {
+            b'"' => return Some(at),
+            b'\\' if bytes.get(at + 1) != Some(&b'\n') => at += 2,
+            _ => return None,
+        }
+    }
+}
+
+/// What a string says.
+fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
+    let mut at = string.start;
+    while at < string.end {
+        let run = memchr::memchr(b'\\', &bytes[at..string.end]).map_or(string.end, |n| at + n);
+        said.push(&bytes[at..run], at..run, false);
+        if run == string.end {
+            return;
+        }
+        let unit = bytes.get(run + 2..run + 6).and_then(|hex| std::str::from_utf8(hex).ok());
+        let unit = unit.and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        let (len, stands_for) = match (bytes[run + 1], unit) {
+            // Half of a pair is no character, and no key has one.
+            (b'u', Some(unit)) => (6, char::from_u32(unit).unwrap_or('\u{fffd}')),
+            (b'n', _) => (2, '\n'),
+            (b'r', _) => (2, '\r'),
+            (b't', _) => (2, '\t'),
+            (other, _) => (2, char::from(other)),
+        };
+        let end = (run + len).min(string.end);
+        said.push(stands_for.encode_utf8(&mut [0; 4]).as_bytes(), run..end, true);
+        at = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    const KEY: &str = "sk-proj-4fQ9xTz71LmN0pWv8aBcD";
+
+    fn clean(text: &str) -> String {
+        KnownKeys::new([KEY]).out_of_text(text).into_owned()
+    }
+
+    #[test]
+    fn a_key_goes_whole_and_in_part_and_escaped() {
+        assert_eq!(clean(&format!("a {KEY} b {KEY}{KEY}.")), "a [redacted] b [redacted].");
+        // Masked, as some servers do.
+        assert_eq!(clean("key: sk-proj-4fQ9*****BcD."), "key: [redacted]*****BcD.");
+        assert_eq!(clean("key: sk-pr***8aBcD"), "key: sk-pr***8aBcD");
+        assert_eq!(
+            clean(r#"{"a":"sk-p\u0072oj-4f","a":"Q9xTz7\u0031LmN0pWv8aBcD"}"#),
+            r#"{"a":"[redacted]","a":""}"#
+        );
+        assert_eq!(clean("\"unclosed\nsk-proj-4fQ9xT\"\\"), "\"unclosed\n[redacted]\"\\");
+    }
+
+    #[test]
+    fn a_key_that_may_be_words_goes_whole_only() {
+        let keys = KnownKeys::new(["sk-no-key-required", "none", ""]);
+        let text = r#"{"required":["none"],"key":"sk-no-key-required"}"#;
+        assert_eq!(keys.out_of_text(text), r#"{"required":["none"],"key":"[redacted]"}"#);
+        assert!(!format!("{keys:?}").contains("required"));
+    }
+
+    proptest! {
+        /// However a stream cuts a key, its text has no part of it left, and all the rest.
+        #[test]
+        fn no_cutting_keeps_a_part(
+            before in "[a-z \"\\\\\n]{0,20}",
+            after in "[a-z \"\\\\\né]{0,20}",
+            cuts in proptest::collection::vec(0usize..80, 0..12),
+            stray in "[\"\\\\a\n:]{0,6}",
+        ) {
+            let text = format!("{before}|{KEY}|{after}");
+            let mut cuts: Vec<usize> =
+                cuts.into_iter().filter(|at| *at < text.len() && text.is_char_boundary(*at)).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let mut stream = format!(": {stray}\n");
+            for pair in cuts.windows(2) {
+                let event = json!({"index": 0, "delta": {"content": text[pair[0]..pair[1]], "role": "x"}});
+                stream.extend(["data: ", &event.to_string(), "\n\n"]);
+            }
+            let out = clean(&stream);
+            let said: String = out
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok())
+                .filter_map(|event| event["delta"]["content"].as_str().map(str::to_owned))
+                .collect();
+            prop_assert_eq!(said, format!("{before}|[redacted]|{after}"));
+            for part in KEY.as_bytes().windows(PART) {
+                prop_assert!(memmem::find(out.as_bytes(), part).is_none());
+            }
+        }
+
+        /// What has nothing of a key in it stays as it is.
+        #[test]
+        fn what_is_no_key_stays(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(&*KnownKeys::new([KEY]).out_of(&bytes), &bytes[..]);
+        }
+    }
+}

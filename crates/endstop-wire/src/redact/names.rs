@@ -1,0 +1,118 @@
+//! Which headers and which parameters of an address carry credentials.
+//!
+//! ```
+//! use endstop_wire::redact::{address, is_secret_header};
+//! assert!(is_secret_header("X-Api-Key") && !is_secret_header("x-ratelimit-remaining-tokens"));
+//! assert_eq!(address("https://me:pw@host/v1?key=abc&alt=sse"), "https://host/v1?key=[redacted]&alt=sse");
+//! ```
+
+use super::REDACTED;
+
+/// Words that a name has which carries a credential. `tokens` is none: rate limits count them.
+const WORDS: [&str; 17] = [
+    "auth",
+    "authentication",
+    "authorization",
+    "apikey",
+    "bearer",
+    "cookie",
+    "credential",
+    "credentials",
+    "jwt",
+    "key",
+    "passwd",
+    "password",
+    "secret",
+    "session",
+    "sig",
+    "signature",
+    "token",
+];
+
+/// Whether the header of this name carries a credential: `authorization`, `x-api-key`, `api-key`,
+/// `x-goog-api-key`, `cookie`, `set-cookie`, `x-amz-security-token` and what is named alike.
+pub fn is_secret_header(name: &str) -> bool {
+    name.split(['-', '_', '.']).any(|word| WORDS.iter().any(|w| word.eq_ignore_ascii_case(w)))
+}
+
+/// Whether the parameter of this name in an address carries a credential: `key`, `access_token` …
+pub fn is_secret_parameter(name: &str) -> bool {
+    is_secret_header(name)
+}
+
+/// An address without its user, its password and the credentials among its parameters.
+pub fn address(url: &str) -> String {
+    let (url, fragment) = url.split_once('#').map_or((url, None), |(url, rest)| (url, Some(rest)));
+    let (place, query) = url.split_once('?').map_or((url, None), |(url, rest)| (url, Some(rest)));
+    let mut out = String::with_capacity(url.len());
+    match place.split_once("://") {
+        Some((scheme, rest)) => {
+            let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let host = host.rsplit('@').next().unwrap_or(host);
+            out.extend([scheme, "://", host, path]);
+        }
+        None => out.push_str(place),
+    }
+    for (at, pair) in query.into_iter().flat_map(|query| query.split('&')).enumerate() {
+        out.push(if at == 0 { '?' } else { '&' });
+        match pair.split_once('=') {
+            Some((name, _)) if is_secret_parameter(name) => out.extend([name, "=", REDACTED]),
+            _ => out.push_str(pair),
+        }
+    }
+    if let Some(fragment) = fragment {
+        out.extend(["#", fragment]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_credentials_are_known() {
+        for name in [
+            "authorization",
+            "Proxy-Authorization",
+            "x-api-key",
+            "api-key",
+            "x-goog-api-key",
+            "cookie",
+            "set-cookie",
+            "x-amz-security-token",
+            "ocp-apim-subscription-key",
+            "x-auth-token",
+        ] {
+            assert!(is_secret_header(name), "{name}");
+        }
+        for name in [
+            "retry-after",
+            "retry-after-ms",
+            "x-should-retry",
+            "x-ratelimit-reset-tokens",
+            "anthropic-ratelimit-tokens-remaining",
+            "anthropic-version",
+            "openai-organization",
+            "request-id",
+            "content-type",
+        ] {
+            assert!(!is_secret_header(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_address_loses_its_credentials_alone() {
+        for (url, want) in [
+            ("http://127.0.0.1:80/v1/messages", "http://127.0.0.1:80/v1/messages"),
+            ("http://u:p@h@x/a@b?alt=sse", "http://x/a@b?alt=sse"),
+            (
+                "https://h?api_key=1&KEY=2&keys=3#top",
+                "https://h?api_key=[redacted]&KEY=[redacted]&keys=3#top",
+            ),
+            ("h/p?access_token=x", "h/p?access_token=[redacted]"),
+        ] {
+            assert_eq!(address(url), want);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What carries a request of [`http`](super::http) and brings the response: the network, or a
+//! recording.
+//!
+//! ```ignore
+//! let mut sending = transport.send(&url, &headers, body);
+//! let head = ready!(sending.poll(cx))?; // status, headers, and the body to come
+//! while let Some(chunk) = ready!(head.body.poll_next(cx)) { take(chunk) }
+//! ```
+
+use super::recording::Ended;
+use super::replay::{Played, Replay};
+use bytes::Bytes;
+use endstop_core::{ErrorClass, ModelError};
+use endstop_wire::Headers;
+use futures_core::Stream;
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Url};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// What carries requests.
+#[derive(Clone)]
+pub(super) enum Transport {
+    Network(Client),
+    Recording(Replay),
+}
+
+/// A request on its way.
+pub(super) enum Sending {
+    Network(Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>),
+    /// Refused before it went, or an exchange of a recording; `None` once it was handed over.
+    Recording(Option<Result<Played, ModelError>>),
+}
+
+/// The head of a response.
+pub(super) struct Head {
+    pub(super) status: u16,
+    pub(super) headers: Headers,
+    pub(super) body: Body,
+}
+
+/// The body of a response, as it comes.
+pub(super) enum Body {
+    Network(Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>),
+    Recording { played: Played, step: Step },
+}
+
+/// How far a recorded body is.
+pub(super) enum Step {
+    Bytes,
+    End,
+    /// The recorded run read no further.
+    HungUp,
+}
+
+/// The connection broke in the middle of a body.
+pub(super) struct Broke;
+
+impl Transport {
+    pub(super) fn send(&self, url: &Url, headers: &HeaderMap, body: Bytes) -> Sending {
+        match self {
+            Transport::Network(client) => Sending::Network(Box::pin(
+                client.post(url.clone()).headers(headers.clone()).body(body).send(),
+            )),
+            Transport::Recording(replay) => {
+                Sending::Recording(Some(replay.call(url.as_str(), &body)))
+            }
+        }
+    }
+}
+
+impl Sending {
+    /// The head of the response, or why there is none.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, ModelError>> {
+        match self {
+            Sending::Network(sending) => {
+                let response = match ready!(sending.as_mut().poll(cx)) {
+                    Ok(response) => response,
+                    Err(error) => return Poll::Ready(Err(unsent(&error))),
+                };
+                let headers = response
+                    .headers()
+                    .iter()
+                    .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+                    .collect::<Headers>();
+                let status = response.status().as_u16();
+                let body = Body::Network(Box::pin(response.bytes_stream()));
+                Poll::Ready(Ok(Head { status, headers, body }))
+            }
+            Sending::Recording(next) => match next.take() {
+                // The recorded run hung up before there was a head.
+                None => Poll::Pending,
+                Some(Err(error)) => Poll::Ready(Err(error)),
+                Some(Ok(played)) => {
+                    let exchange = played.exchange();
+                    if let Some(error) = &exchange.error {
+                        return Poll::Ready(Err(error.clone()));
+                    }
+                    if exchange.status == 0 {
+                        played.hung_up();
+                        return Poll::Pending;
+                    }
+                    let (status, headers) = (exchange.status, exchange.headers.clone());
+                    let body = Body::Recording { played, step: Step::Bytes };
+                    Poll::Ready(Ok(Head { status, headers, body }))
+                }
+            },
+        }
+    }
+}
+
+impl Body {
+    /// The next bytes; `None` at its end.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broke>>> {
+        match self {
+            Body::Network(body) => {
+                let next = ready!(body.as_mut().poll_next(cx));
+                Poll::Ready(next.map(|chunk| chunk.map_err(|_| Broke)))
+            }
+            Body::Recording { played, step } => match step {
+                Step::Bytes => {
+                    *step = Step::End;
+                    // How the bytes were cut means nothing to the decoder.
+                    Poll::Ready(Some(Ok(played.exchange().body.clone())))
+                }
+                Step::End => match played.ended() {
+                    Ended::Clean | Ended::Failed => Poll::Ready(None),
+                    Ended::Reset => Poll::Ready(Some(Err(Broke))),
+                    Ended::Aborted => {
+                        *step = Step::HungUp;
+                        played.hung_up();
+                        Poll::Pending
+                    }
+                },
+                Step::HungUp => Poll::Pending,
+            },
+        }
+    }
+}
+
+/// A request that got no response: what failed, without the address's secrets.
+fn unsent(error: &reqwest::Error) -> ModelError {
+    let mut message = String::new();
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    // The innermost cause says it: "Connection refused".
+    while let Some(error) = cause {
+        message = error.to_string();
+        cause = error.source();
+    }
+    let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::ServerError };
+    let what =
+        if error.is_connect() { "the server could not be reached" } else { "the connection broke" };
+    ModelError::new(class, format!("{what}: {message}"))
+}

@@ -1,0 +1,231 @@
+//! Record and replay in the library: what a recorded response says is the same from the file, whatever
+//! it is and however it came.
+
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::record::Recorder;
+use endstop::provider::recording::{Ended, Recording};
+use endstop::provider::replay::Replay;
+use endstop::provider::{CallEvent, CallSpec, Provider, SessionSpec};
+use endstop::testkit::{Reply, Server, Turn};
+use endstop::wire::api::dialect;
+use endstop::{AgentLoop, Message, MessageId, Role, Termination};
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use std::io::{self, Read as _, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// A file in memory.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Memory {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn recording(&self) -> Recording {
+        Recording::parse("memory", &self.bytes()).unwrap()
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A key that is random, and one that is words: neither is a reason to cut anything out of an answer
+/// that has no key in it.
+const KEYS: [&str; 2] = ["sk-proj-4fQ9xTz71LmN0pWv8aBcD2eFgH5iJkL", "sk-no-key-required"];
+
+fn provider(server: &Server, api: &str) -> HttpProvider {
+    keyed(server, api, KEYS[0])
+}
+
+fn keyed(server: &Server, api: &str, key: &str) -> HttpProvider {
+    let options = HttpOptions {
+        model: "m".to_owned(),
+        api: Some(api.to_owned()),
+        base_url: Some(server.base_url()),
+        ..HttpOptions::default()
+    };
+    let env = |name: &str| name.ends_with("_API_KEY").then(|| key.to_owned());
+    HttpProvider::new(&options, &env).unwrap()
+}
+
+/// What a call comes to, without its deltas, whose number is the network's affair.
+async fn called(provider: &HttpProvider) -> (String, CallEvent) {
+    let messages = [Message::text(MessageId(1), Role::User, "Go on.")];
+    let mut session = provider.open(SessionSpec { streaming: true, ..SessionSpec::default() });
+    let mut call = session.call(CallSpec { messages: &messages, epoch: 0, output_cap: Some(4096) });
+    let mut text = String::new();
+    loop {
+        let event = std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await;
+        match event.expect("a call ends with its end") {
+            CallEvent::Delta(endstop::TurnDelta::Text(more)) => text.push_str(&more),
+            CallEvent::Delta(_) => {}
+            ended => return (text, ended),
+        }
+    }
+}
+
+fn rows(name: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/recordings").join(name);
+    let mut text = String::new();
+    GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A set for each format.
+const NAMES: [&str; 4] = [
+    "openai-chat.jsonl.gz",
+    "anthropic-messages.jsonl.gz",
+    "openai-responses.jsonl.gz",
+    "gemini.jsonl.gz",
+];
+
+/// A reply with a recorded response; every third is cut or broken somewhere.
+fn reply(row: &Value, number: usize) -> Option<Reply> {
+    use base64::Engine as _;
+    let body = row["body"].as_str()?;
+    let body = match row["body_encoding"].as_str() {
+        Some("base64") => base64::engine::general_purpose::STANDARD.decode(body).ok()?,
+        _ => body.as_bytes().to_vec(),
+    };
+    let status = row["status"].as_u64().and_then(|status| u16::try_from(status).ok())?;
+    let length = body.len();
+    let mut reply = Reply::new(status, "application/octet-stream", body);
+    for (name, value) in row["headers"].as_object().into_iter().flatten() {
+        let framing = ["content-type", "content-length", "content-encoding", "transfer-encoding"];
+        if let Some(value) = value.as_str().filter(|_| !framing.contains(&name.as_str())) {
+            reply = reply.header(name, value);
+        }
+    }
+    let at = length * (number % 97) / 97;
+    Some(match number % 6 {
+        0 => reply.cut_after(at),
+        3 => reply.close_after(at),
+        n => reply.split(1 + n * 211),
+    })
+}
+
+#[tokio::test]
+async fn every_recorded_response_is_the_same_from_the_file() {
+    let mut compared = 0;
+    for (key, name) in KEYS.iter().flat_map(|key| NAMES.map(|name| (*key, name))) {
+        let replies: Vec<(Reply, String)> = rows(name)
+            .iter()
+            .enumerate()
+            .filter_map(|(number, row)| {
+                Some((reply(row, number)?, row["api"].as_str()?.to_owned()))
+            })
+            .collect();
+        let family = dialect(&replies[0].1).unwrap().family;
+        let played: Vec<Reply> = replies.iter().map(|(reply, _)| reply.clone()).collect();
+        let server =
+            Server::start(move |request| played[request.number as usize - 1].clone()).unwrap();
+        let file = Memory::default();
+        let recorder = Recorder::new(file.clone());
+        let live = keyed(&server, family.as_str(), key).record(&recorder).unwrap();
+        let mut heard = Vec::new();
+        for _ in &replies {
+            heard.push(called(&live).await);
+        }
+        assert_eq!(recorder.problem(), None);
+        drop(server);
+        let replay = Replay::new(file.recording());
+        let again = HttpProvider::replay(&replay).unwrap();
+        for (at, heard) in heard.iter().enumerate() {
+            assert_eq!(called(&again).await, *heard, "{name} {at}");
+        }
+        assert_eq!((replay.warnings(), replay.left()), (vec![], 0));
+        compared += heard.len();
+    }
+    assert!(compared > 800, "{compared}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_is_kept_as_far_as_it_came() {
+    let turn = Turn::text("one two three four five six seven");
+    let server = Server::start(move |request| match request.number {
+        1 => Reply::turn(request, &turn).stall_after(600),
+        _ => Reply::turn(request, &turn).endless_head(),
+    })
+    .unwrap();
+    let file = Memory::default();
+    let recorder = Recorder::new(file.clone());
+    let live = provider(&server, "openai-chat").record(&recorder).unwrap();
+    for number in 1..=2 {
+        let agent = AgentLoop::builder(live.clone()).build().unwrap();
+        let handle = agent.run("Talk.").unwrap();
+        assert!(server.until(|server| server.requests().len() == number).await);
+        agent.cancel();
+        let outcome = handle.outcome().await;
+        assert_eq!(outcome.termination, Termination::Cancelled);
+    }
+    let recording = file.recording();
+    assert_eq!(recording.exchanges.len(), 2);
+    assert!(recording.exchanges.iter().all(|exchange| exchange.ended == Ended::Aborted));
+    assert_eq!((recording.exchanges[1].status, recording.ended), (0, None));
+}
+
+#[tokio::test]
+async fn a_recorder_keeps_one_provider_and_the_end_of_its_run() {
+    let server = Server::script([Turn::text("Yes.")]).unwrap();
+    let file = Memory::default();
+    let recorder = Recorder::new(file.clone());
+    recorder.task("Is it?");
+    let live = provider(&server, "openai-chat").record(&recorder).unwrap();
+    let other = provider(&server, "openai-chat").record(&recorder).unwrap_err();
+    assert!(other.contains("another provider"), "{other}");
+    assert!(file.bytes().is_empty(), "nothing was asked yet");
+    let agent = AgentLoop::builder(live).build().unwrap();
+    let outcome = agent.run("Is it?").unwrap().outcome().await;
+    recorder.ended(&outcome);
+    let recording = file.recording();
+    assert_eq!(recording.header.task.as_deref(), Some("Is it?"));
+    assert_eq!((recording.ended, recording.torn.clone()), (Some(Termination::Stop), None));
+    // Torn anywhere in its last line, it has what stands before it.
+    let bytes = file.bytes();
+    let last = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for end in last + 1..bytes.len() - 1 {
+        let torn = Recording::parse("memory", &bytes[..end]).unwrap();
+        assert_eq!((torn.exchanges.len(), torn.ended), (1, None));
+        assert_eq!(torn.torn.unwrap().line, Some(3));
+    }
+}
+
+/// A file that takes this many bytes.
+struct Full(usize);
+
+impl Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0 == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        Ok(taken)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_recording_that_cannot_be_written_stops_and_the_run_does_not() {
+    let server = Server::start(|request| Reply::turn(request, &Turn::text("Yes."))).unwrap();
+    let recorder = Recorder::new(Full(700));
+    let live = provider(&server, "openai-chat").record(&recorder).unwrap();
+    let agent = AgentLoop::builder(live).build().unwrap();
+    for _ in 0..2 {
+        let outcome = agent.run("Is it?").unwrap().outcome().await;
+        assert_eq!(outcome.termination, Termination::Stop);
+    }
+    assert!(recorder.problem().is_some());
+}
