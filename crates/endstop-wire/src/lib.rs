@@ -19,6 +19,7 @@
 
 pub mod anthropic;
 pub mod api;
+mod bounded;
 pub mod cohere_v1;
 pub mod cohere_v2;
 pub mod decode;
