@@ -1,8 +1,10 @@
 //! The corpus: laid out for the fuzzer from what the repository keeps, and packed again.
 //!
 //! ```sh
-//! cargo run --example corpus -- lay work         # corpus/*.gz and the recordings, into work/TARGET/
-//! cargo run --example corpus -- pack work        # work/TARGET/, minimised, into corpus/*.gz
+//! # corpus/*.gz and the recordings, into work/TARGET/, with a dictionary beside it
+//! cargo run --no-default-features --example corpus -- lay work
+//! # work/TARGET/, minimised, into corpus/*.gz
+//! cargo run --no-default-features --example corpus -- pack work
 //! ```
 //!
 //! A packed corpus is gzip over the inputs, each behind its length in four bytes, little-endian.
@@ -12,7 +14,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
@@ -75,7 +77,84 @@ fn lay(to: &Path) -> io::Result<()> {
     for (n, hint) in HINTS.iter().enumerate() {
         put(to, "hints", &[&[n as u8 & 7, 0, 0, 0], hint.as_bytes()].concat())?;
     }
+    dictionaries(to)
+}
+
+/// A dictionary for each target: the names and short values of the recordings, the finish values
+/// that are known, and what hostile bodies are made of.
+fn dictionaries(to: &Path) -> io::Result<()> {
+    let mut seen: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for entry in fs::read_dir(here("../testdata/recordings"))? {
+        let path = entry?.path();
+        if !path.to_string_lossy().ends_with(".jsonl.gz") {
+            continue;
+        }
+        for line in String::from_utf8_lossy(&unzipped(&path)?).lines() {
+            let row: Value = serde_json::from_str(line)?;
+            let (Some(api), Some(body)) = (row["api"].as_str(), row["body"].as_str()) else {
+                continue;
+            };
+            let Ok(dialect) = endstop_wire::api::dialect(api) else { continue };
+            let words = seen.entry(dialect.family.as_str().to_owned()).or_default();
+            let data = body.lines().map(|line| line.strip_prefix("data:").unwrap_or(line));
+            for json in data.chain([body]).filter_map(|text| serde_json::from_str(text).ok()) {
+                words_of(&json, words);
+            }
+        }
+    }
+    let mut errors = BTreeMap::new();
+    let text = fs::read_to_string(here("../testdata/recordings/errors.json"))?;
+    words_of(&serde_json::from_str(&text)?, &mut errors);
+    seen.insert("errors".to_owned(), errors);
+    let gemini = seen.get("gemini").cloned().unwrap_or_default();
+    seen.insert("elements".to_owned(), gemini);
+    for family in Family::ALL {
+        let words = seen.entry(family.as_str().to_owned()).or_default();
+        for (value, _) in endstop_wire::finish::known(*family) {
+            words.insert((*value).to_owned(), usize::MAX);
+        }
+    }
+    let mut all: BTreeMap<String, usize> = BTreeMap::new();
+    for key in ["api", "status", "headers", "body", "body_encoding", "base64", "request", "id"] {
+        all.insert(key.to_owned(), usize::MAX);
+    }
+    all.extend(Family::ALL.iter().map(|family| (family.as_str().to_owned(), usize::MAX)));
+    seen.insert("detect".to_owned(), all);
+    for target in ["sse", "hints"] {
+        seen.insert(target.to_owned(), BTreeMap::new());
+    }
+    for (target, words) in seen {
+        let mut words: Vec<_> = words.into_iter().filter(|(_, times)| *times > 1).collect();
+        words.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+        let mut file = File::create(to.join(format!("{target}.dict")))?;
+        for (word, _) in words.into_iter().take(300) {
+            writeln!(file, "\"\\\"{word}\\\"\"")?;
+        }
+        for token in HOSTILE {
+            let escaped: String = token.bytes().map(|b| format!("\\x{b:02x}")).collect();
+            writeln!(file, "\"{escaped}\"")?;
+        }
+    }
     Ok(())
+}
+
+/// Counts the names of an object's fields, and values that look like names.
+fn words_of(json: &Value, words: &mut BTreeMap<String, usize>) {
+    let mut count = |word: &str| {
+        let name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+        if (1..40).contains(&word.len()) && word.bytes().all(name) {
+            *words.entry(word.to_owned()).or_default() += 1;
+        }
+    };
+    match json {
+        Value::String(text) => count(text),
+        Value::Array(list) => list.iter().for_each(|item| words_of(item, words)),
+        Value::Object(map) => {
+            map.keys().for_each(|key| count(key));
+            map.values().for_each(|value| words_of(value, words));
+        }
+        _ => {}
+    }
 }
 
 /// A recorded response, for every target that can take it.
@@ -130,6 +209,9 @@ fn recorded(to: &Path, line: &str) -> io::Result<()> {
 fn pack(from: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let dir = entry?.path();
+        if !dir.is_dir() {
+            continue;
+        }
         let target = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut inputs = BTreeSet::new();
         for entry in fs::read_dir(&dir)? {
@@ -156,6 +238,35 @@ fn pack(from: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// What bodies are made of that nobody means well with, and the frames of a stream.
+const HOSTILE: &[&str] = &[
+    "data: ",
+    "event: ",
+    "error: ",
+    "id: ",
+    "retry: ",
+    "\n\n",
+    "\r\n",
+    "[DONE]",
+    "\u{feff}",
+    "\\ud83d",
+    "\\u0000",
+    "1e999",
+    "18446744073709551616",
+    "-1",
+    "\":null,\"",
+    "\":{\"",
+    "\":[{\"",
+    "[[[[[[[[[[[[[[[[",
+    "]]]]]]]]]]]]]]]]",
+    "{\"a\":{\"a\":{\"a\":{\"a\":",
+    "<html>",
+    "\u{1f}\u{8b}",
+    "Sun, 06 Nov 1994 08:49:37 GMT",
+    "try again in ",
+    "1h2m3.4s",
+];
 
 /// Ways to say when to come back: header values and words, a line each.
 const HINTS: &[&str] = &[

@@ -181,6 +181,7 @@ pub fn elements(data: &[u8]) {
 /// Where a law is broken.
 pub fn errors(data: &[u8]) {
     const KEY: &str = "sk-live-0123456789abcdef";
+    const SECRET: &str = "0123456789abcdef";
     let Some(input) = Input::read(data) else { return };
     let provider = DIALECTS[usize::from(input.which) % DIALECTS.len()].name;
     let text = String::from_utf8_lossy(input.body);
@@ -195,8 +196,10 @@ pub fn errors(data: &[u8]) {
         at -= 1;
     }
     let (before, after) = text.split_at(at);
-    let e = classify(input.status, &input.headers, &format!("{before} {KEY} {after}"), provider);
-    assert!(!format!("{e:?} {e}").contains("0123456789abcdef"), "{e:?}");
+    let told = format!("{before} {KEY} {after}");
+    let e = classify(input.status, &input.headers, &told, provider);
+    let elsewhere = before.contains(SECRET) || after.contains(SECRET);
+    assert!(elsewhere || !format!("{e:?} {e}").contains(SECRET), "{e:?}");
 }
 
 /// When to come back: the lines of the body are the headers' values and the words.

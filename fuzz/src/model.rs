@@ -27,13 +27,12 @@ pub(crate) fn events(body: &[u8]) -> (Vec<Seen>, Option<u64>) {
     let (mut name, mut id, mut retry) = (String::new(), String::new(), None);
     let mut data: Option<Vec<u8>> = None;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut end =
-        |data: &mut Option<Vec<u8>>, name: &mut String, id: &str, seen: &mut Vec<Seen>| {
-            let name = std::mem::take(name);
-            if let Some(data) = data.take() {
-                seen.push(Seen::Event { name, data: text(&data), id: id.to_owned() });
-            }
-        };
+    let end = |data: &mut Option<Vec<u8>>, name: &mut String, id: &str, seen: &mut Vec<Seen>| {
+        let name = std::mem::take(name);
+        if let Some(data) = data.take() {
+            seen.push(Seen::Event { name, data: text(&data), id: id.to_owned() });
+        }
+    };
     for line in lines(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)) {
         if line.is_empty() {
             end(&mut data, &mut name, &id, &mut seen);

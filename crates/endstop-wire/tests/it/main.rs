@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails the test where it stands")]
 
 mod bad_input;
+mod bodies;
 mod catalogue;
 mod cohere;
 mod cuts;
@@ -11,6 +12,7 @@ mod encode;
 mod errors;
 mod finish_values;
 mod gemini;
+mod hostile;
 mod ollama;
 mod precedence;
 mod providers;
