@@ -47,13 +47,13 @@ impl Common {
         }
     }
 
-    /// Reads a piece of what is said. An object that does not read is no piece to pass over: with
-    /// it a call or the answer would be lost.
+    /// Reads a piece of what is said. An object or a list that does not read is no piece to pass
+    /// over: with it a call or the answer would be lost.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue) -> Option<T> {
         match serde_json::from_str(raw.get()) {
             Ok(value) => Some(value),
             Err(e) => {
-                if raw.get().starts_with('{') {
+                if raw.get().starts_with(['{', '[']) {
                     self.broken.get_or_insert_with(|| Broken::json(&e, raw.get()));
                 }
                 None

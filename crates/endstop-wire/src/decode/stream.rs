@@ -109,8 +109,13 @@ impl StreamDecoder {
             held.extend_from_slice(chunk);
             self.kind = kind_of(&held, self.dialect);
             let head = past_blanks(&held);
+            if self.kind == Kind::Unknown {
+                self.held.extend_from_slice(head);
+                return Ok(());
+            }
+            let head = without_mark(head);
             if matches!(self.kind, Kind::Events | Kind::Array | Kind::Objects) {
-                return self.events(without_mark(head), sink);
+                return self.events(head, sink);
             }
             self.held.extend_from_slice(head);
             return self.check_held();
@@ -337,8 +342,11 @@ pub fn decode_body(
     facts: &RequestFacts,
 ) -> Decoded {
     let mut stream = StreamDecoder::new(dialect, status, headers.clone(), *facts);
-    let (kind, body) =
-        if ok(status) { (kind_of(body, dialect), past_blanks(body)) } else { (Kind::Error, body) };
+    let (kind, body) = if ok(status) {
+        (kind_of(body, dialect), without_mark(past_blanks(body)))
+    } else {
+        (Kind::Error, body)
+    };
     stream.kind = kind;
     if stream.kind == Kind::Json && body.len() <= BODY_CAP {
         // Read where it lies instead of being copied.

@@ -47,6 +47,27 @@ pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
                 format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{item}}}"#);
             [whole, sse(&[&item, &last])]
         }
+        Family::CohereV2 => [
+            r#"{"id":"r","message":{"content":[{"type":"text","text":"@"}]},"finish_reason":"COMPLETE"}"#.into(),
+            sse(&[
+                r#"{"type":"content-delta","index":0,"delta":{"message":{"content":{"text":"@"}}}}"#,
+                r#"{"type":"message-end","delta":{"finish_reason":"COMPLETE"}}"#,
+            ]),
+        ],
+        Family::CohereV1 => [
+            r#"{"generation_id":"r","text":"@","finish_reason":"COMPLETE"}"#.into(),
+            lines(&[
+                r#"{"event_type":"text-generation","text":"@"}"#,
+                r#"{"event_type":"stream-end","finish_reason":"COMPLETE"}"#,
+            ]),
+        ],
+        Family::Ollama => [
+            r#"{"message":{"content":"@"},"done":true,"done_reason":"stop"}"#.into(),
+            lines(&[
+                r#"{"message":{"content":"@"},"done":false}"#,
+                r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#,
+            ]),
+        ],
         _ => return None,
     })
 }
@@ -109,8 +130,51 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                     + "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\"}}\n\n",
             ]
         }
+        Family::CohereV2 => {
+            let call = |n: usize| {
+                format!(r#"{{"id":"c{n}","function":{{"name":"look","arguments":{quoted}}}}}"#)
+            };
+            let events: String = (0..times)
+                .map(|n| {
+                    let message = format!(r#"{{"message":{{"tool_calls":{}}}}}"#, call(n));
+                    format!("data: {{\"type\":\"tool-call-start\",\"index\":{n},\"delta\":{message}}}\n\n")
+                })
+                .collect();
+            [
+                format!(
+                    r#"{{"message":{{"tool_calls":[{}]}},"finish_reason":"TOOL_CALL"}}"#,
+                    list(&call)
+                ),
+                events
+                    + "data: {\"type\":\"message-end\",\"delta\":{\"finish_reason\":\"TOOL_CALL\"}}\n\n",
+            ]
+        }
+        Family::CohereV1 => {
+            let calls = list(&|_| format!(r#"{{"name":"look","parameters":{arguments}}}"#));
+            [
+                format!(r#"{{"text":"","tool_calls":[{calls}],"finish_reason":"COMPLETE"}}"#),
+                lines(&[
+                    &format!(r#"{{"event_type":"tool-calls-generation","tool_calls":[{calls}]}}"#),
+                    r#"{"event_type":"stream-end","finish_reason":"COMPLETE"}"#,
+                ]),
+            ]
+        }
+        Family::Ollama => {
+            let calls = list(&|n| {
+                format!(r#"{{"id":"c{n}","function":{{"name":"look","arguments":{arguments}}}}}"#)
+            });
+            let body = format!(r#"{{"message":{{"tool_calls":[{calls}]}},"done":false}}"#);
+            [
+                body.replace(r#""done":false"#, r#""done":true,"done_reason":"stop""#),
+                lines(&[&body, r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#]),
+            ]
+        }
         _ => return None,
     })
+}
+
+fn lines(objects: &[&str]) -> String {
+    objects.iter().map(|object| format!("{object}\n")).collect()
 }
 
 /// The body with this in place of each `@`.

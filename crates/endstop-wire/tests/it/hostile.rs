@@ -176,7 +176,12 @@ fn what_is_no_utf8_costs_a_character_or_the_body_and_never_a_field() {
     for family in Family::ALL {
         let Some([whole, stream]) = answer(*family) else { continue };
         let d = decode(*family, &filled(&whole, b"a\xffb"));
-        assert_eq!(d.error.unwrap().class, C::ServerError, "{family}");
+        // One object alone may be a stream of objects.
+        if matches!(family, Family::CohereV1 | Family::Ollama) {
+            assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}b".to_owned()), "{family}");
+        } else {
+            assert_eq!(d.error.unwrap().class, C::ServerError, "{family}");
+        }
         // As the standard of event streams says.
         let d = decode(*family, &filled(&stream, b"a\xffb"));
         assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}b".to_owned()), "{family}");
