@@ -4,6 +4,7 @@ use super::wire::{
     Block, Delta as WireDelta, Event, Object, ReasoningDelta, Start, ToolUse, Usage,
 };
 use crate::api::Family;
+use crate::bounded::noted;
 use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::{Finish, finish_of};
@@ -80,7 +81,7 @@ impl Accumulator {
 
     /// Keeps what is said beside the stop reason.
     fn note(&mut self, name: &str, raw: Option<&RawValue>) {
-        if let Some(v) = raw.filter(|r| r.get() != "null").and_then(lenient::<Value>) {
+        if let Some(v) = raw.and_then(noted) {
             if let Some(text) = v.get("stop_sequence").and_then(Value::as_str) {
                 self.matched_stop = Some(text.to_owned());
             }
@@ -131,6 +132,9 @@ impl Accumulator {
     }
 
     fn start(&mut self, index: u64, start: &Start<'_>, sink: DeltaSink<'_>) {
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
         if let Some(raw) = start.tool_use {
             self.tool_use(raw, sink);
         } else if let Some(raw) = start.tool_result {
@@ -139,12 +143,14 @@ impl Accumulator {
         } else {
             return;
         }
-        self.places.insert(index, self.blocks.len() - 1);
+        if let Some(last) = self.blocks.len().checked_sub(1) {
+            self.places.insert(index, last);
+        }
     }
 
     fn tool_use(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
-        let Some(call) = lenient::<ToolUse<'_>>(raw) else {
-            return self.blocks.push(Building::Whole(format!("{{\"toolUse\":{}}}", raw.get())));
+        let Some(call) = self.common.read::<ToolUse<'_>>(raw) else {
+            return;
         };
         // Only this type is named in the API; of `tool_use` a model may speak too.
         if call.kind.get() == "server_tool_use" {
@@ -190,7 +196,7 @@ impl Accumulator {
             sink(Delta::Text(text));
             if let Some(Building::Text(so_far)) = block {
                 so_far.push_str(text);
-            } else {
+            } else if self.common.room(self.blocks.len()) {
                 self.blocks.push(Building::Text(text.to_owned()));
                 self.places.insert(index, self.blocks.len() - 1);
             }
@@ -200,6 +206,9 @@ impl Accumulator {
     fn reason(&mut self, index: u64, more: &ReasoningDelta<'_>, sink: DeltaSink<'_>) {
         let here = self.places.get(&index).copied();
         let here = here.filter(|at| matches!(self.blocks[*at], Building::Reasoning { .. }));
+        if here.is_none() && !self.common.room(self.blocks.len()) {
+            return;
+        }
         let at = here.unwrap_or_else(|| {
             self.blocks.push(Building::Reasoning {
                 text: String::new(),
@@ -221,7 +230,10 @@ impl Accumulator {
 
     /// A block of a whole body.
     fn block(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
-        let block = lenient::<Block<'_>>(raw);
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
+        let block = self.common.read::<Block<'_>>(raw);
         match block {
             Some(Block { tool_use: Some(call), .. }) => self.tool_use(call, sink),
             Some(Block { reasoning_content: Some(reasoning), .. }) => {
