@@ -7,6 +7,7 @@
 //! let provider = HttpProvider::from_env(&options).unwrap();
 //! ```
 
+use super::login::Keys;
 use super::sign::Signer;
 use super::{
     CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec, ToolDefinition,
@@ -26,7 +27,7 @@ use endstop_wire::{
     Delta, Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolSpec,
 };
 use futures_core::Stream;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use std::collections::VecDeque;
 use std::fmt;
@@ -64,6 +65,8 @@ pub struct HttpProvider {
     headers: HeaderMap,
     /// Signs each request, where no key goes with it.
     signer: Option<Arc<Signer>>,
+    /// Fetches the key of each request, where none is set.
+    keys: Option<Arc<Keys>>,
     dialect: &'static Dialect,
     name: &'static str,
     model: String,
@@ -144,7 +147,8 @@ impl HttpProvider {
             Ok((web_address(&resolved.url())?, web_address(&resolved.stream_url())?))
         });
         let (url, stream_url) = parsed.map_err(|problem: String| {
-            let variable = resolved.provider.base_url_var.filter(|_| !own_address);
+            let of_place = resolved.place.as_ref().map(|place| place.vars.base_url);
+            let variable = of_place.or(resolved.provider.base_url_var).filter(|_| !own_address);
             // A password stands before the `@`.
             let shown = secrets_out(resolved.base_url.rsplit('@').next().unwrap_or_default());
             format!(
@@ -181,12 +185,17 @@ impl HttpProvider {
             let (provider, model) = (resolved.provider.id, resolved.model.as_str());
             (prices::lookup(provider, model), models::limits(provider, model))
         };
+        let keys = match &resolved.login {
+            Some(login) => Some(Arc::new(Keys::new(login, resolved.provider.name)?)),
+            None => None,
+        };
         Ok(HttpProvider {
             client: client(&url)?,
             url,
             stream_url,
             headers,
             signer: resolved.signing.as_ref().map(|keys| Arc::new(Signer::new(keys))),
+            keys,
             dialect,
             name: resolved.provider.id,
             model: resolved.model.clone(),
@@ -200,7 +209,7 @@ impl HttpProvider {
 }
 
 /// An address that can be called.
-fn web_address(address: &str) -> Result<Url, String> {
+pub(super) fn web_address(address: &str) -> Result<Url, String> {
     let url = Url::parse(address).map_err(|error| error.to_string())?;
     match url.scheme() {
         "http" | "https" => Ok(url),
@@ -300,7 +309,8 @@ impl Session for HttpSession {
             Ok(more) => {
                 headers.extend(more);
                 let body = Bytes::copy_from_slice(body);
-                let sending = provider.client.post(url.clone()).headers(headers).body(body).send();
+                let request = provider.client.post(url.clone()).headers(headers).body(body);
+                let sending = send(request, provider.keys.clone());
                 (State::Sending(Box::pin(sending)), VecDeque::new())
             }
             Err(problem) => {
@@ -317,7 +327,18 @@ impl Session for HttpSession {
     }
 }
 
-type Sending = Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>;
+/// Sends a request, with the key that is to be fetched for it.
+async fn send(
+    mut request: reqwest::RequestBuilder,
+    keys: Option<Arc<Keys>>,
+) -> Result<reqwest::Response, ModelError> {
+    if let Some(keys) = keys {
+        request = request.header(AUTHORIZATION, keys.header().await?);
+    }
+    request.send().await.map_err(|error| transport(&error))
+}
+
+type Sending = Pin<Box<dyn Future<Output = Result<reqwest::Response, ModelError>> + Send>>;
 type Body = Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>;
 
 enum State {
@@ -359,7 +380,7 @@ impl Stream for HttpCall {
                     }
                     Err(error) => {
                         this.state = State::Done;
-                        this.ready.push_back(CallEvent::Failed(transport(&error), None));
+                        this.ready.push_back(CallEvent::Failed(error, None));
                     }
                 },
                 State::Reading(body, decoder) => {

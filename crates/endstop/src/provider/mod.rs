@@ -8,6 +8,7 @@
 //! better, by the optional [`Provider::detect_termination`].
 
 pub mod http;
+mod login;
 mod sign;
 
 use endstop_core::signal::{YesNo, default_detection};
