@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod azure;
 mod bedrock;
 mod cohere;
 mod compaction;
@@ -20,3 +21,4 @@ mod shell;
 mod support;
 mod testkit;
 mod tools;
+mod vertex;
