@@ -127,13 +127,11 @@ fn is_project(id: &str) -> bool {
 /// The path and the query of Azure's API of a version that has a name.
 pub(super) fn versioned(api: Family, deployment: &str, version: &str) -> String {
     let version = in_path(version).replace('/', "%2F");
-    match api {
-        Family::OpenAiResponses => format!("/openai/responses?api-version={version}"),
-        _ => {
-            let deployment = in_path(deployment).replace('/', "%2F");
-            format!("/openai/deployments/{deployment}/chat/completions?api-version={version}")
-        }
+    if api == Family::OpenAiResponses {
+        return format!("/openai/responses?api-version={version}");
     }
+    let deployment = in_path(deployment).replace('/', "%2F");
+    format!("/openai/deployments/{deployment}/chat/completions?api-version={version}")
 }
 
 #[cfg(test)]
