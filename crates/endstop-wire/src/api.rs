@@ -156,6 +156,8 @@ pub struct Dialect {
     pub strict: bool,
     /// It refuses the id of a call that is not of so many letters and digits.
     pub call_id_length: Option<usize>,
+    /// The address says the model, and the body this version of the format.
+    pub version_in_body: Option<&'static str>,
 }
 
 impl Dialect {
@@ -174,6 +176,7 @@ impl Dialect {
             runs_custom_tools: false,
             strict: false,
             call_id_length: None,
+            version_in_body: None,
         }
     }
 
@@ -217,6 +220,10 @@ impl Dialect {
         Dialect { echo_reasoning: Some(field), ..self }
     }
 
+    const fn says_version(self, version: &'static str) -> Dialect {
+        Dialect { version_in_body: Some(version), ..self }
+    }
+
     const fn runs_custom_tools(self) -> Dialect {
         Dialect { runs_custom_tools: true, ..self }
     }
@@ -236,7 +243,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("openai-chat").completion_cap(),
     Dialect::anthropic("anthropic-messages"),
     Dialect::responses("openai-responses"),
-    Dialect::anthropic("vertex-anthropic"),
+    Dialect::anthropic("vertex-anthropic").says_version("vertex-2023-10-16"),
     Dialect::openai("openai-compatible"),
     Dialect::openai("azure-openai-chat").completion_cap(),
     Dialect::openai("bedrock-openai"),

@@ -51,6 +51,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("together-ai", "together"),
     ("gemini", "google"),
     ("bedrock", "aws"),
+    ("vertex", "google"),
     ("copilot", "github-copilot"),
 ];
 

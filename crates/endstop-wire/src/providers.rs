@@ -20,10 +20,14 @@
 //! provider's own SDK or documentation; where a provider documents no variable, none is made up.
 
 mod host;
+mod login;
+mod place;
 mod resolve;
 mod secret;
 mod signing;
 
+pub use login::{Login, LoginVars};
+pub use place::{Place, PlaceVars};
 pub use resolve::{Overrides, ResolveError, ResolvedModel, resolve, resolve_with};
 pub use secret::Secret;
 pub use signing::{SigningKeys, SigningVars};
@@ -73,7 +77,8 @@ pub struct Provider {
     /// The formats it speaks, the usual one first.
     pub endpoints: &'static [Endpoint],
     /// Where it is, unless the caller or [`Provider::base_url_var`] says otherwise; `{region}`
-    /// stands for the region.
+    /// stands for the region, `{location}` for that of [`Place`], and `{resource}` for what nobody
+    /// knows but its owner, so that the address must be said.
     pub base_url: &'static str,
     /// The variable that its SDK reads the base URL from.
     pub base_url_var: Option<&'static str>,
@@ -87,6 +92,13 @@ pub struct Provider {
     pub key_vars: &'static [KeyVar],
     /// The keys that sign each request, where none of [`Provider::key_vars`] is set.
     pub signing: Option<&'static SigningVars>,
+    /// A key that is fetched, where none of [`Provider::key_vars`] is set.
+    pub login: Option<&'static LoginVars>,
+    /// The makers whose models it has, where its addresses say project, location and maker.
+    pub places: &'static [PlaceVars],
+    /// The variable that its SDK reads the API's version from. Where it is set, version and
+    /// deployment stand in the address; the paths here are those without.
+    pub version_var: Option<&'static str>,
     /// A call without a key is refused.
     pub key_required: bool,
     /// Headers of every request.
@@ -95,6 +107,18 @@ pub struct Provider {
     pub header_vars: &'static [(&'static str, &'static str)],
     /// What a user should know.
     pub notes: &'static str,
+}
+
+impl Provider {
+    /// Where it speaks this format, if it does.
+    pub fn speaks(&self, api: Family) -> Option<&Endpoint> {
+        self.endpoints.iter().find(|endpoint| endpoint.api == api)
+    }
+
+    /// It has no address of its own: whoever uses it has one.
+    pub fn is_at_its_users(&self) -> bool {
+        self.base_url.contains("{resource}")
+    }
 }
 
 const CHAT: &[Endpoint] = &[Endpoint { api: Family::OpenAiChat, path: "/chat/completions" }];
@@ -116,6 +140,9 @@ const PLAIN: Provider = Provider {
     region_vars: &[],
     key_vars: &[],
     signing: None,
+    login: None,
+    places: &[],
+    version_var: None,
     key_required: true,
     headers: &[],
     header_vars: &[],
@@ -232,6 +259,62 @@ pub const PROVIDERS: &[Provider] = &[
         }),
         notes: "The model is an id or the ARN of an inference profile. Keys are read from variables \
                 alone: not from ~/.aws, nor from the machine's or container's role.",
+        ..PLAIN
+    },
+    Provider {
+        id: "vertex",
+        name: "Google Vertex AI",
+        endpoints: &[
+            Endpoint { api: Family::Gemini, path: "/v1" },
+            Endpoint { api: Family::Anthropic, path: "/v1" },
+        ],
+        base_url: "https://{location}-aiplatform.googleapis.com",
+        places: &[
+            PlaceVars {
+                models: "gemini",
+                api: Family::Gemini,
+                publisher: "google",
+                base_url: "GOOGLE_VERTEX_BASE_URL",
+                project: &["GOOGLE_CLOUD_PROJECT"],
+                location: &["GOOGLE_CLOUD_LOCATION"],
+            },
+            PlaceVars {
+                models: "claude",
+                api: Family::Anthropic,
+                publisher: "anthropic",
+                base_url: "ANTHROPIC_VERTEX_BASE_URL",
+                // Anthropic's SDK asks Google's for the project, which reads the second.
+                project: &["ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT"],
+                location: &["CLOUD_ML_REGION", "GOOGLE_CLOUD_LOCATION"],
+            },
+        ],
+        key_vars: bearer!("CLOUDSDK_AUTH_ACCESS_TOKEN"),
+        login: Some(&LoginVars {
+            file: "GOOGLE_APPLICATION_CREDENTIALS",
+            scope: "https://www.googleapis.com/auth/cloud-platform",
+            command: "gcloud auth application-default login",
+        }),
+        notes: "The model's name says the format: gemini… or claude…. Without a token the application \
+                default credentials are used: the file of a service account, what gcloud logged in, \
+                or the machine's own account.",
+        ..PLAIN
+    },
+    Provider {
+        id: "azure",
+        name: "Azure OpenAI",
+        endpoints: &[
+            Endpoint { api: Family::OpenAiChat, path: "/openai/v1/chat/completions" },
+            Endpoint { api: Family::OpenAiResponses, path: "/openai/v1/responses" },
+        ],
+        base_url: "https://{resource}.openai.azure.com",
+        base_url_var: Some("AZURE_OPENAI_ENDPOINT"),
+        version_var: Some("OPENAI_API_VERSION"),
+        key_vars: &[
+            KeyVar { name: "AZURE_OPENAI_AD_TOKEN", auth: AuthStyle::Bearer },
+            KeyVar { name: "AZURE_OPENAI_API_KEY", auth: AuthStyle::ApiKey },
+        ],
+        notes: "The model is the deployment's name; where that is a model's name too, it has that one's \
+                price and limits.",
         ..PLAIN
     },
     Provider {

@@ -20,13 +20,14 @@ pub const REDACTED: &str = "[redacted]";
 pub const EXCERPT_CHARS: usize = 500;
 
 /// How keys begin.
-const PREFIXES: [&str; 16] = [
+const PREFIXES: [&str; 17] = [
     "sk-",
     "sk_",
     "gsk_",
     "xai-",
     "hf_",
     "AIza",
+    "ya29.",
     "AKIA",
     "ASIA",
     "ABSK",
@@ -109,6 +110,7 @@ mod tests {
             ),
             ("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer [redacted]"),
             ("key=AIzaSyD1234567, x", "key=[redacted], x"),
+            ("token ya29.a0AfH6SMBx-_y expired", "token [redacted] expired"),
             (
                 "x-amz-security-token:FwoG/a+b==\n\nhost",
                 "x-amz-security-token:[redacted]==\n\nhost",

@@ -124,7 +124,10 @@ impl Encoder {
     pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
         match dialect.family {
             Family::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
-            Family::Anthropic => Encoder::Anthropic(anthropic::Encoder::new(spec)),
+            Family::Anthropic => Encoder::Anthropic(match dialect.version_in_body {
+                Some(version) => anthropic::Encoder::addressed(spec, version, spec.stream),
+                None => anthropic::Encoder::new(spec),
+            }),
             Family::Gemini => Encoder::Gemini(gemini::Encoder::new(spec)),
             Family::OpenAiResponses => {
                 Encoder::OpenAiResponses(openai_responses::Encoder::new(spec))

@@ -63,12 +63,25 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
     for variable in found.region_vars {
         let _ = output::line(&format!("  region     {variable}"));
     }
+    for vars in found.places {
+        let _ = output::line(&format!("  {}…", vars.models));
+        let _ = output::line(&format!("    endpoint {} overrides it", vars.base_url));
+        let _ = output::line(&format!("    project  {}", vars.project.join(" or ")));
+        let _ = output::line(&format!("    location {}", vars.location.join(" or ")));
+    }
+    if let Some(variable) = found.version_var {
+        let _ = output::line(&format!("  version    {variable}, else the newest"));
+    }
     for key in found.key_vars {
         let _ = output::line(&format!("  key        {}", key.name));
     }
     if let Some(pair) = found.signing {
         let _ = output::line(&format!("             or, to sign, {} and {}", pair.id, pair.secret));
         let _ = output::line(&format!("             with {} for temporary keys", pair.session));
+    }
+    if let Some(login) = found.login {
+        let _ = output::line(&format!("             or the file that {} names", login.file));
+        let _ = output::line(&format!("             or what `{}` left", login.command));
     }
     for endpoint in found.endpoints {
         let _ = output::line(&format!("  api        {} at {}", endpoint.api, endpoint.path));
@@ -111,6 +124,7 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
 fn row(provider: &Provider) -> [String; 4] {
     let mut keys: Vec<String> = provider.key_vars.iter().map(|key| key.name.to_owned()).collect();
     keys.extend(provider.signing.map(|pair| format!("{} and {}", pair.id, pair.secret)));
+    keys.extend(provider.login.map(|login| login.file.to_owned()));
     let keys = if keys.is_empty() { "no key".to_owned() } else { keys.join(" or ") };
     let apis: Vec<&str> = provider.endpoints.iter().map(|e| e.api.as_str()).collect();
     [provider.id.to_owned(), apis.join(", "), provider.base_url.to_owned(), keys]
@@ -145,6 +159,20 @@ fn as_value(provider: &Provider) -> Value {
         "wider_url_var": provider.wider_url_var,
         "region_vars": provider.region_vars,
         "signing_vars": provider.signing.map(|pair| [pair.id, pair.secret, pair.session]),
+        "login": provider.login.map(|login| json!({
+            "file_var": login.file,
+            "command": login.command,
+            "scope": login.scope,
+        })),
+        "places": provider.places.iter().map(|vars| json!({
+            "models": vars.models,
+            "api": vars.api.as_str(),
+            "publisher": vars.publisher,
+            "base_url_var": vars.base_url,
+            "project_vars": vars.project,
+            "location_vars": vars.location,
+        })).collect::<Vec<_>>(),
+        "version_var": provider.version_var,
         "key_required": provider.key_required,
         "endpoints": provider.endpoints.iter().map(|endpoint| json!({
             "api": endpoint.api.as_str(),

@@ -106,6 +106,21 @@ fn models_keys_and_addresses_that_are_none() {
             &["`authorization`", "line break", "look at OPENAI_API_KEY"],
         ),
         (&["--model", "openai/x"], ("OPENAI_ORG_ID", "a\nb"), &["set OPENAI_API_KEY"]),
+        (
+            &["--model", "vertex/claude-x", "--api", "gemini"],
+            key,
+            &["`claude-x`", "in anthropic-messages, not in gemini"],
+        ),
+        (
+            &["--model", "vertex/gemini-x"],
+            ("GOOGLE_CLOUD_PROJECT", "mine"),
+            &["no location for Google Vertex AI", "set GOOGLE_CLOUD_LOCATION"],
+        ),
+        (
+            &["--model", "azure/x"],
+            ("AZURE_OPENAI_API_KEY", "k"),
+            &["no endpoint for Azure OpenAI", "set AZURE_OPENAI_ENDPOINT"],
+        ),
         (&["--model", "ollama/x", "--base-url", "x"], key, &["--base-url", "`x`", "http://HOST"]),
         (&["--model", "x", "--base-url", ""], key, &["--base-url", "http://HOST"]),
         (&["--model", "x", "--base-url", "http://"], key, &["--base-url", "empty host"]),

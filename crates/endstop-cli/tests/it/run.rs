@@ -589,6 +589,35 @@ fn a_closed_standard_output_stops_the_run_and_not_the_cleaning_up() {
 }
 
 #[test]
+fn providers_in_a_cloud_name_all_that_they_read() {
+    let cli = Cli::new();
+    let vertex = cli.run(["providers", "vertex"]).exits(0).stdout;
+    for said in [
+        "location CLOUD_ML_REGION or GOOGLE_CLOUD_LOCATION",
+        "project  ANTHROPIC_VERTEX_PROJECT_ID or GOOGLE_CLOUD_PROJECT",
+        "endpoint GOOGLE_VERTEX_BASE_URL overrides it",
+        "key        CLOUDSDK_AUTH_ACCESS_TOKEN",
+        "or the file that GOOGLE_APPLICATION_CREDENTIALS names",
+        "or what `gcloud auth application-default login` left",
+        "api        anthropic-messages at /v1",
+    ] {
+        assert!(vertex.contains(said), "{said}: {vertex}");
+    }
+    let azure = cli.run(["providers", "azure"]).exits(0).stdout;
+    for said in [
+        "AZURE_OPENAI_ENDPOINT overrides it",
+        "version    OPENAI_API_VERSION",
+        "key        AZURE_OPENAI_AD_TOKEN",
+        "api        openai-responses at /openai/v1/responses",
+    ] {
+        assert!(azure.contains(said), "{said}: {azure}");
+    }
+    let lines = cli.run(["providers", "vertex", "--json"]).exits(0).lines();
+    assert_eq!(lines[0]["places"][1]["location_vars"][0], "CLOUD_ML_REGION");
+    assert_eq!(lines[0]["login"]["file_var"], "GOOGLE_APPLICATION_CREDENTIALS");
+}
+
+#[test]
 fn a_closed_standard_output_is_no_panic_in_any_command() {
     let cli = Cli::new();
     let row = r#"{"id":"1","api":"openai-chat","status":200,"headers":{},"body":"{}"}"#;

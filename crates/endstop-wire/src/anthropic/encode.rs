@@ -42,10 +42,14 @@ impl Encoder {
         }
     }
 
-    /// An encoder for a server whose address says the model and whether to stream.
-    pub(crate) fn addressed(spec: &RequestSpec, version: &str) -> Encoder {
+    /// An encoder for a server whose address says the model and whether to stream, and that may
+    /// want the latter here too.
+    pub(crate) fn addressed(spec: &RequestSpec, version: &str, stream: bool) -> Encoder {
         let mut fields = Fields::new(spec);
         fields.field("anthropic_version", |out| json::string(out, version));
+        if stream {
+            fields.field("stream", |out| out.extend_from_slice(b"true"));
+        }
         Encoder { tail: options(fields, spec), ..Encoder::new(spec) }
     }
 

@@ -17,7 +17,7 @@ pub struct Encoder(anthropic::Encoder);
 impl Encoder {
     /// An encoder of this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
-        Encoder(anthropic::Encoder::addressed(spec, VERSION))
+        Encoder(anthropic::Encoder::addressed(spec, VERSION, false))
     }
 
     /// The body of the next call.

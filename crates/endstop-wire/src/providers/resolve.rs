@@ -1,5 +1,7 @@
 //! From `provider/model` and the environment to an address, a key and headers.
 
+use super::login::{Login, login};
+use super::place::{self, Place};
 use super::signing::{is_region, keys as signing_keys};
 use super::{AuthStyle, PROVIDERS, Provider, Secret, SigningKeys, host, provider};
 use crate::api::{Dialect, Family, UnknownApi, dialect};
@@ -23,6 +25,11 @@ const HINTS: &[(&str, &str)] = &[
     ("z-ai", "zai"),
     ("aws", "bedrock"),
     ("amazon-bedrock", "bedrock"),
+    ("vertexai", "vertex"),
+    ("vertex_ai", "vertex"),
+    ("google-vertex", "vertex"),
+    ("azure-openai", "azure"),
+    ("azure_openai", "azure"),
     ("llama.cpp", "llamacpp"),
     ("llama-cpp", "llamacpp"),
     ("mistralai", "mistral"),
@@ -59,6 +66,12 @@ pub struct ResolvedModel {
     pub key: Option<(AuthStyle, Secret)>,
     /// The keys that sign each request; `None` where a key goes with it.
     pub signing: Option<SigningKeys>,
+    /// The key that is to be fetched; `None` where there is one.
+    pub login: Option<Login>,
+    /// The project and the location that stand in the address.
+    pub place: Option<Place>,
+    /// The version that stands in the address.
+    pub version: Option<String>,
     /// All other headers that the provider wants.
     pub headers: Vec<(&'static str, String)>,
 }
@@ -72,6 +85,7 @@ impl ResolvedModel {
         self.address(match self.api {
             Family::BedrockConverse => "/converse",
             Family::BedrockInvoke => "/invoke",
+            Family::Anthropic => ":rawPredict",
             _ => ":generateContent",
         })
     }
@@ -81,6 +95,7 @@ impl ResolvedModel {
         self.address(match self.api {
             Family::BedrockConverse => "/converse-stream",
             Family::BedrockInvoke => "/invoke-with-response-stream",
+            Family::Anthropic => ":streamRawPredict",
             _ => ":streamGenerateContent?alt=sse",
         })
     }
@@ -88,7 +103,12 @@ impl ResolvedModel {
     /// The address, with this method where the format wants the model and the method in it.
     fn address(&self, method: &str) -> String {
         let mut path = self.path.to_owned();
-        if self.api == Family::Gemini {
+        if let Some(place) = &self.place {
+            path = place.path(self.path, &self.model);
+            path.push_str(method);
+        } else if let Some(version) = &self.version {
+            path = place::versioned(self.api, &self.model, version);
+        } else if self.api == Family::Gemini {
             // A tuned model has a collection of its own.
             let named = self.model.starts_with("models/") || self.model.starts_with("tunedModels/");
             path.push_str(if named { "/" } else { "/models/" });
@@ -114,18 +134,21 @@ impl ResolvedModel {
     }
 
     /// How this provider speaks the format; `plain` where it is only compatible with the provider,
-    /// as what is at an address of one's own.
+    /// as what is at an address of one's own. A cloud's way is the same at every address.
     ///
     /// # Errors
     /// None for a provider of the table.
     pub fn dialect(&self, plain: bool) -> Result<&'static Dialect, UnknownApi> {
         let id = self.provider.id;
+        let in_cloud = |maker: &str| dialect(&format!("{id}-{maker}"));
         let (own, compatible) = match self.api {
+            family if self.provider.is_at_its_users() => return in_cloud(family.as_str()),
             // A provider with a format of its own has its name for that one.
             Family::OpenAiChat => ([id.to_owned(), format!("{id}-openai")], "openai-compatible"),
             Family::OpenAiResponses => {
                 ([id.to_owned(), format!("{id}-responses")], "openai-responses-compat")
             }
+            family if self.place.is_some() => return in_cloud(family.provider()),
             family => return dialect(family.as_str()),
         };
         let mut own = own.iter().filter_map(|name| dialect(name).ok());
@@ -148,7 +171,7 @@ impl ResolvedModel {
 }
 
 /// A name as it stands in a path: what could end the path or begin an escape is escaped.
-fn in_path(name: &str) -> String {
+pub(super) fn in_path(name: &str) -> String {
     let hex = |n: u8| char::from(b"0123456789ABCDEF"[usize::from(n)]);
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -204,6 +227,46 @@ pub enum ResolveError {
         /// What was given.
         region: String,
     },
+    /// The provider's address needs this, and no variable says it.
+    MissingSetting {
+        /// The provider.
+        provider: &'static Provider,
+        /// What it is: `project`.
+        what: &'static str,
+        /// The variables that could say it.
+        vars: &'static [&'static str],
+        /// What one could say.
+        example: &'static str,
+    },
+    /// That cannot stand in the provider's address.
+    NotASetting {
+        /// The provider.
+        provider: &'static Provider,
+        /// What it should be: `project`.
+        what: &'static str,
+        /// What was given.
+        value: String,
+        /// The variables that could say it.
+        vars: &'static [&'static str],
+        /// What one could say.
+        example: &'static str,
+    },
+    /// The model speaks another format at this provider.
+    OtherApi {
+        /// The model.
+        model: String,
+        /// What was asked for.
+        api: Family,
+        /// What the model speaks.
+        own: Family,
+    },
+    /// The model's name does not say which of the provider's formats it speaks.
+    UnknownFormat {
+        /// The provider.
+        provider: &'static Provider,
+        /// The model.
+        model: String,
+    },
     /// The format's requests are written for another maker's models alone.
     WrongModel {
         /// The format.
@@ -241,9 +304,12 @@ impl fmt::Display for ResolveError {
             ResolveError::MissingKey { provider } => {
                 let vars: Vec<&str> = provider.key_vars.iter().map(|var| var.name).collect();
                 write!(f, "no key for {}: set {}", provider.name, vars.join(" or "))?;
-                match provider.signing {
-                    Some(pair) => write!(f, ", or {} and {}", pair.id, pair.secret),
-                    None => Ok(()),
+                match (provider.signing, provider.login) {
+                    (Some(pair), _) => write!(f, ", or {} and {}", pair.id, pair.secret),
+                    (None, Some(login)) => {
+                        write!(f, " or {}, or run `{}`", login.file, login.command)
+                    }
+                    (None, None) => Ok(()),
                 }
             }
             ResolveError::MissingRegion { provider } => {
@@ -256,6 +322,31 @@ impl fmt::Display for ResolveError {
                     f,
                     "`{region}` is no region of {}: set {vars}, to us-east-1 say",
                     provider.name
+                )
+            }
+            ResolveError::MissingSetting { provider, what, vars, example } => {
+                let vars = vars.join(" or ");
+                write!(f, "no {what} for {}: set {vars}, to {example} say", provider.name)
+            }
+            ResolveError::NotASetting { provider, what, value, vars, example } => {
+                let vars = vars.join(" or ");
+                write!(
+                    f,
+                    "`{value}` is no {what} of {}: set {vars}, to {example} say",
+                    provider.name
+                )
+            }
+            ResolveError::OtherApi { model, api, own } => {
+                write!(f, "`{model}` is called in {own}, not in {api}")
+            }
+            ResolveError::UnknownFormat { provider, model } => {
+                let known =
+                    provider.places.iter().map(|vars| format!("{}… {}", vars.models, vars.api));
+                write!(
+                    f,
+                    "the name `{model}` does not say which format {} takes for it ({}): say it with --api",
+                    provider.name,
+                    known.collect::<Vec<_>>().join(", ")
                 )
             }
             ResolveError::WrongModel { api, model } => write!(
@@ -304,16 +395,17 @@ pub fn resolve_with(
         return Err(ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: None });
     }
     let endpoint = match overrides.api {
+        api if !provider.places.is_empty() => place::endpoint(provider, model, api)?,
         None => &provider.endpoints[0],
-        Some(api) => provider
-            .endpoints
-            .iter()
-            .find(|endpoint| endpoint.api == api)
-            .ok_or(ResolveError::UnsupportedApi { provider, api })?,
+        Some(api) => provider.speaks(api).ok_or(ResolveError::UnsupportedApi { provider, api })?,
     };
     let given = overrides.key.clone().map(|key| {
-        let usual = provider.key_vars.first().map(|var| var.auth);
-        (usual.unwrap_or(AuthStyle::Bearer), key)
+        // A token's header is the usual one only where no key has one of its own.
+        let usual = provider.key_vars.iter().map(|var| var.auth);
+        (
+            usual.into_iter().find(|auth| *auth != AuthStyle::Bearer).unwrap_or(AuthStyle::Bearer),
+            key,
+        )
     });
     let key = given.or_else(|| {
         provider.key_vars.iter().find_map(|key| Some((key.auth, Secret::new(var(key.name)?))))
@@ -327,12 +419,16 @@ pub fn resolve_with(
     } else {
         signing_keys(provider, region.as_deref().unwrap_or_default(), &var)
     };
-    if key.is_none() && signing.is_none() && provider.key_required {
+    let place = Place::find(provider, endpoint.api, &var)?;
+    let login =
+        if key.is_some() { None } else { login(provider, overrides.base_url.is_some(), &var) };
+    if key.is_none() && signing.is_none() && login.is_none() && provider.key_required {
         return Err(ResolveError::MissingKey { provider });
     }
     let base_url = overrides
         .base_url
         .clone()
+        .or_else(|| var(place.as_ref()?.vars.base_url))
         .or_else(|| {
             let value = var(provider.base_url_var?)?;
             Some(match provider.base_url_port {
@@ -340,7 +436,18 @@ pub fn resolve_with(
                 None => value,
             })
         })
-        .or_else(|| var(provider.wider_url_var?));
+        .or_else(|| var(provider.wider_url_var?))
+        .or_else(|| Some(place.as_ref()?.base_url()));
+    if let (None, Some(variable), true) =
+        (&base_url, &provider.base_url_var, provider.is_at_its_users())
+    {
+        return Err(ResolveError::MissingSetting {
+            provider,
+            what: "endpoint",
+            vars: std::slice::from_ref(variable),
+            example: "https://RESOURCE.openai.azure.com",
+        });
+    }
     let regional = base_url.is_none() && !provider.region_vars.is_empty();
     let base_url = base_url.unwrap_or_else(|| provider.base_url.to_owned());
     let base_url = match region {
@@ -363,6 +470,9 @@ pub fn resolve_with(
         path: endpoint.path,
         key,
         signing,
+        login,
+        place,
+        version: provider.version_var.and_then(var),
         headers: fixed.chain(from_env).collect(),
     })
 }
@@ -420,12 +530,20 @@ mod tests {
         Some(name.to_owned())
     }
 
-    /// Keys only, each its own name, and a region.
+    /// Keys only, each its own name, and what an address needs.
     fn keys(name: &str) -> Option<String> {
-        if name == "AWS_REGION" {
-            return Some("eu-west-3".to_owned());
+        match name {
+            "AWS_REGION" | "GOOGLE_CLOUD_LOCATION" => return Some("eu-west-3".to_owned()),
+            "GOOGLE_CLOUD_PROJECT" => return Some("mine".to_owned()),
+            "AZURE_OPENAI_ENDPOINT" => return Some("https://mine.openai.azure.com".to_owned()),
+            _ => {}
         }
         (name.contains("_KEY") || name.contains("_TOKEN")).then(|| name.to_owned())
+    }
+
+    /// A name that says enough.
+    fn model_of(provider: &Provider) -> &'static str {
+        if provider.places.is_empty() { "m" } else { "gemini-m" }
     }
 
     #[test]
@@ -439,7 +557,7 @@ mod tests {
     fn every_provider_has_its_address() {
         let urls: Vec<String> = PROVIDERS
             .iter()
-            .map(|p| resolve(&format!("{}/m", p.id), &keys).unwrap().url())
+            .map(|p| resolve(&format!("{}/{}", p.id, model_of(p)), &keys).unwrap().url())
             .collect();
         assert_eq!(
             urls,
@@ -452,6 +570,8 @@ mod tests {
                 "http://localhost:8000/v1/chat/completions",
                 "https://openrouter.ai/api/v1/chat/completions",
                 "https://bedrock-runtime.eu-west-3.amazonaws.com/model/m/converse",
+                "https://eu-west-3-aiplatform.googleapis.com/v1/projects/mine/locations/eu-west-3/publishers/google/models/gemini-m:generateContent",
+                "https://mine.openai.azure.com/openai/v1/chat/completions",
                 "https://api.cerebras.ai/v1/chat/completions",
                 "https://api.cohere.com/v2/chat",
                 "https://api.deepseek.com/chat/completions",
@@ -705,22 +825,26 @@ mod tests {
             ("a", None),
             ("", None),
             ("bedrok", Some("bedrock")),
-            ("vertex", None),
+            ("vertexx", Some("vertex")),
+            ("google-vertex", Some("vertex")),
+            ("azure_openai", Some("azure")),
+            ("telegraph", None),
         ] {
             assert_eq!(nearest(name), meant, "{name}");
         }
-        assert!(said("vertex/x").starts_with("unknown provider `vertex` (providers: anthropic, "));
+        assert!(
+            said("telegraph/x").starts_with("unknown provider `telegraph` (providers: anthropic, ")
+        );
     }
 
     #[test]
     fn a_secret_is_never_shown() {
         let env = |_: &str| Some("hunter2".to_owned());
         for provider in PROVIDERS.iter().filter(|p| !p.key_vars.is_empty()) {
-            let spec = format!("{}/m", provider.id);
+            let spec = format!("{}/{}", provider.id, model_of(provider));
             let env = |name: &str| {
-                let region = provider.region_vars.contains(&name).then(|| "eu-west-3".to_owned());
                 let key = provider.key_vars.iter().find(|v| v.name == name);
-                region.or_else(|| key.and_then(|v| env(v.name)))
+                key.map_or_else(|| keys(name), |v| env(v.name))
             };
             let model = resolve(&spec, &env).unwrap();
             let header = model.auth_header().unwrap();

@@ -138,7 +138,10 @@ proptest! {
         let whole = decode_body(dialect, status, &Headers::new(), &body, &RequestFacts::default());
         let mut s = StreamDecoder::new(dialect, status, Headers::new(), RequestFacts::default());
         for piece in body.chunks(cut) {
-            s.push(piece, &mut |_| ()).unwrap();
+            // What is no frame cannot be read on from; the end says the same of it.
+            if s.push(piece, &mut |_| ()).is_err() {
+                break;
+            }
         }
         prop_assert_eq!(whole, s.finish(Eof::Clean));
     }

@@ -577,6 +577,20 @@ fn converse_requests() {
 }
 
 #[test]
+fn vertex_requests_are_anthropics_but_for_two_fields() {
+    let vertex = dialect("vertex-anthropic").unwrap();
+    for stream in [true, false] {
+        let spec = RequestSpec { stream, ..spec() };
+        let mut own = body(ANTHROPIC, &spec, &history(), Some(50));
+        assert!(own.as_object_mut().unwrap().remove("model").is_some());
+        own["anthropic_version"] = json!("vertex-2023-10-16");
+        // As it was sent for the recordings: the address alone does not make a stream.
+        assert_eq!(own.get("stream"), stream.then_some(&json!(true)));
+        assert_eq!(body(vertex, &spec, &history(), Some(50)), own);
+    }
+}
+
+#[test]
 fn invoke_requests_are_anthropics_but_for_three_fields() {
     let mut own = body(ANTHROPIC, &spec(), &history(), Some(50));
     for field in ["model", "stream"] {

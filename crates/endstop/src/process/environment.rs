@@ -53,6 +53,8 @@ mod tests {
             "AWS_SESSION_TOKEN",
             "AWS_BEARER_TOKEN_BEDROCK",
             "GOOGLE_APPLICATION_CREDENTIALS",
+            "CLOUDSDK_AUTH_ACCESS_TOKEN",
+            "AZURE_OPENAI_AD_TOKEN",
             "PGPASSWORD",
             "my_secret",
             "GH_PAT",

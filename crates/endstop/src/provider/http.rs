@@ -7,6 +7,7 @@
 //! let provider = HttpProvider::from_env(&options).unwrap();
 //! ```
 
+use super::login::Keys;
 use super::record::{Recorder, Tap, secrets};
 use super::recording::{Ended, Header};
 use super::replay::Replay;
@@ -28,7 +29,7 @@ use endstop_wire::redact::{address, secrets_out};
 use endstop_wire::request::OutputSchema;
 use endstop_wire::{Delta, Encoder, Eof, RequestFacts, RequestSpec, StreamDecoder, ToolSpec};
 use futures_core::Stream;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use std::collections::VecDeque;
 use std::fmt;
@@ -66,6 +67,8 @@ pub struct HttpProvider {
     headers: HeaderMap,
     /// Signs each request, where no key goes with it.
     signer: Option<Arc<Signer>>,
+    /// Fetches the key of each request, where none is set.
+    keys: Option<Arc<Keys>>,
     dialect: &'static Dialect,
     name: &'static str,
     model: String,
@@ -146,7 +149,8 @@ impl HttpProvider {
             Ok((web_address(&resolved.url())?, web_address(&resolved.stream_url())?))
         });
         let (url, stream_url) = parsed.map_err(|problem: String| {
-            let variable = resolved.provider.base_url_var.filter(|_| !own_address);
+            let of_place = resolved.place.as_ref().map(|place| place.vars.base_url);
+            let variable = of_place.or(resolved.provider.base_url_var).filter(|_| !own_address);
             // A password stands before the `@`.
             let shown = secrets_out(resolved.base_url.rsplit('@').next().unwrap_or_default());
             format!(
@@ -183,6 +187,10 @@ impl HttpProvider {
             let (provider, model) = (resolved.provider.id, resolved.model.as_str());
             (prices::lookup(provider, model), models::limits(provider, model))
         };
+        let keys = match &resolved.login {
+            Some(login) => Some(Arc::new(Keys::new(login, resolved.provider.name)?)),
+            None => None,
+        };
         Ok(HttpProvider {
             transport: Transport::Network(client(&url)?),
             recorder: None,
@@ -190,6 +198,7 @@ impl HttpProvider {
             stream_url,
             headers,
             signer: resolved.signing.as_ref().map(|keys| Arc::new(Signer::new(keys))),
+            keys,
             dialect,
             name: resolved.provider.id,
             model: resolved.model.clone(),
@@ -248,6 +257,7 @@ impl HttpProvider {
             stream_url,
             headers: HeaderMap::new(),
             signer: None,
+            keys: None,
             dialect: recording.dialect()?,
             name: provider.id,
             model: header.model.clone(),
@@ -257,6 +267,15 @@ impl HttpProvider {
                 max_output: header.max_output,
             },
         })
+    }
+}
+
+impl HttpProvider {
+    /// Sends a request that is whole, with its credentials; a recorder listens.
+    fn send(&self, url: &Url, headers: &HeaderMap, body: Bytes) -> (Option<Box<Tap>>, Sending) {
+        let recorder = self.recorder.as_ref();
+        let tap = recorder.map(|recorder| Box::new(recorder.call(url, headers, body.clone())));
+        (tap, self.transport.send(url, headers, body))
     }
 }
 
@@ -362,10 +381,19 @@ impl Session for HttpSession {
             Ok(more) => {
                 headers.extend(more);
                 let body = Bytes::copy_from_slice(body);
-                let recorder = provider.recorder.as_ref();
-                tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
-                let sending = provider.transport.send(url, &headers, body);
-                (State::Sending(sending), VecDeque::new())
+                match &provider.keys {
+                    Some(keys) => {
+                        let (keys, url) = (keys.clone(), url.clone());
+                        let key = Box::pin(async move { keys.header().await });
+                        let unsent = Unsent { provider: provider.clone(), url, headers, body };
+                        (State::Fetching(key, Box::new(unsent)), VecDeque::new())
+                    }
+                    None => {
+                        let (listening, sending) = provider.send(url, &headers, body);
+                        tap = listening;
+                        (State::Sending(sending), VecDeque::new())
+                    }
+                }
             }
             Err(problem) => {
                 let error = ModelError::new(ErrorClass::InvalidRequest, problem);
@@ -374,7 +402,7 @@ impl Session for HttpSession {
         };
         Box::pin(HttpCall {
             state,
-            tap: tap.map(Box::new),
+            tap,
             dialect: provider.dialect,
             facts: self.request.facts(call.output_cap),
             ready,
@@ -382,7 +410,18 @@ impl Session for HttpSession {
     }
 }
 
+/// A request whose key is not there yet.
+struct Unsent {
+    provider: HttpProvider,
+    url: Url,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+type Fetching = Pin<Box<dyn Future<Output = Result<HeaderValue, ModelError>> + Send>>;
+
 enum State {
+    Fetching(Fetching, Box<Unsent>),
     Sending(Sending),
     Reading(Body, Box<StreamDecoder>),
     Done,
@@ -409,6 +448,19 @@ impl Stream for HttpCall {
             }
             match &mut this.state {
                 State::Done => return Poll::Ready(None),
+                State::Fetching(key, unsent) => match ready!(key.as_mut().poll(cx)) {
+                    Ok(key) => {
+                        unsent.headers.insert(AUTHORIZATION, key);
+                        let Unsent { provider, url, headers, body } = unsent.as_ref();
+                        let (tap, sending) = provider.send(url, headers, body.clone());
+                        this.tap = tap;
+                        this.state = State::Sending(sending);
+                    }
+                    Err(error) => {
+                        this.state = State::Done;
+                        this.ready.push_back(CallEvent::Failed(error, None));
+                    }
+                },
                 State::Sending(sending) => match ready!(sending.poll(cx)) {
                     Ok(head) => {
                         if let Some(tap) = &mut this.tap {

@@ -8,6 +8,7 @@
 //! better, by the optional [`Provider::detect_termination`].
 
 pub mod http;
+mod login;
 pub mod record;
 pub mod recording;
 pub mod replay;

@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod azure;
 mod bedrock;
 mod cohere;
 mod compaction;
@@ -21,3 +22,4 @@ mod shell;
 mod support;
 mod testkit;
 mod tools;
+mod vertex;

@@ -22,6 +22,10 @@ pub(super) fn reply(request: &Request, turn: &Turn) -> Reply {
         Reply::events(&gemini::events(turn), turn.pace)
     } else if path.contains(":generateContent") {
         Reply::json(&gemini::body(turn))
+    } else if path.ends_with(":streamRawPredict") && streamed {
+        Reply::events(&anthropic::events(turn), turn.pace)
+    } else if path.ends_with(":rawPredict") {
+        Reply::json(&anthropic::body(turn))
     } else if path.ends_with("/converse") {
         Reply::json(&bedrock_converse::body(turn))
     } else if path.ends_with("/converse-stream") {

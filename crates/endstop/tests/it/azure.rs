@@ -1,0 +1,156 @@
+//! Whole runs over Azure OpenAI: both of its formats, the newest API and a version that has a name,
+//! a key and a token.
+
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::testkit::{Reply, Server, Turn};
+use endstop::tool::{ToolOutput, tool_fn};
+use endstop::{AgentLoop, Outcome, Termination};
+use serde_json::json;
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+const KEY: (&str, &str) = ("AZURE_OPENAI_API_KEY", "hunter2");
+const TOKEN: (&str, &str) = ("AZURE_OPENAI_AD_TOKEN", "hunter3");
+const VERSION: (&str, &str) = ("OPENAI_API_VERSION", "2024-12-01-preview");
+
+async fn run(
+    server: &Server,
+    api: Option<&str>,
+    streaming: bool,
+    more: &[(&str, &str)],
+) -> Outcome {
+    let endpoint = server.base_url().replace("/v1", "/");
+    let var = |name: &str| match name {
+        "AZURE_OPENAI_ENDPOINT" => Some(endpoint.clone()),
+        _ => more.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()),
+    };
+    let options = HttpOptions {
+        model: "azure/gpt-4.1-mini".to_owned(),
+        api: api.map(str::to_owned),
+        ..HttpOptions::default()
+    };
+    let provider = HttpProvider::new(&options, &var).unwrap();
+    assert!(!format!("{provider:?}").contains("hunter"));
+    let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
+    let agent = AgentLoop::builder(provider).streaming(streaming).tool(look);
+    agent.max_output_tokens(512).build().unwrap().run("Look.").unwrap().await
+}
+
+#[tokio::test]
+async fn a_run_with_a_tool_in_chats() {
+    for (set, path) in [
+        (&[KEY][..], "/openai/v1/chat/completions"),
+        (&[TOKEN, KEY][..], "/openai/v1/chat/completions"),
+        (
+            &[KEY, VERSION][..],
+            "/openai/deployments/gpt-4.1-mini/chat/completions?api-version=2024-12-01-preview",
+        ),
+    ] {
+        for streaming in [true, false] {
+            let server = Server::script([
+                Turn::call("look", &json!({"at": "it"})).usage(10, 5),
+                Turn::pieces(&["It is ", "there."]).usage(20, 4),
+            ])
+            .unwrap();
+            let outcome = run(&server, None, streaming, set).await;
+            assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+            assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
+            assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
+            assert!(outcome.cost.to_usd() > 0.0, "the catalogue has its price");
+            let requests = server.requests();
+            assert_eq!(requests.len(), 2);
+            for request in &requests {
+                assert_eq!(request.path, path);
+                let header = |name: &str| request.headers.get(name).map(String::as_str);
+                let token = set.contains(&TOKEN);
+                assert_eq!(header("api-key"), (!token).then_some("hunter2"));
+                assert_eq!(header("authorization"), token.then_some("Bearer hunter3"));
+                assert_eq!(request.body["model"], "gpt-4.1-mini");
+                // Newer models take this name of the cap alone.
+                assert_eq!(request.body["max_completion_tokens"], 512);
+                assert!(request.body.get("max_tokens").is_none());
+                assert_eq!(request.body["stream"] == json!(true), streaming);
+            }
+            assert_eq!(requests[1].body["messages"][2]["content"], "seen");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_in_responses() {
+    for (set, path) in [
+        (&[KEY][..], "/openai/v1/responses"),
+        (&[KEY, VERSION][..], "/openai/responses?api-version=2024-12-01-preview"),
+    ] {
+        let server = Server::start(|request| {
+            let output = match request.number {
+                1 => json!({"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look",
+                            "arguments": "{}", "status": "completed"}),
+                _ => json!({"type": "message", "id": "msg_1", "role": "assistant",
+                            "status": "completed",
+                            "content": [{"type": "output_text", "text": "It is there.",
+                                         "annotations": []}]}),
+            };
+            Reply::json(&json!({
+                "id": "resp_1", "object": "response", "status": "completed",
+                "model": "gpt-4.1-mini", "output": [output], "error": null,
+                "incomplete_details": null, "content_filters": null,
+                "usage": {"input_tokens": 12, "output_tokens": 3, "total_tokens": 15},
+            }))
+        })
+        .unwrap();
+        let outcome = run(&server, Some("openai-responses"), false, set).await;
+        assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+        assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
+        assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
+        let requests = server.requests();
+        for request in &requests {
+            assert_eq!(request.path, path);
+            assert_eq!(request.headers["api-key"], "hunter2");
+            assert!(!request.headers.contains_key("authorization"));
+            assert_eq!(request.body["model"], "gpt-4.1-mini");
+            assert_eq!(request.body["max_output_tokens"], 512);
+        }
+        let said = requests[1].body["input"].as_array().unwrap();
+        let result = said.iter().find(|item| item["type"] == "function_call_output").unwrap();
+        assert_eq!((&result["call_id"], &result["output"]), (&json!("c1"), &json!("seen")));
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_ends_the_run_and_is_not_shown() {
+    let server = Server::start(|_| {
+        let body = json!({"error": {"code": "401", "message": "Access denied due to invalid subscription key or wrong API endpoint."}});
+        Reply::new(401, "application/json", body.to_string())
+    })
+    .unwrap();
+    let outcome = run(&server, None, true, &[KEY]).await;
+    assert_eq!(outcome.termination, Termination::ErrorProviderAuth, "{outcome:?}");
+    assert!(!serde_json::to_string(&outcome).unwrap().contains("hunter"));
+}
+
+#[tokio::test]
+async fn a_deployment_that_is_not_there_is_refused_for_good() {
+    let server = Server::start(|_| {
+        let body = json!({"error": {"code": "DeploymentNotFound", "message": "The API deployment for this resource does not exist."}});
+        Reply::new(404, "application/json", body.to_string())
+    })
+    .unwrap();
+    let outcome = run(&server, None, true, &[KEY]).await;
+    assert_eq!(outcome.termination, Termination::ErrorProviderRejected, "{outcome:?}");
+    assert_eq!(outcome.model_calls, 1);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let options = HttpOptions { model: "azure/d".into(), ..HttpOptions::default() };
+    let problem = HttpProvider::new(&options, &|_| None).unwrap_err();
+    assert!(problem.contains("AZURE_OPENAI_AD_TOKEN or AZURE_OPENAI_API_KEY"), "{problem}");
+    let key = |name: &str| (name == KEY.0).then(|| KEY.1.to_owned());
+    let problem = HttpProvider::new(&options, &key).unwrap_err();
+    assert!(problem.contains("set AZURE_OPENAI_ENDPOINT"), "{problem}");
+    // An endpoint on the command line will do, and speaks Azure's way.
+    let options = HttpOptions { base_url: Some("http://h".into()), ..options };
+    assert!(HttpProvider::new(&options, &key).is_ok());
+}

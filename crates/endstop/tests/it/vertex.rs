@@ -1,0 +1,297 @@
+//! Whole runs over Vertex AI: the models of both makers, streamed and not, with a token that is set
+//! and with one that is fetched for a service account, from a server that checks who asks.
+
+use aws_lc_rs::encoding::AsDer as _;
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::testkit::{Reply, Request, Server, Turn};
+use endstop::tool::{ToolOutput, tool_fn};
+use endstop::{AgentLoop, Outcome, Termination};
+use serde_json::{Value, json};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+
+/// An agent over a model in the cloud that this server plays.
+fn agent(server: &Server, model: &str, streaming: bool, more: &[(&str, &str)]) -> AgentLoop {
+    let base_url = server.base_url().replace("/v1", "");
+    let set: Vec<(&str, &str)> = [
+        ("GOOGLE_CLOUD_PROJECT", "mine"),
+        ("GOOGLE_CLOUD_LOCATION", "us-central1"),
+        ("ANTHROPIC_VERTEX_PROJECT_ID", "theirs"),
+        ("CLOUD_ML_REGION", "us-east5"),
+        ("GOOGLE_VERTEX_BASE_URL", &base_url),
+        ("ANTHROPIC_VERTEX_BASE_URL", &base_url),
+    ]
+    .into_iter()
+    .chain(more.iter().copied())
+    .collect();
+    let var =
+        |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, v)| (*v).to_owned());
+    let options = HttpOptions { model: format!("vertex/{model}"), ..HttpOptions::default() };
+    let provider = HttpProvider::new(&options, &var).unwrap();
+    assert!(!format!("{provider:?}").contains("hunter"));
+    let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
+    AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap()
+}
+
+fn script() -> Vec<Turn> {
+    vec![
+        Turn::call("look", &json!({"at": "it"})).reasoning("hm").usage(10, 5),
+        Turn::pieces(&["It is ", "there."]).usage(20, 4),
+    ]
+}
+
+fn assert_done(outcome: &Outcome) {
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
+    assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
+    assert_eq!((outcome.usage.input_tokens, outcome.usage.output_tokens), (Some(30), Some(9)));
+}
+
+#[tokio::test]
+async fn a_run_with_a_tool_in_both_formats() {
+    for (model, path, once, streamed) in [
+        (
+            "gemini-2.5-flash",
+            "/v1/projects/mine/locations/us-central1/publishers/google/models/gemini-2.5-flash",
+            "generateContent",
+            "streamGenerateContent?alt=sse",
+        ),
+        (
+            "claude-sonnet-4-5@20250929",
+            "/v1/projects/theirs/locations/us-east5/publishers/anthropic/models/claude-sonnet-4-5@20250929",
+            "rawPredict",
+            "streamRawPredict",
+        ),
+    ] {
+        for streaming in [true, false] {
+            let server = Server::script(script()).unwrap();
+            let token = [("CLOUDSDK_AUTH_ACCESS_TOKEN", "hunter2")];
+            let outcome = agent(&server, model, streaming, &token).run("Look.").unwrap().await;
+            assert_done(&outcome);
+            assert!(outcome.cost.to_usd() > 0.0, "the catalogue has its price");
+            let requests = server.requests();
+            assert_eq!(requests.len(), 2);
+            for request in &requests {
+                let method = if streaming { streamed } else { once };
+                assert_eq!(request.path, format!("{path}:{method}"));
+                assert_eq!(request.headers["authorization"], "Bearer hunter2");
+                for other in ["x-api-key", "x-goog-api-key", "anthropic-version"] {
+                    assert!(!request.headers.contains_key(other), "{other}");
+                }
+                assert!(request.body.get("model").is_none());
+            }
+            let body = &requests[1].body;
+            if model.starts_with("claude") {
+                assert_eq!(body["anthropic_version"], "vertex-2023-10-16");
+                assert_eq!(body.get("stream"), streaming.then_some(&json!(true)));
+                assert_eq!(body["max_tokens"], 64_000);
+                assert_eq!(body["messages"][1]["content"][0]["signature"], "c2ln");
+                assert_eq!(body["messages"][2]["content"][0]["content"], "seen");
+            } else {
+                assert!(body.get("stream").is_none() && body.get("anthropic_version").is_none());
+                assert_eq!(body["contents"][0]["role"], "user");
+                let result = &body["contents"][2]["parts"][0]["functionResponse"];
+                assert_eq!(result["name"], "look");
+                assert!(result["response"].to_string().contains("seen"), "{result}");
+            }
+        }
+    }
+}
+
+fn key() -> &'static KeyPair {
+    static KEY: OnceLock<KeyPair> = OnceLock::new();
+    KEY.get_or_init(|| KeyPair::generate(KeySize::Rsa2048).unwrap())
+}
+
+/// The file of a service account, as Google writes it.
+fn service_account(token_uri: &str) -> Value {
+    let key = STANDARD.encode(key().as_der().unwrap().as_ref());
+    json!({
+        "type": "service_account",
+        "project_id": "not-this-one",
+        "private_key_id": "1",
+        "private_key": format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n"),
+        "client_email": "robot@mine.iam.gserviceaccount.com",
+        "token_uri": token_uri,
+    })
+}
+
+fn file(content: &Value) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), content.to_string()).unwrap();
+    file
+}
+
+/// What a service account says to get a token, where it is signed with its key.
+fn claims(request: &Request) -> Option<Value> {
+    let form = std::str::from_utf8(&request.bytes).ok()?;
+    let field = |name: &str| form.split('&').find_map(|pair| pair.strip_prefix(name));
+    assert_eq!(field("grant_type="), Some("urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer"));
+    let assertion = field("assertion=")?.replace("%3D", "=");
+    let (signed, signature) = assertion.rsplit_once('.')?;
+    let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key().public_key());
+    public.verify(signed.as_bytes(), &URL_SAFE.decode(signature).ok()?).ok()?;
+    serde_json::from_slice(&URL_SAFE.decode(signed.split_once('.')?.1).ok()?).ok()
+}
+
+/// A server that gives tokens that are good for so many seconds, each with its number.
+fn token_server(seconds: u64) -> Server {
+    Server::start(move |request| match claims(request) {
+        Some(_) => Reply::json(&json!({
+            "access_token": format!("hunter-{}", request.number),
+            "expires_in": seconds,
+            "token_type": "Bearer",
+        })),
+        None => Reply::new(401, "application/json", r#"{"error":"invalid_grant"}"#),
+    })
+    .unwrap()
+}
+
+fn token_uri(server: &Server) -> String {
+    server.base_url().replace("/v1", "/token")
+}
+
+#[tokio::test]
+async fn a_service_accounts_token_is_fetched_and_kept_until_it_ends() {
+    for model in ["gemini-2.5-flash", "claude-sonnet-4-5"] {
+        // One that is at its end is asked for anew.
+        for (seconds, used) in [
+            (3600, vec!["Bearer hunter-1", "Bearer hunter-1"]),
+            (1, vec!["Bearer hunter-1", "Bearer hunter-2"]),
+        ] {
+            let tokens = token_server(seconds);
+            let server = Server::script(script()).unwrap();
+            let file = file(&service_account(&token_uri(&tokens)));
+            let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", file.path().to_str().unwrap())];
+            let outcome = agent(&server, model, true, &credentials).run("Look.").unwrap().await;
+            assert_done(&outcome);
+            let said: Vec<String> =
+                server.requests().iter().map(|r| r.headers["authorization"].clone()).collect();
+            assert_eq!(said, used);
+            let asked = tokens.requests();
+            assert_eq!(asked.len(), if seconds > 60 { 1 } else { 2 });
+            let claims = claims(&asked[0]).unwrap();
+            assert_eq!(claims["iss"], "robot@mine.iam.gserviceaccount.com");
+            assert_eq!(
+                (&claims["scope"], &claims["aud"]),
+                (&json!(SCOPE), &json!(token_uri(&tokens)))
+            );
+        }
+    }
+}
+
+/// How a run ends whose credentials are these, and what it says.
+async fn refused(credentials: &str) -> String {
+    let server = Server::script(script()).unwrap();
+    let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", credentials)];
+    let agent = agent(&server, "gemini-2.5-flash", true, &credentials);
+    let outcome = agent.run("Look.").unwrap().await;
+    assert_eq!(outcome.termination, Termination::ErrorProviderAuth, "{outcome:?}");
+    assert_eq!(outcome.model_calls, 1);
+    assert!(server.requests().is_empty(), "nothing is asked without a token");
+    let said = serde_json::to_string(&outcome).unwrap();
+    assert!(said.contains("run `gcloud auth application-default login`"), "{said}");
+    assert!(!said.contains("hunter") && !said.contains("BEGIN"), "{said}");
+    said
+}
+
+#[tokio::test]
+async fn without_a_token_the_run_ends_as_not_authenticated() {
+    let no_tokens = Server::start(|_| {
+        Reply::new(400, "application/json", r#"{"error":"invalid_grant","seen":"hunter2"}"#)
+    })
+    .unwrap();
+    let account = service_account(&token_uri(&no_tokens));
+    let said = refused(file(&account).path().to_str().unwrap()).await;
+    assert!(said.contains("no key for Google Vertex AI: token request failed"), "{said}");
+
+    let garbled = Server::start(|_| Reply::json(&json!({"access_token": ["hunter2"]}))).unwrap();
+    let said = refused(file(&service_account(&token_uri(&garbled))).path().to_str().unwrap()).await;
+    assert!(said.contains("failed to deserialize token from response (line 1"), "{said}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let said = refused(folder.path().join("none.json").to_str().unwrap()).await;
+    assert!(said.contains("GOOGLE_APPLICATION_CREDENTIALS is `"), "{said}");
+
+    for (field, value, problem) in [
+        ("type", json!("authorized_user"), "its type is `authorized_user`"),
+        ("type", json!(["hunter2"]), "no credentials (line 1"),
+        ("private_key", json!("hunter2"), "failed to parse PKCS#8 RSA key pair"),
+        ("private_key", json!(2), "(line 1"),
+        ("token_uri", json!("not an address"), "its `token_uri` is no address"),
+        ("token_uri", json!("http://h h/token"), "its `token_uri` is no address"),
+        ("token_uri", Value::Null, "its `token_uri` is no address"),
+    ] {
+        let mut account = account.clone();
+        account[field] = value;
+        let said = refused(file(&account).path().to_str().unwrap()).await;
+        assert!(said.contains(problem), "{field}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_does_not_wait_for_a_token() {
+    let silent = Server::start(|_| Reply::json(&json!({})).stall_after(0)).unwrap();
+    let server = Server::script(script()).unwrap();
+    let file = file(&service_account(&token_uri(&silent)));
+    let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", file.path().to_str().unwrap())];
+    let agent = agent(&server, "gemini-2.5-flash", true, &credentials);
+    let run = agent.run("Look.").unwrap();
+    // The runtime, which has one thread here, goes on meanwhile.
+    assert!(silent.until(|silent| silent.requests().len() == 1).await);
+    let began = Instant::now();
+    agent.cancel();
+    let outcome = run.await;
+    assert_eq!(outcome.termination, Termination::Cancelled, "{outcome:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn an_address_that_is_none_names_its_variable() {
+    for (model, variable) in
+        [("gemini-x", "GOOGLE_VERTEX_BASE_URL"), ("claude-x", "ANTHROPIC_VERTEX_BASE_URL")]
+    {
+        let env = |name: &str| {
+            Some(if name.ends_with("BASE_URL") { "localhost:8080" } else { "mine" }.to_owned())
+        };
+        let options = HttpOptions { model: format!("vertex/{model}"), ..HttpOptions::default() };
+        let problem = HttpProvider::new(&options, &env).unwrap_err();
+        assert!(problem.starts_with(&format!("{variable} is `localhost:8080`")), "{problem}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_of_ones_own_may_want_no_token() {
+    let server = Server::script(script()).unwrap();
+    let options = HttpOptions {
+        model: "vertex/claude-sonnet-4-5".to_owned(),
+        base_url: Some(server.base_url()),
+        ..HttpOptions::default()
+    };
+    let env = |name: &str| match name {
+        "GOOGLE_CLOUD_PROJECT" => Some("mine".to_owned()),
+        "GOOGLE_CLOUD_LOCATION" => Some("global".to_owned()),
+        _ => None,
+    };
+    let provider = HttpProvider::new(&options, &env).unwrap();
+    let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
+    let outcome =
+        AgentLoop::builder(provider).tool(look).build().unwrap().run("Look.").unwrap().await;
+    assert_done(&outcome);
+    for request in server.requests() {
+        let path = "/v1/projects/mine/locations/global/publishers/anthropic/models/claude-sonnet-4-5:streamRawPredict";
+        assert_eq!(request.path, path);
+        assert!(!request.headers.contains_key("authorization"));
+        assert_eq!(request.body["anthropic_version"], "vertex-2023-10-16");
+    }
+}
