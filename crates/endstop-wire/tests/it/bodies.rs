@@ -1,6 +1,8 @@
 //! The smallest answers of each wire format, with a place to put something bad in:
 //! `filled(&answer(family)[0], b"Hello")` is a whole body that says hello.
 
+#![allow(clippy::format_collect, reason = "the inputs of a test are small")]
+
 use endstop_wire::Family;
 use endstop_wire::api::{DIALECTS, Dialect};
 use serde_json::Value;

@@ -381,18 +381,15 @@ impl Session for HttpSession {
             Ok(more) => {
                 headers.extend(more);
                 let body = Bytes::copy_from_slice(body);
-                match &provider.keys {
-                    Some(keys) => {
-                        let (keys, url) = (keys.clone(), url.clone());
-                        let key = Box::pin(async move { keys.header().await });
-                        let unsent = Unsent { provider: provider.clone(), url, headers, body };
-                        (State::Fetching(key, Box::new(unsent)), VecDeque::new())
-                    }
-                    None => {
-                        let (listening, sending) = provider.send(url, &headers, body);
-                        tap = listening;
-                        (State::Sending(sending), VecDeque::new())
-                    }
+                if let Some(keys) = &provider.keys {
+                    let (keys, url) = (keys.clone(), url.clone());
+                    let key = Box::pin(async move { keys.header().await });
+                    let unsent = Unsent { provider: provider.clone(), url, headers, body };
+                    (State::Fetching(key, Box::new(unsent)), VecDeque::new())
+                } else {
+                    let (listening, sending) = provider.send(url, &headers, body);
+                    tap = listening;
+                    (State::Sending(sending), VecDeque::new())
                 }
             }
             Err(problem) => {

@@ -1,0 +1,139 @@
+//! The recorded streams that the benchmarks read, by format.
+//!
+//! ```text
+//! for format in corpus::load(&corpus::folder())? {
+//!     for stream in &format.streams { … stream.body … stream.payloads … }
+//! }
+//! ```
+//!
+//! A stream is kept where its status is 200, it came in events (or in elements of an array, or in
+//! lines of JSON), and both contestants read all of it: each payload is JSON, and the turn is no error.
+
+use endstop_wire::api::{Dialect, dialect};
+use endstop_wire::detect::request_facts;
+use endstop_wire::sse::{self, Item};
+use endstop_wire::{Delta, Eof, Headers, RequestFacts, StreamDecoder};
+use flate2::read::GzDecoder;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::error::Error;
+use std::hint::black_box;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// The formats, and the files of their recordings. A new format is a line.
+const FORMATS: [(&str, &[&str]); 6] = [
+    ("openai-chat", &["openai-chat"]),
+    ("openai-responses", &["openai-responses", "xai-responses"]),
+    ("anthropic-messages", &["anthropic-messages"]),
+    ("gemini", &["gemini", "vertex-gemini"]),
+    ("cohere-v2", &["cohere-v2"]),
+    ("ollama", &["ollama"]),
+];
+
+/// The streams of a format.
+pub(crate) struct Format {
+    pub(crate) name: &'static str,
+    pub(crate) streams: Vec<Stream>,
+    /// Streams that were left out, because one of the contestants does not read all of them.
+    pub(crate) left_out: usize,
+}
+
+/// A recorded stream.
+pub(crate) struct Stream {
+    dialect: &'static Dialect,
+    facts: RequestFacts,
+    /// The bytes, as they came.
+    pub(crate) body: Vec<u8>,
+    /// The JSON in it: the data of every event.
+    pub(crate) payloads: Vec<String>,
+}
+
+impl Stream {
+    /// Pushes it in pieces of at most so many bytes; the decoder before its end, and the number of
+    /// deltas.
+    pub(crate) fn push(&self, piece: usize) -> (StreamDecoder, usize) {
+        let mut deltas = 0;
+        let mut stream = StreamDecoder::new(self.dialect, 200, Headers::new(), self.facts);
+        let mut sink = |delta: Delta<'_>| {
+            black_box(&delta);
+            deltas += 1;
+        };
+        // What cannot be pushed is an error at the end.
+        let _ = self.body.chunks(piece).try_for_each(|piece| stream.push(piece, &mut sink));
+        (stream, deltas)
+    }
+}
+
+/// Where the recordings are, unless `--recordings DIR` says otherwise.
+pub(crate) fn folder() -> PathBuf {
+    let mut words = std::env::args().skip_while(|word| word != "--recordings").skip(1);
+    words.next().map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/recordings"),
+        PathBuf::from,
+    )
+}
+
+/// Reads all formats.
+pub(crate) fn load(folder: &Path) -> Result<Vec<Format>, Box<dyn Error>> {
+    FORMATS.iter().map(|(name, files)| format(name, files, folder)).collect()
+}
+
+fn format(name: &'static str, files: &[&str], folder: &Path) -> Result<Format, Box<dyn Error>> {
+    let mut format = Format { name, streams: Vec::new(), left_out: 0 };
+    for file in files {
+        let path = folder.join(file).with_extension("jsonl.gz");
+        let opened = std::fs::File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let mut text = String::new();
+        GzDecoder::new(opened).read_to_string(&mut text)?;
+        for line in text.lines() {
+            let row: Value = serde_json::from_str(line)?;
+            if row["streaming"] != true || row["status"] != 200 {
+                continue;
+            }
+            match stream(&row) {
+                Some(stream) => format.streams.push(stream),
+                None => format.left_out += 1,
+            }
+        }
+    }
+    Ok(format)
+}
+
+fn stream(row: &Value) -> Option<Stream> {
+    let body = row["body"].as_str().filter(|_| row["body_encoding"] != "base64")?;
+    let stream = Stream {
+        dialect: dialect(row["api"].as_str()?).ok()?,
+        facts: request_facts(&row["request"]),
+        body: body.as_bytes().to_vec(),
+        payloads: payloads(body)?,
+    };
+    let decoded = stream.push(usize::MAX).0.finish(Eof::Clean);
+    (decoded.error.is_none() && decoded.turn.is_some()).then_some(stream)
+}
+
+/// The data of every event that has JSON, the elements of an array or the lines of JSON; `None`
+/// where one is none.
+fn payloads(body: &str) -> Option<Vec<String>> {
+    let mut found = Vec::new();
+    if body.trim_start().starts_with('{') {
+        found.extend(body.lines().filter(|l| !l.trim().is_empty()).map(str::to_owned));
+    } else if body.trim_start().starts_with('[') {
+        let elements: Vec<&RawValue> = serde_json::from_str(body).ok()?;
+        found.extend(elements.iter().map(|element| element.get().to_owned()));
+    } else {
+        let mut keep = |item: Item<'_>| {
+            if let Item::Event { data, .. } = item {
+                if data.trim_start().starts_with('{') {
+                    found.push(data.to_owned());
+                }
+            }
+        };
+        let mut sse = sse::Decoder::new();
+        sse.push(body.as_bytes(), &mut keep).ok()?;
+        sse.finish(&mut keep).ok()?;
+    }
+    let json = |text: &String| serde_json::from_str::<IgnoredAny>(text).is_ok();
+    (!found.is_empty() && found.iter().all(json)).then_some(found)
+}
