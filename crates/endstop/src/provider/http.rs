@@ -270,15 +270,6 @@ impl HttpProvider {
     }
 }
 
-impl HttpProvider {
-    /// Sends a request that is whole, with its credentials; a recorder listens.
-    fn send(&self, url: &Url, headers: &HeaderMap, body: Bytes) -> (Option<Box<Tap>>, Sending) {
-        let recorder = self.recorder.as_ref();
-        let tap = recorder.map(|recorder| Box::new(recorder.call(url, headers, body.clone())));
-        (tap, self.transport.send(url, headers, body))
-    }
-}
-
 /// An address that can be called.
 pub(super) fn web_address(address: &str) -> Result<Url, String> {
     let url = Url::parse(address).map_err(|error| error.to_string())?;
@@ -381,16 +372,10 @@ impl Session for HttpSession {
             Ok(more) => {
                 headers.extend(more);
                 let body = Bytes::copy_from_slice(body);
-                if let Some(keys) = &provider.keys {
-                    let (keys, url) = (keys.clone(), url.clone());
-                    let key = Box::pin(async move { keys.header().await });
-                    let unsent = Unsent { provider: provider.clone(), url, headers, body };
-                    (State::Fetching(key, Box::new(unsent)), VecDeque::new())
-                } else {
-                    let (listening, sending) = provider.send(url, &headers, body);
-                    tap = listening;
-                    (State::Sending(sending), VecDeque::new())
-                }
+                let recorder = provider.recorder.as_ref();
+                tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
+                let request = Unsent { url: url.clone(), headers, body };
+                (request.start(provider), VecDeque::new())
             }
             Err(problem) => {
                 let error = ModelError::new(ErrorClass::InvalidRequest, problem);
@@ -399,7 +384,7 @@ impl Session for HttpSession {
         };
         Box::pin(HttpCall {
             state,
-            tap,
+            tap: tap.map(Box::new),
             dialect: provider.dialect,
             facts: self.request.facts(call.output_cap),
             ready,
@@ -407,18 +392,32 @@ impl Session for HttpSession {
     }
 }
 
-/// A request whose key is not there yet.
+/// A request that may have to wait for its key.
 struct Unsent {
-    provider: HttpProvider,
     url: Url,
     headers: HeaderMap,
     body: Bytes,
 }
 
-type Fetching = Pin<Box<dyn Future<Output = Result<HeaderValue, ModelError>> + Send>>;
+impl Unsent {
+    fn start(self, provider: &HttpProvider) -> State {
+        let Some(keys) = provider.keys.clone() else {
+            return State::Sending(provider.transport.send(&self.url, &self.headers, self.body));
+        };
+        let key = Box::pin(async move { keys.header().await });
+        State::Asking { key, request: self, transport: provider.transport.clone() }
+    }
+}
+
+type Key = Pin<Box<dyn Future<Output = Result<HeaderValue, ModelError>> + Send>>;
 
 enum State {
-    Fetching(Fetching, Box<Unsent>),
+    /// The key is being fetched.
+    Asking {
+        key: Key,
+        request: Unsent,
+        transport: Transport,
+    },
     Sending(Sending),
     Reading(Body, Box<StreamDecoder>),
     Done,
@@ -434,6 +433,17 @@ struct HttpCall {
     ready: VecDeque<CallEvent>,
 }
 
+impl HttpCall {
+    /// There will be no response.
+    fn fail(&mut self, error: ModelError) {
+        self.state = State::Done;
+        if let Some(tap) = self.tap.take() {
+            tap.failed(&error);
+        }
+        self.ready.push_back(CallEvent::Failed(error, None));
+    }
+}
+
 impl Stream for HttpCall {
     type Item = CallEvent;
 
@@ -445,18 +455,17 @@ impl Stream for HttpCall {
             }
             match &mut this.state {
                 State::Done => return Poll::Ready(None),
-                State::Fetching(key, unsent) => match ready!(key.as_mut().poll(cx)) {
+                State::Asking { key, request, transport } => match ready!(key.as_mut().poll(cx)) {
                     Ok(key) => {
-                        unsent.headers.insert(AUTHORIZATION, key);
-                        let Unsent { provider, url, headers, body } = unsent.as_ref();
-                        let (tap, sending) = provider.send(url, headers, body.clone());
-                        this.tap = tap;
+                        request.headers.insert(AUTHORIZATION, key);
+                        if let Some(tap) = &mut this.tap {
+                            tap.keyed(&request.url, &request.headers);
+                        }
+                        let body = request.body.clone();
+                        let sending = transport.send(&request.url, &request.headers, body);
                         this.state = State::Sending(sending);
                     }
-                    Err(error) => {
-                        this.state = State::Done;
-                        this.ready.push_back(CallEvent::Failed(error, None));
-                    }
+                    Err(error) => this.fail(error),
                 },
                 State::Sending(sending) => match ready!(sending.poll(cx)) {
                     Ok(head) => {
@@ -467,13 +476,7 @@ impl Stream for HttpCall {
                             StreamDecoder::new(this.dialect, head.status, head.headers, this.facts);
                         this.state = State::Reading(head.body, Box::new(decoder));
                     }
-                    Err(error) => {
-                        this.state = State::Done;
-                        if let Some(tap) = this.tap.take() {
-                            tap.failed(&error);
-                        }
-                        this.ready.push_back(CallEvent::Failed(error, None));
-                    }
+                    Err(error) => this.fail(error),
                 },
                 State::Reading(body, decoder) => {
                     let eof = match ready!(body.poll_next(cx)) {

@@ -287,6 +287,14 @@ pub(super) struct Tap {
 }
 
 impl Tap {
+    /// The request has got its key, and with it these headers.
+    pub(super) fn keyed(&mut self, url: &Url, headers: &HeaderMap) {
+        self.recorder.lock().hide(secrets(headers, url));
+        if let Some(draft) = &mut self.draft {
+            draft.sent = headers.clone();
+        }
+    }
+
     /// The head of the response is there.
     pub(super) fn head(&mut self, status: u16, headers: &Headers) {
         if let Some(draft) = &mut self.draft {

@@ -7,6 +7,9 @@ use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPub
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::record::Recorder;
+use endstop::provider::recording::Recording;
+use endstop::provider::replay::Replay;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{AgentLoop, Outcome, Termination};
@@ -19,8 +22,8 @@ struct Nothing {}
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// An agent over a model in the cloud that this server plays.
-fn agent(server: &Server, model: &str, streaming: bool, more: &[(&str, &str)]) -> AgentLoop {
+/// A model in the cloud that this server plays.
+fn provider(server: &Server, model: &str, more: &[(&str, &str)]) -> HttpProvider {
     let base_url = server.base_url().replace("/v1", "");
     let set: Vec<(&str, &str)> = [
         ("GOOGLE_CLOUD_PROJECT", "mine"),
@@ -38,8 +41,17 @@ fn agent(server: &Server, model: &str, streaming: bool, more: &[(&str, &str)]) -
     let options = HttpOptions { model: format!("vertex/{model}"), ..HttpOptions::default() };
     let provider = HttpProvider::new(&options, &var).unwrap();
     assert!(!format!("{provider:?}").contains("hunter"));
+    provider
+}
+
+/// An agent over a model, with a tool.
+fn over(provider: HttpProvider, streaming: bool) -> AgentLoop {
     let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
     AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap()
+}
+
+fn agent(server: &Server, model: &str, streaming: bool, more: &[(&str, &str)]) -> AgentLoop {
+    over(provider(server, model, more), streaming)
 }
 
 fn script() -> Vec<Turn> {
@@ -256,6 +268,42 @@ async fn a_cancel_does_not_wait_for_a_token() {
     assert!(server.requests().is_empty());
 }
 
+#[tokio::test]
+async fn a_recording_holds_no_token_and_needs_none() {
+    let token = "ya29.c.Kp8B4fQ9xTz71LmN0pWv8aBcD2eFgH5iJkL";
+    let tokens =
+        Server::start(move |_| Reply::json(&json!({"access_token": token, "expires_in": 3600})))
+            .unwrap();
+    let server = Server::start(|request| {
+        let key = &request.headers["authorization"]["Bearer ".len()..];
+        Reply::turn(request, &Turn::text(format!("The key is {key}, is it?"))).split(7)
+    })
+    .unwrap();
+    let account = file(&service_account(&token_uri(&tokens)));
+    let (good, bad) = (account.path().to_str().unwrap(), "/nowhere/none.json");
+    for (credentials, ending, calls) in
+        [(good, Termination::Stop, 1), (bad, Termination::ErrorProviderAuth, 0)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        let recorder = Recorder::create(&path).unwrap();
+        let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", credentials)];
+        let provider = provider(&server, "gemini-2.5-flash", &credentials);
+        let provider = provider.record(&recorder).unwrap();
+        let outcome = over(provider, true).run("Look.").unwrap().await;
+        recorder.ended(&outcome);
+        assert_eq!((outcome.termination, recorder.problem()), (ending, None), "{outcome:?}");
+
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert!(!kept.contains(&token[8..16]) && !kept.contains("BEGIN"), "{kept}");
+        assert_eq!(kept.matches(r#""authorization":"[redacted]""#).count(), calls, "{kept}");
+        let replay = Replay::new(Recording::read(&path).unwrap());
+        let again = over(HttpProvider::replay(&replay).unwrap(), true).run("Look.").unwrap().await;
+        assert_eq!(again.termination, ending, "{again:?}");
+        assert_eq!(again.model_calls, outcome.model_calls);
+    }
+}
+
 #[test]
 fn an_address_that_is_none_names_its_variable() {
     for (model, variable) in
@@ -284,9 +332,7 @@ async fn a_gateway_of_ones_own_may_want_no_token() {
         _ => None,
     };
     let provider = HttpProvider::new(&options, &env).unwrap();
-    let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
-    let outcome =
-        AgentLoop::builder(provider).tool(look).build().unwrap().run("Look.").unwrap().await;
+    let outcome = over(provider, true).run("Look.").unwrap().await;
     assert_done(&outcome);
     for request in server.requests() {
         let path = "/v1/projects/mine/locations/global/publishers/anthropic/models/claude-sonnet-4-5:streamRawPredict";
