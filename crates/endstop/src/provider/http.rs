@@ -227,7 +227,9 @@ impl HttpProvider {
             max_output: self.limits.max_output,
             task: None,
         };
-        recorder.attach(header, secrets(&self.headers, &self.url))?;
+        let mut secrets = secrets(&self.headers, &self.url);
+        secrets.extend(self.signer.iter().flat_map(|signer| signer.secrets()));
+        recorder.attach(header, secrets)?;
         self.recorder = Some(recorder.clone());
         Ok(self)
     }
@@ -272,10 +274,24 @@ impl HttpProvider {
 
 impl HttpProvider {
     /// Sends a request that is whole, with its credentials; a recorder listens.
-    fn send(&self, url: &Url, headers: &HeaderMap, body: Bytes) -> (Option<Box<Tap>>, Sending) {
+    fn send(&self, url: &Url, headers: HeaderMap, body: Bytes) -> (Option<Box<Tap>>, Sending) {
         let recorder = self.recorder.as_ref();
-        let tap = recorder.map(|recorder| Box::new(recorder.call(url, headers, body.clone())));
+        let tap = recorder.map(|recorder| Box::new(recorder.call(url, &headers, body.clone())));
         (tap, self.transport.send(url, headers, body))
+    }
+
+    /// What comes of a request that cannot be sent, which a recorder keeps, too.
+    fn unsent(
+        &self,
+        url: &Url,
+        headers: &HeaderMap,
+        body: Bytes,
+        error: ModelError,
+    ) -> VecDeque<CallEvent> {
+        if let Some(recorder) = &self.recorder {
+            recorder.call(url, headers, body).failed(&error);
+        }
+        VecDeque::from([CallEvent::Failed(error, None)])
     }
 }
 
@@ -381,23 +397,21 @@ impl Session for HttpSession {
             Ok(more) => {
                 headers.extend(more);
                 let body = Bytes::copy_from_slice(body);
-                match &provider.keys {
-                    Some(keys) => {
-                        let (keys, url) = (keys.clone(), url.clone());
-                        let key = Box::pin(async move { keys.header().await });
-                        let unsent = Unsent { provider: provider.clone(), url, headers, body };
-                        (State::Fetching(key, Box::new(unsent)), VecDeque::new())
-                    }
-                    None => {
-                        let (listening, sending) = provider.send(url, &headers, body);
-                        tap = listening;
-                        (State::Sending(sending), VecDeque::new())
-                    }
+                if let Some(keys) = &provider.keys {
+                    let (keys, url) = (keys.clone(), url.clone());
+                    let key = Box::pin(async move { keys.header().await });
+                    let unsent = Unsent { provider: provider.clone(), url, headers, body };
+                    (State::Fetching(key, Box::new(unsent)), VecDeque::new())
+                } else {
+                    let (listening, sending) = provider.send(url, headers, body);
+                    tap = listening;
+                    (State::Sending(sending), VecDeque::new())
                 }
             }
             Err(problem) => {
                 let error = ModelError::new(ErrorClass::InvalidRequest, problem);
-                (State::Done, VecDeque::from([CallEvent::Failed(error, None)]))
+                let body = Bytes::copy_from_slice(body);
+                (State::Done, provider.unsent(url, &headers, body, error))
             }
         };
         Box::pin(HttpCall {
@@ -452,13 +466,14 @@ impl Stream for HttpCall {
                     Ok(key) => {
                         unsent.headers.insert(AUTHORIZATION, key);
                         let Unsent { provider, url, headers, body } = unsent.as_ref();
-                        let (tap, sending) = provider.send(url, headers, body.clone());
+                        let (tap, sending) = provider.send(url, headers.clone(), body.clone());
                         this.tap = tap;
                         this.state = State::Sending(sending);
                     }
                     Err(error) => {
+                        let Unsent { provider, url, headers, body } = unsent.as_ref();
+                        this.ready.extend(provider.unsent(url, headers, body.clone(), error));
                         this.state = State::Done;
-                        this.ready.push_back(CallEvent::Failed(error, None));
                     }
                 },
                 State::Sending(sending) => match ready!(sending.poll(cx)) {
