@@ -7,6 +7,7 @@
 //!
 //! A key that is known goes wherever it stands: [`KnownKeys`].
 
+mod frames;
 mod known;
 mod names;
 

@@ -71,7 +71,7 @@ fn a_replay_ends_as_the_run_did() {
 
 /// So many bytes into a stream its text has begun.
 fn midst(api: &str) -> usize {
-    if api == "openai-responses" { 2_200 } else { 900 }
+    if matches!(api, "openai-responses" | "bedrock-invoke") { 2_200 } else { 900 }
 }
 
 #[test]

@@ -59,17 +59,22 @@ impl KnownKeys {
         known
     }
 
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.whole.is_empty()
+    }
+
     /// `bytes` without the keys: each stretch of one is `[redacted]`.
     ///
     /// Where strings of one name (`"content"`, `"text"` …) have a key between them, piece by piece,
     /// the first has `[redacted]` for it, and the others nothing.
     pub fn out_of<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.whole.is_empty() {
+        if self.is_empty() {
             return Cow::Borrowed(bytes);
         }
         let mut cuts: Vec<Cut> =
             self.find(bytes).into_iter().map(|at| Cut { at, shown: None }).collect();
-        for said in strings(bytes).into_values().filter(|said| said.pieces > 1) {
+        for said in strings(bytes).into_values().filter(|said| said.runs.len() > 1) {
             for found in self.find(&said.text) {
                 said.cuts(&found, &mut cuts);
             }
@@ -148,7 +153,6 @@ fn apply(bytes: &[u8], mut cuts: Vec<Cut>) -> Vec<u8> {
 #[derive(Default)]
 struct Said {
     text: Vec<u8>,
-    pieces: usize,
     runs: Vec<Run>,
 }
 
@@ -206,7 +210,6 @@ fn strings(bytes: &[u8]) -> HashMap<&[u8], Said> {
             name = &bytes[start..end];
         } else {
             let said = said.entry(name).or_default();
-            said.pieces += 1;
             unescape(bytes, start..end, said);
         }
     }
@@ -273,6 +276,13 @@ mod tests {
             r#"{"a":"[redacted]","a":""}"#
         );
         assert_eq!(clean("\"unclosed\nsk-proj-4fQ9xT\"\\"), "\"unclosed\n[redacted]\"\\");
+    }
+
+    #[test]
+    fn a_key_with_slashes_goes_where_they_are_escaped() {
+        let keys = KnownKeys::new(["wJa1rX/tnFE/I/K7MDE/G+bPxR/iCYEX"]);
+        let text = r#"{"message":"wJa1rX\/tnFE\/I\/K7MDE\/G+bPxR\/iCYEX!"}"#;
+        assert_eq!(keys.out_of_text(text), r#"{"message":"[redacted]!"}"#);
     }
 
     #[test]

@@ -227,7 +227,9 @@ impl HttpProvider {
             max_output: self.limits.max_output,
             task: None,
         };
-        recorder.attach(header, secrets(&self.headers, &self.url))?;
+        let mut secrets = secrets(&self.headers, &self.url);
+        secrets.extend(self.signer.iter().flat_map(|signer| signer.secrets()));
+        recorder.attach(header, secrets)?;
         self.recorder = Some(recorder.clone());
         Ok(self)
     }
@@ -367,28 +369,24 @@ impl Session for HttpSession {
             Some(signer) => signer.headers(url, &headers, body, clock::now()),
             None => Ok(HeaderMap::new()),
         };
-        let mut tap = None;
-        let (state, ready) = match signed {
-            Ok(more) => {
-                headers.extend(more);
-                let body = Bytes::copy_from_slice(body);
-                let recorder = provider.recorder.as_ref();
-                tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
-                let request = Unsent { url: url.clone(), headers, body };
-                (request.start(provider), VecDeque::new())
-            }
-            Err(problem) => {
-                let error = ModelError::new(ErrorClass::InvalidRequest, problem);
-                (State::Done, VecDeque::from([CallEvent::Failed(error, None)]))
-            }
-        };
-        Box::pin(HttpCall {
-            state,
+        let body = Bytes::copy_from_slice(body);
+        if let Ok(more) = &signed {
+            headers.extend(more.clone());
+        }
+        let recorder = provider.recorder.as_ref();
+        let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
+        let mut call = HttpCall {
+            state: State::Done,
             tap: tap.map(Box::new),
             dialect: provider.dialect,
             facts: self.request.facts(call.output_cap),
-            ready,
-        })
+            ready: VecDeque::new(),
+        };
+        match signed {
+            Ok(_) => call.state = Unsent { url: url.clone(), headers, body }.start(provider),
+            Err(problem) => call.fail(ModelError::new(ErrorClass::InvalidRequest, problem)),
+        }
+        Box::pin(call)
     }
 }
 
@@ -402,7 +400,7 @@ struct Unsent {
 impl Unsent {
     fn start(self, provider: &HttpProvider) -> State {
         let Some(keys) = provider.keys.clone() else {
-            return State::Sending(provider.transport.send(&self.url, &self.headers, self.body));
+            return State::Sending(provider.transport.send(&self.url, self.headers, self.body));
         };
         let key = Box::pin(async move { keys.header().await });
         State::Asking { key, request: self, transport: provider.transport.clone() }
@@ -462,7 +460,8 @@ impl Stream for HttpCall {
                             tap.keyed(&request.url, &request.headers);
                         }
                         let body = request.body.clone();
-                        let sending = transport.send(&request.url, &request.headers, body);
+                        let headers = std::mem::take(&mut request.headers);
+                        let sending = transport.send(&request.url, headers, body);
                         this.state = State::Sending(sending);
                     }
                     Err(error) => this.fail(error),

@@ -229,7 +229,7 @@ impl Draft {
         let request = keys.out_of(&self.request);
         let request = serde_json::from_slice(&request)
             .unwrap_or_else(|_| String::from_utf8_lossy(&request).into_owned().into());
-        let mut body = keys.out_of(&self.body).into_owned();
+        let mut body = keys.out_of_body(&self.body).into_owned();
         // The page of an error may quote another's key. An answer is the model's, to the byte.
         if !(200..300).contains(&self.status) && std::str::from_utf8(&body).is_ok() {
             body = secrets_out(&String::from_utf8_lossy(&body)).into_bytes();
@@ -265,7 +265,11 @@ pub(super) fn secrets(headers: &HeaderMap, url: &Url) -> Vec<Vec<u8>> {
     let mut secrets: Vec<Vec<u8>> = Vec::new();
     for value in headers.values().filter(|value| value.is_sensitive()) {
         let value = value.as_bytes();
-        secrets.push(value.strip_prefix(b"Bearer ").unwrap_or(value).to_vec());
+        // A signature has the words of every request in it (`content`, `bedrock`), and counts once: the
+        // keys that sign are looked for instead.
+        if !value.starts_with(b"AWS4-") {
+            secrets.push(value.strip_prefix(b"Bearer ").unwrap_or(value).to_vec());
+        }
     }
     let password = url.password().unwrap_or_default();
     if !password.is_empty() {

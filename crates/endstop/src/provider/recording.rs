@@ -190,7 +190,8 @@ impl Recording {
     /// Whether the recorded run asked for streams.
     pub fn streamed(&self) -> bool {
         self.exchanges.first().is_none_or(|first| {
-            first.request["stream"] == true || first.url.contains(":streamGenerateContent")
+            // Some formats say it in the address, the others in the body.
+            first.request["stream"] == true || self.header.stream_url.as_ref() == Some(&first.url)
         })
     }
 

@@ -40,6 +40,13 @@ impl Signer {
         }
     }
 
+    /// What must not come to a file.
+    pub(super) fn secrets(&self) -> Vec<Vec<u8>> {
+        let (id, secret) = (self.identity.access_key_id(), self.identity.secret_access_key());
+        let all = [Some(id), Some(secret), self.identity.session_token()];
+        all.into_iter().flatten().map(|key| key.as_bytes().to_vec()).collect()
+    }
+
     /// The headers that sign a request to this address with these headers and this body.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! recording.
 //!
 //! ```ignore
-//! let mut sending = transport.send(&url, &headers, body);
+//! let mut sending = transport.send(&url, headers, body);
 //! let head = ready!(sending.poll(cx))?; // status, headers, and the body to come
 //! while let Some(chunk) = ready!(head.body.poll_next(cx)) { take(chunk) }
 //! ```
@@ -58,10 +58,10 @@ pub(super) enum Step {
 pub(super) struct Broke;
 
 impl Transport {
-    pub(super) fn send(&self, url: &Url, headers: &HeaderMap, body: Bytes) -> Sending {
+    pub(super) fn send(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Sending {
         match self {
             Transport::Network(client) => Sending::Network(Box::pin(
-                client.post(url.clone()).headers(headers.clone()).body(body).send(),
+                client.post(url.clone()).headers(headers).body(body).send(),
             )),
             Transport::Recording(replay) => {
                 Sending::Recording(Some(replay.call(url.as_str(), &body)))

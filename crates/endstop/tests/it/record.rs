@@ -54,7 +54,9 @@ fn keyed(server: &Server, api: &str, key: &str) -> HttpProvider {
         base_url: Some(server.base_url()),
         ..HttpOptions::default()
     };
-    let env = |name: &str| name.ends_with("_API_KEY").then(|| key.to_owned());
+    let env = |name: &str| {
+        (name.ends_with("_API_KEY") || name == "AWS_BEARER_TOKEN_BEDROCK").then(|| key.to_owned())
+    };
     HttpProvider::new(&options, &env).unwrap()
 }
 
@@ -82,11 +84,15 @@ fn rows(name: &str) -> Vec<Value> {
 }
 
 /// A set for each format.
-const NAMES: [&str; 4] = [
+const NAMES: [&str; 8] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
     "openai-responses.jsonl.gz",
     "gemini.jsonl.gz",
+    "cohere-v2.jsonl.gz",
+    "ollama.jsonl.gz",
+    "bedrock-converse.jsonl.gz",
+    "bedrock-invoke.jsonl.gz",
 ];
 
 /// A reply with a recorded response; every third is cut or broken somewhere.

@@ -1,0 +1,188 @@
+//! Keys cut out of Amazon's binary frames, which are written anew where they had one: a frame has its
+//! length and a checksum in it, and its payload may be base64.
+//!
+//! ```
+//! use endstop_wire::eventstream::frame;
+//! use endstop_wire::redact::KnownKeys;
+//! let keys = KnownKeys::new(["sk-proj-4fQ9xTz71LmN0pWv"]);
+//! let said = |text: &str| frame(&[(":event-type", "chunk")], text.as_bytes());
+//! let body = [said(r#"{"text":"sk-proj-4fQ"}"#), said(r#"{"text":"9xTz71LmN0pWv."}"#)].concat();
+//! let clean = [said(r#"{"text":"[redacted]"}"#), said(r#"{"text":"."}"#)].concat();
+//! assert_eq!(*keys.out_of_body(&body), clean);
+//! ```
+
+use super::KnownKeys;
+use crate::eventstream::{Decoder, HeaderValue, frame};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use memchr::{memchr_iter, memmem};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// A frame.
+struct Frame<'a> {
+    raw: &'a [u8],
+    headers: Vec<(String, String)>,
+    /// What it says: its payload, or what that has in base64.
+    said: Vec<u8>,
+    /// The payload, where it has what is said in base64.
+    envelope: Option<Value>,
+}
+
+impl KnownKeys {
+    /// As [`out_of`](KnownKeys::out_of), of the body of a response, which may be of binary frames: such
+    /// a body has whole frames afterwards, too.
+    pub fn out_of_body<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        let (frames, tail) = frames(body);
+        if frames.is_empty() || self.is_empty() {
+            return self.out_of(body);
+        }
+        // A line for each frame: what they say between them is looked at as a whole.
+        let mut lines: Vec<&[u8]> = frames.iter().map(|frame| &*frame.said).collect();
+        // Of a frame that is not whole nothing is decoded. What it has in base64 cannot be looked at.
+        let tail = &tail[..memmem::find(tail, b"\"bytes\"").unwrap_or(tail.len())];
+        lines.push(tail);
+        let joined = lines.join(&b'\n');
+        let clean = self.out_of(&joined);
+        let named = |frame: &Frame<'_>| frame.headers.iter().any(|(_, text)| self.is_in(text));
+        if *clean == *joined && !frames.iter().any(named) {
+            return Cow::Borrowed(&body[..body.len().min(end_of(&frames) + tail.len())]);
+        }
+        let mut out = Vec::with_capacity(body.len());
+        let mut rest = &*clean;
+        for frame in &frames {
+            // No cut goes over the end of a line.
+            let breaks = memchr_iter(b'\n', &frame.said).count();
+            let end = memchr_iter(b'\n', rest).nth(breaks).unwrap_or(rest.len());
+            let (said, after) = rest.split_at(end);
+            rest = after.get(1..).unwrap_or_default();
+            if *said == *frame.said && !named(frame) {
+                out.extend_from_slice(frame.raw);
+            } else {
+                out.extend(self.anew(frame, said));
+            }
+        }
+        out.extend_from_slice(rest);
+        Cow::Owned(out)
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        matches!(self.out_of_text(text), Cow::Owned(_))
+    }
+
+    /// The frame, with this in the place of what it said.
+    fn anew(&self, old: &Frame<'_>, said: &[u8]) -> Vec<u8> {
+        let headers: Vec<(&str, Cow<'_, str>)> = old
+            .headers
+            .iter()
+            .map(|(name, text)| (name.as_str(), self.out_of_text(text)))
+            .collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, text)| (*name, text.as_ref())).collect();
+        match &old.envelope {
+            None => frame(&headers, said),
+            Some(envelope) => {
+                let mut envelope = envelope.clone();
+                envelope["bytes"] = STANDARD.encode(said).into();
+                frame(&headers, envelope.to_string().as_bytes())
+            }
+        }
+    }
+}
+
+fn end_of(frames: &[Frame<'_>]) -> usize {
+    frames.iter().map(|frame| frame.raw.len()).sum()
+}
+
+/// The frames that a body begins with, and what is behind them; none where it is not in frames.
+fn frames(body: &[u8]) -> (Vec<Frame<'_>>, &[u8]) {
+    let mut frames = Vec::new();
+    // Other bodies begin with a character.
+    if !matches!(body.first(), Some(0 | 1)) {
+        return (frames, body);
+    }
+    let mut rest = body;
+    let mut each = |message: &crate::eventstream::Message<'_>| {
+        let text = |(name, value): &(&str, HeaderValue<'_>)| match value {
+            HeaderValue::Text(text) => Some(((*name).to_owned(), (*text).to_owned())),
+            _ => None,
+        };
+        let envelope: Option<Value> = serde_json::from_slice(message.payload).ok();
+        let inner = envelope.as_ref().and_then(|envelope| envelope.get("bytes")?.as_str());
+        let inner = inner.and_then(|inner| STANDARD.decode(inner).ok());
+        let length = rest.first_chunk().map_or(0, |length| u32::from_be_bytes(*length) as usize);
+        let (raw, after) = rest.split_at(length.min(rest.len()));
+        rest = after;
+        frames.push(Frame {
+            raw,
+            headers: message.headers.iter().filter_map(text).collect(),
+            envelope: envelope.filter(|_| inner.is_some()),
+            said: inner.unwrap_or_else(|| message.payload.to_vec()),
+        });
+    };
+    // What cannot be read stays behind the frames.
+    let _ = Decoder::new().push(body, &mut each);
+    (frames, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const KEY: &str = "sk-proj-4fQ9xTz71LmN0pWv8aBcD";
+
+    fn chunk(text: &str) -> Vec<u8> {
+        let event = json!({"type": "content_block_delta", "delta": {"text": text}}).to_string();
+        let payload = json!({"bytes": STANDARD.encode(event), "p": "ab"}).to_string();
+        frame(&[(":event-type", "chunk"), (":message-type", "event")], payload.as_bytes())
+    }
+
+    fn said(body: &[u8]) -> String {
+        let (frames, _) = frames(body);
+        let text = |frame: &Frame<'_>| {
+            let event: Value = serde_json::from_slice(&frame.said).unwrap();
+            event["delta"]["text"].as_str().unwrap().to_owned()
+        };
+        frames.iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_key_in_base64_goes_however_it_is_cut() {
+        let keys = KnownKeys::new([KEY]);
+        for n in 1..=KEY.len() {
+            let pieces = KEY.as_bytes().chunks(n).map(|piece| std::str::from_utf8(piece).unwrap());
+            let body: Vec<u8> = ["It is "].into_iter().chain(pieces).flat_map(chunk).collect();
+            let clean = keys.out_of_body(&body);
+            assert_eq!(said(&clean), "It is [redacted]", "{n}");
+            // The frames that had no part of it are as they came.
+            assert!(clean.starts_with(&chunk("It is ")));
+        }
+    }
+
+    #[test]
+    fn what_has_no_key_stays_to_the_byte() {
+        let keys = KnownKeys::new([KEY]);
+        let body =
+            [chunk("a\n"), chunk("b"), frame(&[], b"\x01\n\xff\""), frame(&[], b"")].concat();
+        for end in 0..=body.len() {
+            // But for a frame that is not whole and has base64.
+            let clean = keys.out_of_body(&body[..end]);
+            assert!(body.starts_with(&clean), "{end}");
+            let whole = end_of(&frames(&body[..end]).0);
+            assert!(clean.len() >= whole.min(end), "{end}");
+        }
+        assert_eq!(*keys.out_of_body(&body), body);
+    }
+
+    #[test]
+    fn a_key_in_the_words_of_an_exception_goes() {
+        let keys = KnownKeys::new([KEY]);
+        let message = format!("bad key {KEY}");
+        let body = frame(&[(":message-type", "error"), (":error-message", &message)], b"{}");
+        let clean = keys.out_of_body(&body);
+        let want =
+            frame(&[(":message-type", "error"), (":error-message", "bad key [redacted]")], b"{}");
+        assert_eq!(*clean, want);
+    }
+}
