@@ -82,11 +82,13 @@ fn rows(name: &str) -> Vec<Value> {
 }
 
 /// A set for each format.
-const NAMES: [&str; 4] = [
+const NAMES: [&str; 6] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
     "openai-responses.jsonl.gz",
     "gemini.jsonl.gz",
+    "bedrock-converse.jsonl.gz",
+    "bedrock-invoke.jsonl.gz",
 ];
 
 /// A reply with a recorded response; every third is cut or broken somewhere.
