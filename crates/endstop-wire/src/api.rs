@@ -311,7 +311,8 @@ impl fmt::Display for UnknownApi {
 
 impl std::error::Error for UnknownApi {}
 
-/// The dialect of this name; `openai`, `anthropic`, `google` and `cohere` name the originals.
+/// The dialect of this name; `openai`, `anthropic`, `google`, `bedrock` and `cohere` name the
+/// originals.
 pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
     let name = original(name);
     DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
@@ -323,6 +324,7 @@ fn original(name: &str) -> &str {
         "openai" => "openai-chat",
         "anthropic" => "anthropic-messages",
         "google" => "gemini",
+        "bedrock" => "bedrock-converse",
         "cohere" => "cohere-v2",
         other => other,
     }

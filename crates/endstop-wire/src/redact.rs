@@ -76,12 +76,13 @@ pub fn secrets_out(text: &str) -> String {
             } else {
                 out.push_str(word);
             }
-            // AWS quotes the headers of a request that is signed wrongly.
-            after_bearer = ["bearer", "basic", "x-amz-security-token"]
-                .iter()
-                .any(|lead| word.eq_ignore_ascii_case(lead));
+            after_bearer =
+                word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic");
         }
         let gap = tail.find(is_key_char).unwrap_or(tail.len());
+        // AWS quotes the headers of a request that is signed wrongly.
+        after_bearer |=
+            matches!((word, &tail[..gap]), ("x-amz-security-token", ":") | ("Signature", "="));
         out.push_str(&tail[..gap]);
         rest = &tail[gap..];
     }
@@ -116,6 +117,11 @@ mod tests {
                 "x-amz-security-token:FwoG/a+b==\n\nhost",
                 "x-amz-security-token:[redacted]==\n\nhost",
             ),
+            (
+                "host;x-amz-security-token, Signature=0123456789abcdef",
+                "host;x-amz-security-token, Signature=[redacted]",
+            ),
+            ("the signature we calculated", "the signature we calculated"),
             ("a risk-free sk- prompt", "a risk-free sk- prompt"),
         ] {
             assert_eq!(secrets_out(text), want);

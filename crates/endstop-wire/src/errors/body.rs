@@ -68,8 +68,6 @@ pub(crate) struct ErrorBody {
     kind: Option<String>,
     /// `error.status`, where it is a name of Google's.
     named: Option<String>,
-    /// The exception that it is, and where that was said.
-    exception: Option<(&'static str, String)>,
     /// There is an `error.code`, be it null: the type then says what it would.
     coded: bool,
     /// The words for a person; the text itself where it is not JSON.
@@ -184,7 +182,7 @@ impl ErrorBody {
             self.excepted = known.map(|(_, status)| *status);
             self.codes = join([&lower, &self.codes]);
             self.words = join([&lower, &self.words]);
-            self.exception = Some((field, name.to_owned()));
+            self.told_by = Some((field, name.to_owned()));
         }
         self
     }
@@ -208,9 +206,6 @@ impl ErrorBody {
         };
         if let Some((field, value)) = &self.told_by {
             return ((*field).to_owned(), value.clone());
-        }
-        if let Some((field, name)) = &self.exception {
-            return ((*field).to_owned(), name.clone());
         }
         // Google's code repeats the HTTP status; its name is what tells.
         if let Some(found) = named("error.status", &self.named).filter(|_| google) {

@@ -52,7 +52,8 @@ impl KnownKeys {
             if key.len() >= SHORTEST_RANDOM && key.iter().any(u8::is_ascii_digit) {
                 known.parts.extend(key.windows(PART).filter_map(|part| {
                     let part: [u8; PART] = part.try_into().ok()?;
-                    Some(part)
+                    // Tokens of AWS have a row of slashes in them, as comments have.
+                    part.iter().any(|byte| *byte != part[0]).then_some(part)
                 }));
             }
         }
@@ -283,6 +284,13 @@ mod tests {
         let keys = KnownKeys::new(["wJa1rX/tnFE/I/K7MDE/G+bPxR/iCYEX"]);
         let text = r#"{"message":"wJa1rX\/tnFE\/I\/K7MDE\/G+bPxR\/iCYEX!"}"#;
         assert_eq!(keys.out_of_text(text), r#"{"message":"[redacted]!"}"#);
+    }
+
+    #[test]
+    fn a_row_of_one_character_is_no_part_of_a_key() {
+        let keys = KnownKeys::new(["FwoGZXIvYXdzEJr//////////wEaDNq8"]);
+        let text = "////////// a comment, and FwoGZXIv";
+        assert_eq!(keys.out_of_text(text), "////////// a comment, and [redacted]");
     }
 
     #[test]

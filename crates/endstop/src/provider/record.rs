@@ -265,11 +265,7 @@ pub(super) fn secrets(headers: &HeaderMap, url: &Url) -> Vec<Vec<u8>> {
     let mut secrets: Vec<Vec<u8>> = Vec::new();
     for value in headers.values().filter(|value| value.is_sensitive()) {
         let value = value.as_bytes();
-        // A signature has the words of every request in it (`content`, `bedrock`), and counts once: the
-        // keys that sign are looked for instead.
-        if !value.starts_with(b"AWS4-") {
-            secrets.push(value.strip_prefix(b"Bearer ").unwrap_or(value).to_vec());
-        }
+        secrets.push(credential(value).to_vec());
     }
     let password = url.password().unwrap_or_default();
     if !password.is_empty() {
@@ -282,6 +278,17 @@ pub(super) fn secrets(headers: &HeaderMap, url: &Url) -> Vec<Vec<u8>> {
     let parameters = url.query_pairs().filter(|(name, _)| is_secret_parameter(name));
     secrets.extend(parameters.map(|(_, value)| value.into_owned().into_bytes()));
     secrets
+}
+
+/// What of a marked header is the credential. Of a signed request it is the signature: what stands
+/// before it names headers and a day, which stand elsewhere too.
+fn credential(value: &[u8]) -> &[u8] {
+    const SIGNATURE: &[u8] = b"Signature=";
+    if value.starts_with(b"AWS4-HMAC-SHA256 ") {
+        let at = value.windows(SIGNATURE.len()).position(|window| window == SIGNATURE);
+        return at.map_or(value, |at| &value[at + SIGNATURE.len()..]);
+    }
+    value.strip_prefix(b"Bearer ").unwrap_or(value)
 }
 
 /// Hears one call, and writes it down when it ends; dropped before, the run hung up.

@@ -3,12 +3,13 @@
 
 use crate::support::over;
 use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::record::Recorder;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::wire::eventstream::frame;
 use endstop::{AgentLoop, Outcome, Termination};
 use hmac::{Hmac, Mac};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
@@ -203,6 +204,51 @@ async fn each_request_is_signed_with_its_own_body() {
         assert_eq!(outcome.termination, Termination::ErrorProviderAuth, "{outcome:?}");
         let told = serde_json::to_string(&outcome).unwrap();
         assert!(!told.contains("another") && !told.contains("hunter"), "{told}");
+    }
+}
+
+/// AWS quotes what a request that is signed wrongly should have been signed as.
+#[tokio::test]
+async fn a_recording_of_signed_calls_has_no_key_in_it() {
+    const TOKEN: &str = "FwoGZXIvYXdzEJr//////////wEaDNq8sX0token7Q==";
+    let server = Server::start(|request| {
+        let quoted: Vec<String> =
+            request.headers.iter().map(|(name, value)| format!("{name}:{value}")).collect();
+        let body = json!({"message": format!("It should have been 'POST\n{}'", quoted.join("\n"))});
+        Reply::new(403, "application/json", body.to_string())
+            .header("x-amzn-errortype", "InvalidSignatureException")
+    })
+    .unwrap();
+    let env = [
+        ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_SESSION_TOKEN", TOKEN),
+        ("AWS_REGION", "eu-west-3"),
+    ];
+    let address = server.base_url();
+    let var = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    let options = HttpOptions {
+        model: "bedrock/amazon.nova-lite-v1:0".to_owned(),
+        base_url: Some(address),
+        ..HttpOptions::default()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let recorder = Recorder::create(&path).unwrap();
+    let provider = HttpProvider::new(&options, &var).unwrap().record(&recorder).unwrap();
+    let outcome = AgentLoop::builder(provider).build().unwrap().run("Go.").unwrap().outcome().await;
+    recorder.ended(&outcome);
+    assert_eq!(outcome.termination, Termination::ErrorProviderAuth);
+    let authorization = &server.requests()[0].headers["authorization"];
+    let signature = authorization.split("Signature=").nth(1).unwrap();
+    let kept = std::fs::read_to_string(&path).unwrap();
+    let told = serde_json::to_string(&outcome).unwrap();
+    assert!(kept.contains("InvalidSignatureException") && kept.contains("[redacted]"), "{kept}");
+    let rows: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // What is no key is as it was sent.
+    assert_eq!(rows[1]["request"], server.requests()[0].body);
+    for secret in [SECRET, TOKEN, &TOKEN[..20], signature] {
+        assert!(!kept.contains(secret) && !told.contains(secret), "{secret}: {kept} {told}");
     }
 }
 
