@@ -11,6 +11,7 @@ mod cuts;
 mod decode;
 mod encode;
 mod errors;
+mod eventstream;
 mod finish_values;
 mod gemini;
 mod hostile;
