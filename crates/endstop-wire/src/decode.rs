@@ -26,7 +26,7 @@ mod conclude;
 mod elements;
 mod stream;
 
-pub(crate) use conclude::{Common, Said};
+pub(crate) use conclude::{Broken, Common, Said};
 pub use stream::{StreamDecoder, decode_body};
 
 use crate::api::{Dialect, Family};

@@ -10,6 +10,7 @@
 //! ```
 
 use crate::api::{UnknownApi, dialect};
+use crate::bounded::depth;
 use crate::decode::{Decoded, RequestFacts, decode_body};
 use crate::headers::Headers;
 use base64::Engine as _;
@@ -18,6 +19,9 @@ use endstop_core::{Part, Usage};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fmt;
+
+/// The deepest arguments that are printed as an object.
+const ARGUMENTS_DEPTH: usize = 100;
 
 /// A row that cannot be looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,9 +158,11 @@ pub fn printed(decoded: &Decoded) -> Map<String, Value> {
             Part::Refusal { text: t } => refusal.push_str(t),
             Part::Reasoning { text: t } => reasoning += t.chars().count(),
             Part::ToolCall(call) => {
-                let arguments = call
-                    .parsed_arguments()
-                    .map_or_else(|_| Value::from(call.arguments.clone()), Value::Object);
+                // Deeper ones are a text, since a reader of the line would refuse them.
+                let arguments = (depth(&call.arguments) <= ARGUMENTS_DEPTH)
+                    .then(|| call.parsed_arguments().ok())
+                    .flatten()
+                    .map_or_else(|| Value::from(call.arguments.clone()), Value::Object);
                 calls.push(json!({"id": call.id, "name": call.name, "arguments": arguments}));
             }
             _ => {}

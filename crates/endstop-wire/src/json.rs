@@ -7,7 +7,7 @@
 //! assert_eq!(out, br#""say \"hi\"""#);
 //! ```
 
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -103,9 +103,54 @@ pub(crate) fn arguments(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Whether `text` is one JSON object.
+/// Whether `text` is one JSON object, and a reader of its values takes all of them: brackets too
+/// deep, a number out of range and half a surrogate pair are JSON by its grammar alone.
 pub(crate) fn is_object(text: &str) -> bool {
-    text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
+    text.trim_start().starts_with('{') && serde_json::from_str::<Walked>(text).is_ok()
+}
+
+/// A value that is read and not kept.
+struct Walked;
+
+struct WalkedVisitor;
+
+impl<'de> Visitor<'de> for WalkedVisitor {
+    type Value = Walked;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+    fn visit_str<E>(self, _: &str) -> Result<Walked, E> {
+        Ok(Walked)
+    }
+    fn visit_unit<E>(self) -> Result<Walked, E> {
+        Ok(Walked)
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<Walked, E> {
+        Ok(Walked)
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<Walked, E> {
+        Ok(Walked)
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<Walked, E> {
+        Ok(Walked)
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<Walked, E> {
+        Ok(Walked)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Walked, A::Error> {
+        while seq.next_element::<Walked>()?.is_some() {}
+        Ok(Walked)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Walked, A::Error> {
+        while map.next_entry::<Walked, Walked>()?.is_some() {}
+        Ok(Walked)
+    }
+}
+
+impl<'de> Deserialize<'de> for Walked {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Walked, D::Error> {
+        d.deserialize_any(WalkedVisitor)
+    }
 }
 
 /// A string where there is one: numbers and booleans as text, anything else as nothing.
@@ -216,26 +261,33 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// Reads one event: as it is, or with lone surrogate escapes replaced where that was the fault.
+/// Reads one event, which is an object, with lone surrogate escapes replaced.
 pub(crate) fn event<'a, T: Deserialize<'a>>(
     data: &'a str,
     repaired: &'a mut String,
 ) -> Result<T, serde_json::Error> {
-    match serde_json::from_str(data) {
-        Ok(v) => Ok(v),
-        Err(e) => match without_lone_surrogates(data) {
-            Some(text) => {
-                *repaired = text;
-                serde_json::from_str(repaired)
-            }
-            None => Err(e),
-        },
+    // A list would read as the fields in their order.
+    if data.trim_start().starts_with('[') {
+        return Err(serde_json::Error::custom("it is a list, not an object"));
+    }
+    // Before it is read: what is kept as it came would not be found faulty here, but later.
+    match without_lone_surrogates(data) {
+        Some(text) => {
+            *repaired = text;
+            serde_json::from_str(repaired)
+        }
+        None => serde_json::from_str(data),
     }
 }
 
 /// `\ud83d` without its other half becomes `\ufffd`; `None` where there is none. A server that cuts
 /// a character in two across chunks costs that character, not the turn.
-fn without_lone_surrogates(data: &str) -> Option<String> {
+pub(crate) fn without_lone_surrogates(data: &str) -> Option<String> {
+    // Most have no surrogates at all.
+    let escape = |letter: &[u8]| memchr::memmem::find(data.as_bytes(), letter).is_some();
+    if !escape(b"\\ud") && !escape(b"\\uD") {
+        return None;
+    }
     fn unit(s: &str) -> Option<u16> {
         u16::from_str_radix(s.strip_prefix("\\u")?.get(..4)?, 16).ok()
     }
@@ -270,6 +322,7 @@ fn without_lone_surrogates(data: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Map, Value};
 
     #[test]
     fn strings_are_escaped_as_serde_does() {
@@ -282,10 +335,28 @@ mod tests {
     }
 
     #[test]
+    fn an_object_is_one_whose_values_can_be_read() {
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
+        for (text, want) in [
+            (r#" {"a":[1,-2.5,"x",null,true,{}]} "#, true),
+            (r#"{"a":1e999}"#, false),
+            (r#"{"a":"\ud83d"}"#, false),
+            (r#"{"\ud83d":1}"#, false),
+            (&deep, false),
+            (r#"{"a":1"#, false),
+            ("[]", false),
+            ("", false),
+        ] {
+            assert_eq!(is_object(text), want, "{text}");
+            assert_eq!(serde_json::from_str::<Map<String, Value>>(text).is_ok(), want, "{text}");
+        }
+    }
+
+    #[test]
     fn a_lone_surrogate_costs_a_character_only() {
         let mut repaired = String::new();
-        let v: Vec<String> =
-            event(r#"["a\ud83dz","\ud83d\ude00","\\ud83d"]"#, &mut repaired).unwrap();
-        assert_eq!(v, ["a\u{fffd}z", "😀", "\\ud83d"]);
+        let v: std::collections::BTreeMap<&str, String> =
+            event(r#"{"1":"a\ud83dz","2":"\ud83d\ude00","3":"\\ud83d"}"#, &mut repaired).unwrap();
+        assert_eq!(v.into_values().collect::<Vec<_>>(), ["a\u{fffd}z", "😀", "\\ud83d"]);
     }
 }

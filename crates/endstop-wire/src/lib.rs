@@ -22,6 +22,7 @@ pub mod anthropic;
 pub mod api;
 pub mod bedrock_converse;
 pub mod bedrock_invoke;
+mod bounded;
 pub mod cohere_v1;
 pub mod cohere_v2;
 pub mod decode;

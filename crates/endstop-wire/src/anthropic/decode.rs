@@ -2,6 +2,7 @@
 
 use super::wire::{Block, Delta as WireDelta, Event, Message, OutputDetails, Usage};
 use crate::api::Family;
+use crate::bounded::{made_id, noted};
 use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::{Finish, finish_of};
@@ -82,7 +83,7 @@ impl Accumulator {
 
     /// Keeps what the provider says beside the stop reason.
     fn note(&mut self, name: &str, raw: Option<&RawValue>) {
-        if let Some(v) = raw.filter(|r| r.get() != "null").and_then(lenient::<Value>) {
+        if let Some(v) = raw.and_then(noted) {
             self.metadata.insert(name.to_owned(), v);
         }
     }
@@ -103,7 +104,10 @@ impl Accumulator {
     }
 
     fn start(&mut self, raw: &RawValue, sink: DeltaSink<'_>) -> Option<usize> {
-        let block = lenient::<Block<'_>>(raw)?;
+        let block = self.common.read::<Block<'_>>(raw)?;
+        if !self.common.room(self.blocks.len()) {
+            return None;
+        }
         let building = match block.kind.get() {
             "text" => {
                 if let Some(text) = block.text.filled() {
@@ -157,6 +161,9 @@ impl Accumulator {
                 }
                 _ => return,
             };
+            if !self.common.room(self.blocks.len()) {
+                return;
+            }
             self.blocks.push(start);
             self.places.insert(index, self.blocks.len() - 1);
             self.blocks.len() - 1
@@ -211,7 +218,7 @@ impl Accumulator {
 
     fn parts(&mut self, finish: Finish) -> Vec<Part> {
         let blocks = std::mem::take(&mut self.blocks);
-        let of = self.common.id.clone().unwrap_or_else(|| "turn".to_owned());
+        let of = self.common.id.as_deref();
         let mut ids = HashSet::new();
         let mut parts = Vec::with_capacity(blocks.len() + 1);
         for (n, block) in blocks.into_iter().enumerate() {
@@ -244,7 +251,7 @@ impl Accumulator {
                         parts.push(opaque(with_input(&raw, &arguments)));
                         continue;
                     }
-                    let mut id = if id.is_empty() { format!("toolu_{of}_{n}") } else { id };
+                    let mut id = if id.is_empty() { made_id("toolu_", of, n) } else { id };
                     while !ids.insert(id.clone()) {
                         id = format!("{id}_{n}");
                     }

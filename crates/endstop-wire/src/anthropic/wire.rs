@@ -1,5 +1,6 @@
 //! The shapes of messages, lenient: a field of an unexpected type is a missing one.
 
+use crate::bounded::List;
 use crate::json::{Count, Str};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -62,7 +63,7 @@ pub(super) struct Message<'a> {
     #[serde(borrow, default)]
     pub(super) model: Str<'a>,
     #[serde(borrow, default)]
-    pub(super) content: Option<Vec<&'a RawValue>>,
+    pub(super) content: Option<List<&'a RawValue>>,
     #[serde(borrow, default)]
     pub(super) stop_reason: Str<'a>,
     #[serde(borrow, default)]

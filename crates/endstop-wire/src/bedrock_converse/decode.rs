@@ -4,6 +4,7 @@ use super::wire::{
     Block, Delta as WireDelta, Event, Object, ReasoningDelta, Start, ToolUse, Usage,
 };
 use crate::api::Family;
+use crate::bounded::noted;
 use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::{Finish, finish_of};
@@ -45,7 +46,7 @@ enum Building {
         redacted: Vec<String>,
     },
     ToolUse {
-        place: usize,
+        place: Option<usize>,
         id: String,
         name: String,
         input: String,
@@ -80,7 +81,7 @@ impl Accumulator {
 
     /// Keeps what is said beside the stop reason.
     fn note(&mut self, name: &str, raw: Option<&RawValue>) {
-        if let Some(v) = raw.filter(|r| r.get() != "null").and_then(lenient::<Value>) {
+        if let Some(v) = raw.and_then(noted) {
             if let Some(text) = v.get("stop_sequence").and_then(Value::as_str) {
                 self.matched_stop = Some(text.to_owned());
             }
@@ -131,6 +132,9 @@ impl Accumulator {
     }
 
     fn start(&mut self, index: u64, start: &Start<'_>, sink: DeltaSink<'_>) {
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
         if let Some(raw) = start.tool_use {
             self.tool_use(raw, sink);
         } else if let Some(raw) = start.tool_result {
@@ -143,7 +147,7 @@ impl Accumulator {
     }
 
     fn tool_use(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
-        let Some(call) = lenient::<ToolUse<'_>>(raw) else {
+        let Some(call) = self.common.read::<ToolUse<'_>>(raw) else {
             return self.blocks.push(Building::Whole(format!("{{\"toolUse\":{}}}", raw.get())));
         };
         // Only this type is named in the API; of `tool_use` a model may speak too.
@@ -151,14 +155,18 @@ impl Accumulator {
             let start = raw.get().to_owned();
             return self.blocks.push(Building::ServerToolUse { start, input: String::new() });
         }
-        let place = self.calls;
-        self.calls += 1;
-        sink(Delta::ToolCallStarted { index: place, name: call.name.get() });
         let input = call.input.map_or("", RawValue::get);
         let input = if matches!(input, "null" | "\"\"") { "" } else { input };
-        if !input.is_empty() {
-            sink(Delta::ToolArguments { index: place, json: input });
-        }
+        // Without a name it is a placeholder, no call, and has no place among them.
+        let place = call.name.filled().map(|name| {
+            let index = self.calls;
+            self.calls += 1;
+            sink(Delta::ToolCallStarted { index, name });
+            if !input.is_empty() {
+                sink(Delta::ToolArguments { index, json: input });
+            }
+            index
+        });
         self.blocks.push(Building::ToolUse {
             place,
             id: call.id.get().to_owned(),
@@ -168,6 +176,10 @@ impl Accumulator {
     }
 
     fn delta(&mut self, index: u64, delta: &WireDelta<'_>, sink: DeltaSink<'_>) {
+        // A text or reasoning begins here.
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
         let block = self.places.get(&index).map(|place| &mut self.blocks[*place]);
         let text = delta.text.get();
         if let Some(more) = &delta.reasoning_content {
@@ -176,7 +188,9 @@ impl Accumulator {
             match block {
                 Some(Building::ToolUse { place, input, .. }) if !more.is_empty() => {
                     input.push_str(more);
-                    sink(Delta::ToolArguments { index: *place, json: more });
+                    if let Some(index) = *place {
+                        sink(Delta::ToolArguments { index, json: more });
+                    }
                 }
                 Some(Building::ServerToolUse { input, .. }) => input.push_str(more),
                 _ => {}
@@ -221,7 +235,10 @@ impl Accumulator {
 
     /// A block of a whole body.
     fn block(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
-        let block = lenient::<Block<'_>>(raw);
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
+        let block = self.common.read::<Block<'_>>(raw);
         match block {
             Some(Block { tool_use: Some(call), .. }) => self.tool_use(call, sink),
             Some(Block { reasoning_content: Some(reasoning), .. }) => {

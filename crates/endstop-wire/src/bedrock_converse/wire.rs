@@ -1,5 +1,6 @@
 //! The shapes of Converse, lenient: a field of an unexpected type is a missing one.
 
+use crate::bounded::List;
 use crate::json::{Count, Str};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -52,7 +53,7 @@ pub(super) struct Output<'a> {
 #[derive(Deserialize)]
 pub(super) struct Message<'a> {
     #[serde(borrow, default)]
-    pub(super) content: Option<Vec<&'a RawValue>>,
+    pub(super) content: Option<List<&'a RawValue>>,
 }
 
 /// What a message of a stream carries, whichever its type.
@@ -93,7 +94,7 @@ pub(super) struct Delta<'a> {
     #[serde(borrow, default)]
     pub(super) tool_use: Option<ToolUseDelta<'a>>,
     #[serde(borrow, default)]
-    pub(super) tool_result: Option<Vec<&'a RawValue>>,
+    pub(super) tool_result: Option<List<&'a RawValue>>,
     #[serde(borrow, default)]
     pub(super) reasoning_content: Option<ReasoningDelta<'a>>,
 }

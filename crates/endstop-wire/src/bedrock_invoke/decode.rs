@@ -3,6 +3,7 @@
 use super::text;
 use super::wire::{Chunk, Mark, Metrics};
 use crate::api::OPENAI_CHAT;
+use crate::bounded::noted;
 use crate::decode::{Accumulate, Common, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::Finish;
@@ -11,7 +12,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memmem;
 use serde::de::Error as _;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// What a guardrail did.
@@ -60,8 +60,7 @@ impl Accumulator {
             self.intervened |= action == "INTERVENED";
             self.metadata.insert(ACTION.to_owned(), Value::from(action));
         }
-        let trace = mark.trace.map(RawValue::get).filter(|raw| *raw != "null");
-        if let Some(trace) = trace.and_then(|raw| serde_json::from_str(raw).ok()) {
+        if let Some(trace) = mark.trace.and_then(noted) {
             self.metadata.insert("amazon-bedrock-trace".to_owned(), trace);
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The shapes of InvokeModel, lenient: a field of an unexpected type is a missing one.
 
+use crate::bounded::List;
 use crate::json::{Count, Str};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -26,7 +27,7 @@ pub(super) struct Mark<'a> {
     #[serde(borrow, default, rename = "type")]
     pub(super) kind: Str<'a>,
     #[serde(borrow, default)]
-    pub(super) choices: Option<Vec<Choice<'a>>>,
+    pub(super) choices: Option<List<Choice<'a>>>,
     /// Nova's fields.
     #[serde(default)]
     pub(super) output: Option<IgnoredAny>,
@@ -42,15 +43,15 @@ pub(super) struct Mark<'a> {
     #[serde(borrow, default)]
     pub(super) completion: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) completions: Option<Vec<Jurassic<'a>>>,
+    pub(super) completions: Option<List<Jurassic<'a>>>,
     #[serde(borrow, default)]
     pub(super) generation: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) generations: Option<Vec<Piece<'a>>>,
+    pub(super) generations: Option<List<Piece<'a>>>,
     #[serde(borrow, default)]
-    pub(super) outputs: Option<Vec<Piece<'a>>>,
+    pub(super) outputs: Option<List<Piece<'a>>>,
     #[serde(borrow, default)]
-    pub(super) results: Option<Vec<Titan<'a>>>,
+    pub(super) results: Option<List<Titan<'a>>>,
     #[serde(borrow, default, rename = "outputText")]
     pub(super) output_text: Str<'a>,
     #[serde(borrow, default)]
@@ -63,7 +64,7 @@ pub(super) struct Mark<'a> {
     pub(super) finish_reason: Str<'a>,
     /// Calls in a format that is not read.
     #[serde(default)]
-    pub(super) tool_calls: Option<Vec<IgnoredAny>>,
+    pub(super) tool_calls: Option<List<IgnoredAny>>,
     /// The stop string of Claude's text completions.
     #[serde(borrow, default)]
     pub(super) stop: Str<'a>,

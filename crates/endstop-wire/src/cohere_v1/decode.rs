@@ -2,13 +2,13 @@
 
 use super::wire::{Call, Event, Piece};
 use crate::api::Family;
+use crate::bounded::{List, made_id};
 use crate::cohere_v2::{FINISH, count};
 use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::{Finish, finish_of};
 use crate::json;
 use endstop_core::{Part, ToolCall};
-use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::Map;
 use serde_json::value::RawValue;
@@ -43,12 +43,13 @@ impl Accumulator {
         match event.kind.get() {
             "text-generation" => self.say(event.text.get(), sink),
             "tool-calls-chunk" => {
-                let piece = event.tool_call_delta.and_then(lenient::<Piece<'_>>);
+                let piece =
+                    event.tool_call_delta.and_then(|raw| self.common.read::<Piece<'_>>(raw));
                 self.say(piece.as_ref().map_or("", |p| p.text.get()), sink);
             }
             "stream-end" => {
                 if let Some(raw) = event.response {
-                    if let Some(response) = lenient::<Event<'_>>(raw) {
+                    if let Some(response) = self.common.read::<Event<'_>>(raw) {
                         self.whole(&response, sink);
                     }
                 }
@@ -67,9 +68,11 @@ impl Accumulator {
             self.say(event.text.get(), sink);
         }
         if self.calls.is_empty() {
-            let calls = event.tool_calls.and_then(lenient::<Vec<Call<'_>>>);
-            for call in calls.into_iter().flatten() {
-                self.call(&call, sink);
+            let calls = event.tool_calls.and_then(|raw| self.common.read::<List<&RawValue>>(raw));
+            for raw in calls.into_iter().flatten() {
+                if let Some(call) = self.common.read::<Call<'_>>(raw) {
+                    self.call(&call, sink);
+                }
             }
         }
         if let Some(meta) = event.meta {
@@ -143,13 +146,13 @@ impl Accumulate for Accumulator {
     }
 
     fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
-        let of = self.common.id.as_deref().unwrap_or("turn");
+        let of = self.common.id.as_deref();
         let mut parts = Vec::with_capacity(self.calls.len() + 1);
         if !self.text.is_empty() {
             parts.push(Part::Text { text: std::mem::take(&mut self.text) });
         }
         for (n, (name, arguments)) in self.calls.into_iter().enumerate() {
-            parts.push(Part::ToolCall(ToolCall { id: format!("call_{of}_{n}"), name, arguments }));
+            parts.push(Part::ToolCall(ToolCall { id: made_id("call_", of, n), name, arguments }));
         }
         let said = Said {
             parts,
@@ -162,8 +165,4 @@ impl Accumulate for Accumulator {
         };
         (self.common, said)
     }
-}
-
-fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
 }

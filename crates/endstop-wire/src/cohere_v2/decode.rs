@@ -3,6 +3,7 @@
 use super::FINISH;
 use super::wire::{Block, Body, Call, Change, Event, Logprobs, Message, count, items, lenient};
 use crate::api::Family;
+use crate::bounded::made_id;
 use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::{Finish, finish_of};
@@ -35,7 +36,7 @@ enum Building {
 
 impl Accumulator {
     fn change(&mut self, event: &Event<'_>, sink: DeltaSink<'_>) {
-        let Some(change) = event.delta.and_then(lenient::<Change<'_>>) else {
+        let Some(change) = event.delta.and_then(|raw| self.common.read::<Change<'_>>(raw)) else {
             return;
         };
         self.finish(&change.finish_reason, change.usage);
@@ -48,7 +49,7 @@ impl Accumulator {
             };
             self.common.error.get_or_insert(body);
         }
-        if let Some(message) = change.message.and_then(lenient::<Message<'_>>) {
+        if let Some(message) = change.message.and_then(|raw| self.common.read::<Message<'_>>(raw)) {
             let starts = event.kind.get() == "tool-call-start";
             self.message(&message, Some((event.index.0, starts)), sink);
         }
@@ -78,17 +79,17 @@ impl Accumulator {
         for text in message.content.iter().filter_map(|raw| lenient::<Str<'_>>(raw)) {
             self.say(Building::Text, text.get(), sink);
         }
-        for block in items::<Block<'_>>(message.content) {
+        for block in items::<Block<'_>>(&mut self.common, message.content) {
             self.say(Building::Thinking, block.thinking.get(), sink);
             self.say(Building::Text, block.text.get(), sink);
         }
-        for call in items::<Call<'_>>(message.tool_calls) {
+        for call in items::<Call<'_>>(&mut self.common, message.tool_calls) {
             self.call(&call, piece, sink);
         }
     }
 
     fn say(&mut self, kind: fn(String) -> Building, text: &str, sink: DeltaSink<'_>) {
-        if text.is_empty() {
+        if text.is_empty() || !self.common.room(self.said.len()) {
             return;
         }
         let new = kind(String::new());
@@ -118,6 +119,7 @@ impl Accumulator {
             Some(place) => place,
             // What goes on without a beginning, or has no name, is a placeholder.
             None if name.is_empty() => return,
+            None if !self.common.room(self.calls.len()) => return,
             None => {
                 let place = self.calls.len();
                 let id = call.id.get().to_owned();
@@ -137,7 +139,8 @@ impl Accumulator {
     }
 
     fn probable(&mut self, raw: Option<&RawValue>) {
-        let tokens = items::<Logprobs>(raw).into_iter().filter_map(|item| item.logprobs);
+        let tokens =
+            items::<Logprobs>(&mut self.common, raw).into_iter().filter_map(|item| item.logprobs);
         for logprob in tokens.flatten() {
             self.logprob_sum += logprob.exp();
             self.logprobs += 1;
@@ -159,11 +162,10 @@ impl Accumulator {
                 }
             }
         }
-        let of = self.common.id.as_deref().unwrap_or("turn");
         let mut ids = HashSet::new();
         for (n, mut call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
             if call.id.is_empty() {
-                call.id = format!("call_{of}_{n}");
+                call.id = made_id("call_", self.common.id.as_deref(), n);
             }
             while !ids.insert(call.id.clone()) {
                 call.id = format!("{}_{n}", call.id);
@@ -218,7 +220,7 @@ impl Accumulate for Accumulator {
         let mut repaired = String::new();
         let body: Body<'_> = json::event(text, &mut repaired)?;
         self.common.named(None, body.id.filled());
-        let message = body.message.and_then(lenient::<Message<'_>>);
+        let message = body.message.and_then(|raw| self.common.read::<Message<'_>>(raw));
         let words = body.message.is_some_and(|m| m.get().starts_with('"'));
         if words || body.error.is_some_and(|e| e.get() != "null") {
             self.common.error.get_or_insert_with(|| ErrorBody::read(text));

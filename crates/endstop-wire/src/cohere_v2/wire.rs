@@ -1,5 +1,7 @@
 //! The shapes of `/v2/chat`, lenient: a field of an unexpected type is a missing one.
 
+use crate::bounded::List;
+use crate::decode::Common;
 use crate::json::{Count, Str};
 use endstop_core::Usage;
 use serde::Deserialize;
@@ -134,13 +136,17 @@ pub(crate) fn count(raw: &RawValue, to: &mut Usage) {
     to.cached_input_tokens = counts.cached_tokens.0.or(to.cached_input_tokens);
 }
 
-/// The items of a list, or the one that is there instead; what does not read is left out.
-pub(super) fn items<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Vec<T> {
+/// The items of a list, or the one that is there instead; one that does not read breaks the turn.
+pub(super) fn items<'a, T: Deserialize<'a>>(
+    common: &mut Common,
+    raw: Option<&'a RawValue>,
+) -> Vec<T> {
     match raw {
         Some(raw) if raw.get().starts_with('[') => {
-            lenient::<Vec<&RawValue>>(raw).into_iter().flatten().filter_map(lenient).collect()
+            let list = common.read::<List<&RawValue>>(raw);
+            list.into_iter().flatten().filter_map(|raw| common.read(raw)).collect()
         }
-        Some(raw) => lenient(raw).into_iter().collect(),
+        Some(raw) => common.read(raw).into_iter().collect(),
         None => Vec::new(),
     }
 }

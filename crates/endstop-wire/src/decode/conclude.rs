@@ -2,6 +2,7 @@
 
 use super::{Accumulate, Decoded, Eof, RequestFacts};
 use crate::api::Dialect;
+use crate::bounded::ITEMS_CAP;
 use crate::errors::{self, ErrorBody};
 use crate::finish::{Finish, error_class_of};
 use crate::headers::Headers;
@@ -12,6 +13,8 @@ use endstop_core::{
     Confidence, ErrorClass, ModelError, ModelTurn, NanoUsd, Part, SignalReason, TerminationSignal,
     Usage,
 };
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// What every format gathers.
@@ -43,6 +46,30 @@ impl Common {
             self.id = id.map(str::to_owned);
         }
     }
+
+    /// Reads a piece of what is said. An object or a list that does not read is no piece to pass
+    /// over: with it a call or the answer would be lost.
+    pub(crate) fn read<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue) -> Option<T> {
+        match serde_json::from_str(raw.get()) {
+            Ok(value) => Some(value),
+            Err(e) => {
+                if raw.get().starts_with(['{', '[']) {
+                    self.broken.get_or_insert_with(|| Broken::json(&e, raw.get()));
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether a turn that has so many parts may have another.
+    pub(crate) fn room(&mut self, parts: usize) -> bool {
+        if parts >= ITEMS_CAP {
+            self.broken.get_or_insert_with(|| {
+                Broken::unreadable(format!("the turn has more than {ITEMS_CAP} parts"))
+            });
+        }
+        parts < ITEMS_CAP
+    }
 }
 
 /// A body that could not be read.
@@ -66,7 +93,8 @@ impl Broken {
             } else {
                 ErrorClass::ServerError
             },
-            message: format!("the response is not the JSON it should be: {e}"),
+            // The parser quotes what it found.
+            message: excerpt(&format!("the response is not the JSON it should be: {e}")),
             value: excerpt(text),
         }
     }

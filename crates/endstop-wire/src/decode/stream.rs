@@ -110,24 +110,27 @@ impl StreamDecoder {
             return self.unreadable(format!("the body exceeds {STREAM_CAP} bytes"));
         }
         if self.kind == Kind::Unknown {
-            self.held.extend_from_slice(chunk);
-            self.kind = kind_of(&self.held, self.dialect);
-            if matches!(self.kind, Kind::Events | Kind::Array | Kind::Objects | Kind::Frames) {
-                let held = std::mem::take(&mut self.held);
-                let marked = self.kind == Kind::Objects;
-                let held = if marked { without_mark(&held) } else { &held };
-                return self.events(held, sink);
+            let mut held = std::mem::take(&mut self.held);
+            held.extend_from_slice(chunk);
+            self.kind = kind_of(&held, self.dialect);
+            let head = past_blanks(&held);
+            if self.kind == Kind::Unknown {
+                self.held.extend_from_slice(head);
+                return Ok(());
             }
-            return Ok(());
+            let head = without_mark(head);
+            if matches!(self.kind, Kind::Events | Kind::Array | Kind::Objects | Kind::Frames) {
+                return self.events(head, sink);
+            }
+            self.held.extend_from_slice(head);
+            return self.check_held();
         }
         match self.kind {
             Kind::Events | Kind::Array | Kind::Objects | Kind::Frames => self.events(chunk, sink),
-            Kind::Json if self.held.len() + chunk.len() > BODY_CAP => {
-                self.unreadable(format!("the body exceeds {BODY_CAP} bytes"))
-            }
             Kind::Json | Kind::Unknown => {
-                self.held.extend_from_slice(chunk);
-                Ok(())
+                let room = (BODY_CAP + 1).saturating_sub(self.held.len()).min(chunk.len());
+                self.held.extend_from_slice(&chunk[..room]);
+                self.check_held()
             }
             Kind::Error | Kind::Foreign(_) => {
                 let room = ERROR_CAP.saturating_sub(self.held.len()).min(chunk.len());
@@ -231,6 +234,15 @@ impl StreamDecoder {
             _ => self.sse.push(chunk, &mut |item| feed.take(item, sink)).map_err(|e| e.to_string()),
         };
         taken.or_else(|e| self.unreadable(e))
+    }
+
+    /// A body of JSON has its bounds; what is beyond them is not read.
+    fn check_held(&mut self) -> Result<(), ModelError> {
+        if self.kind == Kind::Json && self.held.len() > BODY_CAP {
+            self.held = Vec::new();
+            return self.unreadable(format!("the body exceeds {BODY_CAP} bytes"));
+        }
+        Ok(())
     }
 
     fn unreadable(&mut self, message: String) -> Result<(), ModelError> {
@@ -377,7 +389,12 @@ pub fn decode_body(
     facts: &RequestFacts,
 ) -> Decoded {
     let mut stream = StreamDecoder::new(dialect, status, headers.clone(), *facts);
-    stream.kind = if ok(status) { kind_of(body, dialect) } else { Kind::Error };
+    let (kind, body) = if ok(status) {
+        (kind_of(body, dialect), without_mark(past_blanks(body)))
+    } else {
+        (Kind::Error, body)
+    };
+    stream.kind = kind;
     if stream.kind == Kind::Json && body.len() <= BODY_CAP {
         // Read where it lies instead of being copied.
         stream.json(body);
@@ -398,6 +415,14 @@ const BOM: &[u8] = b"\xef\xbb\xbf";
 
 fn without_mark(head: &[u8]) -> &[u8] {
     head.strip_prefix(BOM).unwrap_or(head)
+}
+
+/// The body without the blanks that it begins with, all but the last: servers send them to keep a
+/// connection open, without end, and they say nothing but whether a line begins with one.
+fn past_blanks(body: &[u8]) -> &[u8] {
+    let from = if body.starts_with(BOM) { BOM.len() } else { 0 };
+    let blanks = body[from..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+    if blanks == 0 { body } else { &body[from + blanks - 1..] }
 }
 
 fn kind_of(head: &[u8], dialect: &Dialect) -> Kind {

@@ -1,5 +1,6 @@
 //! The shapes that providers give their errors in, read into one.
 
+use crate::json::without_lone_surrogates;
 use endstop_core::ErrorClass;
 use serde_json::Value;
 
@@ -98,7 +99,8 @@ impl ErrorBody {
     pub(crate) fn read(text: &str) -> ErrorBody {
         let text = text.trim_start_matches('\u{feff}').trim();
         if text.len() <= LOOKED_AT {
-            if let Ok(v) = serde_json::from_str::<Value>(text) {
+            let repaired = without_lone_surrogates(text);
+            if let Ok(v) = serde_json::from_str::<Value>(repaired.as_deref().unwrap_or(text)) {
                 return ErrorBody::of(&v);
             }
         }

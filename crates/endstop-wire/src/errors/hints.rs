@@ -73,7 +73,14 @@ fn rfc3339(text: &str) -> Option<i64> {
     };
     let [year, month, day] = numbers(date, '-')?;
     let [hour, minute, second] = numbers(time.split('.').next()?, ':')?;
-    Some(days_since_1970(year, month, day)? * 86_400 + hour * 3_600 + minute * 60 + second)
+    Some(days_since_1970(year, month, day)? * 86_400 + seconds_of_day(hour, minute, second)?)
+}
+
+/// Seconds since midnight; a minute may have 61.
+fn seconds_of_day(hour: i64, minute: i64, second: i64) -> Option<i64> {
+    let is_time =
+        (0..24).contains(&hour) && (0..60).contains(&minute) && (0..=60).contains(&second);
+    is_time.then(|| hour * 3_600 + minute * 60 + second)
 }
 
 /// Days since 1970 of a civil date.
@@ -145,8 +152,7 @@ fn http_date(text: &str) -> Option<i64> {
     let year: i64 = words.next()?.parse().ok()?;
     let mut clock = || words.next()?.parse::<i64>().ok();
     let (hour, minute, second) = (clock()?, clock()?, clock()?);
-    let days = days_since_1970(year, month, day)?;
-    Some(days * 86_400 + hour * 3_600 + minute * 60 + second)
+    Some(days_since_1970(year, month, day)? * 86_400 + seconds_of_day(hour, minute, second)?)
 }
 
 #[cfg(test)]
@@ -220,5 +226,13 @@ mod tests {
         }
         assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
         assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+    }
+
+    #[test]
+    fn a_time_that_no_clock_shows_is_none() {
+        for time in ["24:00:00", "9223372036854775807:0:0", "0:60:0", "0:0:61", "-1:0:0"] {
+            assert_eq!(http_date(&format!("Sun, 06 Nov 1994 {time} GMT")), None, "{time}");
+            assert_eq!(rfc3339(&format!("1994-11-06T{time}Z")), None, "{time}");
+        }
     }
 }

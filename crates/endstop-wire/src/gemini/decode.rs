@@ -4,6 +4,7 @@ use super::MADE_ID;
 use super::arguments::Arguments;
 use super::wire::{Call, Candidate, Chunk, Content, Feedback, Logprobs, Part as WirePart, Usage};
 use crate::api::Family;
+use crate::bounded::{made_id, noted};
 use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::{Finish, finish_of};
@@ -73,15 +74,14 @@ impl Accumulator {
             }
             self.note("blockReasonMessage", &f.block_reason_message);
         }
-        let first = chunk.candidates.into_iter().flatten().find(|c| c.index.0.unwrap_or(0) == 0);
-        if let Some(candidate) = first {
+        if let Some(candidate) = chunk.candidates.and_then(|first| first.0) {
             self.candidate(&candidate, sink);
         }
     }
 
     fn candidate(&mut self, candidate: &Candidate<'_>, sink: DeltaSink<'_>) {
         self.answered = true;
-        let content = candidate.content.and_then(lenient::<Content<'_>>);
+        let content = candidate.content.and_then(|raw| self.common.read::<Content<'_>>(raw));
         for raw in content.and_then(|c| c.parts).into_iter().flatten() {
             self.part(raw, sink);
         }
@@ -123,12 +123,15 @@ impl Accumulator {
     }
 
     fn part(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
-        let Some(part) = lenient::<WirePart<'_>>(raw) else {
+        let Some(part) = self.common.read::<WirePart<'_>>(raw) else {
             return;
         };
+        if !self.common.room(self.parts.len()) {
+            return;
+        }
         let signature = part.thought_signature.map_or("", RawValue::get);
         let signature = if matches!(signature, "null" | "\"\"") { "" } else { signature };
-        if let Some(call) = part.function_call.and_then(lenient::<Call<'_>>) {
+        if let Some(call) = part.function_call.and_then(|raw| self.common.read::<Call<'_>>(raw)) {
             return self.call(&call, signature, sink);
         }
         let text = part.text.get();
@@ -191,7 +194,7 @@ impl Accumulator {
         let Some(open) = &mut self.open else {
             return;
         };
-        for piece in call.partial_args.iter().flatten() {
+        for piece in call.partial_args.iter().flat_map(|pieces| pieces.iter()) {
             open.put(piece);
         }
         if !goes_on {
@@ -215,7 +218,7 @@ impl Accumulator {
     }
 
     fn said(&mut self) -> Vec<Part> {
-        let of = self.common.id.as_deref().unwrap_or("turn");
+        let of = self.common.id.as_deref();
         let mut ids = HashSet::new();
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in std::mem::take(&mut self.parts) {
@@ -226,7 +229,7 @@ impl Accumulator {
                 }
                 Building::Thought(text) => parts.push(Part::Reasoning { text }),
                 Building::Call { place, id, name, arguments, signature } => {
-                    let mut id = if id.is_empty() { format!("{MADE_ID}{of}_{place}") } else { id };
+                    let mut id = if id.is_empty() { made_id(MADE_ID, of, place) } else { id };
                     while !ids.insert(id.clone()) {
                         id = format!("{MADE_ID}{id}_{place}");
                     }
@@ -310,7 +313,8 @@ impl Accumulate for Accumulator {
             self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
         }
         if finish == Finish::ContentFilter {
-            if let Ok(ratings) = serde_json::from_str::<Value>(&self.ratings) {
+            let ratings = serde_json::from_str::<&RawValue>(&self.ratings);
+            if let Some(ratings) = ratings.ok().and_then(noted) {
                 self.metadata.insert("safetyRatings".to_owned(), ratings);
             }
         }

@@ -1,5 +1,6 @@
 //! The shapes of `generateContent`, lenient: a field of an unexpected type is a missing one.
 
+use crate::bounded::{First, Indexed, List};
 use crate::json::{Count, Str};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,7 +10,7 @@ use serde_json::value::RawValue;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
-    pub(super) candidates: Option<Vec<Candidate<'a>>>,
+    pub(super) candidates: Option<First<Candidate<'a>>>,
     #[serde(borrow, default)]
     pub(super) prompt_feedback: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -40,10 +41,16 @@ pub(super) struct Candidate<'a> {
     pub(super) logprobs_result: Option<&'a RawValue>,
 }
 
+impl Indexed for Candidate<'_> {
+    fn index(&self) -> Option<u64> {
+        self.index.0
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) struct Content<'a> {
     #[serde(borrow, default)]
-    pub(super) parts: Option<Vec<&'a RawValue>>,
+    pub(super) parts: Option<List<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +78,7 @@ pub(super) struct Call<'a> {
     pub(super) args: Option<&'a RawValue>,
     /// Vertex streams the arguments so, where it was asked to.
     #[serde(borrow, default)]
-    pub(super) partial_args: Option<Vec<Piece<'a>>>,
+    pub(super) partial_args: Option<List<Piece<'a>>>,
     #[serde(borrow, default)]
     pub(super) will_continue: Str<'a>,
 }

@@ -36,7 +36,8 @@ impl Accumulator {
             self.common.error.get_or_insert_with(|| ErrorBody::read(text));
         }
         if self.begun.is_empty() {
-            self.begun.extend(chunk.created_at.get().chars().filter(char::is_ascii_alphanumeric));
+            let begun = chunk.created_at.get().chars().filter(char::is_ascii_alphanumeric);
+            self.begun.extend(begun.take(64));
         }
         self.thought(chunk.thinking.get(), sink);
         self.text(chunk.response.get(), sink);
@@ -62,13 +63,13 @@ impl Accumulator {
     fn message(&mut self, message: &Message<'_>, sink: DeltaSink<'_>) {
         self.thought(message.thinking.get(), sink);
         self.text(message.content.get(), sink);
-        for call in message.tool_calls.iter().flatten() {
+        for call in message.tool_calls.iter().flat_map(|calls| calls.iter()) {
             self.call(call, sink);
         }
     }
 
     fn thought(&mut self, text: &str, sink: DeltaSink<'_>) {
-        if text.is_empty() {
+        if text.is_empty() || !self.common.room(self.parts.len()) {
             return;
         }
         sink(Delta::Reasoning(text));
@@ -79,7 +80,7 @@ impl Accumulator {
     }
 
     fn text(&mut self, text: &str, sink: DeltaSink<'_>) {
-        if text.is_empty() {
+        if text.is_empty() || !self.common.room(self.parts.len()) {
             return;
         }
         sink(Delta::Text(text));
@@ -94,6 +95,9 @@ impl Accumulator {
         let Some(function) = call.function.as_ref().filter(|f| f.name.filled().is_some()) else {
             return;
         };
+        if !self.common.room(self.parts.len()) {
+            return;
+        }
         let name = function.name.get();
         let index = self.calls;
         self.calls += 1;

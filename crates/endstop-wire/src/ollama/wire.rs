@@ -1,6 +1,7 @@
 //! The shapes of `/api/chat`, lenient but for the calls: a text or a count of an unexpected type is a
 //! missing one, a call that does not read would be one that nobody answers.
 
+use crate::bounded::List;
 use crate::json::{Count, Str};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -41,7 +42,7 @@ pub(super) struct Message<'a> {
     #[serde(borrow, default)]
     pub(super) thinking: Str<'a>,
     #[serde(borrow, default)]
-    pub(super) tool_calls: Option<Vec<Call<'a>>>,
+    pub(super) tool_calls: Option<List<Call<'a>>>,
 }
 
 #[derive(Deserialize)]

@@ -4,13 +4,14 @@ use super::wire::{
     Call, Choice, Chunk, Content, Details, Function, Logprobs, Message, Usage, XGroq,
 };
 use crate::api::{Dialect, Family};
+use crate::bounded::{Nesting, made_id};
 use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::finish_of;
 use crate::json::{self, Str};
 use endstop_core::{NanoUsd, Part, ToolCall};
 use serde::Deserialize;
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
@@ -25,8 +26,12 @@ pub(crate) struct Accumulator {
     calls: Vec<Building>,
     /// Where the call of an index is.
     places: HashMap<u64, usize>,
+    /// Where the call of the old form is.
+    legacy: Option<usize>,
     /// `reasoning_details`, as they came, joined by commas.
     details: String,
+    /// How many calls were shown.
+    shown: usize,
     matched_stop: Option<String>,
     native_finish: Option<String>,
     logprob_sum: f64,
@@ -39,12 +44,21 @@ struct Building {
     id: String,
     name: String,
     arguments: String,
+    nesting: Nesting,
+    /// Whether its arguments are JSON, once their brackets are closed.
+    whole: Option<bool>,
+    /// Its place among the calls that were shown: a call without a name is none.
+    shown: Option<usize>,
 }
 
 impl Building {
-    /// Its arguments are a JSON value already.
-    fn is_whole(&self) -> bool {
-        serde_json::from_str::<serde::de::IgnoredAny>(&self.arguments).is_ok()
+    /// Takes more arguments. They are read when their brackets close, once, so that the work stays
+    /// linear in them.
+    fn more(&mut self, arguments: &str) {
+        self.arguments.push_str(arguments);
+        if self.nesting.push(arguments) && self.whole.is_none() {
+            self.whole = Some(serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok());
+        }
     }
 }
 
@@ -58,7 +72,9 @@ impl Accumulator {
             refusal: String::new(),
             calls: Vec::new(),
             places: HashMap::new(),
+            legacy: None,
             details: String::new(),
+            shown: 0,
             matched_stop: None,
             native_finish: None,
             logprob_sum: 0.0,
@@ -87,8 +103,7 @@ impl Accumulator {
                 self.common.error.get_or_insert_with(|| ErrorBody::read(&text));
             }
         }
-        let first = chunk.choices.into_iter().flatten().find(|c| c.index.0.unwrap_or(0) == 0);
-        if let Some(choice) = first {
+        if let Some(choice) = chunk.choices.and_then(|first| first.0) {
             self.choice(choice, streamed, sink);
         }
     }
@@ -168,10 +183,12 @@ impl Accumulator {
             Content::None => {}
             Content::Text(text) => self.say(text, sink),
             Content::Parts(parts) => {
-                for part in parts {
+                for part in parts.iter() {
                     match part.kind.get() {
                         "thinking" | "reasoning" => {
-                            self.reason(&part.thinking, sink);
+                            if let Some(thinking) = filled(part.thinking).and_then(lenient) {
+                                self.reason(&thinking, sink);
+                            }
                             self.think(part.text.get(), sink);
                         }
                         "refusal" => {
@@ -205,7 +222,7 @@ impl Accumulator {
             Content::None => {}
             Content::Text(text) => self.think(text, sink),
             Content::Parts(parts) => {
-                for part in parts {
+                for part in parts.iter() {
                     self.think(part.text.get(), sink);
                 }
             }
@@ -226,11 +243,14 @@ impl Accumulator {
             !name.is_empty()
                 && !b.name.is_empty()
                 && (!id.is_empty() && id != b.id
-                    || call.index.0.is_none() && (id.is_empty() || b.is_whole()))
+                    || call.index.0.is_none() && (id.is_empty() || b.whole == Some(true)))
         };
         let place = match known {
             Some(place) if !new(&self.calls[place]) => place,
             _ => {
+                if !self.common.room(self.calls.len()) {
+                    return;
+                }
                 self.calls.push(Building::default());
                 let place = self.calls.len() - 1;
                 if let Some(index) = call.index.0 {
@@ -249,16 +269,17 @@ impl Accumulator {
 
     /// The old form has one call.
     fn legacy(&mut self, function: &Function<'_>, sink: DeltaSink<'_>) {
-        const PLACE: u64 = u64::MAX;
-        let place = match self.places.get(&PLACE) {
-            Some(place) => *place,
-            None if function.name.filled().is_none() => return,
+        let place = match self.legacy {
+            Some(place) => place,
+            None if function.name.filled().is_none() || !self.common.room(self.calls.len()) => {
+                return;
+            }
             None => {
                 self.calls.push(Building::default());
-                self.places.insert(PLACE, self.calls.len() - 1);
                 self.calls.len() - 1
             }
         };
+        self.legacy = Some(place);
         self.function(place, function, sink);
     }
 
@@ -267,7 +288,12 @@ impl Accumulator {
         if call.name.is_empty() {
             if let Some(name) = function.name.filled() {
                 call.name.push_str(name);
-                sink(Delta::ToolCallStarted { index: place, name });
+                call.shown = Some(self.shown);
+                sink(Delta::ToolCallStarted { index: self.shown, name });
+                if !call.arguments.is_empty() {
+                    sink(Delta::ToolArguments { index: self.shown, json: &call.arguments });
+                }
+                self.shown += 1;
             }
         }
         let Some(raw) = filled(function.arguments) else {
@@ -279,8 +305,11 @@ impl Accumulator {
             Str(Some(raw.get().into()))
         };
         if let Some(json) = text.filled() {
-            call.arguments.push_str(json);
-            sink(Delta::ToolArguments { index: place, json });
+            call.more(json);
+            // What comes before the name waits for it.
+            if let Some(index) = call.shown {
+                sink(Delta::ToolArguments { index, json });
+            }
         }
     }
 
@@ -325,8 +354,7 @@ impl Accumulator {
             }
             let mut id = call.id;
             if id.is_empty() {
-                let of = self.common.id.as_deref().unwrap_or("turn");
-                id = format!("call_{of}_{n}");
+                id = made_id("call_", self.common.id.as_deref(), n);
             }
             while !ids.insert(id.clone()) {
                 id = format!("{id}_{n}");
@@ -392,12 +420,13 @@ impl Accumulate for Accumulator {
         let mut repaired = String::new();
         // Some gateways wrap the object in a list of one.
         let inner = text.trim();
-        let chunk: Chunk<'_> = if inner.starts_with('[') {
-            let (chunk,): (Chunk<'_>,) = json::event(inner, &mut repaired)?;
-            chunk
+        let inner = if inner.starts_with('[') {
+            let (object,): (&RawValue,) = serde_json::from_str(inner)?;
+            object.get()
         } else {
-            json::event(text, &mut repaired)?
+            text
         };
+        let chunk: Chunk<'_> = json::event(inner, &mut repaired)?;
         let chat = chunk.choices.is_some();
         self.chunk(chunk, text, false, &mut |_| ());
         if !chat && self.common.error.is_none() {

@@ -1,7 +1,9 @@
 //! The shapes of chat completions, lenient: a field of an unexpected type is a missing one.
 
+use crate::bounded::{First, Indexed, List};
 use crate::json::{Count, Str};
 use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -17,7 +19,7 @@ pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
     pub(super) object: Str<'a>,
     #[serde(borrow, default)]
-    pub(super) choices: Option<Vec<Choice<'a>>>,
+    pub(super) choices: Option<First<Choice<'a>>>,
     #[serde(borrow, default)]
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -60,6 +62,12 @@ pub(super) struct Choice<'a> {
     pub(super) native_finish_reason: Str<'a>,
 }
 
+impl Indexed for Choice<'_> {
+    fn index(&self) -> Option<u64> {
+        self.index.0
+    }
+}
+
 #[derive(Deserialize, Default)]
 pub(super) struct Message<'a> {
     #[serde(borrow, default)]
@@ -73,7 +81,7 @@ pub(super) struct Message<'a> {
     #[serde(borrow, default)]
     pub(super) refusal: Str<'a>,
     #[serde(borrow, default)]
-    pub(super) tool_calls: Option<Vec<Call<'a>>>,
+    pub(super) tool_calls: Option<List<Call<'a>>>,
     #[serde(borrow, default)]
     pub(super) function_call: Option<Function<'a>>,
 }
@@ -103,7 +111,7 @@ pub(super) enum Content<'a> {
     #[default]
     None,
     Text(Cow<'a, str>),
-    Parts(Vec<ContentPart<'a>>),
+    Parts(List<ContentPart<'a>>),
 }
 
 #[derive(Deserialize)]
@@ -114,7 +122,7 @@ pub(super) struct ContentPart<'a> {
     pub(super) text: Str<'a>,
     /// Mistral: a list of text parts.
     #[serde(borrow, default)]
-    pub(super) thinking: Content<'a>,
+    pub(super) thinking: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) refusal: Str<'a>,
 }
@@ -147,12 +155,8 @@ impl<'de> Visitor<'de> for ContentVisitor {
     fn visit_f64<E>(self, _: f64) -> Result<Content<'de>, E> {
         Ok(Content::None)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Content<'de>, A::Error> {
-        let mut parts = Vec::new();
-        while let Some(part) = seq.next_element()? {
-            parts.push(part);
-        }
-        Ok(Content::Parts(parts))
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Content<'de>, A::Error> {
+        List::deserialize(SeqAccessDeserializer::new(seq)).map(Content::Parts)
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Content<'de>, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}

@@ -5,7 +5,8 @@ use super::wire::{
     Details, Event, IncompleteDetails, Item, Logprob, Piece, Response, Usage, filled, lenient,
 };
 use crate::api::{Dialect, Family};
-use crate::decode::{Accumulate, Common, Delta, DeltaSink, RequestFacts, Said};
+use crate::bounded::{List, made_id, noted};
+use crate::decode::{Accumulate, Broken, Common, Delta, DeltaSink, RequestFacts, Said};
 use crate::errors::ErrorBody;
 use crate::finish::{Finish, finish_of};
 use crate::json;
@@ -54,6 +55,8 @@ struct Words {
     text: String,
     refusal: String,
     reasoning: String,
+    /// A piece that does not read.
+    unread: Option<(serde_json::Error, String)>,
 }
 
 impl Words {
@@ -105,7 +108,7 @@ impl Accumulator {
             self.common.finish = Some(reason.to_owned());
             self.metadata.insert("status".to_owned(), Value::from(status));
         }
-        if let Some(found) = filled(r.content_filters).and_then(lenient::<Value>) {
+        if let Some(found) = r.content_filters.and_then(noted) {
             if self.common.finish.as_deref() == Some("content_filter") {
                 self.metadata.insert("content_filters".to_owned(), found);
             }
@@ -120,6 +123,10 @@ impl Accumulator {
         } else if output.len() > self.items.len()
             || output.len() == self.items.len() && self.items.iter().any(|b| !b.done)
         {
+            // What does not read would be lost; `done` would say so.
+            for raw in output {
+                let _: Option<Item<'_>> = self.common.read(raw);
+            }
             let whole = |(at, raw): (u64, &&RawValue)| Building {
                 at,
                 raw: raw.get().to_owned(),
@@ -161,21 +168,22 @@ impl Accumulator {
 
     /// Where the item of this place in the output is, or of this id where an event names no place;
     /// it begins here where it is new.
-    fn place(&mut self, at: Option<u64>, id: &str) -> usize {
+    fn place(&mut self, at: Option<u64>, id: &str) -> Option<usize> {
         let known = match at {
             Some(at) => self.places.get(&at).copied(),
             None if id.is_empty() => self.items.len().checked_sub(1),
             None => self.ids.get(id).copied(),
         };
-        known.unwrap_or_else(|| {
-            let (at, new) = (at.unwrap_or_else(|| self.next()), self.items.len());
-            self.items.push(Building { at, ..Building::default() });
-            self.places.insert(at, new);
-            if !id.is_empty() {
-                self.ids.insert(id.to_owned(), new);
-            }
-            new
-        })
+        if known.is_some() || !self.common.room(self.items.len()) {
+            return known;
+        }
+        let (at, new) = (at.unwrap_or_else(|| self.next()), self.items.len());
+        self.items.push(Building { at, ..Building::default() });
+        self.places.insert(at, new);
+        if !id.is_empty() {
+            self.ids.insert(id.to_owned(), new);
+        }
+        Some(new)
     }
 
     /// The place behind the last item.
@@ -184,13 +192,15 @@ impl Accumulator {
     }
 
     fn added(&mut self, at: Option<u64>, id: &str, raw: &RawValue, sink: DeltaSink<'_>) {
-        let Some(item) = lenient::<Item<'_>>(raw) else {
+        let Some(item) = self.common.read::<Item<'_>>(raw) else {
             return;
         };
         let id = item.id.filled().unwrap_or(id);
         // Without a place and an id it is another one.
         let at = at.or_else(|| id.is_empty().then(|| self.next()));
-        let place = self.place(at, id);
+        let Some(place) = self.place(at, id) else {
+            return;
+        };
         // An item that is sent again does not begin again.
         if self.items[place].raw.is_empty() {
             raw.get().clone_into(&mut self.items[place].raw);
@@ -199,13 +209,15 @@ impl Accumulator {
     }
 
     fn done(&mut self, at: Option<u64>, id: &str, raw: &RawValue, sink: DeltaSink<'_>) {
-        let Some(item) = lenient::<Item<'_>>(raw) else {
+        let Some(item) = self.common.read::<Item<'_>>(raw) else {
             return;
         };
         let id = item.id.filled().unwrap_or(id);
         // Without a place and an id it is the last one, or another where that is done.
         let another = id.is_empty() && self.items.last().is_some_and(|b| b.done);
-        let place = self.place(at.or_else(|| another.then(|| self.next())), id);
+        let Some(place) = self.place(at.or_else(|| another.then(|| self.next())), id) else {
+            return;
+        };
         self.show(place, &item, sink);
         let building = &mut self.items[place];
         raw.get().clone_into(&mut building.raw);
@@ -255,7 +267,9 @@ impl Accumulator {
         if more.is_empty() {
             return;
         }
-        let place = self.place(event.output_index.0, event.item_id.get());
+        let Some(place) = self.place(event.output_index.0, event.item_id.get()) else {
+            return;
+        };
         let building = &mut self.items[place];
         match kind {
             "response.output_text.delta" => {
@@ -296,7 +310,7 @@ impl Accumulator {
         // Reasoning that was cut before what it led to would be rejected.
         let led_to = |item: &Item<'_>| item.kind.get() != "reasoning";
         let kept = if cut { items.iter().rposition(led_to).unwrap_or(0) } else { items.len() };
-        let of = self.common.id.clone().unwrap_or_else(|| "turn".to_owned());
+        let of = self.common.id.clone();
         let mut ids = HashSet::new();
         let mut parts = Vec::with_capacity(items.len() + 2);
         for (n, (b, item)) in built.iter().zip(&items).enumerate() {
@@ -318,7 +332,8 @@ impl Accumulator {
                 };
                 let arguments = if arguments.is_empty() { b.arguments.clone() } else { arguments };
                 let own = items::call_id(item);
-                let mut id = if own.is_empty() { format!("call_{of}_{n}") } else { own.to_owned() };
+                let made = || made_id("call_", of.as_deref(), n);
+                let mut id = if own.is_empty() { made() } else { own.to_owned() };
                 while !ids.insert(id.clone()) {
                     id = format!("{id}_{n}");
                 }
@@ -337,6 +352,9 @@ impl Accumulator {
                         self.logprob_sum += logprob.exp();
                         self.logprobs += 1;
                     });
+                    if let Some((e, raw)) = &whole.unread {
+                        self.common.broken.get_or_insert_with(|| Broken::json(e, raw));
+                    }
                     let streamed = !b.said.is_empty() && (!b.done || whole.is_empty());
                     let said = if streamed { &b.said } else { &whole };
                     let part = |text: &String, part: fn(String) -> Part| {
@@ -397,7 +415,7 @@ impl Accumulate for Accumulator {
             _ if ended_by(kind).is_some() => {
                 let named = ended_by(kind);
                 self.common.terminated = true;
-                match event.response.and_then(lenient::<Response<'_>>) {
+                match event.response.and_then(|raw| self.common.read::<Response<'_>>(raw)) {
                     Some(r) => self.ended(&r, named, sink),
                     None => self.common.finish = named.map(str::to_owned),
                 }
@@ -483,14 +501,21 @@ fn words(item: &Item<'_>, logprob: &mut dyn FnMut(f64)) -> Words {
     let mut said = Words::default();
     let reasoning = item.kind.get() == "reasoning";
     for raw in [filled(item.summary), filled(item.content)].into_iter().flatten() {
-        let Some(pieces) = lenient::<Vec<Piece<'_>>>(raw) else {
+        let Some(pieces) = lenient::<List<&RawValue>>(raw) else {
             // Some servers send the text itself.
             let text = lenient::<json::Str<'_>>(raw).unwrap_or_default();
             let to = if reasoning { &mut said.reasoning } else { &mut said.text };
             to.push_str(text.get());
             continue;
         };
-        for piece in pieces {
+        for raw in pieces {
+            let piece: Piece<'_> = match serde_json::from_str(raw.get()) {
+                Ok(piece) => piece,
+                Err(e) => {
+                    said.unread = Some((e, raw.get().to_owned()));
+                    continue;
+                }
+            };
             match piece.kind.get() {
                 "refusal" => said.refusal.push_str(piece.refusal.get()),
                 "reasoning_text" | "summary_text" => said.reasoning.push_str(piece.text.get()),

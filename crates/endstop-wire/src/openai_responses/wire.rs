@@ -1,5 +1,6 @@
 //! The shapes of responses, lenient: a field of an unexpected type is a missing one.
 
+use crate::bounded::List;
 use crate::json::{Count, Str};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -37,7 +38,7 @@ pub(super) struct Response<'a> {
     #[serde(borrow, default)]
     pub(super) incomplete_details: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) output: Option<Vec<&'a RawValue>>,
+    pub(super) output: Option<List<&'a RawValue>>,
     #[serde(borrow, default)]
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow, default)]

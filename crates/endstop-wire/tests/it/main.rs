@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bedrock;
+mod bodies;
 mod catalogue;
 mod cohere;
 mod cuts;
@@ -12,6 +13,7 @@ mod encode;
 mod errors;
 mod finish_values;
 mod gemini;
+mod hostile;
 mod ollama;
 mod precedence;
 mod providers;

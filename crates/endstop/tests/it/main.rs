@@ -13,6 +13,7 @@
 mod bedrock;
 mod cohere;
 mod compaction;
+mod lies;
 mod lifecycle;
 mod ollama;
 mod record;

@@ -1,0 +1,220 @@
+//! What keeps memory and depth within bounds that a body cannot move: a list whose items are larger
+//! than what they are written with, a value that is kept as one, an id that is made of another.
+//!
+//! ```ignore
+//! let list: List<Call<'_>> = serde_json::from_str("[{},{}]")?; // an error past 16384 items
+//! assert_eq!(made_id("call_", "resp-1", 2), "call_resp-1_2");
+//! ```
+
+use crate::redact::excerpt;
+use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// The most items of a list, and the most parts of a turn. `{}` is two bytes to send and hundreds
+/// to hold.
+pub(crate) const ITEMS_CAP: usize = 16 << 10;
+
+/// The longest and the deepest value that is kept as a value beside the signal.
+const NOTE_BYTES: usize = 64 << 10;
+const NOTE_DEPTH: usize = 64;
+
+/// The most of a response's id that goes into the ids made of it.
+const ID_BYTES: usize = 64;
+
+/// A list of at most [`ITEMS_CAP`] items; more are an error, anything else than a list is empty.
+#[derive(Debug)]
+pub(crate) struct List<T>(Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> List<T> {
+        List(Vec::new())
+    }
+}
+
+impl<T> std::ops::Deref for List<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> IntoIterator for List<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<List<T>, D::Error> {
+        struct Items<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+            type Value = List<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
+                let mut list = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    if list.len() == ITEMS_CAP {
+                        return Err(A::Error::custom(format!("more than {ITEMS_CAP} in a list")));
+                    }
+                    list.push(item);
+                }
+                Ok(List(list))
+            }
+        }
+        d.deserialize_seq(Items(PhantomData))
+    }
+}
+
+/// What has a place of its own in a list of alternatives.
+pub(crate) trait Indexed {
+    /// The place, where one is named.
+    fn index(&self) -> Option<u64>;
+}
+
+/// The item of a list whose place is 0 or not named; the others are read, one at a time, and passed
+/// over.
+pub(crate) struct First<T>(pub(crate) Option<T>);
+
+impl<'de, T: Deserialize<'de> + Indexed> Deserialize<'de> for First<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<First<T>, D::Error> {
+        struct Items<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Indexed> Visitor<'de> for Items<T> {
+            type Value = First<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<First<T>, A::Error> {
+                let mut first = None;
+                while let Some(item) = seq.next_element::<T>()? {
+                    if first.is_none() && item.index().unwrap_or(0) == 0 {
+                        first = Some(item);
+                    }
+                }
+                Ok(First(first))
+            }
+        }
+        d.deserialize_seq(Items(PhantomData))
+    }
+}
+
+/// A value to keep beside the signal; what is too large or too deep to be printed and read again is
+/// kept as an excerpt of its text, and `null` is none.
+pub(crate) fn noted(raw: &RawValue) -> Option<Value> {
+    let text = raw.get();
+    if text == "null" {
+        return None;
+    }
+    let value = (text.len() <= NOTE_BYTES && depth(text) <= NOTE_DEPTH)
+        .then(|| serde_json::from_str(text).ok())
+        .flatten();
+    value.or_else(|| Some(Value::from(excerpt(text))))
+}
+
+/// How deep brackets are nested in JSON text.
+pub(crate) fn depth(text: &str) -> usize {
+    let mut nesting = Nesting::default();
+    nesting.push(text);
+    nesting.deepest
+}
+
+/// The id of a call that came without one: the `n`th of the response `of`.
+pub(crate) fn made_id(prefix: &str, of: Option<&str>, n: usize) -> String {
+    let of = of.unwrap_or("turn");
+    let mut end = of.len().min(ID_BYTES);
+    while !of.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{prefix}{}_{n}", &of[..end])
+}
+
+/// Follows the brackets of JSON that comes in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Nesting {
+    depth: usize,
+    deepest: usize,
+    string: bool,
+    escaped: bool,
+}
+
+impl Nesting {
+    /// Takes a piece; `true` where a bracket closed the outermost one in it.
+    pub(crate) fn push(&mut self, piece: &str) -> bool {
+        let mut closed = false;
+        for byte in piece.bytes() {
+            if self.string {
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => self.string = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b'"' => self.string = true,
+                b'[' | b'{' => {
+                    self.depth += 1;
+                    self.deepest = self.deepest.max(self.depth);
+                }
+                b']' | b'}' => {
+                    closed |= self.depth == 1;
+                    self.depth = self.depth.saturating_sub(1);
+                }
+                _ => {}
+            }
+        }
+        closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_holds_so_many_items_and_no_more() {
+        let list = |n: usize| format!("[{}0]", "0,".repeat(n - 1));
+        let read = |text: &str| serde_json::from_str::<List<u8>>(text).map(|list| list.len());
+        assert_eq!(read(&list(ITEMS_CAP)).unwrap(), ITEMS_CAP);
+        let e = read(&list(ITEMS_CAP + 1)).unwrap_err();
+        assert!(e.to_string().contains("more than 16384"), "{e}");
+    }
+
+    #[test]
+    fn a_note_reads_back() {
+        let note = |text: &str| noted(serde_json::from_str(text).unwrap());
+        assert_eq!(note("null"), None);
+        assert_eq!(note(r#"{"a":[1]}"#), Some(serde_json::json!({"a": [1]})));
+        let deep = ["[".repeat(5_000), "]".repeat(5_000)].concat();
+        assert!(note(&deep).unwrap().as_str().unwrap().starts_with("[[["));
+        let large = format!("\"{}\"", "x".repeat(NOTE_BYTES));
+        assert!(note(&large).unwrap().as_str().unwrap().len() < 2_000);
+        assert!(note("1e999").unwrap().is_string());
+    }
+
+    #[test]
+    fn nesting_is_the_same_in_pieces() {
+        let text = r#"{"a":"]}\"{[","b":[[1],{}]}"#;
+        assert_eq!(depth(text), 3);
+        for cut in 1..text.len() {
+            let mut nesting = Nesting::default();
+            assert!(!nesting.push(&text[..cut]), "{cut}");
+            assert!(nesting.push(&text[cut..]), "{cut}");
+        }
+        assert!(!Nesting::default().push("]}"));
+    }
+
+    #[test]
+    fn a_made_id_is_short() {
+        assert_eq!(made_id("call_", None, 3), "call_turn_3");
+        let long = made_id("call_", Some(&"é".repeat(1 << 20)), 3);
+        assert!(long.len() <= 80 && long.ends_with("é_3"), "{long}");
+    }
+}

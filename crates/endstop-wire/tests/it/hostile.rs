@@ -1,0 +1,410 @@
+//! Bodies that nobody means well with, for every wire format, whole and in pieces: a typed signal,
+//! never a panic, never a success, and memory and time that the body cannot move.
+
+use super::bodies::{answer, calls, filled, of};
+use endstop_core::{Confidence, ErrorClass as C, Part, SignalReason as R};
+use endstop_wire::detect::printed;
+use endstop_wire::redact::EXCERPT_CHARS;
+use endstop_wire::{
+    Decoded, Dialect, Eof, Family, Headers, RequestFacts, StreamDecoder, decode_body,
+};
+use serde_json::{Value, json};
+
+fn with(dialect: &'static Dialect, headers: &Headers, body: &[u8], cut: usize) -> Decoded {
+    let mut s = StreamDecoder::new(dialect, 200, headers.clone(), RequestFacts::default());
+    for piece in body.chunks(cut) {
+        if s.push(piece, &mut |_| ()).is_err() {
+            break;
+        }
+    }
+    s.finish(Eof::Clean)
+}
+
+/// Decodes whole and in pieces, and holds the result to what is true of every one.
+fn decode(family: Family, body: &[u8]) -> Decoded {
+    let dialect = of(family);
+    let none = Headers::new();
+    let whole = decode_body(dialect, 200, &none, body, &RequestFacts::default());
+    for cut in [7, 4096] {
+        assert_eq!(whole, with(dialect, &none, body, cut), "{family} in pieces of {cut}");
+    }
+    if let Some(e) = &whole.error {
+        assert_eq!(whole.signal.reason, R::ErrorTermination);
+        assert!(e.message.chars().count() <= EXCERPT_CHARS, "{e}");
+        let kept = &whole.signal.provider_specific.original_value;
+        assert!(kept.chars().count() <= EXCERPT_CHARS, "{kept}");
+    }
+    let line = Value::Object(printed(&whole)).to_string();
+    assert!(serde_json::from_str::<Value>(&line).is_ok(), "a line that reads back: {line}");
+    whole
+}
+
+fn is_success(d: &Decoded) -> bool {
+    matches!(d.signal.reason, R::NaturalCompletion | R::StopSequence)
+}
+
+fn text(d: &Decoded) -> String {
+    d.turn.as_ref().map(endstop_core::ModelTurn::text).unwrap_or_default()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(bytes).unwrap();
+    gz.finish().unwrap()
+}
+
+#[test]
+fn what_is_no_answer_is_an_error_in_every_format() {
+    let repeat = |text: &str, n: usize| text.repeat(n).into_bytes();
+    let nested = |n: usize| ["[".repeat(n), "]".repeat(n)].concat();
+    let objects = |n: usize| ["{\"a\":".repeat(n), "1".to_owned(), "}".repeat(n)].concat();
+    let table: Vec<(&str, Vec<u8>)> = vec![
+        ("nothing", vec![]),
+        ("a byte order mark", b"\xef\xbb\xbf".to_vec()),
+        ("a mark and blanks", b"\xef\xbb\xbf \n".to_vec()),
+        ("two marks", b"\xef\xbb\xbf\xef\xbb\xbf".to_vec()),
+        ("null", b"null".to_vec()),
+        ("a string", b"\"\"".to_vec()),
+        ("a number", b"0".to_vec()),
+        ("a NUL", b"\0".to_vec()),
+        ("NULs in lines", repeat("\0\n", 1000)),
+        ("a lone CR", b"\r".to_vec()),
+        ("CRs", repeat("\r", 5000)),
+        ("blank lines", repeat("\n", 5000)),
+        ("empty events", repeat("data:\n\n", 5000)),
+        ("events of blanks", repeat("data:  \n\n", 5000)),
+        ("events of nothing", repeat("data: {}\n\n", 5000)),
+        ("comments", repeat(": ping\n\n", 5000)),
+        ("names alone", repeat("event: message\n\n", 5000)),
+        ("an event of null", b"data: null\n\n".to_vec()),
+        ("an event of a list", b"data: []\n\n".to_vec()),
+        ("an event of a string", b"data: \"\"\n\n".to_vec()),
+        ("an event of a number", b"data: 0\n\n".to_vec()),
+        ("a page", b"<!DOCTYPE html><html><body>Please log in</body></html>".to_vec()),
+        ("a page behind blanks", b"\r\n\r\n  <html><h1>502 Bad Gateway</h1></html>".to_vec()),
+        ("a page as an event", b"data: <html></html>\n\n".to_vec()),
+        ("zlib", b"\x78\x9c\x03\x00\x00\x00\x00\x01".to_vec()),
+        ("zstd", b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00".to_vec()),
+        ("brotli", b"\x0b\x02\x80\x61\x62\x03".to_vec()),
+        ("UTF-16", b"\xff\xfe{\0}\0".to_vec()),
+        ("brackets", nested(10_000).into_bytes()),
+        ("brackets as an event", format!("data: {}\n\n", nested(10_000)).into_bytes()),
+        ("objects as an event", format!("data: {}\n\n", objects(10_000)).into_bytes()),
+        ("an open bracket", repeat("[", 10_000)),
+        ("a deep error", format!("{{\"error\":{}}}", nested(10_000)).into_bytes()),
+        ("a deep message", format!("{{\"error\":{{\"message\":{}}}}}", objects(10_000)).into_bytes()),
+        ("a deep error as an event", format!("event: error\ndata: {{\"error\":{}}}\n\n", nested(10_000)).into_bytes()),
+        ("a deep error in a line", format!("error: {}\n\n", nested(10_000)).into_bytes()),
+        ("half a surrogate in an error", b"{\"error\":{\"message\":\"\\ud83d\"}}".to_vec()),
+        ("a long text where a list is", format!("{{\"choices\":\"{0}\",\"content\":\"{0}\",\"candidates\":\"{0}\",\"output\":\"{0}\"}}", "x".repeat(100_000)).into_bytes()),
+        ("a key where a list is", b"{\"choices\":\"sk-abcdef1234567890\",\"content\":\"sk-abcdef1234567890\",\"candidates\":\"sk-abcdef1234567890\",\"output\":\"sk-abcdef1234567890\"}".to_vec()),
+    ];
+    for family in Family::ALL {
+        for (what, body) in &table {
+            let d = decode(*family, body);
+            let e = d.error.unwrap_or_else(|| panic!("{what} in {family}: {:?}", d.signal));
+            assert!(!e.message.contains("sk-abcdef"), "{what} in {family}: {e}");
+            // Whatever the headers promise.
+            for (name, value) in [
+                ("content-encoding", "gzip"),
+                ("content-type", "application/json"),
+                ("content-type", "text/event-stream"),
+            ] {
+                let headers = Headers::from_iter([(name, value)]);
+                let d = decode_body(of(*family), 200, &headers, body, &RequestFacts::default());
+                assert!(d.error.is_some(), "{what} in {family} as {value}");
+            }
+        }
+        let deep = objects(10_000);
+        for body in ["[]", "[null]", "[[]]", "[{}]", "{}", "[0,\"\"]", &deep] {
+            let d = decode(*family, body.as_bytes());
+            assert!(!is_success(&d) && d.signal.should_terminate, "{body} in {family}: {d:?}");
+            assert!(d.error.is_some() || d.signal.reason == R::Unknown, "{body} in {family}");
+        }
+    }
+}
+
+#[test]
+fn headers_do_not_change_what_a_body_is() {
+    for family in Family::ALL {
+        for body in answer(*family).into_iter().flatten() {
+            let body = filled(&body, b"Hello");
+            let plain = decode(*family, &body);
+            assert!(is_success(&plain) && text(&plain) == "Hello", "{family}: {plain:?}");
+            for (name, value) in [
+                ("content-encoding", "gzip"),
+                ("content-type", "text/html"),
+                ("content-type", "application/octet-stream"),
+                ("content-length", "1"),
+            ] {
+                let headers = Headers::from_iter([(name, value)]);
+                assert_eq!(plain, with(of(*family), &headers, &body, 9), "{family}: {name}");
+            }
+            let packed = decode(*family, &gzip(&body));
+            let e = packed.error.unwrap();
+            assert_eq!((e.class, e.message.contains("compressed")), (C::UnknownError, true), "{e}");
+            // A mark and blanks before it are no part of it.
+            for before in ["\u{feff}", "\r\n \n", "\u{feff}\n\n"] {
+                let d = decode(*family, &[before.as_bytes(), &body].concat());
+                assert_eq!(text(&d), "Hello", "{family}: {before:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cut_anywhere_is_no_success() {
+    for family in Family::ALL {
+        let Some([whole, stream]) = answer(*family) else { continue };
+        let whole = filled(&whole, b"Hello");
+        for end in 0..whole.len() {
+            let d = decode(*family, &whole[..end]);
+            assert!(d.error.is_some(), "{family}: {:?}", std::str::from_utf8(&whole[..end]));
+        }
+        let stream = filled(&stream, b"Hello");
+        for end in 0..stream.len() {
+            let d = decode(*family, &stream[..end]);
+            assert!(!is_success(&d) || d.complete, "{family}: {d:?}");
+            assert!(!is_success(&d) || text(&d) == "Hello", "{family}: {d:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_utf8_costs_a_character_or_the_body_and_never_a_field() {
+    for family in Family::ALL {
+        let Some([whole, stream]) = answer(*family) else { continue };
+        let d = decode(*family, &filled(&whole, b"a\xffb"));
+        // One object alone may be a stream of objects.
+        if matches!(family, Family::CohereV1 | Family::Ollama | Family::BedrockConverse) {
+            assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}b".to_owned()), "{family}");
+        } else {
+            assert_eq!(d.error.unwrap().class, C::ServerError, "{family}");
+        }
+        // As the standard of event streams says.
+        let d = decode(*family, &filled(&stream, b"a\xffb"));
+        assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}b".to_owned()), "{family}");
+        // In a key, or a value that decides: at most the protocol's own end is left to go by.
+        let decides = ["finish_reason", "stop_reason", "finishReason", "status"];
+        let values = ["stop", "end_turn", "STOP", "completed"];
+        for word in decides.into_iter().chain(values) {
+            for body in [&whole, &stream] {
+                let Some(at) = body.find(&format!("\"{word}\"")) else { continue };
+                let (before, after) = body.as_bytes().split_at(at + 1 + word.len());
+                let d = decode(*family, &[before, b"\xff", after].concat());
+                let named = *family == Family::OpenAiResponses && word == "status" && d.streamed;
+                let sure = is_success(&d) && d.signal.confidence == Confidence::High;
+                assert!(!sure || named, "{family} {word}: {d:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn half_a_surrogate_costs_a_character_and_no_part() {
+    for family in Family::ALL {
+        for body in answer(*family).into_iter().flatten() {
+            let d = decode(*family, &filled(&body, br"a\ud83d"));
+            assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}".to_owned()), "{family}");
+        }
+        for body in calls(*family, r#"{"a":"\ud83d"}"#, 1).into_iter().flatten() {
+            let d = decode(*family, body.as_bytes());
+            assert_eq!(d.signal.reason, R::ToolUse, "{family}: {d:?}");
+        }
+    }
+}
+
+#[test]
+fn a_part_that_does_not_read_is_not_passed_over() {
+    for family in Family::ALL {
+        for body in answer(*family).into_iter().flatten() {
+            let twice = body
+                .replace(r#""text":"@""#, r#""text":"x","text":"y""#)
+                .replace(r#""content":"@""#, r#""content":"x","content":"y""#);
+            let d = decode(*family, twice.as_bytes());
+            assert_eq!(d.error.unwrap().class, C::ServerError, "{family}: {twice}");
+        }
+        for body in calls(*family, "{}", 1).into_iter().flatten() {
+            let twice = body.replace(r#""name":"look""#, r#""name":"look","name":"do""#);
+            let d = decode(*family, twice.as_bytes());
+            assert_eq!(d.error.unwrap().class, C::ServerError, "{family}: {twice}");
+        }
+        // Of the whole body too.
+        if let Some([body, _]) = answer(*family) {
+            let twice = format!("{},{}", &body[..body.len() - 1], &body[1..]);
+            assert!(decode(*family, twice.as_bytes()).error.is_some(), "{family}");
+        }
+    }
+}
+
+#[test]
+fn arguments_that_no_reader_takes_are_marked() {
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    let twice = r#"{"a":1,"a":2}"#;
+    for family in Family::ALL {
+        for (arguments, bad) in
+            [("{}", false), (twice, false), (&deep, true), (r#"{"a":1e999}"#, true)]
+        {
+            for body in calls(*family, arguments, 1).into_iter().flatten() {
+                let d = decode(*family, body.as_bytes());
+                assert_eq!(d.signal.reason, R::ToolUse, "{family}: {:?}", d.signal);
+                let told = d.signal.provider_specific.metadata.get("invalid_args");
+                assert_eq!(told.is_some(), bad, "{family}: {arguments:.20}");
+                let turn = d.turn.unwrap();
+                let kept = turn.parts.iter().any(
+                    |part| matches!(part, Part::ToolCall(call) if call.arguments == arguments),
+                );
+                assert!(kept, "{family}: the raw arguments are kept");
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_that_nobody_counts_in() {
+    let numbers = [
+        "99999999999999999999999",
+        "-1",
+        "1e999",
+        "-1e999",
+        "1e30",
+        "0.5",
+        "\"12\"",
+        "\"x\"",
+        "[]",
+        "{}",
+        "null",
+        "1099511627776",
+    ];
+    for family in Family::ALL {
+        let bodies = answer(*family).into_iter().chain(calls(*family, "{}", 2)).flatten();
+        for body in bodies {
+            for number in numbers {
+                let usage = format!(
+                    r#""usage":{{"prompt_tokens":{number},"completion_tokens":{number},"input_tokens":{number},"output_tokens":{number}}},"usageMetadata":{{"promptTokenCount":{number},"candidatesTokenCount":{number},"thoughtsTokenCount":{number}}}"#
+                );
+                let used = filled(&body.replacen('{', &format!("{{{usage},"), 1), b"Hello");
+                let d = decode(*family, &used);
+                assert!(
+                    d.error.is_none(),
+                    "usage does not cost the answer: {family} {number}: {:?}",
+                    d.error
+                );
+                let mut odd = body.clone();
+                for key in ["index", "output_index"] {
+                    for n in 0..2 {
+                        odd =
+                            odd.replace(&format!("\"{key}\":{n}"), &format!("\"{key}\":{number}"));
+                    }
+                }
+                let odd = filled(&odd, b"Hello");
+                let d = decode(*family, &odd);
+                assert!(!is_success(&d) || text(&d) == "Hello", "{family} {number}: {d:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_without_number_are_refused_and_many_are_not() {
+    for family in Family::ALL {
+        for body in calls(*family, "{}", 1_000).into_iter().flatten() {
+            let d = decode(*family, body.as_bytes());
+            assert_eq!(d.signal.reason, R::ToolUse, "{family}: {:?}", d.signal);
+            let turn = d.turn.unwrap();
+            let calls = turn.parts.iter().filter(|part| matches!(part, Part::ToolCall(_)));
+            assert_eq!(calls.count(), 1_000, "{family}");
+        }
+        for body in calls(*family, "{}", 100_000).into_iter().flatten() {
+            let d = decode_body(
+                of(*family),
+                200,
+                &Headers::new(),
+                body.as_bytes(),
+                &RequestFacts::default(),
+            );
+            let e = d.error.unwrap_or_else(|| panic!("{family}: {:?}", d.signal));
+            assert_eq!(
+                (e.class, e.message.contains("more than 16384")),
+                (C::ServerError, true),
+                "{e}"
+            );
+        }
+    }
+}
+
+#[test]
+fn blanks_without_end_are_neither_kept_nor_read_again() {
+    for family in Family::ALL {
+        let mut s = StreamDecoder::new(of(*family), 200, Headers::new(), RequestFacts::default());
+        // Looked at again with each piece, these would take an hour.
+        let blanks = [b"\r\n".repeat(256), b" ".repeat(512)].concat();
+        for _ in 0..32 << 10 {
+            s.push(&blanks, &mut |_| ()).unwrap();
+        }
+        let Some([whole, _]) = answer(*family) else { continue };
+        s.push(&filled(&whole, b"Hello"), &mut |_| ()).unwrap();
+        let d = s.finish(Eof::Clean);
+        assert_eq!((is_success(&d), text(&d)), (true, "Hello".to_owned()), "{family}");
+    }
+}
+
+#[test]
+fn pieces_of_arguments_take_time_in_proportion() {
+    // The same name and id with each piece, and no index: read again each time, these would take
+    // an hour.
+    let call = |arguments: &str| {
+        let call = json!({"id": "c", "function": {"name": "look", "arguments": arguments}});
+        format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
+    };
+    let dialect = of(Family::OpenAiChat);
+    let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
+    s.push(call("{\"a\":[0").as_bytes(), &mut |_| ()).unwrap();
+    let more = call(&",[{}]".repeat(100));
+    for _ in 0..20_000 {
+        s.push(more.as_bytes(), &mut |_| ()).unwrap();
+    }
+    s.push(call("]}").as_bytes(), &mut |_| ()).unwrap();
+    s.push(call("{}").as_bytes(), &mut |_| ()).unwrap();
+    s.push(b"data: {\"choices\":[{\"finish_reason\":\"tool_calls\"}]}\n\n", &mut |_| ()).unwrap();
+    let d = s.finish(Eof::Clean);
+    let turn = d.turn.unwrap();
+    let sizes: Vec<usize> = turn
+        .parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::ToolCall(call) => Some(call.arguments.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sizes, [7 + 20_000 * 500 + 2, 2], "what comes behind a whole call is another");
+}
+
+#[test]
+fn arguments_before_the_name_are_shown_behind_it() {
+    let chunk = |call: Value| {
+        format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
+    };
+    let body = [
+        chunk(json!({"index": 0, "function": {"arguments": "{}"}})),
+        chunk(json!({"index": 1, "function": {"arguments": "{\"a\""}})),
+        chunk(json!({"index": 1, "id": "c", "function": {"name": "look", "arguments": ":1"}})),
+        chunk(json!({"index": 1, "function": {"arguments": "}"}})),
+    ]
+    .concat();
+    let dialect = of(Family::OpenAiChat);
+    let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
+    let mut seen = Vec::new();
+    s.push(body.as_bytes(), &mut |delta| seen.push(format!("{delta:?}"))).unwrap();
+    // The call without a name is none, and has no place.
+    assert_eq!(
+        seen,
+        [
+            r#"ToolCallStarted { index: 0, name: "look" }"#,
+            r#"ToolArguments { index: 0, json: "{\"a\"" }"#,
+            r#"ToolArguments { index: 0, json: ":1" }"#,
+            r#"ToolArguments { index: 0, json: "}" }"#,
+        ]
+    );
+}

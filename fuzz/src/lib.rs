@@ -1,0 +1,239 @@
+//! What must hold of every decoder, whatever the bytes: one function a target.
+//!
+//! ```sh
+//! fuzz/run            # every target for a minute, and a table
+//! fuzz/run 600 sse    # one target for ten
+//! ```
+//!
+//! An input is a head of four bytes (the status, the request and the headers, the cuts) and the
+//! body. A new wire format is a file in `fuzz_targets` that calls [`fuzz`] with its name.
+
+mod laws;
+mod model;
+
+use endstop_wire::api::{DIALECTS, Dialect, Family};
+use endstop_wire::errors::{classify, retry_after_ms};
+use endstop_wire::redact::EXCERPT_CHARS;
+use endstop_wire::{Eof, Headers, RequestFacts, StreamDecoder, decode_body, sse as events};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The bytes before the body.
+pub const HEAD: usize = 4;
+
+/// Most answers are answers.
+const STATUSES: [u16; 16] =
+    [200, 200, 200, 200, 200, 200, 0, 201, 302, 400, 401, 403, 429, 500, 503, 65535];
+
+/// An input, taken apart.
+pub struct Input<'a> {
+    which: u8,
+    status: u16,
+    facts: RequestFacts,
+    headers: Headers,
+    cuts: u8,
+    body: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    /// `None` where the head is not whole.
+    pub fn read(data: &'a [u8]) -> Option<Input<'a>> {
+        let (&[which, status, request, cuts], body) = data.split_first_chunk::<HEAD>()?;
+        let cap = u64::from(request >> 1 & 7);
+        let mut headers = Headers::new();
+        for (bit, name, value) in [
+            (16, "retry-after", "7"),
+            (32, "x-should-retry", "false"),
+            (64, "content-encoding", "gzip"),
+            (128, "content-type", "text/html"),
+        ] {
+            if request & bit != 0 {
+                headers.push(name, value);
+            }
+        }
+        Some(Input {
+            which,
+            status: STATUSES[usize::from(status) % STATUSES.len()],
+            facts: RequestFacts {
+                stop_strings: request & 1 != 0,
+                output_cap: (cap > 0).then_some(cap),
+            },
+            headers,
+            cuts,
+            body,
+        })
+    }
+
+    /// The pieces of the body: of one length, or of lengths that the byte is a seed of.
+    fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (mut rest, mut seed) = (self.body, u32::from(self.cuts) + 1);
+        let even = self.cuts < 128;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            if !even {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            }
+            let len = if even { seed as usize } else { 1 + (seed >> 16) as usize % 97 };
+            let (piece, after) = rest.split_at(len.min(rest.len()));
+            rest = after;
+            Some(piece)
+        })
+    }
+}
+
+/// A response of this format, in one of its dialects: whole, streamed at the cuts, and streamed in
+/// one piece.
+///
+/// # Panics
+/// Where a law is broken, or where the format is not known.
+pub fn fuzz(format: &str, data: &[u8]) {
+    let family = Family::named(format).unwrap_or_else(|| panic!("no wire format is `{format}`"));
+    let Some(input) = Input::read(data) else { return };
+    let of_family: Vec<&'static Dialect> =
+        DIALECTS.iter().filter(|dialect| dialect.family == family).collect();
+    let dialect = of_family[usize::from(input.which) % of_family.len()];
+    let whole = decode_body(dialect, input.status, &input.headers, input.body, &input.facts);
+    laws::of(&whole, dialect, input.status, input.body.len());
+    let (cut, said) = streamed(dialect, &input, input.pieces());
+    assert_eq!(whole, cut, "cuts change nothing");
+    let (_, at_once) = streamed(dialect, &input, std::iter::once(input.body));
+    assert_eq!(at_once, said, "cuts change no delta");
+    laws::of_deltas(&said, input.body.len());
+}
+
+fn streamed<'b>(
+    dialect: &'static Dialect,
+    input: &Input<'_>,
+    pieces: impl Iterator<Item = &'b [u8]>,
+) -> (endstop_wire::Decoded, laws::Shown) {
+    let mut shown = laws::Shown::default();
+    let mut stream = StreamDecoder::new(dialect, input.status, input.headers.clone(), input.facts);
+    for piece in pieces {
+        stream.push(piece, &mut |delta| shown.take(delta)).expect("the body is within its bounds");
+    }
+    (stream.finish(Eof::Clean), shown)
+}
+
+/// Server-sent events against a model of them that is written down as the standard is.
+///
+/// # Panics
+/// Where they differ.
+pub fn sse(data: &[u8]) {
+    let Some(input) = Input::read(data) else { return };
+    let mut seen = Vec::new();
+    let mut take = |item: events::Item<'_>| seen.push(model::Seen::from(item));
+    let mut decoder = events::Decoder::new();
+    for piece in input.pieces() {
+        decoder.push(piece, &mut take).expect("within the caps");
+    }
+    decoder.finish(&mut take).expect("within the caps");
+    let (expected, retry) = model::events(input.body);
+    assert_eq!(seen, expected);
+    assert_eq!(decoder.retry(), retry);
+
+    // Small caps: what is refused stays refused, and nothing larger ever comes out.
+    let caps = events::Caps { line: 40, event: 60 };
+    let mut decoder = events::Decoder::with_caps(caps);
+    let mut refused = None;
+    for piece in input.pieces() {
+        let pushed = decoder.push(piece, &mut |item| {
+            if let events::Item::Event { data, .. } = item {
+                assert!(data.len() <= 3 * caps.event, "an event beyond the cap");
+            }
+        });
+        match (refused, pushed) {
+            (Some(e), again) => assert_eq!(again, Err(e)),
+            (None, pushed) => refused = pushed.err(),
+        }
+    }
+}
+
+/// A JSON array in pieces: its elements are read as the same elements in events are.
+///
+/// # Panics
+/// Where they differ.
+pub fn elements(data: &[u8]) {
+    let Some(input) = Input::read(data) else { return };
+    let dialect = DIALECTS.iter().find(|d| d.family == Family::Gemini).expect("Gemini is known");
+    let (cut, _) = streamed(dialect, &input, input.pieces());
+    laws::of(&cut, dialect, input.status, input.body.len());
+    let Ok(text) = std::str::from_utf8(input.body) else { return };
+    let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(text) else { return };
+    if list.is_empty() || !matches!(input.status, 0 | 200..=299) {
+        return;
+    }
+    let mut events = String::new();
+    for element in list {
+        // Outside a string a line break is a blank, and inside there is none.
+        let line = element.get().replace(['\n', '\r'], " ");
+        events.extend(["data: ", &line, "\n\n"]);
+    }
+    let as_events =
+        decode_body(dialect, input.status, &input.headers, events.as_bytes(), &input.facts);
+    assert_eq!(cut, as_events, "an array says what its elements say as events");
+}
+
+/// An error response of any provider.
+///
+/// # Panics
+/// Where a law is broken.
+pub fn errors(data: &[u8]) {
+    const KEY: &str = "sk-live-0123456789abcdef";
+    const SECRET: &str = "0123456789abcdef";
+    let Some(input) = Input::read(data) else { return };
+    let provider = DIALECTS[usize::from(input.which) % DIALECTS.len()].name;
+    let text = String::from_utf8_lossy(input.body);
+    let e = classify(input.status, &input.headers, &text, provider);
+    assert_eq!(e.status, (input.status != 0).then_some(input.status));
+    assert!(e.message.chars().count() <= EXCERPT_CHARS && !e.message.is_empty(), "{e:?}");
+    let (_, value) = e.original.expect("an error names what told it");
+    assert!(value.chars().count() <= EXCERPT_CHARS, "{value}");
+    // A key among the words does not come out.
+    let mut at = usize::from(input.cuts).min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let (before, after) = text.split_at(at);
+    let told = format!("{before} {KEY} {after}");
+    let e = classify(input.status, &input.headers, &told, provider);
+    let elsewhere = before.contains(SECRET) || after.contains(SECRET);
+    assert!(elsewhere || !format!("{e:?} {e}").contains(SECRET), "{e:?}");
+}
+
+/// When to come back: the lines of the body are the headers' values and the words.
+///
+/// # Panics
+/// Where a law is broken.
+pub fn hints(data: &[u8]) {
+    let Some(input) = Input::read(data) else { return };
+    let text = String::from_utf8_lossy(input.body);
+    let mut lines = text.splitn(4, '\n');
+    let mut headers = Headers::new();
+    for (bit, name) in [(1, "retry-after"), (2, "retry-after-ms"), (4, "date")] {
+        if input.which & bit != 0 {
+            headers.push(name, lines.next().unwrap_or_default());
+        }
+    }
+    let words = lines.next().unwrap_or_default().to_lowercase();
+    let found = retry_after_ms(&headers, &words);
+    let (seconds, ms) = (headers.get("retry-after"), headers.get("retry-after-ms"));
+    if let (Some(Ok(seconds)), None) = (seconds.map(|text| text.trim().parse::<u32>()), ms) {
+        assert_eq!(found, Some(u64::from(seconds) * 1000));
+    }
+    if let Some(Ok(ms)) = ms.map(|text| text.trim().parse::<u32>()) {
+        assert_eq!(found, Some(u64::from(ms)));
+    }
+}
+
+/// A line of `endstop detect --jsonl`.
+///
+/// # Panics
+/// Where what is printed does not read back.
+pub fn detect(data: &[u8]) {
+    let Ok(row) = serde_json::from_slice::<Value>(data) else { return };
+    let Ok(out) = endstop_wire::detect::detect(&row) else { return };
+    assert_eq!(out.get("id"), row.get("id"));
+    laws::reads_back(&out);
+}
