@@ -283,13 +283,13 @@ pub(crate) fn event<'a, T: Deserialize<'a>>(
 /// `\ud83d` without its other half becomes `\ufffd`; `None` where there is none. A server that cuts
 /// a character in two across chunks costs that character, not the turn.
 pub(crate) fn without_lone_surrogates(data: &str) -> Option<String> {
+    fn unit(s: &str) -> Option<u16> {
+        u16::from_str_radix(s.strip_prefix("\\u")?.get(..4)?, 16).ok()
+    }
     // Most have no surrogates at all.
     let escape = |letter: &[u8]| memchr::memmem::find(data.as_bytes(), letter).is_some();
     if !escape(b"\\ud") && !escape(b"\\uD") {
         return None;
-    }
-    fn unit(s: &str) -> Option<u16> {
-        u16::from_str_radix(s.strip_prefix("\\u")?.get(..4)?, 16).ok()
     }
     let mut out = String::new();
     let mut changed = false;

@@ -13,8 +13,9 @@ pub(crate) fn of(family: Family) -> &'static Dialect {
 /// An answer that ends by itself, whole and as a stream: `@` is inside its string. A format that
 /// is not here is held to the tables alone.
 pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
-    let sse =
-        |events: &[&str]| -> String { events.iter().map(|e| format!("data: {e}\n\n")).collect() };
+    let sse = |events: &[&str]| -> String {
+        events.iter().map(|e| format!("data: {e}\n\n")).collect::<Vec<_>>().concat()
+    };
     Some(match family {
         Family::OpenAiChat => [
             r#"{"choices":[{"index":0,"message":{"content":"@"},"finish_reason":"stop"}]}"#.into(),
@@ -106,7 +107,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
             };
             let events: String = (0..times)
                 .map(|n| format!("data: {{\"type\":\"content_block_start\",\"index\":{n},\"content_block\":{}}}\n\n", block(n)))
-                .collect();
+                .collect::<Vec<_>>().concat();
             [
                 format!(
                     r#"{{"type":"message","content":[{}],"stop_reason":"tool_use"}}"#,
@@ -133,7 +134,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
             };
             let events: String = (0..times)
                 .map(|n| format!("data: {{\"type\":\"response.output_item.done\",\"output_index\":{n},\"item\":{}}}\n\n", item(n)))
-                .collect();
+                .collect::<Vec<_>>().concat();
             [
                 format!(r#"{{"id":"r","status":"completed","output":[{}]}}"#, list(&item)),
                 events
@@ -149,7 +150,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                     let message = format!(r#"{{"message":{{"tool_calls":{}}}}}"#, call(n));
                     format!("data: {{\"type\":\"tool-call-start\",\"index\":{n},\"delta\":{message}}}\n\n")
                 })
-                .collect();
+                .collect::<Vec<_>>().concat();
             [
                 format!(
                     r#"{{"message":{{"tool_calls":[{}]}},"finish_reason":"TOOL_CALL"}}"#,
@@ -187,7 +188,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                     let start = format!(r#"{{"toolUse":{}}}"#, used(n));
                     format!("data: {{\"contentBlockStart\":{{\"contentBlockIndex\":{n},\"start\":{start}}}}}\n\n")
                 })
-                .collect();
+                .collect::<Vec<_>>().concat();
             let block = |n: usize| format!(r#"{{"toolUse":{}}}"#, used(n));
             [
                 format!(
@@ -205,7 +206,7 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
 }
 
 fn lines(objects: &[&str]) -> String {
-    objects.iter().map(|object| format!("{object}\n")).collect()
+    objects.join("\n") + "\n"
 }
 
 /// The body with this in place of each `@`.
