@@ -9,7 +9,10 @@
 //!
 //! A packed corpus is gzip over the inputs, each behind its length in four bytes, little-endian.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use endstop_wire::Family;
+use endstop_wire::eventstream::Decoder;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -120,7 +123,7 @@ fn dictionaries(to: &Path) -> io::Result<()> {
     }
     all.extend(Family::ALL.iter().map(|family| (family.as_str().to_owned(), usize::MAX)));
     seen.insert("detect".to_owned(), all);
-    for target in ["sse", "hints"] {
+    for target in ["sse", "hints", "frames"] {
         seen.insert(target.to_owned(), BTreeMap::new());
     }
     for (target, words) in seen {
@@ -163,10 +166,19 @@ fn recorded(to: &Path, line: &str) -> io::Result<()> {
     let (Some(api), Some(body)) = (row["api"].as_str(), row["body"].as_str()) else {
         return Ok(());
     };
-    if row["body_encoding"] == "base64" || body.len() > SEED {
+    let Ok(dialect) = endstop_wire::api::dialect(api) else { return Ok(()) };
+    if row["body_encoding"] == "base64" {
+        let frames = STANDARD.decode(body).map_err(io::Error::other)?;
+        let lines = lines_of(&frames);
+        if (1..SEED).contains(&lines.len()) {
+            put(to, dialect.family.as_str(), &[&[1, 0, 0, 200], &lines[..]].concat())?;
+            put(to, "frames", &[&[0, 0, 0, 200], &lines[..]].concat())?;
+        }
         return Ok(());
     }
-    let Ok(dialect) = endstop_wire::api::dialect(api) else { return Ok(()) };
+    if body.len() > SEED {
+        return Ok(());
+    }
     let status = row["status"].as_u64().unwrap_or(200);
     // The place of the status among those of the library.
     let status = match status {
@@ -204,6 +216,25 @@ fn recorded(to: &Path, line: &str) -> io::Result<()> {
         put(to, "detect", row.to_string().as_bytes())?;
     }
     Ok(())
+}
+
+/// The frames of a stream as the library makes frames of lines.
+fn lines_of(frames: &[u8]) -> Vec<u8> {
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    let _ = Decoder::new().push(frames, &mut |message| {
+        let kinds = [("e", ":event-type"), ("x", ":exception-type"), ("r", ":error-code")];
+        let Some((what, kind)) =
+            kinds.iter().find_map(|(what, name)| Some((what, message.text(name)?)))
+        else {
+            return;
+        };
+        let bytes = serde_json::from_slice::<Value>(message.payload)
+            .ok()
+            .and_then(|payload| STANDARD.decode(payload["bytes"].as_str()?).ok());
+        let payload = bytes.as_deref().filter(|_| kind == "chunk").unwrap_or(message.payload);
+        lines.push([what.as_bytes(), b" ", kind.as_bytes(), b" ", payload].concat());
+    });
+    lines.join(&b'\n')
 }
 
 fn pack(from: &Path) -> io::Result<()> {

@@ -11,12 +11,16 @@
 mod laws;
 mod model;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use endstop_wire::api::{DIALECTS, Dialect, Family};
 use endstop_wire::errors::{classify, retry_after_ms};
+use endstop_wire::eventstream::{self, frame};
 use endstop_wire::redact::EXCERPT_CHARS;
 use endstop_wire::{Eof, Headers, RequestFacts, StreamDecoder, decode_body, sse as events};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 /// The bytes before the body.
 pub const HEAD: usize = 4;
@@ -32,7 +36,23 @@ pub struct Input<'a> {
     facts: RequestFacts,
     headers: Headers,
     cuts: u8,
-    body: &'a [u8],
+    body: Cow<'a, [u8]>,
+}
+
+/// A line as a frame: the first letter says what it is (an event, an exception, an error), a word
+/// its type, and the rest is the payload; that of a chunk is packed as Bedrock packs it.
+fn framed(line: &[u8]) -> Vec<u8> {
+    let mut words = line.splitn(3, |byte| *byte == b' ');
+    let mut word = || words.next().unwrap_or_default();
+    let (what, kind, payload) = (word(), String::from_utf8_lossy(word()), word());
+    let packed = format!("{{\"bytes\":\"{}\"}}", STANDARD.encode(payload));
+    let payload = if kind == "chunk" { packed.as_bytes() } else { payload };
+    let (what, name) = match what {
+        b"x" => ("exception", ":exception-type"),
+        b"r" => ("error", ":error-code"),
+        _ => ("event", ":event-type"),
+    };
+    frame(&[(":message-type", what), (name, &kind)], payload)
 }
 
 impl<'a> Input<'a> {
@@ -60,13 +80,26 @@ impl<'a> Input<'a> {
             },
             headers,
             cuts,
-            body,
+            body: Cow::Borrowed(body),
         })
     }
 
+    /// The body of a format whose streams are binary frames, in every second input: a line becomes
+    /// a frame, since no mutation finds a checksum.
+    fn frame(&mut self, family: Family) {
+        if family.in_frames() && self.which & 1 == 1 {
+            let mut frames = Vec::new();
+            for line in self.body.split(|byte| *byte == b'\n') {
+                frames.extend(framed(line));
+            }
+            self.body = Cow::Owned(frames);
+        }
+        self.which /= 2;
+    }
+
     /// The pieces of the body: of one length, or of lengths that the byte is a seed of.
-    fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (mut rest, mut seed) = (self.body, u32::from(self.cuts) + 1);
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (mut rest, mut seed) = (&*self.body, u32::from(self.cuts) + 1);
         let even = self.cuts < 128;
         std::iter::from_fn(move || {
             if rest.is_empty() {
@@ -90,15 +123,16 @@ impl<'a> Input<'a> {
 /// Where a law is broken, or where the format is not known.
 pub fn fuzz(format: &str, data: &[u8]) {
     let family = Family::named(format).unwrap_or_else(|| panic!("no wire format is `{format}`"));
-    let Some(input) = Input::read(data) else { return };
+    let Some(mut input) = Input::read(data) else { return };
+    input.frame(family);
     let of_family: Vec<&'static Dialect> =
         DIALECTS.iter().filter(|dialect| dialect.family == family).collect();
     let dialect = of_family[usize::from(input.which) % of_family.len()];
-    let whole = decode_body(dialect, input.status, &input.headers, input.body, &input.facts);
+    let whole = decode_body(dialect, input.status, &input.headers, &input.body, &input.facts);
     laws::of(&whole, dialect, input.status, input.body.len());
     let (cut, said) = streamed(dialect, &input, input.pieces());
     assert_eq!(whole, cut, "cuts change nothing");
-    let (_, at_once) = streamed(dialect, &input, std::iter::once(input.body));
+    let (_, at_once) = streamed(dialect, &input, std::iter::once(&*input.body));
     assert_eq!(at_once, said, "cuts change no delta");
     laws::of_deltas(&said, input.body.len());
 }
@@ -110,10 +144,17 @@ fn streamed<'b>(
 ) -> (endstop_wire::Decoded, laws::Shown) {
     let mut shown = laws::Shown::default();
     let mut stream = StreamDecoder::new(dialect, input.status, input.headers.clone(), input.facts);
+    let mut unreadable = false;
     for piece in pieces {
-        stream.push(piece, &mut |delta| shown.take(delta)).expect("the body is within its bounds");
+        if let Err(e) = stream.push(piece, &mut |delta| shown.take(delta)) {
+            assert!(dialect.family.in_frames(), "the body is within its bounds: {e:?}");
+            unreadable = true;
+            break;
+        }
     }
-    (stream.finish(Eof::Clean), shown)
+    let decoded = stream.finish(Eof::Clean);
+    assert!(!unreadable || decoded.error.is_some(), "damage is told: {decoded:?}");
+    (decoded, shown)
 }
 
 /// Server-sent events against a model of them that is written down as the standard is.
@@ -129,7 +170,7 @@ pub fn sse(data: &[u8]) {
         decoder.push(piece, &mut take).expect("within the caps");
     }
     decoder.finish(&mut take).expect("within the caps");
-    let (expected, retry) = model::events(input.body);
+    let (expected, retry) = model::events(&input.body);
     assert_eq!(seen, expected);
     assert_eq!(decoder.retry(), retry);
 
@@ -150,25 +191,68 @@ pub fn sse(data: &[u8]) {
     }
 }
 
+/// Binary frames: as they come, and with lines of the body made into sound ones, one of which may
+/// be damaged. What is sound comes out, and nothing behind damage does.
+///
+/// # Panics
+/// Where a law is broken.
+pub fn frames(data: &[u8]) {
+    type Seen = Vec<(Vec<String>, Vec<u8>)>;
+    let read = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+        let (mut decoder, mut seen) = (eventstream::Decoder::new(), Seen::new());
+        let mut failed = None;
+        for piece in pieces {
+            let pushed = decoder.push(piece, &mut |message| {
+                let headers = message.headers.iter().map(|header| format!("{header:?}"));
+                seen.push((headers.collect(), message.payload.to_vec()));
+            });
+            match (failed, pushed) {
+                (Some(e), again) => assert_eq!(again, Err(e)),
+                (None, pushed) => failed = pushed.err(),
+            }
+        }
+        (seen, failed, failed.is_none() && decoder.is_between())
+    };
+    let Some(mut input) = Input::read(data) else { return };
+    assert_eq!(read(&mut input.pieces()), read(&mut std::iter::once(&*input.body)));
+    let lines: Vec<&[u8]> = input.body.split(|byte| *byte == b'\n').collect();
+    let mut sound: Vec<u8> = lines.iter().flat_map(|line| framed(line)).collect();
+    let count = lines.len();
+    let damaged = usize::from(input.status) % sound.len();
+    let whole = input.which & 1 == 0;
+    if !whole {
+        sound[damaged] ^= 1 + input.which / 2;
+    }
+    input.body = Cow::Owned(sound);
+    let (seen, failed, between) = read(&mut input.pieces());
+    assert_eq!((seen.clone(), failed, between), read(&mut std::iter::once(&*input.body)));
+    assert_eq!(whole, seen.len() == count && between, "{failed:?}");
+    assert!(seen.len() <= count);
+}
+
 /// A JSON array in pieces: its elements are read as the same elements in events are.
 ///
 /// # Panics
 /// Where they differ.
 pub fn elements(data: &[u8]) {
-    let Some(input) = Input::read(data) else { return };
+    let Some(mut input) = Input::read(data) else { return };
+    // An event has no line break inside; in an array one is a blank, where it is not damage.
+    for byte in input.body.to_mut() {
+        if matches!(*byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
     let dialect = DIALECTS.iter().find(|d| d.family == Family::Gemini).expect("Gemini is known");
     let (cut, _) = streamed(dialect, &input, input.pieces());
     laws::of(&cut, dialect, input.status, input.body.len());
-    let Ok(text) = std::str::from_utf8(input.body) else { return };
+    let Ok(text) = std::str::from_utf8(&input.body) else { return };
     let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(text) else { return };
     if list.is_empty() || !matches!(input.status, 0 | 200..=299) {
         return;
     }
     let mut events = String::new();
     for element in list {
-        // Outside a string a line break is a blank, and inside there is none.
-        let line = element.get().replace(['\n', '\r'], " ");
-        events.extend(["data: ", &line, "\n\n"]);
+        events.extend(["data: ", element.get(), "\n\n"]);
     }
     let as_events =
         decode_body(dialect, input.status, &input.headers, events.as_bytes(), &input.facts);
@@ -184,7 +268,7 @@ pub fn errors(data: &[u8]) {
     const SECRET: &str = "0123456789abcdef";
     let Some(input) = Input::read(data) else { return };
     let provider = DIALECTS[usize::from(input.which) % DIALECTS.len()].name;
-    let text = String::from_utf8_lossy(input.body);
+    let text = String::from_utf8_lossy(&input.body);
     let e = classify(input.status, &input.headers, &text, provider);
     assert_eq!(e.status, (input.status != 0).then_some(input.status));
     assert!(e.message.chars().count() <= EXCERPT_CHARS && !e.message.is_empty(), "{e:?}");
@@ -208,7 +292,7 @@ pub fn errors(data: &[u8]) {
 /// Where a law is broken.
 pub fn hints(data: &[u8]) {
     let Some(input) = Input::read(data) else { return };
-    let text = String::from_utf8_lossy(input.body);
+    let text = String::from_utf8_lossy(&input.body);
     let mut lines = text.splitn(4, '\n');
     let mut headers = Headers::new();
     for (bit, name) in [(1, "retry-after"), (2, "retry-after-ms"), (4, "date")] {

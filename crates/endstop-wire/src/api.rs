@@ -103,8 +103,8 @@ impl Family {
         }
     }
 
-    /// Its streams are binary frames, usually.
-    pub(crate) const fn in_frames(self) -> bool {
+    /// Its streams are binary frames ([`crate::eventstream`]), unless somebody unpacked them.
+    pub const fn in_frames(self) -> bool {
         matches!(self, Family::BedrockConverse | Family::BedrockInvoke)
     }
 }

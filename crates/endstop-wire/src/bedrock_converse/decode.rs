@@ -46,7 +46,7 @@ enum Building {
         redacted: Vec<String>,
     },
     ToolUse {
-        place: usize,
+        place: Option<usize>,
         id: String,
         name: String,
         input: String,
@@ -157,14 +157,18 @@ impl Accumulator {
             let start = raw.get().to_owned();
             return self.blocks.push(Building::ServerToolUse { start, input: String::new() });
         }
-        let place = self.calls;
-        self.calls += 1;
-        sink(Delta::ToolCallStarted { index: place, name: call.name.get() });
         let input = call.input.map_or("", RawValue::get);
         let input = if matches!(input, "null" | "\"\"") { "" } else { input };
-        if !input.is_empty() {
-            sink(Delta::ToolArguments { index: place, json: input });
-        }
+        // Without a name it is a placeholder, no call, and has no place among them.
+        let place = call.name.filled().map(|name| {
+            let index = self.calls;
+            self.calls += 1;
+            sink(Delta::ToolCallStarted { index, name });
+            if !input.is_empty() {
+                sink(Delta::ToolArguments { index, json: input });
+            }
+            index
+        });
         self.blocks.push(Building::ToolUse {
             place,
             id: call.id.get().to_owned(),
@@ -174,6 +178,10 @@ impl Accumulator {
     }
 
     fn delta(&mut self, index: u64, delta: &WireDelta<'_>, sink: DeltaSink<'_>) {
+        // A text or reasoning begins here.
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
         let block = self.places.get(&index).map(|place| &mut self.blocks[*place]);
         let text = delta.text.get();
         if let Some(more) = &delta.reasoning_content {
@@ -182,7 +190,9 @@ impl Accumulator {
             match block {
                 Some(Building::ToolUse { place, input, .. }) if !more.is_empty() => {
                     input.push_str(more);
-                    sink(Delta::ToolArguments { index: *place, json: more });
+                    if let Some(index) = *place {
+                        sink(Delta::ToolArguments { index, json: more });
+                    }
                 }
                 Some(Building::ServerToolUse { input, .. }) => input.push_str(more),
                 _ => {}

@@ -70,6 +70,16 @@ pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
                 r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#,
             ]),
         ],
+        Family::BedrockConverse => [
+            r#"{"output":{"message":{"content":[{"text":"@"}]}},"stopReason":"end_turn"}"#.into(),
+            sse(&[
+                r#"{"contentBlockDelta":{"contentBlockIndex":0,"delta":{"text":"@"}}}"#,
+                r#"{"messageStop":{"stopReason":"end_turn"}}"#,
+                r#"{"metadata":{}}"#,
+            ]),
+        ],
+        // The model's own format.
+        Family::BedrockInvoke => return answer(Family::Anthropic),
         _ => return None,
     })
 }
@@ -171,6 +181,27 @@ pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[St
                 lines(&[&body, r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#]),
             ]
         }
+        Family::BedrockConverse => {
+            let used =
+                |n: usize| format!(r#"{{"toolUseId":"c{n}","name":"look","input":{arguments}}}"#);
+            let events: String = (0..times)
+                .map(|n| {
+                    let start = format!(r#"{{"toolUse":{}}}"#, used(n));
+                    format!("data: {{\"contentBlockStart\":{{\"contentBlockIndex\":{n},\"start\":{start}}}}}\n\n")
+                })
+                .collect::<Vec<_>>().concat();
+            let block = |n: usize| format!(r#"{{"toolUse":{}}}"#, used(n));
+            [
+                format!(
+                    r#"{{"output":{{"message":{{"content":[{}]}}}},"stopReason":"tool_use"}}"#,
+                    list(&block)
+                ),
+                events
+                    + "data: {\"messageStop\":{\"stopReason\":\"tool_use\"}}\n\ndata: {\"metadata\":{}}\n\n",
+            ]
+        }
+        // The model's own format.
+        Family::BedrockInvoke => return calls(Family::Anthropic, arguments, times),
         _ => return None,
     })
 }

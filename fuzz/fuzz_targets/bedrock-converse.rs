@@ -1,0 +1,2 @@
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| endstop_fuzz::fuzz("bedrock-converse", data));
