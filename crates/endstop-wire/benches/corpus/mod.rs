@@ -6,11 +6,15 @@
 //! }
 //! ```
 //!
-//! A stream is kept where its status is 200, it came in events (or in elements of an array, or in
-//! lines of JSON), and both contestants read all of it: each payload is JSON, and the turn is no error.
+//! A stream is kept where its status is 200, it came in events (or in elements of an array, in lines
+//! of JSON or in binary frames), and both contestants read all of it: each payload is JSON, and the
+//! turn is no error.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use endstop_wire::api::{Dialect, dialect};
 use endstop_wire::detect::request_facts;
+use endstop_wire::eventstream;
 use endstop_wire::sse::{self, Item};
 use endstop_wire::{Delta, Eof, Headers, RequestFacts, StreamDecoder};
 use flate2::read::GzDecoder;
@@ -23,11 +27,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The formats, and the files of their recordings. A new format is a line.
-const FORMATS: [(&str, &[&str]); 6] = [
+const FORMATS: [(&str, &[&str]); 8] = [
     ("openai-chat", &["openai-chat"]),
     ("openai-responses", &["openai-responses", "xai-responses"]),
     ("anthropic-messages", &["anthropic-messages"]),
     ("gemini", &["gemini", "vertex-gemini"]),
+    ("bedrock-converse", &["bedrock-converse"]),
+    ("bedrock-invoke", &["bedrock-invoke"]),
     ("cohere-v2", &["cohere-v2"]),
     ("ollama", &["ollama"]),
 ];
@@ -102,12 +108,19 @@ fn format(name: &'static str, files: &[&str], folder: &Path) -> Result<Format, B
 }
 
 fn stream(row: &Value) -> Option<Stream> {
-    let body = row["body"].as_str().filter(|_| row["body_encoding"] != "base64")?;
+    let text = row["body"].as_str()?;
+    let (body, payloads) = if row["body_encoding"] == "base64" {
+        let body = STANDARD.decode(text).ok()?;
+        let payloads = framed(&body)?;
+        (body, payloads)
+    } else {
+        (text.as_bytes().to_vec(), payloads(text)?)
+    };
     let stream = Stream {
         dialect: dialect(row["api"].as_str()?).ok()?,
         facts: request_facts(&row["request"]),
-        body: body.as_bytes().to_vec(),
-        payloads: payloads(body)?,
+        body,
+        payloads,
     };
     let decoded = stream.push(usize::MAX).0.finish(Eof::Clean);
     (decoded.error.is_none() && decoded.turn.is_some()).then_some(stream)
@@ -134,6 +147,31 @@ fn payloads(body: &str) -> Option<Vec<String>> {
         sse.push(body.as_bytes(), &mut keep).ok()?;
         sse.finish(&mut keep).ok()?;
     }
+    all_json(found)
+}
+
+/// The payloads of binary frames. Where one holds another in base64, as those of Bedrock's invoke
+/// do, both are there: who has no decoder reads both.
+fn framed(body: &[u8]) -> Option<Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Packed<'a> {
+        bytes: &'a str,
+    }
+    let mut found = Vec::new();
+    let mut frames = eventstream::Decoder::new();
+    let taken = frames.push(body, &mut |message| {
+        let outer = message.payload.to_vec();
+        if let Ok(packed) = serde_json::from_slice::<Packed<'_>>(&outer) {
+            found.extend(STANDARD.decode(packed.bytes).map(String::from_utf8));
+        }
+        found.push(String::from_utf8(outer));
+    });
+    taken.ok()?;
+    all_json(found.into_iter().collect::<Result<_, _>>().ok()?)
+}
+
+/// The payloads, unless there are none or one is no JSON.
+fn all_json(found: Vec<String>) -> Option<Vec<String>> {
     let json = |text: &String| serde_json::from_str::<IgnoredAny>(text).is_ok();
     (!found.is_empty() && found.iter().all(json)).then_some(found)
 }

@@ -22,6 +22,8 @@ pub(crate) struct Accumulator {
     /// The model's format: Anthropic's until something tells another.
     turn: Box<dyn Accumulate>,
     told: bool,
+    /// Room for an event that was in base64.
+    unpacked: Vec<u8>,
     /// What the guardrail did, and what it found.
     intervened: bool,
     metadata: Map<String, Value>,
@@ -32,9 +34,23 @@ impl Accumulator {
         Accumulator {
             turn: Box::new(anthropic::Accumulator::new()),
             told: false,
+            unpacked: Vec::new(),
             intervened: false,
             metadata: Map::new(),
         }
+    }
+
+    /// The model's own event.
+    fn chunk(
+        &mut self,
+        bytes: &str,
+        unpacked: &mut Vec<u8>,
+        sink: DeltaSink<'_>,
+    ) -> Result<(), serde_json::Error> {
+        STANDARD.decode_vec(bytes, unpacked).map_err(serde_json::Error::custom)?;
+        let inner = std::str::from_utf8(unpacked).map_err(serde_json::Error::custom)?;
+        self.look(inner)?;
+        self.turn.event("", inner, sink)
     }
 
     /// Looks whose format this is, where that is not known, and at what Bedrock put into it.
@@ -123,10 +139,11 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let chunk: Chunk<'_> = json::event(data, &mut repaired)?;
-        let bytes = STANDARD.decode(chunk.bytes.get()).map_err(serde_json::Error::custom)?;
-        let inner = String::from_utf8(bytes).map_err(serde_json::Error::custom)?;
-        self.look(&inner)?;
-        self.turn.event("", &inner, sink)
+        let mut unpacked = std::mem::take(&mut self.unpacked);
+        unpacked.clear();
+        let done = self.chunk(chunk.bytes.get(), &mut unpacked, sink);
+        self.unpacked = unpacked;
+        done
     }
 
     fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {

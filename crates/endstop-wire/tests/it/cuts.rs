@@ -139,7 +139,7 @@ fn cuts_change_nothing() {
 }
 
 #[test]
-#[ignore = "takes minutes, and wants a release build"]
+#[ignore = "takes an hour of processor time over all recordings, and wants a release build"]
 fn every_cut() {
     let paths: Vec<PathBuf> = match std::env::var_os("ENDSTOP_RECORDINGS") {
         Some(dir) => std::fs::read_dir(dir)
@@ -151,11 +151,14 @@ fn every_cut() {
     };
     let all = recorded(&paths);
     let (tried, pairs) = (AtomicU64::new(0), AtomicU64::new(0));
-    let left = Mutex::new(all.iter());
+    let left = Mutex::new(all.iter().enumerate());
     let work = || {
         loop {
             let next = left.lock().unwrap().next();
-            let Some(r) = next else { return };
+            let Some((number, r)) = next else { return };
+            if number % 50 == 0 {
+                println!("{number} of {} begun", all.len());
+            }
             let whole = r.cut_at(&[]);
             let check = |cuts: &[usize]| {
                 assert_eq!(whole, r.cut_at(cuts), "{} at {cuts:?}", r.id);
