@@ -113,21 +113,84 @@ impl Usage {
         self.prompt_tokens().saturating_add(self.generated_tokens().unwrap_or(0))
     }
 
-    /// Adds `other` to this running total; the total is estimated once any part of it is.
+    /// Adds `other` to this running total; the total is estimated once any part of it is. Where
+    /// the two count differently, the total counts as OpenAI does: cached tokens among the
+    /// prompt's, reasoning among the output's.
     pub fn add(&mut self, other: &Usage) {
         fn sum(a: &mut Option<u64>, b: Option<u64>) {
             if let Some(b) = b {
                 *a = Some(a.unwrap_or(0).saturating_add(b));
             }
         }
+        self.estimated |= other.estimated;
+        if other.is_blank() {
+            return;
+        }
+        let mut other = other.clone();
+        if self.is_blank() {
+            (self.cache_apart, self.reasoning_apart) = (other.cache_apart, other.reasoning_apart);
+        }
+        if self.cache_apart != other.cache_apart {
+            self.count_cached_in();
+            other.count_cached_in();
+        }
+        if self.reasoning_apart != other.reasoning_apart {
+            self.count_reasoning_in();
+            other.count_reasoning_in();
+        }
         sum(&mut self.input_tokens, other.input_tokens);
         sum(&mut self.output_tokens, other.output_tokens);
         sum(&mut self.cached_input_tokens, other.cached_input_tokens);
         sum(&mut self.cache_write_tokens, other.cache_write_tokens);
         sum(&mut self.reasoning_tokens, other.reasoning_tokens);
-        self.cache_apart |= other.cache_apart;
-        self.reasoning_apart |= other.reasoning_apart;
-        self.estimated |= other.estimated;
+    }
+
+    /// What came on top of an earlier state of this total.
+    #[must_use]
+    pub fn since(&self, earlier: &Usage) -> Usage {
+        let mut earlier = earlier.clone();
+        if earlier.cache_apart && !self.cache_apart {
+            earlier.count_cached_in();
+        }
+        if earlier.reasoning_apart && !self.reasoning_apart {
+            earlier.count_reasoning_in();
+        }
+        let over = |now: Option<u64>, then: Option<u64>| {
+            now.map(|now| now.saturating_sub(then.unwrap_or(0)))
+        };
+        Usage {
+            input_tokens: over(self.input_tokens, earlier.input_tokens),
+            output_tokens: over(self.output_tokens, earlier.output_tokens),
+            cached_input_tokens: over(self.cached_input_tokens, earlier.cached_input_tokens),
+            cache_write_tokens: over(self.cache_write_tokens, earlier.cache_write_tokens),
+            reasoning_tokens: over(self.reasoning_tokens, earlier.reasoning_tokens),
+            ..*self
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        let counts = [
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_input_tokens,
+            self.cache_write_tokens,
+            self.reasoning_tokens,
+        ];
+        counts.iter().all(Option::is_none)
+    }
+
+    fn count_cached_in(&mut self) {
+        if self.cache_apart {
+            self.input_tokens = Some(self.prompt_tokens());
+            self.cache_apart = false;
+        }
+    }
+
+    fn count_reasoning_in(&mut self) {
+        if self.reasoning_apart {
+            self.output_tokens = self.generated_tokens();
+            self.reasoning_apart = false;
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use super::effect::EffectId;
 use crate::error_class::ModelError;
 use crate::message::{Message, ModelTurn, ToolStatus};
-use crate::usage::{NanoUsd, Price};
+use crate::usage::{NanoUsd, Price, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -71,6 +71,15 @@ pub enum EventKind {
         tool: EffectId,
         /// How.
         report: ToolReport,
+    },
+    /// Something that the run started spent this on models of its own: an agent that a tool runs.
+    Spent {
+        /// What it used, beyond what was told before.
+        usage: Usage,
+        /// What that cost.
+        cost: NanoUsd,
+        /// Some of it has a cost that nobody knows.
+        cost_unknown: bool,
     },
     /// A hook, or a person asked for approval, answered.
     Answered {

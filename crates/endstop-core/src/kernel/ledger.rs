@@ -118,4 +118,12 @@ impl Ledger {
         }
         cost
     }
+
+    /// Books what something else spent on the run's behalf.
+    pub(crate) fn book(&mut self, usage: &Usage, cost: NanoUsd, cost_unknown: bool) {
+        self.cost_unknown |= cost_unknown;
+        self.usage.add(usage);
+        self.tokens = self.tokens.saturating_add(usage.total_tokens());
+        self.spent += cost;
+    }
 }

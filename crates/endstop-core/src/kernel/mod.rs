@@ -318,6 +318,11 @@ impl Inner {
             EventKind::Terminate => return Err(self.terminated()),
             EventKind::Cancel => return self.cancel(fx),
             EventKind::Fault { message } => return Err(fault("driver", message)),
+            // It was spent, whatever becomes of the run.
+            EventKind::Spent { usage, cost, cost_unknown } => {
+                self.ledger.book(&usage, cost, cost_unknown);
+                return Ok(());
+            }
             _ => {}
         }
         // Deadlines pre-empt; what ended on the very instant was still in time, and an answer that
@@ -368,7 +373,10 @@ impl Inner {
                 Ok(())
             }
             EventKind::Tick => self.tick(fx),
-            EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => Ok(()),
+            EventKind::Cancel
+            | EventKind::Terminate
+            | EventKind::Fault { .. }
+            | EventKind::Spent { .. } => Ok(()),
         }
     }
 

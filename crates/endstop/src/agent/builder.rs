@@ -159,6 +159,15 @@ impl AgentBuilder {
         self
     }
 
+    /// Within this budget too, where there is one.
+    pub(crate) fn within(mut self, budget: Option<SharedBudget>) -> Self {
+        self.config.budget = match (self.config.budget, budget) {
+            (Some(own), Some(outer)) => Some(SharedBudget::both(own, outer)),
+            (own, outer) => own.or(outer),
+        };
+        self
+    }
+
     /// What the model costs, above what the provider knows.
     pub fn price(mut self, price: Price) -> Self {
         self.config.price = Some(price);

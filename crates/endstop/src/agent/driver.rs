@@ -8,9 +8,10 @@ use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
 use super::handle::{AgentEvent, DeltaEvent, EventSink};
 use super::{COMPACTION_SHARE, Shared, panic_message};
+use crate::budget::SharedBudget;
 use crate::hook::{Hook, asks};
 use crate::provider::{CallEvent, CallSpec, CallStream, Response, Session, SessionSpec};
-use crate::tool::{Tool, ToolContext, ToolOutput};
+use crate::tool::{Spent, Tool, ToolContext, ToolOutput};
 use endstop_core::{
     Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
     EventKind, Message, ModelError, NanoUsd, Outcome, ProactiveCompaction, Run, RunSpec, Step,
@@ -25,7 +26,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::CancellationToken;
 
 /// How long what was told to stop may take before the outcome is given without it.
 const LAST_WAIT: Duration = Duration::from_millis(500);
@@ -44,7 +44,9 @@ pub(crate) struct Driver {
     tasks: JoinSet<EventKind>,
     /// Which effect a task works on, for one that panics.
     task_of: HashMap<Id, (EffectId, bool)>,
-    tools: HashMap<EffectId, CancellationToken>,
+    tools: HashMap<EffectId, ToolContext>,
+    /// What is left of the run's ceilings on cost for the tools of this turn, together.
+    purse: Option<SharedBudget>,
     asked: HashMap<EffectId, AbortHandle>,
     reserved: HashMap<EffectId, NanoUsd>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -121,6 +123,7 @@ impl Driver {
             tasks: JoinSet::new(),
             task_of: HashMap::new(),
             tools: HashMap::new(),
+            purse: None,
             asked: HashMap::new(),
             reserved: HashMap::new(),
             timer: None,
@@ -144,7 +147,8 @@ impl Driver {
             Some(request) => self.feed(requested(request)),
             None => self.feed(start),
         };
-        while outcome.is_none() {
+        // Without its kernel nothing can end it: the drop guard does.
+        while outcome.is_none() && self.run.is_some() {
             let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
             outcome = self.feed(event);
         }
@@ -245,6 +249,7 @@ impl Driver {
 
     /// Feeds the kernel and performs what it asks for; the outcome where the run has ended.
     fn feed(&mut self, event: EventKind) -> Option<Box<Outcome>> {
+        self.book_running();
         let run = self.run.take()?;
         let event = Event::new(self.began.elapsed(), event);
         let step = run.handle(event, &mut self.effects);
@@ -263,9 +268,33 @@ impl Driver {
         outcome
     }
 
+    /// Books what the tools that run have spent on models of their own: the kernel knows of it
+    /// before it decides.
+    fn book_running(&mut self) {
+        let spent: Vec<Spent> = self.tools.values().filter_map(ToolContext::take_spent).collect();
+        for spent in spent {
+            self.book(Some(spent));
+        }
+    }
+
+    fn book(&mut self, spent: Option<Spent>) {
+        let Some(Spent { usage, cost, cost_unknown }) = spent else { return };
+        let Some(run) = self.run.take() else { return };
+        let event = EventKind::Spent { usage, cost, cost_unknown };
+        // This event asks for nothing and ends no run.
+        if let Step::Continue(run) =
+            run.handle(Event::new(self.began.elapsed(), event), &mut self.effects)
+        {
+            self.run = Some(run);
+        }
+    }
+
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::CallModel { id, output_cap, .. } => self.call_model(id, output_cap),
+            Effect::CallModel { id, output_cap, .. } => {
+                self.purse = None;
+                self.call_model(id, output_cap);
+            }
             Effect::AbortModel { id } => {
                 self.call.take_if(|(running, _)| *running == id);
             }
@@ -276,8 +305,8 @@ impl Driver {
             }
             Effect::AbortTools { ids, .. } => {
                 for id in ids {
-                    if let Some(token) = self.tools.get(&id) {
-                        token.cancel();
+                    if let Some(context) = self.tools.get(&id) {
+                        context.stop_now();
                     }
                 }
             }
@@ -349,14 +378,34 @@ impl Driver {
         };
         let context = ToolContext::new(
             start.call.id.clone(),
-            token.clone(),
+            token,
             self.shared.token.clone(),
             self.shared.config.limits.cancel_grace,
             self.shared.config.working_dir.clone(),
         );
-        self.tools.insert(id, token);
+        if let Some(purse) = self.purse() {
+            context.bind(purse);
+        }
+        self.tools.insert(id, context.clone());
         let task = self.tasks.spawn(run_tool(tool, start, context));
         self.task_of.insert(task.id(), (id, true));
+    }
+
+    /// What the tools of this turn may spend together. No model call of the run's own is under way
+    /// beside them, so that all that is left is theirs.
+    fn purse(&mut self) -> Option<SharedBudget> {
+        if self.purse.is_none() {
+            let config = &self.shared.config;
+            let spent = self.run.as_ref().map_or(NanoUsd::ZERO, Run::spent);
+            let left = config.limits.max_budget_usd.map(NanoUsd::from_usd);
+            let left = left.map(|max| max.saturating_sub(spent));
+            self.purse = match (left, &config.budget) {
+                (Some(left), Some(budget)) => Some(budget.part(left)),
+                (Some(left), None) => Some(SharedBudget::new(left)),
+                (None, budget) => budget.clone(),
+            };
+        }
+        self.purse.clone()
     }
 
     fn consult(&mut self, id: EffectId, point: ConsultPoint) {
@@ -404,7 +453,9 @@ impl Driver {
         };
         let work = self.task_of.remove(&task);
         if let Some((id, _)) = work {
-            self.tools.remove(&id);
+            if let Some(context) = self.tools.remove(&id) {
+                self.book(context.take_spent());
+            }
             self.asked.remove(&id);
         }
         match (result, work) {
@@ -444,12 +495,12 @@ impl Driver {
     }
 
     /// Stops what still runs, and gives the outcome.
-    async fn finish(&mut self, outcome: Outcome) {
+    async fn finish(&mut self, mut outcome: Outcome) {
         self.call = None;
         self.session = None;
         self.timer = None;
-        for token in self.tools.values() {
-            token.cancel();
+        for context in self.tools.values() {
+            context.stop_now();
         }
         for task in self.asked.values() {
             task.abort();
@@ -467,6 +518,12 @@ impl Driver {
             self.tasks.abort_all();
             let dropped = async { while self.tasks.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(LAST_WAIT, dropped).await;
+        }
+        // What they said to have spent until then is a part of what the run cost.
+        for spent in self.tools.values().filter_map(ToolContext::take_spent) {
+            outcome.usage.add(&spent.usage);
+            outcome.cost += spent.cost;
+            outcome.cost_unknown |= spent.cost_unknown;
         }
         self.give(outcome, true);
     }
@@ -499,13 +556,20 @@ impl Drop for Driver {
         } else {
             EventKind::Fault { message: "the run's task was dropped before it ended".to_owned() }
         };
+        self.book_running();
         let at = self.began.elapsed();
         let run = self.run.take();
-        let outcome =
-            run.and_then(|run| match run.handle(Event::new(at, event), &mut Vec::new()) {
-                Step::Ended(outcome) => Some(*outcome),
-                Step::Continue(_) => None,
-            });
+        let mut effects = Vec::new();
+        let outcome = run.and_then(|run| match run.handle(Event::new(at, event), &mut effects) {
+            Step::Ended(outcome) => Some(*outcome),
+            Step::Continue(_) => None,
+        });
+        // What a call that was cut has cost is no gift to whoever shares the budget.
+        for effect in effects {
+            if let Effect::Settle { id, spent } = effect {
+                self.settle(id, spent);
+            }
+        }
         self.call = None;
         match outcome {
             Some(outcome) => self.give(outcome, true),

@@ -11,10 +11,12 @@
 //! # }
 //! ```
 
+use crate::budget::SharedBudget;
 use crate::process::Stop;
+use endstop_core::{NanoUsd, Usage};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +32,7 @@ struct Inner {
     loop_token: CancellationToken,
     grace: Duration,
     working_dir: Option<PathBuf>,
+    budget: OnceLock<SharedBudget>,
     values: Mutex<Values>,
 }
 
@@ -37,6 +40,15 @@ struct Inner {
 struct Values {
     variables: Map<String, Value>,
     metrics: Map<String, Value>,
+    spent: Option<Spent>,
+}
+
+/// What a tool spent on models of its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spent {
+    pub(crate) usage: Usage,
+    pub(crate) cost: NanoUsd,
+    pub(crate) cost_unknown: bool,
 }
 
 impl ToolContext {
@@ -49,8 +61,9 @@ impl ToolContext {
         grace: Duration,
         working_dir: Option<PathBuf>,
     ) -> ToolContext {
-        let values = Mutex::default();
-        ToolContext(Arc::new(Inner { call_id, token, loop_token, grace, working_dir, values }))
+        let (budget, values) = (OnceLock::new(), Mutex::default());
+        let inner = Inner { call_id, token, loop_token, grace, working_dir, budget, values };
+        ToolContext(Arc::new(inner))
     }
 
     /// A context of a call that belongs to no run: nobody cancels it. For tests, and for tools
@@ -76,6 +89,11 @@ impl ToolContext {
             () = self.0.token.cancelled() => {}
             () = self.0.loop_token.cancelled() => {}
         }
+    }
+
+    /// Returns when the loop was terminated: there is no grace.
+    pub async fn terminated(&self) {
+        self.0.loop_token.cancelled().await;
     }
 
     /// A token for what it starts itself: cancelled with it.
@@ -118,8 +136,38 @@ impl ToolContext {
 
     /// Takes the values that were set: variables, then metrics.
     pub fn take_values(&self) -> (Map<String, Value>, Map<String, Value>) {
-        let Values { variables, metrics } = std::mem::take(&mut *self.values());
-        (variables, metrics)
+        let mut values = self.values();
+        (std::mem::take(&mut values.variables), std::mem::take(&mut values.metrics))
+    }
+
+    /// What is left of the run's ceilings on cost, for model calls that the tool makes itself:
+    /// reserve before one, and settle after it. `None`: there is no ceiling.
+    pub fn budget(&self) -> Option<SharedBudget> {
+        self.0.budget.get().cloned()
+    }
+
+    /// Says what the tool spent on models of its own since it last said so: it counts towards the
+    /// run's cost, tokens and ceilings. `cost_unknown`: some of it has a cost that nobody knows.
+    pub fn spend(&self, usage: &Usage, cost: NanoUsd, cost_unknown: bool) {
+        let mut values = self.values();
+        let spent = values.spent.get_or_insert_default();
+        spent.usage.add(usage);
+        spent.cost += cost;
+        spent.cost_unknown |= cost_unknown;
+    }
+
+    /// Binds what the tool spends; once.
+    pub(crate) fn bind(&self, budget: SharedBudget) {
+        // A context is bound by whoever made it, before anybody else has it.
+        let _ = self.0.budget.set(budget);
+    }
+
+    pub(crate) fn take_spent(&self) -> Option<Spent> {
+        self.values().spent.take()
+    }
+
+    pub(crate) fn stop_now(&self) {
+        self.0.token.cancel();
     }
 
     fn values(&self) -> MutexGuard<'_, Values> {

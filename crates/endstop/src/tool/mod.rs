@@ -19,6 +19,7 @@
 //! Whether or not it listens, nothing of it outlives its run: a tool that does not end in the
 //! grace is dropped, and what it holds must go with it.
 
+mod agent;
 mod confine;
 mod context;
 pub mod finish;
@@ -29,6 +30,8 @@ mod set;
 mod shell;
 mod write_file;
 
+pub use agent::AgentTool;
+pub(crate) use context::Spent;
 pub use context::ToolContext;
 pub use function::{FunctionTool, tool_fn};
 pub use permissions::Permissions;

@@ -16,6 +16,7 @@ mod cohere;
 mod compaction;
 mod lies;
 mod lifecycle;
+mod nested;
 mod ollama;
 mod record;
 #[cfg(target_os = "linux")]

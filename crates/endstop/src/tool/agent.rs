@@ -1,0 +1,184 @@
+//! A tool that runs an agent: each call is a run of a fresh loop, under the run that called it.
+//!
+//! ```
+//! use endstop::AgentLoop;
+//! use endstop::testkit::{ScriptedModel, Turn};
+//! use endstop::tool::AgentTool;
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let researcher = AgentTool::new("research", "Finds out what is asked.", || {
+//!     AgentLoop::builder(ScriptedModel::new([Turn::text("It is 42.")]))
+//! });
+//! let boss = [Turn::call("research", &serde_json::json!({"task": "What is it?"})), Turn::text("42.")];
+//! let agent = AgentLoop::builder(ScriptedModel::new(boss)).tool(researcher).build().unwrap();
+//! assert!(agent.run("Ask around.").unwrap().await.is_success());
+//! # }
+//! ```
+//!
+//! - A cancel, a terminate, a deadline and the time limit of the call reach the inner run, however
+//!   deep it is; nothing of it outlives the call.
+//! - What it spends counts towards the outer run's cost, tokens and ceilings; before each of its
+//!   calls it reserves within what is left of them.
+//! - However it ends, the outer model is told: its answer where it succeeded, else an error that
+//!   names the termination, with what text there was.
+
+use super::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
+use crate::agent::{AgentBuilder, AgentEvent, AgentLoop};
+use endstop_core::{NanoUsd, Outcome, RunEvent, Usage};
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::time::Duration;
+
+/// How long an inner run may take, unless it is told otherwise: it has limits of its own.
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// A tool that runs an agent.
+pub struct AgentTool<F> {
+    name: String,
+    description: String,
+    make: F,
+    timeout: Duration,
+}
+
+impl<F: Fn() -> AgentBuilder + Send + Sync> AgentTool<F> {
+    /// A tool of this name; each call makes an agent and runs it on the argument `task`.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, make: F) -> AgentTool<F> {
+        AgentTool { name: name.into(), description: description.into(), make, timeout: TIMEOUT }
+    }
+
+    /// How long a call may take (an hour); the agent's own limits hold beside it.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = limit;
+        self
+    }
+}
+
+impl<F> fmt::Debug for AgentTool<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentTool").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn description(&self) -> &str {
+        &self.description
+    }
+    fn schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": {"task": {"type": "string", "description": "What to do, in full."}},
+            "required": ["task"]
+        })
+    }
+    fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_> {
+        Box::pin(async move {
+            let task = match text_argument(&arguments, "task") {
+                Ok(task) => task.to_owned(),
+                Err(problem) => return problem,
+            };
+            let agent = match (self.make)().within(context.budget()).build() {
+                Ok(agent) => agent,
+                Err(problem) => return ToolOutput::error(format!("the agent: {problem}")),
+            };
+            told(&run(agent, task, &context).await)
+        })
+    }
+    fn parallel_safe(&self) -> bool {
+        true
+    }
+    fn timeout(&self) -> Option<Duration> {
+        Some(self.timeout)
+    }
+}
+
+/// Terminates a loop where its run is no longer wanted.
+struct Held(AgentLoop);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.terminate();
+    }
+}
+
+/// Runs it under the call: `Err` where it could not start.
+async fn run(agent: AgentLoop, task: String, context: &ToolContext) -> Result<Outcome, String> {
+    let agent = Held(agent);
+    let mut handle = agent.0.run(task).map_err(|problem| problem.to_string())?;
+    let mut meter = Meter::default();
+    let mut stopping = false;
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = context.cancelled(), if !stopping => {
+                stopping = true;
+                handle.cancel();
+                continue;
+            }
+            () = context.terminated() => {
+                agent.0.terminate();
+                break;
+            }
+            event = handle.next() => event,
+        };
+        match event {
+            Some(AgentEvent::Run(RunEvent::TurnEnded { usage, cost, .. })) => {
+                meter.turn(context, &usage, cost);
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    let outcome = handle.outcome().await;
+    meter.end(context, &outcome);
+    // Its tools have ended with it; the last of its tasks goes with the loop.
+    agent.0.settled().await;
+    Ok(outcome)
+}
+
+/// What the outer run was told of the inner run's spending.
+#[derive(Default)]
+struct Meter {
+    usage: Usage,
+    cost: NanoUsd,
+}
+
+impl Meter {
+    /// `cost` is the inner run's so far.
+    fn turn(&mut self, context: &ToolContext, usage: &Usage, cost: NanoUsd) {
+        context.spend(usage, cost.saturating_sub(self.cost), false);
+        self.usage.add(usage);
+        self.cost = cost;
+    }
+
+    /// What failed and cut attempts used is in the outcome alone.
+    fn end(&mut self, context: &ToolContext, outcome: &Outcome) {
+        let usage = outcome.usage.since(&self.usage);
+        context.spend(&usage, outcome.cost.saturating_sub(self.cost), outcome.cost_unknown);
+    }
+}
+
+fn told(ended: &Result<Outcome, String>) -> ToolOutput {
+    let outcome = match ended {
+        Ok(outcome) => outcome,
+        Err(problem) => return ToolOutput::error(format!("the agent: {problem}")),
+    };
+    let said = outcome.answer().or_else(|| outcome.last_text.clone());
+    if outcome.is_success() {
+        return ToolOutput::ok(said.unwrap_or_default());
+    }
+    let decided = &outcome.decided_by;
+    let mut problem = format!(
+        "the agent ended as {} ({}): {}",
+        outcome.termination,
+        outcome.category().as_str(),
+        decided.evidence
+    );
+    if let Some(said) = said.filter(|said| !said.trim().is_empty()) {
+        problem.push_str("\nIts last words, which are no answer: ");
+        problem.push_str(&said);
+    }
+    ToolOutput::error(problem)
+}

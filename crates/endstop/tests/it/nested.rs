@@ -1,0 +1,279 @@
+//! Agents within agents: a stop reaches the deepest, what is spent there counts above, and however
+//! an inner run ends, the outer one is told and ends once.
+
+use crate::support::{agent, eventually, marker, processes_with};
+use endstop::agent::AgentEvent;
+use endstop::budget::SharedBudget;
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::{AgentTool, Shell};
+use endstop::{
+    AgentBuilder, AgentLoop, Limits, NanoUsd, Outcome, Part, Price, RunEvent, Termination,
+    ToolStatus,
+};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A dollar for a million prompt tokens, a thousand for as many that are generated.
+fn price() -> Price {
+    Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(1_000.0), ..Price::default() }
+}
+
+fn ask(task: &str) -> Turn {
+    Turn::call("ask", &json!({"task": task}))
+}
+
+/// A loop whose model asks another, and so on; the deepest runs a command that sleeps.
+fn deep(levels: usize, mark: &str) -> AgentBuilder {
+    if levels == 0 {
+        let command = format!("MARK={mark} sleep 1000 & MARK={mark} sleep 1000");
+        return agent([Turn::call("shell", &json!({"command": command}))])
+            .tool(Shell::default().with_timeout(Duration::from_secs(900)));
+    }
+    let mark = mark.to_owned();
+    agent([ask("go deeper")]).tool(AgentTool::new("ask", "Asks.", move || deep(levels - 1, &mark)))
+}
+
+fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
+    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match part {
+            Part::ToolResult(result) => Some((result.status, result.content.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_reaches_the_deepest_run_and_its_processes() {
+    type Stop = fn(&AgentLoop);
+    let stops: [(Stop, Termination); 3] = [
+        (AgentLoop::cancel, Termination::Cancelled),
+        (AgentLoop::terminate, Termination::Terminated),
+        (|_| (), Termination::ErrorTimeout),
+    ];
+    for (stop, termination) in stops {
+        let mark = marker();
+        let mut limits = Limits { cancel_grace: Duration::from_millis(300), ..Limits::default() };
+        if termination == Termination::ErrorTimeout {
+            limits.timeout = Some(Duration::from_millis(1500));
+        }
+        let agent = deep(3, &mark).limits(limits).build().unwrap();
+        let handle = agent.run("go").unwrap();
+        eventually("the command runs", || processes_with(&mark) == 2).await;
+        stop(&agent);
+        let outcome = handle.await;
+        assert_eq!(outcome.termination, termination, "{outcome:?}");
+        assert_eq!(results(&outcome).len(), 1, "the call is answered: {outcome:?}");
+        eventually("no process is left", || processes_with(&mark) == 0).await;
+        agent.settled().await;
+    }
+}
+
+#[tokio::test]
+async fn an_inner_limit_is_a_result_that_the_outer_run_goes_on_from() {
+    let agent = agent([ask("everything"), Turn::text("I could not find out.")])
+        .tool(AgentTool::new("ask", "Asks.", || {
+            AgentLoop::builder(ScriptedModel::new([ask("more")]).repeat_last())
+                .tool(AgentTool::new("ask", "Asks.", || agent_that_says("nothing")))
+                .limits(Limits { max_turns: Some(1), ..Limits::default() })
+        }))
+        .build()
+        .unwrap();
+    let mut handle = agent.run("go").unwrap();
+    let mut endings = 0;
+    while let Some(event) = handle.next().await {
+        endings += usize::from(matches!(event, AgentEvent::Ended(_)));
+    }
+    let outcome = handle.await;
+    assert_eq!((outcome.termination, endings), (Termination::Stop, 1), "{outcome:?}");
+    let [(status, told)] = &results(&outcome)[..] else { panic!("{outcome:?}") };
+    assert_eq!(*status, ToolStatus::Error);
+    assert!(told.contains("error_max_turns (capacity): 1 of 1 turns"), "{told}");
+}
+
+fn agent_that_says(text: &str) -> AgentBuilder {
+    agent([Turn::text(text)])
+}
+
+#[tokio::test]
+async fn an_inner_success_is_its_answer_and_its_cost_is_the_outer_runs() {
+    let inner = || {
+        let model = ScriptedModel::new([Turn::text("42").usage(1_000, 100)]).price(price());
+        AgentLoop::builder(model)
+    };
+    let model = ScriptedModel::new([ask("what is it").usage(10, 1), Turn::text("42").usage(20, 2)])
+        .price(price());
+    let agent =
+        AgentLoop::builder(model).tool(AgentTool::new("ask", "Asks.", inner)).build().unwrap();
+    let outcome = agent.run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert_eq!(results(&outcome), [(ToolStatus::Ok, "42".to_owned())]);
+    assert_eq!(outcome.usage.input_tokens, Some(1_030));
+    assert_eq!(outcome.usage.output_tokens, Some(103));
+    assert_eq!(outcome.cost, NanoUsd(1_030_000 + 103_000_000), "to the nano-dollar");
+    assert!(!outcome.cost_unknown && !outcome.usage.estimated);
+}
+
+#[tokio::test]
+async fn a_cost_that_nobody_knows_within_is_not_known_above() {
+    let model = ScriptedModel::new([ask("what"), Turn::text("42")]).price(price());
+    let agent = AgentLoop::builder(model)
+        .tool(AgentTool::new("ask", "Asks.", || agent([Turn::text("42").usage(9, 9)])))
+        .build()
+        .unwrap();
+    assert!(agent.run("go").unwrap().await.cost_unknown);
+}
+
+/// An agent whose every turn generates as much as it may.
+fn spender() -> AgentBuilder {
+    let turn = ask("more").usage(100, 1_000);
+    AgentLoop::builder(ScriptedModel::new([turn]).repeat_last().price(price()))
+        .tool(AgentTool::new("ask", "Asks.", || {
+            let said = ScriptedModel::new([Turn::text("so").usage(100, 1_000)]).price(price());
+            AgentLoop::builder(said).max_output_tokens(1_000)
+        }))
+        .limits(Limits { max_unproductive_turns: None, ..Limits::default() })
+        .max_output_tokens(1_000)
+}
+
+#[tokio::test]
+async fn a_ceiling_holds_for_all_that_run_below_it() {
+    // A turn costs a dollar and a hundredth of a cent. In the third of the outer run nothing fits.
+    let ceiling = 4.2;
+    let heard = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&heard);
+    let agent = spender()
+        .limits(Limits {
+            max_budget_usd: Some(ceiling),
+            max_unproductive_turns: None,
+            ..Limits::default()
+        })
+        .tool(AgentTool::new("more", "Asks.", spender))
+        .on_event(move |event| {
+            *count.lock().unwrap() += usize::from(matches!(event, AgentEvent::Ended(_)));
+        })
+        .build()
+        .unwrap();
+    let outcome = agent.run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd, "{outcome:?}");
+    assert!(outcome.cost <= NanoUsd::from_usd(ceiling), "{}", outcome.cost);
+    assert!(outcome.cost >= NanoUsd::from_usd(4.0), "{}", outcome.cost);
+    assert_eq!(*heard.lock().unwrap(), 1, "one ending is heard");
+}
+
+#[tokio::test]
+async fn inner_runs_at_once_share_what_is_left() {
+    let ceiling = NanoUsd::from_usd(3.2);
+    let whole = SharedBudget::new(ceiling);
+    let four =
+        (0..3).fold(ask("0"), |turn, n| turn.and_call("ask", &json!({"task": n.to_string()})));
+    let model = ScriptedModel::new([four.usage(10, 10), Turn::text("done").usage(10, 10)]);
+    let agent = AgentLoop::builder(model.price(price()))
+        .tool(AgentTool::new("ask", "Asks.", || {
+            let slow = Turn::text("so").usage(100, 1_000).after(Duration::from_millis(20));
+            AgentLoop::builder(ScriptedModel::new([slow]).price(price())).max_output_tokens(1_000)
+        }))
+        .shared_budget(whole.clone())
+        .max_output_tokens(300)
+        .build()
+        .unwrap();
+    let mut handle = agent.run("go").unwrap();
+    let watched = whole.clone();
+    while handle.next().await.is_some() {
+        assert!(watched.committed() <= ceiling, "{}", watched.committed());
+    }
+    let outcome = handle.await;
+    let results = results(&outcome);
+    let refused = results.iter().filter(|(status, _)| *status == ToolStatus::Error).count();
+    assert_eq!((results.len(), refused), (4, 1), "three fit, one does not: {results:?}");
+    assert!(results.iter().any(|(_, told)| told.contains("error_max_budget_usd (capacity)")));
+    assert_eq!(whole.reserved(), NanoUsd::ZERO);
+    assert_eq!(whole.spent(), outcome.cost);
+}
+
+#[tokio::test]
+async fn without_a_price_nothing_runs_below_a_ceiling() {
+    let model = ScriptedModel::new([ask("what").usage(1, 1), Turn::text("I cannot.").usage(1, 1)]);
+    let agent = AgentLoop::builder(model.price(price()))
+        .tool(AgentTool::new("ask", "Asks.", || agent_that_says("for free")))
+        .limits(Limits { max_budget_usd: Some(5.0), ..Limits::default() })
+        .max_output_tokens(300)
+        .on_event(|e| eprintln!("{e:?}"))
+        .build()
+        .unwrap();
+    let outcome = agent.run("go").unwrap().await;
+    let [(status, told)] = &results(&outcome)[..] else { panic!("{outcome:?}") };
+    assert_eq!(*status, ToolStatus::Error);
+    assert!(told.contains("needs a price"), "{told}");
+}
+
+#[tokio::test]
+async fn what_an_inner_run_has_spent_counts_though_the_outer_one_is_stopped() {
+    for terminate in [false, true] {
+        let inner = || {
+            let turns =
+                [ask("x").usage(1_000, 100), Turn::text("late").after(Duration::from_secs(60))];
+            AgentLoop::builder(ScriptedModel::new(turns).price(price())).tool(AgentTool::new(
+                "ask",
+                "Asks.",
+                || agent_that_says("fine"),
+            ))
+        };
+        let model = ScriptedModel::new([ask("go").usage(10, 1)]).price(price());
+        let told = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&told);
+        let agent = AgentLoop::builder(model)
+            .tool(AgentTool::new("ask", "Asks.", move || {
+                let count = Arc::clone(&count);
+                inner().on_event(move |event| {
+                    if matches!(event, AgentEvent::Run(RunEvent::TurnStarted { turn: 2, .. })) {
+                        *count.lock().unwrap() += 1;
+                    }
+                })
+            }))
+            .build()
+            .unwrap();
+        let handle = agent.run("go").unwrap();
+        eventually("the inner run is in its second turn", || *told.lock().unwrap() == 1).await;
+        let began = Instant::now();
+        if terminate {
+            agent.terminate();
+        } else {
+            agent.cancel();
+        }
+        let outcome = handle.await;
+        assert!(began.elapsed() < Duration::from_secs(3));
+        assert!(outcome.cost >= NanoUsd(1_010_000 + 101_000_000), "{terminate}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_call_cut_by_the_end_of_its_runtime_is_paid_for() {
+    let ceiling = NanoUsd::from_usd(5.0);
+    let whole = SharedBudget::new(ceiling);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let handle = runtime.block_on(async {
+        let long = "word ".repeat(400);
+        let words = Turn::text(long).pace(Duration::from_millis(2));
+        let agent = AgentLoop::builder(ScriptedModel::new([words]).price(price()))
+            .shared_budget(whole.clone())
+            .max_output_tokens(1_000)
+            .build()
+            .unwrap();
+        let mut handle = agent.run("go").unwrap();
+        let mut deltas = 0;
+        while deltas < 20 {
+            let event = handle.next().await.unwrap();
+            deltas += usize::from(matches!(event, AgentEvent::Delta(_)));
+        }
+        handle
+    });
+    assert!(whole.reserved() > NanoUsd::ZERO);
+    drop(runtime);
+    let outcome = handle.try_outcome().unwrap();
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+    assert!(outcome.usage.estimated && outcome.cost > NanoUsd::ZERO, "{outcome:?}");
+    assert_eq!((whole.spent(), whole.reserved()), (outcome.cost, NanoUsd::ZERO));
+}
