@@ -140,6 +140,12 @@ impl StreamDecoder {
         }
     }
 
+    /// The bytes that are read at the end alone: those of a body that is no stream. What comes of
+    /// such a body is decided by them, whatever pieces they came in.
+    pub fn held(&self) -> &[u8] {
+        &self.held
+    }
+
     /// The protocol's own end was seen: nothing more needs to be read.
     pub fn is_complete(&mut self) -> bool {
         self.feed.turn.common().terminated

@@ -55,6 +55,17 @@ impl Recorded {
 
     /// The response decoded from pieces that end at these places, and all that its deltas said.
     fn cut_at(&self, cuts: &[usize]) -> (Decoded, String) {
+        let (stream, said) = self.pushed(cuts);
+        (stream.finish(Eof::Clean), said)
+    }
+
+    /// Whether nothing of it is read before all of it is held: then its end is that of the whole.
+    fn is_held(&self, cuts: &[usize]) -> bool {
+        let (stream, said) = self.pushed(cuts);
+        stream.held() == self.body && said.is_empty()
+    }
+
+    fn pushed(&self, cuts: &[usize]) -> (StreamDecoder, String) {
         let headers = self.headers.clone();
         let mut stream = StreamDecoder::new(self.dialect, self.status, headers, self.facts);
         let mut said = String::new();
@@ -75,7 +86,7 @@ impl Recorded {
                 })
                 .unwrap();
         }
-        (stream.finish(Eof::Clean), said)
+        (stream, said)
     }
 
     /// Where events, lines and characters end, and one byte to each side.
@@ -139,7 +150,7 @@ fn cuts_change_nothing() {
 }
 
 #[test]
-#[ignore = "takes an hour of processor time over all recordings, and wants a release build"]
+#[ignore = "takes half an hour of processor time over all recordings, and wants a release build"]
 fn every_cut() {
     let paths: Vec<PathBuf> = match std::env::var_os("ENDSTOP_RECORDINGS") {
         Some(dir) => std::fs::read_dir(dir)
@@ -160,8 +171,13 @@ fn every_cut() {
                 println!("{number} of {} begun", all.len());
             }
             let whole = r.cut_at(&[]);
+            let held = r.is_held(&[]);
             let check = |cuts: &[usize]| {
-                assert_eq!(whole, r.cut_at(cuts), "{} at {cuts:?}", r.id);
+                // One in a hundred is read to its end all the same.
+                let read = !held || cuts.iter().sum::<usize>() % 100 == 0 || !r.is_held(cuts);
+                if read {
+                    assert_eq!(whole, r.cut_at(cuts), "{} at {cuts:?}", r.id);
+                }
                 tried.fetch_add(1, Ordering::Relaxed);
             };
             check(&(1..r.body.len()).collect::<Vec<_>>());
