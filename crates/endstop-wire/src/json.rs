@@ -103,6 +103,17 @@ pub(crate) fn arguments(out: &mut Vec<u8>, text: &str) {
     }
 }
 
+/// Appends the arguments of a call for an API that wants an object as a text: some servers read it,
+/// and refuse the conversation for ever after where it is none.
+pub(crate) fn arguments_text(out: &mut Vec<u8>, text: &str) {
+    if is_object(text.trim()) {
+        return string(out, text);
+    }
+    let mut object = Vec::new();
+    arguments(&mut object, text);
+    string(out, &String::from_utf8_lossy(&object));
+}
+
 /// Whether `text` is one JSON object, and a reader of its values takes all of them: brackets too
 /// deep, a number out of range and half a surrogate pair are JSON by its grammar alone.
 pub(crate) fn is_object(text: &str) -> bool {

@@ -12,8 +12,9 @@
 //! The order: an error, a pause or a turn in progress, the token limit and the content filter, tool
 //! calls, a refusal, a stop string, the natural end, and last what is unknown or missing. Where the
 //! value says tools, arguments that do not parse and an output at its cap are told in the metadata
-//! (`invalid_args`, `at_output_cap`) and in the message, but the reason stays `tool_use`: the call
-//! is answered as a bad one, and is never run.
+//! (`invalid_args`, `at_output_cap`) and in the message, but the reason stays `tool_use`: a call that
+//! does not parse is answered as a bad one, a turn that fills its cap is a cut one to the run, and
+//! neither is ever run.
 
 use crate::finish::{Finish, certainty};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};

@@ -35,8 +35,8 @@ struct Running {
     started: Duration,
     deadline: Option<Duration>,
     parallel_safe: bool,
-    /// It was told to stop because its time was up, and is given up at the deadline.
-    timed_out: bool,
+    /// It was told to stop because this time was up, and is given up at the deadline.
+    timed_out: Option<Duration>,
 }
 
 struct OpenCall {
@@ -124,14 +124,13 @@ impl OpenCalls {
     ) -> Option<(usize, Duration)> {
         let place = self.running.iter().position(|running| running.id == id)?;
         let running = self.running.swap_remove(place);
-        let (status, content) = if running.timed_out {
+        let (status, content) = if let Some(limit) = running.timed_out {
             let had = excerpt(&report.content);
             let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
             (
                 ToolStatus::Timeout,
                 format!(
-                    "timed out after {:?} and was stopped; it may have done part of its work.{had}",
-                    running.deadline.unwrap_or_default().saturating_sub(running.started)
+                    "timed out after {limit:?} and was stopped; it may have done part of its work.{had}"
                 ),
             )
         } else if report.status == ToolStatus::Aborted && report.started {
@@ -285,7 +284,7 @@ impl Inner {
                     started: self.now,
                     deadline: limit.map(|limit| self.now.saturating_add(limit)),
                     parallel_safe,
-                    timed_out: false,
+                    timed_out: None,
                 });
                 open.next += 1;
                 true
@@ -422,13 +421,13 @@ impl Inner {
         let mut stopped = Vec::new();
         let mut given_up = Vec::new();
         for running in &mut open.running {
-            if running.deadline.is_none_or(|deadline| deadline > self.now) {
+            let Some(deadline) = running.deadline.filter(|deadline| *deadline <= self.now) else {
                 continue;
-            }
-            if running.timed_out {
+            };
+            if running.timed_out.is_some() {
                 given_up.push(running.id);
             } else {
-                running.timed_out = true;
+                running.timed_out = Some(deadline.saturating_sub(running.started));
                 running.deadline = Some(self.now.saturating_add(grace).saturating_add(GIVE_UP));
                 stopped.push(running.id);
             }

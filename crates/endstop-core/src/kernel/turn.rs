@@ -54,6 +54,8 @@ impl Inner {
         match stop {
             // With a schema the answer is still to be validated, and that wants the whole turn.
             Some(stop) if !self.output_schema && !self.hooks.stop => {
+                // What was generated is kept: it is a turn, as it would be in one piece.
+                self.turns += 1;
                 Err(policy_ending(stop, "in mid-stream"))
             }
             Some(_) => {
@@ -227,6 +229,10 @@ impl Inner {
             return self.starved(call, &turn, cap, fx);
         }
 
+        // Under a value that says tools a server may have closed the brackets of a call that was
+        // cut; that the output fills its cap is what gives it away.
+        let cut_call = has_calls && at_cap(&turn, cap);
+
         // From here on the turn is kept.
         self.turns += 1;
         let covered = self.state.messages.len();
@@ -250,10 +256,11 @@ impl Inner {
             self.context.metrics.entry("confidence").or_insert_with(|| Value::from(confidence));
         }
         self.pauses = if turn.signal.reason == SignalReason::Paused { self.pauses + 1 } else { 0 };
-        let whole = !matches!(
-            turn.signal.reason,
-            SignalReason::TokenLimitReached | SignalReason::ContentFiltered
-        );
+        let whole = !cut_call
+            && !matches!(
+                turn.signal.reason,
+                SignalReason::TokenLimitReached | SignalReason::ContentFiltered
+            );
 
         // A declared answer, before anything that is wrong with the turn.
         let declared_by_finish =
@@ -280,6 +287,11 @@ impl Inner {
                 Err(ending)
             }
             SignalReason::TokenLimitReached => self.truncated(call, &shown, fx),
+            _ if cut_call => {
+                let cap = cap.unwrap_or_default();
+                let shown = format!("{shown}, but the output fills its cap of {cap} tokens");
+                self.truncated(call, &shown, fx)
+            }
             // Behind a cut and a filter: what they left of a call does not parse either.
             _ if turn.unparseable.is_some() => Err(Ending::new(
                 Termination::ErrorSchemaValidation,
@@ -617,12 +629,16 @@ impl Inner {
 ///
 /// Source: ExAthena's `detect_starvation`.
 fn starved(turn: &ModelTurn, cap: Option<u64>) -> bool {
-    let at_cap = matches!((turn.usage.generated_tokens(), cap), (Some(out), Some(cap)) if cap > 0 && out >= cap);
     match turn.signal.reason {
         SignalReason::TokenLimitReached => true,
         SignalReason::ContentFiltered | SignalReason::Paused => false,
-        _ => at_cap,
+        _ => at_cap(turn, cap),
     }
+}
+
+/// The output is as long as it was allowed to be.
+fn at_cap(turn: &ModelTurn, cap: Option<u64>) -> bool {
+    matches!((turn.usage.generated_tokens(), cap), (Some(out), Some(cap)) if cap > 0 && out >= cap)
 }
 
 fn lowered(ceiling: Ceiling, shown: &str) -> Box<Ending> {

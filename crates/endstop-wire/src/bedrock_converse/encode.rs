@@ -226,17 +226,7 @@ fn tool_use(out: &mut Vec<u8>, call: &ToolCall) {
     out.extend_from_slice(b",\"name\":");
     json::string(out, &call.name);
     out.extend_from_slice(b",\"input\":");
-    let arguments = call.arguments.trim();
-    if arguments.is_empty() {
-        out.extend_from_slice(b"{}");
-    } else if json::is_object(arguments) {
-        out.extend_from_slice(arguments.as_bytes());
-    } else {
-        // The API wants an object, whatever the model wrote.
-        out.extend_from_slice(b"{\"_raw\":");
-        json::string(out, &call.arguments);
-        out.push(b'}');
-    }
+    json::arguments(out, &call.arguments);
     out.extend_from_slice(b"}}");
 }
 

@@ -296,8 +296,7 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall, way: Way) {
     out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
     json::string(out, &call.name);
     out.extend_from_slice(b",\"arguments\":");
-    let blank = call.arguments.trim().is_empty();
-    json::string(out, if blank { "{}" } else { &call.arguments });
+    json::arguments_text(out, &call.arguments);
     out.extend_from_slice(b"}}");
 }
 

@@ -143,8 +143,7 @@ fn function_call(out: &mut Vec<u8>, call: &ToolCall, mark: Option<&str>) {
     json::key(out, "name");
     json::string(out, &call.name);
     json::key(out, "arguments");
-    let blank = call.arguments.trim().is_empty();
-    json::string(out, if blank { "{}" } else { &call.arguments });
+    json::arguments_text(out, &call.arguments);
     out.push(b'}');
 }
 

@@ -17,6 +17,7 @@ mod model;
 mod reply;
 mod server;
 pub mod sse;
+pub mod strict;
 mod turn;
 
 pub use model::ScriptedModel;

@@ -62,3 +62,28 @@ async fn it_can_be_switched_off_and_does_nothing_without_a_window() {
     assert_eq!(plain.run("look").unwrap().await.termination, Termination::Stop);
     assert!(compactor.0.lock().unwrap().is_empty());
 }
+
+/// Says that it did something, and did not.
+struct KeepAll(Arc<Mutex<usize>>);
+
+impl Compactor for KeepAll {
+    fn compact(
+        &self,
+        messages: Vec<Message>,
+        _: bool,
+    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+        *self.0.lock().unwrap() += 1;
+        Box::pin(async move { Compaction::Done { messages, cost: NanoUsd::ZERO } })
+    }
+}
+
+#[tokio::test]
+async fn a_compaction_that_does_not_help_is_not_repeated() {
+    let compactions = Arc::new(Mutex::new(0));
+    let model = ScriptedModel::new([Turn::error(413, "too large")]).repeat_last();
+    let agent =
+        AgentLoop::builder(model).compactor(KeepAll(Arc::clone(&compactions))).build().unwrap();
+    let outcome = agent.run("a long story").unwrap().await;
+    assert_eq!(outcome.termination, Termination::ErrorPromptTooLong, "{outcome:?}");
+    assert_eq!((*compactions.lock().unwrap(), outcome.model_calls), (1, 2));
+}

@@ -19,6 +19,7 @@ mod lifecycle;
 mod nested;
 mod ollama;
 mod record;
+mod scenarios;
 #[cfg(target_os = "linux")]
 mod shell;
 mod support;

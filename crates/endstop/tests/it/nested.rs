@@ -128,10 +128,10 @@ async fn a_cost_that_nobody_knows_within_is_not_known_above() {
 
 /// An agent whose every turn generates as much as it may.
 fn spender() -> AgentBuilder {
-    let turn = ask("more").usage(100, 1_000);
+    let turn = ask("more").usage(100, 999);
     AgentLoop::builder(ScriptedModel::new([turn]).repeat_last().price(price()))
         .tool(AgentTool::new("ask", "Asks.", || {
-            let said = ScriptedModel::new([Turn::text("so").usage(100, 1_000)]).price(price());
+            let said = ScriptedModel::new([Turn::text("so").usage(100, 999)]).price(price());
             AgentLoop::builder(said).max_output_tokens(1_000)
         }))
         .limits(Limits { max_unproductive_turns: None, ..Limits::default() })
@@ -140,7 +140,7 @@ fn spender() -> AgentBuilder {
 
 #[tokio::test]
 async fn a_ceiling_holds_for_all_that_run_below_it() {
-    // A turn costs a dollar and a hundredth of a cent. In the third of the outer run nothing fits.
+    // A turn costs nearly a dollar: four fit, whoever makes them.
     let ceiling = 4.2;
     let heard = Arc::new(Mutex::new(0));
     let count = Arc::clone(&heard);
@@ -159,7 +159,7 @@ async fn a_ceiling_holds_for_all_that_run_below_it() {
     let outcome = agent.run("go").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd, "{outcome:?}");
     assert!(outcome.cost <= NanoUsd::from_usd(ceiling), "{}", outcome.cost);
-    assert!(outcome.cost >= NanoUsd::from_usd(4.0), "{}", outcome.cost);
+    assert!(outcome.cost >= NanoUsd::from_usd(3.9), "{}", outcome.cost);
     assert_eq!(*heard.lock().unwrap(), 1, "one ending is heard");
 }
 

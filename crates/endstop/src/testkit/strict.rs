@@ -1,0 +1,220 @@
+//! What providers refuse in a conversation: a checker as strict as the strictest of them.
+//!
+//! ```
+//! use endstop::testkit::strict::problem;
+//! use serde_json::json;
+//! let orphan = json!({"messages": [
+//!     {"role": "user", "content": "hi"},
+//!     {"role": "assistant", "tool_calls": [{"id": "a", "type": "function",
+//!         "function": {"name": "look", "arguments": "{}"}}]},
+//!     {"role": "user", "content": "go on"},
+//! ]});
+//! assert_eq!(problem("openai-chat", &orphan).as_deref(), Some("message 2: the call `a` has no result"));
+//! ```
+//!
+//! It knows `openai-chat` and `anthropic-messages`, whose rules the others' are a part of.
+
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// What a provider of this format would refuse in the messages of a request.
+pub fn problem(format: &str, body: &Value) -> Option<String> {
+    let Some(messages) = body["messages"].as_array().filter(|all| !all.is_empty()) else {
+        return Some("there are no messages".to_owned());
+    };
+    let checked = match format {
+        "openai-chat" => openai(messages),
+        "anthropic-messages" => anthropic(messages),
+        _ => Err(format!("no rules are known for `{format}`")),
+    };
+    checked.err()
+}
+
+fn openai(messages: &[Value]) -> Result<(), String> {
+    let mut open: Vec<&str> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        let wrong = |what: &str| Err(format!("message {at}: {what}"));
+        let role = message["role"].as_str().unwrap_or_default();
+        if role != "tool"
+            && let Some(id) = open.first()
+        {
+            return wrong(&format!("the call `{id}` has no result"));
+        }
+        match role {
+            "system" | "developer" | "user" if is_blank(&message["content"]) => {
+                return wrong("it says nothing");
+            }
+            "system" | "developer" | "user" => {}
+            "assistant" => {
+                let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
+                if calls.is_empty() && is_blank(&message["content"]) {
+                    return wrong("it says nothing and calls nothing");
+                }
+                for call in calls {
+                    open.push(openai_call(call, &open).map_err(|e| format!("message {at}: {e}"))?);
+                }
+            }
+            "tool" => {
+                let id = message["tool_call_id"].as_str().unwrap_or_default();
+                let Some(place) = open.iter().position(|open| *open == id) else {
+                    return wrong(&format!("the result `{id}` answers no call before it"));
+                };
+                open.remove(place);
+                if !message["content"].is_string() && !message["content"].is_array() {
+                    return wrong("a result without content");
+                }
+            }
+            other => return wrong(&format!("the role `{other}`")),
+        }
+    }
+    match open.first() {
+        Some(id) => Err(format!("message {}: the call `{id}` has no result", messages.len())),
+        None => Ok(()),
+    }
+}
+
+fn openai_call<'a>(call: &'a Value, open: &[&str]) -> Result<&'a str, String> {
+    let id = call["id"].as_str().filter(|id| !id.is_empty()).ok_or("a call without an id")?;
+    if open.contains(&id) {
+        return Err(format!("the id `{id}` twice"));
+    }
+    let function = &call["function"];
+    if function["name"].as_str().is_none_or(str::is_empty) {
+        return Err(format!("the call `{id}` has no name"));
+    }
+    let arguments = function["arguments"].as_str().unwrap_or_default();
+    match serde_json::from_str::<Value>(arguments) {
+        Ok(Value::Object(_)) => Ok(id),
+        _ => Err(format!("the arguments of `{id}` are no object: {arguments:?}")),
+    }
+}
+
+fn anthropic(messages: &[Value]) -> Result<(), String> {
+    let mut open: Vec<&str> = Vec::new();
+    let mut ids = HashSet::new();
+    for (at, message) in messages.iter().enumerate() {
+        let wrong = |what: &str| Err(format!("message {at}: {what}"));
+        let role = message["role"].as_str().unwrap_or_default();
+        let expected = if at % 2 == 0 { "user" } else { "assistant" };
+        if role != expected {
+            return wrong(&format!("the role `{role}` where `{expected}` must be"));
+        }
+        if is_blank(&message["content"]) {
+            return wrong("it is empty");
+        }
+        let blocks = message["content"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut said = false;
+        for block in blocks {
+            match block["type"].as_str().unwrap_or_default() {
+                "tool_result" => {
+                    let id = block["tool_use_id"].as_str().unwrap_or_default();
+                    let Some(place) = open.iter().position(|open| *open == id) else {
+                        return wrong(&format!("the result `{id}` answers no call before it"));
+                    };
+                    if said {
+                        return wrong("a result behind other content");
+                    }
+                    open.remove(place);
+                }
+                "tool_use" => {
+                    let id = block["id"].as_str().unwrap_or_default();
+                    if id.is_empty() || !ids.insert(id) {
+                        return wrong(&format!("the id `{id}` is empty or not the first"));
+                    }
+                    if !block["input"].is_object() {
+                        return wrong(&format!("the input of `{id}` is no object"));
+                    }
+                }
+                "text" if is_blank(&block["text"]) => return wrong("a blank text"),
+                "" => return wrong("a block without a type"),
+                _ => said = true,
+            }
+        }
+        if let Some(id) = open.first() {
+            return wrong(&format!("the call `{id}` has no result"));
+        }
+        open.extend(
+            blocks
+                .iter()
+                .filter(|block| block["type"] == "tool_use")
+                .filter_map(|block| block["id"].as_str()),
+        );
+    }
+    match open.first() {
+        Some(id) => Err(format!("message {}: the call `{id}` has no result", messages.len())),
+        None if messages.len() % 2 == 0 => Err("the last message is the assistant's".to_owned()),
+        None => Ok(()),
+    }
+}
+
+/// Nothing, a text of blanks, or no block.
+fn is_blank(content: &Value) -> bool {
+    match content {
+        Value::String(text) => text.trim().is_empty(),
+        Value::Array(blocks) => blocks.is_empty(),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::problem;
+    use serde_json::{Value, json};
+
+    fn body(messages: &[Value]) -> Value {
+        json!({"messages": messages})
+    }
+
+    #[test]
+    fn openai_refuses_what_is_torn() {
+        let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}});
+        let user = json!({"role": "user", "content": "hi"});
+        let calls = json!({"role": "assistant", "content": null, "tool_calls": [call("a", "{}"), call("b", "{}")]});
+        let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "r"});
+        let whole = [user.clone(), calls.clone(), result("b"), result("a"), user.clone()];
+        assert_eq!(problem("openai-chat", &body(&whole)), None);
+        let torn = [
+            vec![user.clone(), calls.clone(), result("a")],
+            vec![user.clone(), calls.clone(), result("a"), user.clone()],
+            vec![user.clone(), calls.clone(), result("a"), result("b"), result("b")],
+            vec![user.clone(), result("a")],
+            vec![user.clone(), json!({"role": "assistant", "content": ""})],
+            vec![json!({"role": "user", "content": " "})],
+            vec![user.clone(), json!({"role": "assistant", "tool_calls": [call("a", "{")]})],
+            vec![
+                user,
+                json!({"role": "assistant", "tool_calls": [call("a", "{}"), call("a", "{}")]}),
+            ],
+            vec![],
+        ];
+        for messages in torn {
+            assert!(problem("openai-chat", &body(&messages)).is_some(), "{messages:?}");
+        }
+    }
+
+    #[test]
+    fn anthropic_refuses_what_is_torn() {
+        let user = json!({"role": "user", "content": [{"type": "text", "text": "hi"}]});
+        let calls = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]});
+        let result = json!({"type": "tool_result", "tool_use_id": "a", "content": "r"});
+        let text = json!({"type": "text", "text": "and"});
+        let answer = json!({"role": "user", "content": [result, text]});
+        assert_eq!(
+            problem("anthropic-messages", &body(&[user.clone(), calls.clone(), answer.clone()])),
+            None
+        );
+        let torn = [
+            vec![user.clone(), calls.clone()],
+            vec![user.clone(), calls.clone(), user.clone()],
+            vec![user.clone(), user.clone()],
+            vec![calls.clone()],
+            vec![user.clone(), calls.clone(), json!({"role": "user", "content": [text, result]})],
+            vec![user.clone(), calls.clone(), answer.clone(), calls, answer],
+            vec![user.clone(), json!({"role": "assistant", "content": []})],
+            vec![user, json!({"role": "assistant", "content": [{"type": "text", "text": " "}]})],
+        ];
+        for messages in torn {
+            assert!(problem("anthropic-messages", &body(&messages)).is_some(), "{messages:?}");
+        }
+    }
+}

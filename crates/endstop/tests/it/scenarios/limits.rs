@@ -1,0 +1,402 @@
+//! Each limit is kept, two of them do not undo one another, and what was spent is counted.
+
+use super::{Strict, results};
+use crate::support::{agent, eventually, over};
+use endstop::agent::AgentEvent;
+use endstop::budget::SharedBudget;
+use endstop::policy::FinalPattern;
+use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
+use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
+use endstop::{
+    AgentLoop, Category, Limits, NanoUsd, Outcome, Price, StartError, Termination, ToolStatus,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+fn price() -> Price {
+    Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(10.0), ..Price::default() }
+}
+
+/// A model that calls for ever, each time something else.
+fn busy() -> ScriptedModel {
+    let turns = (0..200).map(|n| Turn::call("act", &json!({"n": n})).usage(50, 50));
+    ScriptedModel::new(turns).price(price())
+}
+
+fn act() -> impl endstop::tool::Tool + 'static {
+    let count = AtomicUsize::new(0);
+    tool_fn("act", "Acts.", move |_: Value, _| {
+        let n = count.fetch_add(1, Ordering::SeqCst);
+        async move { format!("result {n}") }
+    })
+}
+
+async fn run(limits: Limits, model: ScriptedModel) -> Outcome {
+    let agent = AgentLoop::builder(model)
+        .tool(act())
+        .tool(tool_fn("fail", "Fails.", |_: Value, _| async { ToolOutput::error("no") }))
+        .tool(tool_fn("hang", "Hangs.", |_: Value, context: ToolContext| async move {
+            context.cancelled().await;
+            ToolOutput::error("stopped")
+        }))
+        .max_output_tokens(300)
+        .limits(limits)
+        .build()
+        .unwrap();
+    agent.run("go").unwrap().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_limit_is_kept() {
+    use Termination as T;
+    let off = Limits { max_unproductive_turns: None, max_turns: None, ..Limits::default() };
+    let call = |name: &str| ScriptedModel::new([Turn::call(name, &json!({}))]).repeat_last();
+    let silent = || ScriptedModel::new([Turn::text("late").after(LONG)]).repeat_last();
+    let sleepy = || {
+        ScriptedModel::new([Turn::text("word ".repeat(10_000)).pace(Duration::from_secs(1))])
+            .repeat_last()
+    };
+    let s = Duration::from_secs;
+    let kept: Vec<(&str, Limits, ScriptedModel, Termination)> = vec![
+        ("max_turns", Limits { max_turns: Some(3), ..off.clone() }, busy(), T::ErrorMaxTurns),
+        (
+            "max_budget_usd",
+            Limits { max_budget_usd: Some(0.01), ..off.clone() },
+            busy(),
+            T::ErrorMaxBudgetUsd,
+        ),
+        (
+            "max_tokens",
+            Limits { max_tokens: Some(2_000), ..off.clone() },
+            busy(),
+            T::ErrorMaxTokens,
+        ),
+        ("timeout", Limits { timeout: Some(s(30)), ..off.clone() }, silent(), T::ErrorTimeout),
+        (
+            "turn_timeout",
+            Limits { turn_timeout: Some(s(5)), max_retries: 1, ..off.clone() },
+            sleepy(),
+            T::ErrorDuringExecution,
+        ),
+        (
+            "stall_timeout",
+            Limits { stall_timeout: Some(s(5)), max_retries: 1, ..off.clone() },
+            silent(),
+            T::ErrorDuringExecution,
+        ),
+        (
+            "tool_timeout",
+            Limits { tool_timeout: Some(s(1)), max_consecutive_mistakes: Some(2), ..off.clone() },
+            call("hang"),
+            T::ErrorConsecutiveMistakes,
+        ),
+        (
+            "max_consecutive_mistakes",
+            Limits { max_consecutive_mistakes: Some(4), ..off.clone() },
+            call("fail"),
+            T::ErrorConsecutiveMistakes,
+        ),
+        (
+            "max_unproductive_turns",
+            Limits {
+                max_unproductive_turns: Some(2),
+                max_consecutive_mistakes: None,
+                ..off.clone()
+            },
+            call("fail"),
+            T::ErrorNoProgress,
+        ),
+        (
+            "max_empty_turns",
+            Limits { max_empty_turns: Some(3), ..off.clone() },
+            ScriptedModel::new([Turn::text("")]).repeat_last(),
+            T::ErrorNoProgress,
+        ),
+        (
+            "max_retries",
+            Limits { max_retries: 4, ..off.clone() },
+            ScriptedModel::new([Turn::error(500, "down")]).repeat_last(),
+            T::ErrorDuringExecution,
+        ),
+        (
+            "max_continuations",
+            Limits { max_continuations: 2, ..off },
+            ScriptedModel::new([Turn::text("and then ").finish("length")]).repeat_last(),
+            T::ErrorOutputTruncated,
+        ),
+    ];
+    for (name, limits, model, termination) in kept {
+        let began = Instant::now();
+        let outcome = run(limits.clone(), model).await;
+        assert_eq!(outcome.termination, termination, "{name}: {outcome:?}");
+        assert!(!outcome.is_success(), "{name}");
+        let took = began.elapsed();
+        match name {
+            "max_turns" => assert_eq!(outcome.turns, 3),
+            "max_budget_usd" => assert!(outcome.cost <= NanoUsd::from_usd(0.01)),
+            "max_tokens" => assert!(outcome.usage.total_tokens() <= 2_000),
+            "timeout" => assert_eq!(took.as_secs(), 30, "{took:?}"),
+            // Two attempts, and at most a backoff between them.
+            "turn_timeout" | "stall_timeout" => {
+                assert!(took >= s(10) && took < s(15), "{name}: {took:?}");
+                assert_eq!(outcome.model_calls, 2);
+            }
+            "tool_timeout" => assert!(took >= s(2) && took < s(5), "{took:?}"),
+            "max_consecutive_mistakes" => assert_eq!(outcome.turns, 4),
+            // The first is new; the two behind it repeat it.
+            "max_unproductive_turns" => assert_eq!(outcome.turns, 3),
+            "max_empty_turns" => assert_eq!(outcome.model_calls, 4),
+            "max_retries" => assert_eq!(outcome.model_calls, 5),
+            "max_continuations" => assert_eq!(outcome.turns, 3),
+            _ => unreachable!("{name}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_that_fired_is_named() {
+    let s = Duration::from_secs;
+    let silent = || ScriptedModel::new([Turn::text("late").after(LONG)]).repeat_last();
+    let base = Limits { max_retries: 0, ..Limits::default() };
+    let cases = [
+        (Limits { timeout: Some(s(2)), ..base.clone() }, "timeout"),
+        (Limits { turn_timeout: Some(s(2)), ..base.clone() }, "turn"),
+        (Limits { stall_timeout: Some(s(2)), ..base.clone() }, "stall"),
+    ];
+    for (limits, word) in cases {
+        let outcome = run(limits, silent()).await;
+        let decided = format!("{} {}", outcome.decided_by.name, outcome.decided_by.evidence);
+        assert!(decided.contains(word), "{word}: {decided}");
+    }
+    // A tool that is slow and alive is not the provider's silence.
+    let hang = ScriptedModel::new([Turn::call("hang", &json!({})), Turn::text("done")]);
+    let limits = Limits { tool_timeout: Some(s(300)), stall_timeout: Some(s(5)), ..base };
+    let outcome = run(limits, hang).await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(results(&outcome)[0].status, ToolStatus::Timeout);
+    assert!(results(&outcome)[0].content.contains("timed out after 300s"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_policy_and_a_limit_both_hold() {
+    let with = |max_turns| {
+        AgentLoop::builder(busy())
+            .tool(act())
+            .policy(FinalPattern::default())
+            .limits(Limits { max_turns: Some(max_turns), ..Limits::default() })
+            .build()
+            .unwrap()
+    };
+    assert_eq!(with(2).run("go").unwrap().await.termination, Termination::ErrorMaxTurns);
+    let declares = [Turn::call("act", &json!({})), Turn::text("FINAL(7)")];
+    let agent = AgentLoop::builder(ScriptedModel::new(declares))
+        .tool(act())
+        .policy(FinalPattern::default())
+        .limits(Limits { max_turns: Some(2), ..Limits::default() })
+        .build()
+        .unwrap();
+    let outcome = agent.run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Submitted, "the answer on the last turn stands");
+    assert_eq!(outcome.also, [Termination::ErrorMaxTurns], "and the limit is told beside it");
+}
+
+#[tokio::test]
+async fn the_same_call_for_ever_is_noticed_by_default_also_within() {
+    let stuck = || {
+        let model =
+            ScriptedModel::new([Turn::call("poll", &json!({"b": 1, "a": 2}))]).repeat_last();
+        AgentLoop::builder(model)
+            .tool(tool_fn("poll", "Polls.", |_: Value, _| async { "still running" }))
+    };
+    let outcome = stuck().build().unwrap().run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::ErrorNoProgress, "{outcome:?}");
+    assert!(outcome.turns <= 5 && outcome.no_progress_snapshot.is_some(), "{outcome:?}");
+    assert_eq!((outcome.category(), outcome.exit_status()), (Category::Capacity, 20));
+
+    let agent = agent([Turn::call("ask", &json!({"task": "it"})), Turn::text("It is stuck.")])
+        .tool(AgentTool::new("ask", "Asks.", stuck))
+        .build()
+        .unwrap();
+    let outcome = agent.run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert!(results(&outcome)[0].content.contains("error_no_progress"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn cycles_are_seen_whatever_stands_between() {
+    // Calls in a circle of two to four, with keys in another order and other ids each time.
+    for length in 2..=4_usize {
+        let turns = (0..40_usize).map(move |n| {
+            let at = n % length;
+            let arguments = match n % 2 {
+                0 => format!(r#"{{"at": {at}, "deep": {{"x": 1, "y": [1, 2]}}}}"#),
+                _ => format!(r#"{{"deep": {{"y": [1, 2], "x": 1}}, "at": {at}}}"#),
+            };
+            Turn::text("").and_raw_call("look", arguments)
+        });
+        let agent = AgentLoop::builder(ScriptedModel::new(turns))
+            .tool(tool_fn("look", "Looks.", |_: Value, _| async { "the same" }))
+            .build()
+            .unwrap();
+        let outcome = agent.run("go").unwrap().await;
+        assert_eq!(outcome.termination, Termination::ErrorNoProgress, "{length}: {outcome:?}");
+        assert!(outcome.turns as usize <= length + 4, "{length}: {}", outcome.turns);
+    }
+    // The same calls at once in one turn, in another order each time.
+    let turns = (0..20).map(|n| {
+        let (a, b) = (json!({"n": 1}), json!({"n": 2}));
+        let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        Turn::call("look", first).and_call("look", second)
+    });
+    let agent = AgentLoop::builder(ScriptedModel::new(turns))
+        .tool(tool_fn("look", "Looks.", |_: Value, _| async { "the same" }).parallel_safe())
+        .build()
+        .unwrap();
+    assert_eq!(agent.run("go").unwrap().await.termination, Termination::ErrorNoProgress);
+}
+
+#[tokio::test]
+async fn polling_that_moves_and_waiting_are_no_loop() {
+    let twelve = || (0..12).map(|_| Turn::call("poll", &json!({}))).chain([Turn::text("done")]);
+    let count = AtomicUsize::new(0);
+    let moving = tool_fn("poll", "Polls.", move |_: Nothing, _| {
+        let n = count.fetch_add(1, Ordering::SeqCst);
+        async move { format!("{n} of 12 built") }
+    });
+    let agent = AgentLoop::builder(ScriptedModel::new(twelve())).tool(moving).build().unwrap();
+    assert_eq!(agent.run("go").unwrap().await.termination, Termination::Stop);
+
+    let waiting = tool_fn("poll", "Waits.", |_: Nothing, _| async { "still building" })
+        .exempt_from_no_progress();
+    let agent = AgentLoop::builder(ScriptedModel::new(twelve())).tool(waiting).build().unwrap();
+    assert_eq!(agent.run("go").unwrap().await.termination, Termination::Stop);
+}
+
+#[tokio::test]
+async fn counters_begin_anew_with_each_run() {
+    let failing = tool_fn("fail", "Fails.", |_: Nothing, _| async { ToolOutput::error("no") });
+    let turns = (0..4).flat_map(|_| {
+        [Turn::call("fail", &json!({})), Turn::call("fail", &json!({})), Turn::text("I could not.")]
+    });
+    let agent = agent(turns)
+        .tool(failing)
+        .limits(Limits { max_turns: Some(3), max_unproductive_turns: Some(2), ..Limits::default() })
+        .build()
+        .unwrap();
+    for run in 1..=4 {
+        let outcome = agent.run("try").unwrap().await;
+        assert_eq!(outcome.termination, Termination::Stop, "run {run}: {outcome:?}");
+        assert_eq!(outcome.turns, 3, "run {run}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_was_cancelled_is_paid_for() {
+    let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
+    let server = Server::start(|request| {
+        Reply::turn(request, &Turn::text("word ".repeat(500)).pace(Duration::from_millis(2)))
+    })
+    .unwrap();
+    let agent = over(&server, "openai-chat")
+        .price(price())
+        .shared_budget(budget.clone())
+        .max_output_tokens(2_000)
+        .build()
+        .unwrap();
+    let mut handle = agent.run("go").unwrap();
+    let mut said = 0;
+    while said < 100 {
+        if let Some(AgentEvent::Delta(_)) = handle.next().await {
+            said += 1;
+        }
+    }
+    agent.cancel();
+    let outcome = handle.await;
+    assert_eq!(outcome.termination, Termination::Cancelled);
+    assert!(outcome.usage.estimated, "the provider counts at the end alone: this is an estimate");
+    assert!(outcome.usage.output_tokens >= Some(100), "{:?}", outcome.usage);
+    assert!(outcome.cost > NanoUsd::ZERO);
+    assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));
+}
+
+#[tokio::test]
+async fn without_a_price_a_ceiling_is_refused_and_no_run_begins() {
+    let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
+    let built = agent([Turn::text("free")]).limits(limits).build();
+    assert!(matches!(built, Err(StartError::Config(what)) if what.contains("needs a price")));
+}
+
+#[tokio::test]
+async fn calls_at_once_do_not_pass_the_same_check() {
+    // Eight runs at once under a ceiling that has room for two calls.
+    let ceiling = NanoUsd::from_usd(0.007);
+    let budget = SharedBudget::new(ceiling);
+    let most = Arc::new(AtomicUsize::new(0));
+    let mut handles = Vec::new();
+    for _ in 0..8 {
+        let slow = Turn::text("so").usage(20, 250).after(Duration::from_millis(30));
+        let agent = AgentLoop::builder(ScriptedModel::new([slow]).price(price()))
+            .shared_budget(budget.clone())
+            .max_output_tokens(300)
+            .build()
+            .unwrap();
+        let (whole, most) = (budget.clone(), Arc::clone(&most));
+        handles.push(tokio::spawn(async move {
+            let mut handle = agent.run("go").unwrap();
+            while handle.next().await.is_some() {
+                let now = usize::try_from(whole.committed().0).unwrap();
+                most.fetch_max(now, Ordering::SeqCst);
+            }
+            handle.await
+        }));
+    }
+    let mut ended = Vec::new();
+    for handle in handles {
+        ended.push(handle.await.unwrap());
+    }
+    let answered = ended.iter().filter(|outcome| outcome.is_success()).count();
+    assert_eq!(answered, 2, "{:?}", ended.iter().map(|e| e.termination).collect::<Vec<_>>());
+    for outcome in ended.iter().filter(|outcome| !outcome.is_success()) {
+        assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
+        assert_eq!(outcome.model_calls, 0, "it ends before the call");
+    }
+    assert!(most.load(Ordering::SeqCst) as u64 <= ceiling.0);
+    assert_eq!(budget.reserved(), NanoUsd::ZERO);
+}
+
+#[tokio::test]
+async fn a_tool_that_never_settles_ends_in_time() {
+    let strict = Strict::new(
+        "openai-chat",
+        [Turn::call("hang", &json!({})), Turn::text("It did not answer.")],
+    );
+    let limits = Limits {
+        tool_timeout: Some(Duration::from_millis(100)),
+        cancel_grace: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let agent = strict
+        .agent()
+        .tool(tool_fn("hang", "Hangs.", |_: Nothing, _| async {
+            std::future::pending::<()>().await;
+            "never"
+        }))
+        .limits(limits)
+        .build()
+        .unwrap();
+    let began = std::time::Instant::now();
+    let outcome = agent.run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(results(&outcome)[0].status, ToolStatus::Timeout);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    eventually("nothing of it is left", || strict.server.open_connections() <= 1).await;
+    strict.accepted_all();
+}

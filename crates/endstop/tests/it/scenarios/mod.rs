@@ -1,0 +1,117 @@
+//! Runs that end wrongly elsewhere, and how they end here: `docs/src/scenarios.md` lists them, and
+//! names for each the test that would have caught it.
+
+mod answers;
+mod cancelling;
+mod history;
+mod limits;
+
+use endstop::agent::AgentEvent;
+use endstop::testkit::{Reply, Server, Turn, strict};
+use endstop::{AgentBuilder, Outcome, Part, RunHandle, ToolResult};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// A server that answers in turn, and refuses what a provider would refuse.
+struct Strict {
+    server: Server,
+    refused: Arc<Mutex<Vec<String>>>,
+    api: &'static str,
+}
+
+/// The formats whose rules the others' are a part of.
+const STRICT: [&str; 2] = ["openai-chat", "anthropic-messages"];
+
+impl Strict {
+    fn new(api: &'static str, turns: impl IntoIterator<Item = Turn>) -> Strict {
+        let turns: Vec<Turn> = turns.into_iter().collect();
+        Strict::answering(api, move |number| turns[number.min(turns.len()) - 1].clone())
+    }
+
+    fn answering(
+        api: &'static str,
+        turn: impl Fn(usize) -> Turn + Send + Sync + 'static,
+    ) -> Strict {
+        let refused = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&refused);
+        let server = Server::start(move |request| {
+            if let Some(problem) = strict::problem(api, &request.body) {
+                seen.lock().unwrap().push(format!("{problem}: {}", request.body["messages"]));
+                return Reply::new(400, "application/json", r#"{"error": {"message": "refused"}}"#);
+            }
+            Reply::turn(request, &turn(usize::try_from(request.number).unwrap()))
+        })
+        .unwrap();
+        Strict { server, refused, api }
+    }
+
+    fn agent(&self) -> AgentBuilder {
+        crate::support::over(&self.server, self.api)
+    }
+
+    /// Nothing that was sent is refused by the provider.
+    fn accepted_all(&self) {
+        let refused = self.refused.lock().unwrap();
+        assert!(refused.is_empty(), "{}: {refused:?}", self.api);
+    }
+}
+
+/// What came of the calls, in order.
+fn results(outcome: &Outcome) -> Vec<ToolResult> {
+    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match part {
+            Part::ToolResult(result) => Some(result.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// All events up to the end, and the outcome.
+async fn events(mut handle: RunHandle) -> (Vec<AgentEvent>, Outcome) {
+    let mut events = Vec::new();
+    while let Some(event) = handle.next().await {
+        events.push(event);
+    }
+    (events, handle.await)
+}
+
+fn source(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+#[test]
+fn every_row_of_the_page_names_tests_that_are_there() {
+    let page = source("docs/src/scenarios.md");
+    let mut rows = 0;
+    for line in page.lines().filter(|line| line.starts_with("| ") && line.contains(".rs`")) {
+        rows += 1;
+        let tests = line.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let (mut file, mut named) = (None, 0);
+        for word in tests.split('`').skip(1).step_by(2) {
+            if word.ends_with(".rs") {
+                file = Some(source(word));
+                continue;
+            }
+            named += 1;
+            let file = file.as_ref().unwrap_or_else(|| panic!("no file before `{word}`: {line}"));
+            assert!(file.contains(&format!("fn {word}(")), "there is no test `{word}`: {line}");
+        }
+        assert!(named > 0, "{line}");
+    }
+    assert!(rows >= 44, "{rows} rows");
+    // And no scenario is left out of the page.
+    for room in ["answers", "cancelling", "history", "limits"] {
+        let text = source(&format!("crates/endstop/tests/it/scenarios/{room}.rs"));
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if !(line.starts_with("#[test]") || line.starts_with("#[tokio::test")) {
+                continue;
+            }
+            let name = lines.find_map(|line| line.split("fn ").nth(1)).unwrap();
+            let name = name.split('(').next().unwrap();
+            assert!(page.contains(&format!("`{name}`")), "`{name}` is not on the page");
+        }
+    }
+}
