@@ -112,7 +112,19 @@ const FAULTS: &[Fault] = &[
     fault(
         "cancel-forgets-tools",
         "ending.rs",
-        "        fx.push(Effect::AbortTools { ids, grace });\n        let until",
+        "        fx.push(Effect::AbortTools { ids, grace });\n        // Nobody",
+        "        // Nobody",
+    ),
+    fault(
+        "a-fault-overrules-a-cancel",
+        "ending.rs",
+        "                ending\n            }\n            other => {",
+        "                fault(\"driver\", String::new())\n            }\n            other => {",
+    ),
+    fault(
+        "questions-outlive-a-cancel",
+        "ending.rs",
+        "        fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));\n        let until",
         "        let until",
     ),
     fault(
