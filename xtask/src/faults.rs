@@ -128,6 +128,12 @@ const FAULTS: &[Fault] = &[
         "        let until",
     ),
     fault(
+        "a-panic-leaves-calls-unanswered",
+        "turn.rs",
+        "        self.open(calls);\n        let stop = if declared_by_finish { None } else { self.look_at_rest(call, &text)? };\n",
+        "        let stop = if declared_by_finish { None } else { self.look_at_rest(call, &text)? };\n        self.open(calls);\n",
+    ),
+    fault(
         "open-calls-stay-unanswered",
         "ending.rs",
         "        self.file(open);\n",

@@ -292,7 +292,9 @@ impl<'a> World<'a> {
             Action::Late(which) => self.late(&self.closed[which as usize]),
         };
         let run = self.run.take().ok_or("an event after the ending")?;
-        let nothing_new = matches!(action, Action::Late(_)) && run.elapsed() == self.now;
+        // At the run's deadline every event ends it, also one that answers nothing.
+        let due = self.limits.timeout.is_some_and(|deadline| self.now >= deadline);
+        let nothing_new = matches!(action, Action::Late(_)) && run.elapsed() == self.now && !due;
         let before = Before {
             phase: run.phase(),
             stopping: self.stopping.clone(),
