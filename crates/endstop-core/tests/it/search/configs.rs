@@ -1,6 +1,6 @@
 //! The small worlds that are searched: what a run is made of, and what may be answered in it.
 
-use super::world::{Seen, Watch};
+use super::watch::{Seen, Watch};
 use endstop_core::*;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -11,8 +11,10 @@
 //! two that print the same are one, by 128 bits of hash. A run cannot be copied: the kernel is
 //! deterministic, and the way to a state is played again for each step from it.
 
+mod checks;
 mod configs;
 mod possible;
+mod watch;
 mod world;
 
 pub use configs::{Config, configs};

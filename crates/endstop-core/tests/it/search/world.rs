@@ -5,9 +5,11 @@
 //! for action in world.enabled() { … world.step(action)? … }
 //! ```
 
+use super::checks::only_begins_no_work;
 use super::configs::{Config, Failure, Piece, Reply, Report, Said};
 use super::possible::Before;
-use crate::laws::{check_ceilings, check_history, check_outcome, only_stops};
+use super::watch::Seen;
+use crate::laws::{check_history, only_stops};
 use endstop_core::*;
 use serde_json::json;
 use std::fmt;
@@ -67,89 +69,24 @@ impl Open {
     }
 }
 
-/// What a policy of these worlds has seen: all that it is made of.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    text: String,
-    begun: u32,
-    steps: u32,
-}
-
-/// A policy that does what marks in the text say.
-pub(super) struct Watch {
-    pub(super) seen: Arc<Mutex<Seen>>,
-    pub(super) at_begin: bool,
-}
-
-impl Watch {
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl TerminationPolicy for Watch {
-    fn name(&self) -> &str {
-        "watch"
-    }
-    fn should_terminate(&mut self, step: &StepResult, _: &StepContext) -> Verdict {
-        self.seen().steps += 1;
-        let mut text = step.output.clone().unwrap_or_default();
-        step.outputs.iter().for_each(|output| text.push_str(&output.output));
-        assert!(!text.contains("[late panic]"), "asked to panic");
-        let ends = [
-            ("[stop]", PolicyEnd::Submitted),
-            ("[stuck]", PolicyEnd::NoProgress),
-            ("[halt]", PolicyEnd::Halted),
-        ];
-        match ends.iter().find(|(mark, _)| text.contains(mark)) {
-            Some((mark, end)) => {
-                Verdict::Stop(Stop { ends_as: *end, ..Stop::submitted("watch", *mark).answer("a") })
-            }
-            None if text.contains("[tell]") => Verdict::Tell("told".to_owned()),
-            None => Verdict::Continue,
-        }
-    }
-    fn begin_turn(&mut self) {
-        let begun = {
-            let mut seen = self.seen();
-            seen.text.clear();
-            seen.begun += 1;
-            seen.begun
-        };
-        assert!(!self.at_begin || begun < 2, "asked to panic");
-    }
-    fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
-        let text = {
-            let mut seen = self.seen();
-            seen.text.push_str(piece);
-            seen.text.clone()
-        };
-        assert!(!text.contains("[panic]"), "asked to panic");
-        text.contains("[stop]").then(|| Stop::submitted("watch", "[stop]").answer("a"))
-    }
-    fn reset(&mut self) {
-        *self.seen() = Seen::default();
-    }
-}
-
 /// A run, and the world around it.
 pub(super) struct World<'a> {
-    pub(super) config: &'a Config,
+    config: &'a Config,
     pub(super) limits: Limits,
     run: Option<Run>,
     seen: Arc<Mutex<Seen>>,
     now: Duration,
-    wake: Option<Duration>,
-    open: Vec<Open>,
+    pub(super) wake: Option<Duration>,
+    pub(super) open: Vec<Open>,
     /// The last of each kind that was answered or taken back.
-    closed: Vec<Open>,
+    pub(super) closed: Vec<Open>,
     /// What reservations were granted.
-    held: Vec<(EffectId, u64)>,
+    pub(super) held: Vec<(EffectId, u64)>,
     purse: u64,
     /// The run is being stopped, and how it will end.
     stopping: Option<String>,
-    cancelled: bool,
-    calls: u32,
+    pub(super) cancelled: bool,
+    pub(super) calls: u32,
     effects: Vec<Effect>,
 }
 
@@ -420,103 +357,6 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// What must hold of a run that goes on.
-    fn check_state(&self, run: &Run, before: &Before) -> Result<(), String> {
-        let phase = run.phase();
-        if matches!(before.event, EventKind::Terminate | EventKind::Fault { .. }) {
-            return Err(format!("it goes on after {:?}", before.event));
-        }
-        if self.cancelled && phase != "stopping" {
-            return Err(format!("it goes on after a cancel, {phase}"));
-        }
-        if before.printed.as_ref().is_some_and(|printed| *printed != format!("{run:?}")) {
-            return Err(format!("a late answer was taken: {:?}", before.event));
-        }
-        check_ceilings(&self.limits, run.spent(), run.reserved(), run.usage(), NanoUsd::ZERO)?;
-        // What it waits for is open, and nothing else is.
-        let count = |of: fn(&Open) -> bool| self.open.iter().filter(|open| of(open)).count();
-        let calls = count(|open| matches!(open, Open::Call { .. }));
-        let tools = count(|open| matches!(open, Open::Tool { .. }));
-        let asked = count(|open| matches!(open, Open::Consult { .. }));
-        let compacts = count(|open| matches!(open, Open::Compact { .. }));
-        let validates = count(|open| matches!(open, Open::Validate { .. }));
-        let reserves = count(|open| matches!(open, Open::Reserve { .. }));
-        let fits = match (phase, [calls, tools, asked, compacts, validates, reserves]) {
-            ("new", open) => open == [0; 6],
-            ("backoff", open) => open == [0; 6] && self.wake.is_some(),
-            ("calling", open) => open == [1, 0, 0, 0, 0, 0],
-            ("compacting", open) => open == [0, 0, 0, 1, 0, 0],
-            ("validating", open) => open == [0, 0, 0, 0, 1, 0],
-            ("reserving", open) => open == [0, 0, 0, 0, 0, 1],
-            ("tools", [0, tools, asked, 0, 0, 0]) => {
-                tools + asked > 0 && asked < 2 && tools <= self.limits.tool_concurrency as usize
-            }
-            ("stopping", [0, tools, 0, 0, 0, 0]) => tools > 0 && self.wake.is_some(),
-            (_, open) => phase.starts_with("consulting") && open == [0, 0, 1, 0, 0, 0],
-        };
-        if !fits {
-            return Err(format!("{phase}, and open are {:?}", self.open));
-        }
-        if phase == "stopping"
-            && count(|open| matches!(open, Open::Tool { told_to_stop: false, .. })) > 0
-        {
-            return Err("it is being stopped, and a tool was not told".to_owned());
-        }
-        if self.held.len() > usize::from(phase == "calling") {
-            return Err(format!("{phase}, and reserved are {:?}", self.held));
-        }
-        // The tick that the run's deadline wants is asked for.
-        let deadline = self.limits.timeout.filter(|_| phase != "new" && phase != "stopping");
-        if deadline.is_some_and(|deadline| self.wake.is_none_or(|wake| wake > deadline)) {
-            return Err(format!("{phase}, and no tick was asked for at the deadline"));
-        }
-        let streams = match phase {
-            "calling" => run.state().streaming == StreamingState::Streaming,
-            "tools" | "stopping" => run.state().streaming == StreamingState::ToolExecution,
-            "new" | "backoff" | "consulting_prompt" => {
-                run.state().streaming == StreamingState::Idle
-            }
-            _ => matches!(run.state().streaming, StreamingState::Idle | StreamingState::Resuming),
-        };
-        if !streams {
-            return Err(format!("{phase}, and the stream is {}", run.state().streaming));
-        }
-        let pending = run.state().pending_calls.len();
-        if (pending > 0) != matches!(phase, "tools" | "stopping") {
-            return Err(format!("{phase}, and {pending} calls are pending"));
-        }
-        if run.state().ending().is_some() {
-            return Err("it goes on, and has an ending".to_owned());
-        }
-        Ok(())
-    }
-
-    /// What must hold of a run that ends.
-    fn check_ending(&self, outcome: &Outcome, before: &Before) -> Result<(), String> {
-        check_outcome(outcome)?;
-        check_ceilings(&self.limits, outcome.cost, NanoUsd::ZERO, &outcome.usage, outcome.overrun)?;
-        let left =
-            self.open.iter().find(|open| !matches!(open, Open::Tool { told_to_stop: true, .. }));
-        if let Some(left) = left {
-            return Err(format!("it ended as {}, and left open {left:?}", outcome.termination));
-        }
-        if !self.held.is_empty() {
-            return Err(format!("it ended, and left reserved {:?}", self.held));
-        }
-        if outcome.model_calls != self.calls {
-            return Err(format!("{} model calls, told are {}", self.calls, outcome.model_calls));
-        }
-        if let (EventKind::Reserved { granted, .. }, Some(Open::Reserve { least, .. })) =
-            (&before.event, self.closed.last())
-        {
-            let refused = outcome.termination == Termination::ErrorMaxBudgetUsd;
-            if refused && granted.0 >= *least {
-                return Err(format!("{granted} was too little, and {least} was the least"));
-            }
-        }
-        before.leads_to(outcome, &self.limits)
-    }
-
     fn piece(&mut self, which: u8) -> Result<EventKind, String> {
         let call = self.open.iter_mut().find_map(|open| match open {
             Open::Call { id, text, pieces, .. } => Some((*id, text, pieces)),
@@ -631,20 +471,6 @@ impl<'a> World<'a> {
             _ => String::new(),
         };
         format!("{:?} {}: {action:?}{what}", self.now, self.phase())
-    }
-}
-
-/// Past the run's deadline no call is made and no tool is started.
-fn only_begins_no_work(effects: &[Effect]) -> Result<(), String> {
-    let work = effects.iter().find(|effect| {
-        matches!(
-            effect,
-            Effect::CallModel { .. } | Effect::StartTools { .. } | Effect::Reserve { .. }
-        )
-    });
-    match work {
-        Some(work) => Err(format!("past the deadline the kernel asked for {work:?}")),
-        None => Ok(()),
     }
 }
 
