@@ -17,6 +17,8 @@ pub struct Config {
     pub(super) price: Option<Price>,
     /// What a shared budget holds.
     pub(super) purse: u64,
+    /// What a tool spends on a model of its own.
+    pub(super) spends: u64,
     /// What the model may answer; the first ends a run, the second lets it go on.
     pub(super) replies: Vec<Reply>,
     pub(super) failures: Vec<Failure>,
@@ -162,6 +164,7 @@ fn plain() -> Config {
         policy: None,
         price: None,
         purse: 0,
+        spends: 0,
         replies: vec![
             DONE,
             says("more", SignalReason::Paused),
@@ -356,6 +359,7 @@ fn ceilings() -> Config {
         ],
         failures: vec![fails(ErrorClass::ServerError)],
         pieces: vec![Piece::Text("so"), Piece::Hidden(4000)],
+        spends: 9_000_000,
         ..budget()
     }
 }

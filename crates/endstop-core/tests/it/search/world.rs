@@ -43,6 +43,8 @@ pub(super) enum Action {
     },
     /// What is open no longer is answered: which.
     Late(u8),
+    /// A tool that runs spent something on a model of its own, once a run.
+    Spend,
 }
 
 /// What the kernel waits for, or waited for.
@@ -87,6 +89,7 @@ pub(super) struct World<'a> {
     stopping: Option<String>,
     pub(super) cancelled: bool,
     pub(super) calls: u32,
+    spent_by_tools: u64,
     effects: Vec<Effect>,
 }
 
@@ -95,9 +98,10 @@ impl fmt::Debug for World<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let World { run, now, wake, open, closed, held, purse, stopping, cancelled, calls, .. } =
             self;
+        let spent = self.spent_by_tools;
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{purse}")?;
-        write!(f, "{stopping:?}{cancelled}{calls}")
+        write!(f, "{stopping:?}{cancelled}{calls} {spent}")
     }
 }
 
@@ -118,6 +122,7 @@ impl<'a> World<'a> {
             stopping: None,
             cancelled: false,
             calls: 0,
+            spent_by_tools: 0,
             effects: Vec::new(),
         }
     }
@@ -145,6 +150,10 @@ impl<'a> World<'a> {
             all.extend((0..ways).map(|with| Action::Answer { open: at as u8, with }));
         }
         all.extend((0..self.closed.len() as u8).map(Action::Late));
+        let runs = matches!(self.phase(), "tools" | "stopping");
+        if runs && self.config.spends > self.spent_by_tools && self.config.spends <= self.left() {
+            all.push(Action::Spend);
+        }
         all
     }
 
@@ -189,6 +198,12 @@ impl<'a> World<'a> {
             && self.open.iter().any(|open| !matches!(open, Open::Call { .. } | Open::Tool { .. }))
     }
 
+    /// What the run may still spend, in nano-dollars.
+    fn left(&self) -> u64 {
+        let max = self.limits.max_budget_usd.map_or(NanoUsd::ZERO, NanoUsd::from_usd);
+        self.run.as_ref().map_or(0, |run| max.saturating_sub(run.spent()).0)
+    }
+
     fn phase(&self) -> &'static str {
         self.run.as_ref().map_or("ended", Run::phase)
     }
@@ -227,6 +242,11 @@ impl<'a> World<'a> {
                 kind
             }
             Action::Late(which) => self.late(&self.closed[which as usize]),
+            Action::Spend => {
+                self.spent_by_tools = self.config.spends;
+                let cost = NanoUsd(self.config.spends);
+                EventKind::Spent { usage: Usage::default(), cost, cost_unknown: false }
+            }
         };
         let run = self.run.take().ok_or("an event after the ending")?;
         // At the run's deadline every event ends it, also one that answers nothing.
