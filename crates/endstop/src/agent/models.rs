@@ -128,26 +128,38 @@ fn a_task_that_goes_and_one_that_gives_its_outcome_write_once() {
 }
 
 #[test]
-fn a_wait_that_is_dropped_or_moves_to_another_task_leaves_nobody_unwoken() {
+fn a_wait_that_is_dropped_while_others_are_woken_leaves_nobody_unwoken() {
     all_orders("a wait that is dropped", || {
         let cell = EndingCell::default();
-        let dropped = thread::spawn({
-            let cell = cell.clone();
-            move || {
-                let mut wait = Box::pin(cell.wait());
-                block_on(poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx).is_ready())))
-            }
-        });
+        let mut dropped = Box::pin(cell.wait());
+        let first = Waker::from(std::sync::Arc::<Woken>::default());
+        assert!(dropped.as_mut().poll(&mut Context::from_waker(&first)).is_pending());
         let writer = thread::spawn({
             let cell = cell.clone();
             move || cell.write(ended(Termination::Stop))
         });
-        // Polled by one task, then awaited by another.
+        // Another registers, the first goes, and the other waits on.
         let mut waiting = pin!(cell.wait());
-        let first = std::sync::Arc::<Woken>::default();
-        let _ = waiting.as_mut().poll(&mut Context::from_waker(&Waker::from(first)));
+        let second = Waker::from(std::sync::Arc::<Woken>::default());
+        let _ = waiting.as_mut().poll(&mut Context::from_waker(&second));
+        drop(dropped);
         assert_eq!(block_on(waiting).termination, Termination::Stop);
-        dropped.join().unwrap();
+        assert!(writer.join().unwrap());
+    });
+}
+
+#[test]
+fn a_wait_that_moves_to_another_task_is_woken_there() {
+    all_orders("a wait that moves", || {
+        let cell = EndingCell::default();
+        let writer = thread::spawn({
+            let cell = cell.clone();
+            move || cell.write(ended(Termination::Stop))
+        });
+        let mut waiting = pin!(cell.wait());
+        let first = Waker::from(std::sync::Arc::<Woken>::default());
+        let _ = waiting.as_mut().poll(&mut Context::from_waker(&first));
+        assert_eq!(block_on(waiting).termination, Termination::Stop);
         assert!(writer.join().unwrap());
     });
 }
