@@ -112,8 +112,26 @@ const FAULTS: &[Fault] = &[
     fault(
         "cancel-forgets-tools",
         "ending.rs",
-        "        fx.push(Effect::AbortTools { ids, grace });\n        let until",
+        "        fx.push(Effect::AbortTools { ids, grace });\n        // Nobody",
+        "        // Nobody",
+    ),
+    fault(
+        "a-fault-overrules-a-cancel",
+        "ending.rs",
+        "                ending\n            }\n            other => {",
+        "                fault(\"driver\", String::new())\n            }\n            other => {",
+    ),
+    fault(
+        "questions-outlive-a-cancel",
+        "ending.rs",
+        "        fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));\n        let until",
         "        let until",
+    ),
+    fault(
+        "a-panic-leaves-calls-unanswered",
+        "turn.rs",
+        "        self.open(calls);\n        let stop = if declared_by_finish { None } else { self.look_at_rest(call, &text)? };\n",
+        "        let stop = if declared_by_finish { None } else { self.look_at_rest(call, &text)? };\n        self.open(calls);\n",
     ),
     fault(
         "open-calls-stay-unanswered",

@@ -2,7 +2,7 @@
 //!
 //! | task | does |
 //! |---|---|
-//! | `faults` | puts twenty faults into the kernel, one by one, and says which test catches each |
+//! | `faults` | puts faults into the kernel, one by one, and says which test catches each |
 //! | `llama` | fetches a small model and a llama-server, and runs endstop against them |
 //! | `models` | writes the table of context windows and output caps from a newer source |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it talks to whoever runs it")]

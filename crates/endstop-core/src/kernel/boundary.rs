@@ -278,6 +278,10 @@ impl Inner {
         reservation: Option<EffectId>,
         fx: &mut Vec<Effect>,
     ) -> Flow {
+        // Before the call is counted: a policy that panics has prevented it.
+        if let Some(policy) = &mut self.policy {
+            guarded(policy.name().to_owned(), || policy.begin_turn())?;
+        }
         let id = self.effect_id();
         let prompt_bound = self.prompt_bound();
         self.attempt += 1;
@@ -286,9 +290,6 @@ impl Inner {
         if self.attempt == 1 {
             self.state.iteration = turn;
             self.state.last_iteration_at = Some(self.now);
-        }
-        if let Some(policy) = &mut self.policy {
-            guarded(policy.name().to_owned(), || policy.begin_turn())?;
         }
         self.stream(StreamingState::Streaming);
         self.phase = Phase::Calling(Call {

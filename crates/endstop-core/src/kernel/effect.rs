@@ -90,7 +90,8 @@ pub enum Effect {
         /// The provider refused the prompt: everything possible must be done.
         forced: bool,
     },
-    /// An effect is no longer waited for: a prompt can be taken down, a compaction stopped.
+    /// An effect is no longer waited for: a prompt can be taken down, a compaction stopped, and what
+    /// a shared budget granted, or grants yet, goes back.
     Abandon {
         /// The effect.
         id: EffectId,

@@ -2,7 +2,7 @@
 
 use super::outcome::{Ending, Outcome};
 use super::tools::{OpenCalls, emit_ended};
-use super::{Effect, EventKind, Flow, Inner, Phase, RunEvent};
+use super::{Effect, EventKind, Flow, Inner, Phase, RunEvent, fault};
 use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
@@ -31,9 +31,26 @@ impl Inner {
         self.stop(ending, fx)
     }
 
+    /// User code of a driver failed. What was being stopped ends now, as it would have: a cancel, a
+    /// deadline and a halt outrank what fails while they are obeyed.
+    pub(super) fn faulted(&mut self, message: String) -> Box<Ending> {
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Stopping { mut ending, calls, .. } => {
+                self.phase = Phase::Tools(calls);
+                ending.instead_of = Some(Termination::ErrorDuringExecution);
+                ending.diagnostic.get_or_insert(message);
+                ending
+            }
+            other => {
+                self.phase = other;
+                fault("driver", message)
+            }
+        }
+    }
+
     /// Ends the run so, as soon as the running tools have ended.
     pub(super) fn stop(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
-        let open = match std::mem::replace(&mut self.phase, Phase::New) {
+        let mut open = match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Tools(open) if !open.running().is_empty() => open,
             other => {
                 self.phase = other;
@@ -47,6 +64,8 @@ impl Inner {
             running: ids.len() as u32,
         }));
         fx.push(Effect::AbortTools { ids, grace });
+        // Nobody is asked about a call that will not be made.
+        fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
         let until = self.now.saturating_add(grace).saturating_add(GIVE_UP);
         self.armed = None;
         self.phase = Phase::Stopping { ending, calls: open, until };
@@ -86,8 +105,6 @@ impl Inner {
             termination,
             Termination::Cancelled | Termination::Terminated | Termination::ErrorTimeout
         );
-        let mut also = self.also_true();
-        also.extend(ending.instead_of);
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Calling(call) => {
                 fx.push(Effect::AbortModel { id: call.id });
@@ -110,6 +127,9 @@ impl Inner {
             self.state.streaming.abort();
         }
         self.state.end(termination);
+        // With what the last call cost.
+        let mut also = self.also_true();
+        also.extend(ending.instead_of);
         also.retain(|other| *other != termination);
         also.dedup();
         let snapshot = (termination == Termination::ErrorNoProgress)
@@ -159,9 +179,7 @@ impl Inner {
         if !ids.is_empty() {
             fx.push(Effect::AbortTools { ids, grace: Duration::ZERO });
         }
-        for id in open.asked() {
-            fx.push(Effect::Abandon { id });
-        }
+        fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
         let status = if by_caller { ToolStatus::Aborted } else { ToolStatus::Skipped };
         open.close(status, &format!("the run ended as {termination}"));
         self.file(open);

@@ -34,7 +34,7 @@ pub(crate) struct Quote {
     pub(crate) lowered_by: Option<Ceiling>,
     /// The worst cost of the call.
     pub(crate) worst: NanoUsd,
-    /// The worst cost with the least cap.
+    /// The least that must be left for the call to be made.
     pub(crate) least: NanoUsd,
 }
 
@@ -91,7 +91,8 @@ impl Ledger {
             output_cap: cap,
             lowered_by,
             worst: price.worst(prompt, cap.unwrap_or(0)),
-            least: price.worst(prompt, floor),
+            // With the token that is taken off what can be afforded: granted this, the call fits.
+            least: price.worst(prompt, 0) + price.worst(0, floor.saturating_add(1)),
         })
     }
 

@@ -69,6 +69,11 @@ use std::time::Duration;
 use tools::OpenCalls;
 
 /// A run that goes on.
+///
+/// Its `Debug` prints all that decides what it does next, the conversation included, and its
+/// policy by name: two runs that print the same, and whose policies are in the same state, are the
+/// same.
+#[derive(Debug)]
 #[must_use = "a run that is dropped has no outcome"]
 pub struct Run(Box<Inner>);
 
@@ -84,6 +89,7 @@ pub enum Step {
 /// Either go on, or end so.
 type Flow = Result<(), Box<Ending>>;
 
+#[derive(Debug)]
 struct Inner {
     limits: Limits,
     policy: Option<Box<dyn TerminationPolicy>>,
@@ -139,6 +145,7 @@ struct Inner {
     known_prompt: Option<(u64, usize)>,
 }
 
+#[derive(Debug)]
 enum Phase {
     New,
     Consulting { id: EffectId, point: Point },
@@ -151,6 +158,7 @@ enum Phase {
     Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
 }
 
+#[derive(Debug)]
 enum Point {
     Prompt,
     PreIteration,
@@ -158,6 +166,7 @@ enum Point {
     Stop(Box<Ending>),
 }
 
+#[derive(Debug)]
 struct Call {
     id: EffectId,
     started: Duration,
@@ -317,7 +326,7 @@ impl Inner {
         match event {
             EventKind::Terminate => return Err(self.terminated()),
             EventKind::Cancel => return self.cancel(fx),
-            EventKind::Fault { message } => return Err(fault("driver", message)),
+            EventKind::Fault { message } => return Err(self.faulted(message)),
             // It was spent, whatever becomes of the run.
             EventKind::Spent { usage, cost, cost_unknown } => {
                 self.ledger.book(&usage, cost, cost_unknown);

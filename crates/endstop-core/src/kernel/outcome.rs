@@ -200,7 +200,7 @@ pub(crate) struct Ending {
     pub(crate) retry_after: Option<Duration>,
     pub(crate) diagnostic: Option<String>,
     pub(crate) halted_reason: Option<String>,
-    /// An ending that was under way when this one outranked it.
+    /// An ending that was under way, or came while this one was, and that this one outranked.
     pub(crate) instead_of: Option<Termination>,
 }
 

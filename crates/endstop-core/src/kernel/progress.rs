@@ -6,19 +6,34 @@
 use super::outcome::{NoProgressSnapshot, RepeatedCall};
 use crate::message::{ToolCall, ToolResult};
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// How many turns back a repetition is seen: cycles of up to four.
 pub(crate) const WINDOW: usize = 4;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Progress {
     recent: [Option<u64>; WINDOW],
     next: usize,
     texts: HashSet<u64>,
     unproductive: u32,
     last: Option<NoProgressSnapshot>,
+}
+
+/// The texts in order: two that know the same print the same.
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Progress { recent, next, texts, unproductive, last } = self;
+        f.debug_struct("Progress")
+            .field("recent", recent)
+            .field("next", next)
+            .field("texts", &texts.iter().collect::<BTreeSet<_>>())
+            .field("unproductive", unproductive)
+            .field("last", last)
+            .finish()
+    }
 }
 
 impl Progress {

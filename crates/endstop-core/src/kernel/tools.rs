@@ -19,7 +19,7 @@ use std::time::Duration;
 const GIVE_UP: Duration = Duration::from_secs(1);
 
 /// The calls of a turn.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct OpenCalls {
     calls: Vec<OpenCall>,
     /// All before this one are started or answered.
@@ -29,6 +29,7 @@ pub(super) struct OpenCalls {
     finish: Option<Map<String, Value>>,
 }
 
+#[derive(Debug)]
 struct Running {
     id: EffectId,
     at: usize,
@@ -39,11 +40,13 @@ struct Running {
     timed_out: Option<Duration>,
 }
 
+#[derive(Debug)]
 struct OpenCall {
     call: ToolCall,
     state: CallState,
 }
 
+#[derive(Debug)]
 enum CallState {
     Waiting,
     /// The hook is asked.
@@ -69,15 +72,16 @@ impl OpenCalls {
         self.running.iter().map(|running| running.id).collect()
     }
 
-    /// The questions that are still open.
-    pub(super) fn asked(&self) -> Vec<EffectId> {
-        self.calls
-            .iter()
-            .filter_map(|call| match call.state {
-                CallState::Hook(id) | CallState::Approval(id) => Some(id),
-                _ => None,
-            })
-            .collect()
+    /// Takes back the questions that are still open.
+    pub(super) fn take_asked(&mut self) -> Vec<EffectId> {
+        let mut asked = Vec::new();
+        for call in &mut self.calls {
+            if let CallState::Hook(id) | CallState::Approval(id) = call.state {
+                asked.push(id);
+                call.state = CallState::Waiting;
+            }
+        }
+        asked
     }
 
     fn result(&self, at: usize) -> Option<&ToolResult> {
@@ -371,6 +375,7 @@ impl Inner {
         };
         match answer {
             Answer::Halt(reason) => {
+                open.calls[at].state = CallState::Waiting;
                 self.phase = Phase::Tools(open);
                 let name = if by_hook { "pre_tool" } else { "approval" };
                 return self.stop(Ending::halted("hook", name, reason), fx);

@@ -265,8 +265,9 @@ impl Inner {
         // A declared answer, before anything that is wrong with the turn.
         let declared_by_finish =
             whole && self.finish_tool && calls.iter().any(|c| c.name == "finish");
-        let stop = if declared_by_finish { None } else { self.look_at_rest(call, &text)? };
+        // On the table first: also a policy that panics leaves no call unanswered.
         self.open(calls);
+        let stop = if declared_by_finish { None } else { self.look_at_rest(call, &text)? };
         if let Some(stop) = stop {
             self.state.streaming.abort();
             return self.policy_stop(stop, fx);

@@ -42,6 +42,7 @@ pub use reward_threshold::RewardThreshold;
 use crate::termination::Termination;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::fmt;
 
 /// What a step did: in a live run, one turn with its tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -226,4 +227,11 @@ pub trait TerminationPolicy: Send {
 
     /// A run begins: forget everything.
     fn reset(&mut self);
+}
+
+/// By name: what is in it is its own.
+impl fmt::Debug for dyn TerminationPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }

@@ -26,7 +26,7 @@ fn every_run_of_a_random_world_keeps_the_laws() {
 }
 
 /// Policies of the world panic on purpose; their messages would drown the test's.
-fn silence_scripted_panics() {
+pub fn silence_scripted_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let text = info.to_string();

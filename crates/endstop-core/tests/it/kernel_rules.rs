@@ -423,6 +423,51 @@ fn terminate_ends_at_once_also_while_a_cancel_waits_for_tools() {
 }
 
 #[test]
+fn what_fails_while_a_run_is_stopped_ends_it_at_once_as_it_was_to_end() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(calls(&["read"])).feed(EventKind::Cancel);
+    hand.feed(EventKind::Fault { message: "an observer panicked".into() });
+    assert_eq!(hand.ended(), Termination::Cancelled);
+    assert_eq!(hand.outcome().also, [Termination::ErrorDuringExecution]);
+    assert_eq!(hand.outcome().error_diagnostic.as_deref(), Some("an observer panicked"));
+    assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Aborted, true)]);
+}
+
+#[test]
+fn a_cancel_takes_the_question_down_before_the_running_tools_have_ended() {
+    let mut spec = spec();
+    spec.tools[1].permission = Permission::Ask;
+    let mut hand = Hand::start(spec, None);
+    hand.answer(calls(&["read", "write"]));
+    let (asked, running) = (hand.consulted(), hand.started()[0].0);
+    hand.feed(EventKind::Cancel);
+    assert_eq!(hand.run().phase(), "stopping");
+    assert!(hand.effects.contains(&Effect::Abandon { id: asked }), "{:?}", hand.effects);
+    let report = ToolReport::new(ToolStatus::Ok, "read");
+    hand.feed(EventKind::ToolEnded { tool: running, report });
+    assert!(!hand.effects.contains(&Effect::Abandon { id: asked }), "{:?}", hand.effects);
+    assert_eq!(
+        results(hand.outcome()),
+        [("c0".into(), ToolStatus::Ok, true), ("c1".into(), ToolStatus::Aborted, false)]
+    );
+}
+
+#[test]
+fn an_outcome_tells_of_the_ceiling_that_its_cut_call_reached() {
+    let limits = Limits { max_tokens: Some(900), ..Limits::default() };
+    let mut hand = Hand::start(RunSpec { limits, reserve: true, ..spec() }, None);
+    let mut paused = said("more", SignalReason::Paused);
+    (paused.usage.input_tokens, paused.usage.output_tokens) = (Some(5), Some(5));
+    hand.answer(paused);
+    let call = hand.call();
+    hand.feed(EventKind::Delta { call, delta: TurnDelta::Reasoning(4000) });
+    hand.feed(EventKind::Cancel);
+    assert_eq!(hand.ended(), Termination::Cancelled);
+    assert_eq!(hand.outcome().usage.total_tokens(), 900);
+    assert_eq!(hand.outcome().also, [Termination::ErrorMaxTokens]);
+}
+
+#[test]
 fn a_second_cancel_changes_nothing() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read"])).feed(EventKind::Cancel).feed(EventKind::Cancel);
@@ -797,6 +842,40 @@ fn a_policy_that_panics_ends_the_run_once_and_says_what_it_said() {
 }
 
 #[test]
+fn a_policy_that_panics_leaves_no_call_unanswered_and_counts_no_call_that_it_prevented() {
+    struct Panics(u32);
+    impl TerminationPolicy for Panics {
+        fn name(&self) -> &str {
+            "panics"
+        }
+        fn should_terminate(&mut self, _: &StepResult, _: &StepContext) -> Verdict {
+            Verdict::Continue
+        }
+        fn begin_turn(&mut self) {
+            self.0 += 1;
+            assert!(self.0 < 2, "asked to panic");
+        }
+        fn look(&mut self, text: &str, _: &StepContext) -> Option<Stop> {
+            assert!(text.is_empty(), "asked to panic");
+            None
+        }
+        fn reset(&mut self) {}
+    }
+    let with = || RunSpec { policy: Some(Box::new(Panics(0))), ..spec() };
+    let mut hand = Hand::start(with(), None);
+    let mut turn = calls(&["read"]);
+    turn.parts.push(Part::Text { text: "and so".into() });
+    hand.answer(turn);
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Skipped, false)]);
+
+    let mut hand = Hand::start(with(), None);
+    hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "read");
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    assert_eq!(hand.outcome().model_calls, 1);
+}
+
+#[test]
 fn a_policy_sees_each_turn_once_with_its_text_and_the_outputs_of_its_tools() {
     use std::sync::{Arc, Mutex};
     #[derive(Clone, Default)]
@@ -934,5 +1013,22 @@ fn with_a_schema_no_answer_counts_before_it_is_validated() {
             .unwrap();
         hand.feed(EventKind::Validated { id, result: Ok(json!({"k": 1})) });
         assert_eq!(hand.outcome().structured, Some(json!({"k": 1})));
+    }
+}
+
+#[test]
+fn the_least_that_is_asked_of_a_shared_budget_is_enough() {
+    for (input, output, thinking_budget) in [(1, 1, 0), (3_000_000, 999_999_999, 300), (7, 0, 0)] {
+        let price = Price { input: NanoUsd(input), output: NanoUsd(output), ..Price::default() };
+        let spec = RunSpec { reserve: true, shared_budget: true, thinking_budget, ..spec() };
+        let mut hand = Hand::start(spec, Some(price));
+        let reserve = hand.effects.iter().find_map(|effect| match effect {
+            Effect::Reserve { id, least, .. } => Some((*id, *least)),
+            _ => None,
+        });
+        let (id, least) = reserve.unwrap();
+        hand.feed(EventKind::Reserved { id, granted: least });
+        assert!(hand.outcome.is_none(), "{least} of {price:?}: {:?}", hand.outcome());
+        assert!(hand.cap().is_none_or(|cap| cap >= 256), "{:?}", hand.cap());
     }
 }

@@ -4,9 +4,10 @@
 //! `play(seed)` plays one run and checks the laws of the kernel on the way; the test
 //! `kernel_laws` plays some thousands, the example `soak` a million.
 
+use crate::laws::{check_ceilings, check_outcome, only_stops};
 use endstop_core::*;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// SplitMix64.
@@ -341,32 +342,25 @@ pub fn play(seed: u64) -> Result<Played, String> {
         events.push(event.clone());
         let step = run.handle(event, &mut effects);
         if world.stopped {
-            let bad = effects.iter().find(|effect| {
-                !matches!(
-                    effect,
-                    Effect::AbortModel { .. }
-                        | Effect::AbortTools { .. }
-                        | Effect::Abandon { .. }
-                        | Effect::Settle { .. }
-                        | Effect::WakeAt { .. }
-                        | Effect::Emit(_)
-                )
-            });
-            if let Some(bad) = bad {
-                return Err(format!("after a cancel the kernel asked for {bad:?}"));
-            }
+            only_stops(&effects)?;
         }
         for effect in effects.drain(..) {
             world.take(effect, &step)?;
         }
         match step {
             Step::Continue(next) => {
-                check_ceilings(&setup, next.spent(), next.reserved(), next.usage(), NanoUsd::ZERO)?;
+                check_ceilings(
+                    &setup.limits,
+                    next.spent(),
+                    next.reserved(),
+                    next.usage(),
+                    NanoUsd::ZERO,
+                )?;
                 run = next;
             }
             Step::Ended(outcome) => {
                 check_ceilings(
-                    &setup,
+                    &setup.limits,
                     outcome.cost,
                     NanoUsd::ZERO,
                     &outcome.usage,
@@ -419,112 +413,6 @@ pub fn cut_elsewhere(events: &[Event], rng: &mut Rng) -> Vec<Event> {
         }
     }
     out
-}
-
-fn check_ceilings(
-    setup: &Setup,
-    spent: NanoUsd,
-    reserved: NanoUsd,
-    usage: &Usage,
-    overrun: NanoUsd,
-) -> Result<(), String> {
-    if let Some(max) = setup.limits.max_budget_usd {
-        let max = NanoUsd::from_usd(max);
-        if spent + reserved > max + overrun {
-            return Err(format!("spent {spent} and reserved {reserved} of {max}"));
-        }
-    }
-    if let Some(max) = setup.limits.max_tokens
-        && usage.total_tokens() > max
-    {
-        return Err(format!("{} of {max} tokens used", usage.total_tokens()));
-    }
-    Ok(())
-}
-
-fn check_outcome(outcome: &Outcome) -> Result<(), String> {
-    check_history(&outcome.messages)?;
-    if outcome.also.contains(&outcome.termination) {
-        return Err("an ending stands beside itself".to_owned());
-    }
-    let evidence = !outcome.decided_by.layer.is_empty() && !outcome.decided_by.name.is_empty();
-    if !evidence {
-        return Err(format!("nobody decided {}", outcome.termination));
-    }
-    if outcome.termination == Termination::Stop && outcome.signal.is_none() {
-        return Err("a stop without a signal".to_owned());
-    }
-    if outcome.termination == Termination::Stop {
-        let reason = outcome.signal.as_ref().map(|signal| signal.reason);
-        let never = [
-            SignalReason::TokenLimitReached,
-            SignalReason::ContentFiltered,
-            SignalReason::ErrorTermination,
-            SignalReason::InProgress,
-            SignalReason::Paused,
-        ];
-        if reason.is_some_and(|reason| never.contains(&reason)) {
-            return Err(format!("{reason:?} ended as stop"));
-        }
-    }
-    let halted = outcome.termination == Termination::ErrorHalted;
-    if halted && outcome.halted_reason.is_none() {
-        return Err("halted without a reason".to_owned());
-    }
-    Ok(())
-}
-
-/// The rules of both providers: calls are answered at once, each once, by nothing else.
-pub fn check_history(messages: &[Message]) -> Result<(), String> {
-    let mut ids = HashSet::new();
-    for (at, message) in messages.iter().enumerate() {
-        if !ids.insert(message.id) {
-            return Err(format!("message id {:?} twice", message.id));
-        }
-        if message.parts.is_empty() {
-            return Err(format!("message {at} is empty"));
-        }
-        let calls: Vec<&str> = message.tool_calls().map(|call| call.id.as_str()).collect();
-        let unique: HashSet<&&str> = calls.iter().collect();
-        if unique.len() != calls.len() {
-            return Err(format!("message {at} has a call id twice"));
-        }
-        let results: Vec<&str> = message
-            .parts
-            .iter()
-            .filter_map(|part| match part {
-                Part::ToolResult(result) => Some(result.call_id.as_str()),
-                _ => None,
-            })
-            .collect();
-        if !calls.is_empty() {
-            let next = messages.get(at + 1);
-            let answers: Vec<&str> = next
-                .filter(|next| next.role == Role::Tool)
-                .map(|next| {
-                    next.parts
-                        .iter()
-                        .filter_map(|part| match part {
-                            Part::ToolResult(result) => Some(result.call_id.as_str()),
-                            _ => None,
-                        })
-                        .collect()
-                })
-                .unwrap_or_default();
-            if answers != calls {
-                return Err(format!("message {at} asks for {calls:?}, answered are {answers:?}"));
-            }
-        }
-        if message.role == Role::Tool
-            && (at == 0 || messages[at - 1].tool_calls().count() != results.len())
-        {
-            return Err(format!("message {at} answers what was not asked"));
-        }
-    }
-    if messages.first().is_none_or(|first| first.role != Role::User) {
-        return Err("the history does not begin with the user".to_owned());
-    }
-    Ok(())
 }
 
 impl World {

@@ -1,16 +1,18 @@
 //! How cancel and terminate reach a run, from any thread.
+//!
+//! ```text
+//! control.cancel();                                       // whoever holds the handle or the loop
+//! if let Some(request) = control.poll(heard, cx.waker())  // the driver, before each event
+//! ```
+//!
+//! `models.rs` goes through every order of its steps.
 
-use atomic_waker::AtomicWaker;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use super::sync::{Arc, Mutex, lock};
 use std::task::Waker;
 use tokio_util::sync::CancellationToken;
 
-const CANCEL: u8 = 1;
-const TERMINATE: u8 = 2;
-
-/// What was asked of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What was asked of a run; a later one outranks the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Request {
     Cancel,
     Terminate,
@@ -19,39 +21,63 @@ pub(crate) enum Request {
 /// The one way into a run that is under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
-    requested: Arc<AtomicU8>,
-    driver: Arc<AtomicWaker>,
+    asked: Arc<Mutex<Asked>>,
     /// Cancelled with the run; tools hold children of it.
     pub(crate) token: CancellationToken,
 }
 
+#[derive(Debug, Default)]
+struct Asked {
+    /// The most that was asked.
+    request: Option<Request>,
+    driver: Option<Waker>,
+}
+
 impl Control {
     pub(crate) fn new(token: CancellationToken) -> Control {
-        Control { requested: Arc::default(), driver: Arc::default(), token }
+        Control { asked: Arc::default(), token }
     }
 
     pub(crate) fn cancel(&self) {
-        self.requested.fetch_max(CANCEL, Ordering::AcqRel);
-        self.driver.wake();
+        self.ask(Request::Cancel);
     }
 
     pub(crate) fn terminate(&self) {
-        self.requested.fetch_max(TERMINATE, Ordering::AcqRel);
         self.token.cancel();
-        self.driver.wake();
+        self.ask(Request::Terminate);
+    }
+
+    fn ask(&self, request: Request) {
+        let driver = {
+            let mut asked = lock(&self.asked);
+            asked.request = asked.request.max(Some(request));
+            asked.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
     }
 
     /// What is asked, where it is more than `known`.
     pub(crate) fn pending(&self, known: Option<Request>) -> Option<Request> {
-        match (self.requested.load(Ordering::Acquire), known) {
-            (TERMINATE, None | Some(Request::Cancel)) => Some(Request::Terminate),
-            (CANCEL, None) => Some(Request::Cancel),
-            _ => None,
-        }
+        lock(&self.asked).request.filter(|request| Some(*request) > known)
     }
 
-    /// Has this waker woken when something is asked; look at [`pending`](Self::pending) after it.
-    pub(crate) fn register(&self, waker: &Waker) {
-        self.driver.register(waker);
+    /// What is asked, where it is more than `known`; else this waker is woken when it is.
+    pub(crate) fn poll(&self, known: Option<Request>, waker: &Waker) -> Option<Request> {
+        let replaced = {
+            let mut asked = lock(&self.asked);
+            let request = asked.request.filter(|request| Some(*request) > known);
+            if request.is_some() {
+                return request;
+            }
+            match &asked.driver {
+                Some(driver) if driver.will_wake(waker) => None,
+                _ => asked.driver.replace(waker.clone()),
+            }
+        };
+        // Outside the lock: with it a task may go.
+        drop(replaced);
+        None
     }
 }

@@ -159,9 +159,7 @@ impl Driver {
 
     /// The next thing that happened: what was asked of the run first, then what it waits for.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<EventKind> {
-        // Registered before the look, so that a request between the two is not missed.
-        self.control.register(cx.waker());
-        if let Some(request) = self.control.pending(self.heard) {
+        if let Some(request) = self.control.poll(self.heard, cx.waker()) {
             self.heard = Some(request);
             return Poll::Ready(requested(request));
         }

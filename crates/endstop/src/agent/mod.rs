@@ -21,7 +21,10 @@ mod control;
 mod driver;
 mod ending;
 mod handle;
+#[cfg(all(test, endstop_loom))]
+mod models;
 mod policy;
+mod sync;
 
 pub use builder::{AgentBuilder, COMPACTION_SHARE};
 pub use handle::{AgentEvent, RunHandle};

@@ -1,0 +1,124 @@
+//! What must hold after each step: of a run that goes on, and of one that has ended.
+//!
+//! ```text
+//! world.check_state(&run, &before)?;
+//! world.check_ending(&outcome, &before)?;
+//! ```
+
+use super::possible::Before;
+use super::world::{Open, World};
+use crate::laws::{check_ceilings, check_outcome};
+use endstop_core::*;
+
+impl World<'_> {
+    /// What must hold of a run that goes on.
+    pub(super) fn check_state(&self, run: &Run, before: &Before) -> Result<(), String> {
+        let phase = run.phase();
+        if matches!(before.event, EventKind::Terminate | EventKind::Fault { .. }) {
+            return Err(format!("it goes on after {:?}", before.event));
+        }
+        if self.cancelled && phase != "stopping" {
+            return Err(format!("it goes on after a cancel, {phase}"));
+        }
+        if before.printed.as_ref().is_some_and(|printed| *printed != format!("{run:?}")) {
+            return Err(format!("a late answer was taken: {:?}", before.event));
+        }
+        check_ceilings(&self.limits, run.spent(), run.reserved(), run.usage(), NanoUsd::ZERO)?;
+        // What it waits for is open, and nothing else is.
+        let count = |of: fn(&Open) -> bool| self.open.iter().filter(|open| of(open)).count();
+        let calls = count(|open| matches!(open, Open::Call { .. }));
+        let tools = count(|open| matches!(open, Open::Tool { .. }));
+        let asked = count(|open| matches!(open, Open::Consult { .. }));
+        let compacts = count(|open| matches!(open, Open::Compact { .. }));
+        let validates = count(|open| matches!(open, Open::Validate { .. }));
+        let reserves = count(|open| matches!(open, Open::Reserve { .. }));
+        let fits = match (phase, [calls, tools, asked, compacts, validates, reserves]) {
+            ("new", open) => open == [0; 6],
+            ("backoff", open) => open == [0; 6] && self.wake.is_some(),
+            ("calling", open) => open == [1, 0, 0, 0, 0, 0],
+            ("compacting", open) => open == [0, 0, 0, 1, 0, 0],
+            ("validating", open) => open == [0, 0, 0, 0, 1, 0],
+            ("reserving", open) => open == [0, 0, 0, 0, 0, 1],
+            ("tools", [0, tools, asked, 0, 0, 0]) => {
+                tools + asked > 0 && asked < 2 && tools <= self.limits.tool_concurrency as usize
+            }
+            ("stopping", [0, tools, 0, 0, 0, 0]) => tools > 0 && self.wake.is_some(),
+            (_, open) => phase.starts_with("consulting") && open == [0, 0, 1, 0, 0, 0],
+        };
+        if !fits {
+            return Err(format!("{phase}, and open are {:?}", self.open));
+        }
+        if phase == "stopping"
+            && count(|open| matches!(open, Open::Tool { told_to_stop: false, .. })) > 0
+        {
+            return Err("it is being stopped, and a tool was not told".to_owned());
+        }
+        if self.held.len() > usize::from(phase == "calling") {
+            return Err(format!("{phase}, and reserved are {:?}", self.held));
+        }
+        // The tick that the run's deadline wants is asked for.
+        let deadline = self.limits.timeout.filter(|_| phase != "new" && phase != "stopping");
+        if deadline.is_some_and(|deadline| self.wake.is_none_or(|wake| wake > deadline)) {
+            return Err(format!("{phase}, and no tick was asked for at the deadline"));
+        }
+        let streams = match phase {
+            "calling" => run.state().streaming == StreamingState::Streaming,
+            "tools" | "stopping" => run.state().streaming == StreamingState::ToolExecution,
+            "new" | "backoff" | "consulting_prompt" => {
+                run.state().streaming == StreamingState::Idle
+            }
+            _ => matches!(run.state().streaming, StreamingState::Idle | StreamingState::Resuming),
+        };
+        if !streams {
+            return Err(format!("{phase}, and the stream is {}", run.state().streaming));
+        }
+        let pending = run.state().pending_calls.len();
+        if (pending > 0) != matches!(phase, "tools" | "stopping") {
+            return Err(format!("{phase}, and {pending} calls are pending"));
+        }
+        if run.state().ending().is_some() {
+            return Err("it goes on, and has an ending".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What must hold of a run that ends.
+    pub(super) fn check_ending(&self, outcome: &Outcome, before: &Before) -> Result<(), String> {
+        check_outcome(outcome)?;
+        check_ceilings(&self.limits, outcome.cost, NanoUsd::ZERO, &outcome.usage, outcome.overrun)?;
+        let left =
+            self.open.iter().find(|open| !matches!(open, Open::Tool { told_to_stop: true, .. }));
+        if let Some(left) = left {
+            return Err(format!("it ended as {}, and left open {left:?}", outcome.termination));
+        }
+        if !self.held.is_empty() {
+            return Err(format!("it ended, and left reserved {:?}", self.held));
+        }
+        if outcome.model_calls != self.calls {
+            return Err(format!("{} model calls, told are {}", self.calls, outcome.model_calls));
+        }
+        if let (EventKind::Reserved { granted, .. }, Some(Open::Reserve { least, .. })) =
+            (&before.event, self.closed.last())
+        {
+            let refused = outcome.termination == Termination::ErrorMaxBudgetUsd;
+            if refused && granted.0 >= *least {
+                return Err(format!("{granted} was too little, and {least} was the least"));
+            }
+        }
+        before.leads_to(outcome, &self.limits)
+    }
+}
+
+/// Past the run's deadline no call is made and no tool is started.
+pub(super) fn only_begins_no_work(effects: &[Effect]) -> Result<(), String> {
+    let work = effects.iter().find(|effect| {
+        matches!(
+            effect,
+            Effect::CallModel { .. } | Effect::StartTools { .. } | Effect::Reserve { .. }
+        )
+    });
+    match work {
+        Some(work) => Err(format!("past the deadline the kernel asked for {work:?}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,493 @@
+//! The small worlds that are searched: what a run is made of, and what may be answered in it.
+
+use super::watch::{Seen, Watch};
+use endstop_core::*;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A small world.
+pub struct Config {
+    /// Its name.
+    pub name: &'static str,
+    /// How much deeper than others it is searched, since less may happen at a time in it.
+    pub deeper: usize,
+    pub(super) spec: fn() -> RunSpec,
+    /// The policy, where there is one, panics where `begin_turn` is called a second time.
+    pub(super) policy: Option<Panics>,
+    pub(super) price: Option<Price>,
+    /// What a shared budget holds.
+    pub(super) purse: u64,
+    /// What a tool spends on a model of its own.
+    pub(super) spends: u64,
+    /// What the model may answer; the first ends a run, the second lets it go on.
+    pub(super) replies: Vec<Reply>,
+    pub(super) failures: Vec<Failure>,
+    /// What may come of a turn before its end, at most two pieces an attempt.
+    pub(super) pieces: Vec<Piece>,
+    /// What a tool may report; the first is a success.
+    pub(super) reports: Vec<Report>,
+    /// What hooks and people may answer; the first lets the run go on, the second refuses.
+    pub(super) answers: Vec<Said>,
+}
+
+/// Where a policy panics beside the marks in the text.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Panics {
+    AtMarks,
+    AtBegin,
+}
+
+/// More of a turn.
+#[derive(Clone, Copy)]
+pub(super) enum Piece {
+    Text(&'static str),
+    /// Characters of reasoning.
+    Hidden(u64),
+}
+
+/// A response of the model.
+pub(super) struct Reply {
+    pub(super) text: &'static str,
+    /// Id, tool and arguments.
+    pub(super) calls: &'static [(&'static str, &'static str, &'static str)],
+    pub(super) reason: SignalReason,
+    /// All of the output cap is used.
+    pub(super) at_cap: bool,
+    /// The provider says what it used.
+    pub(super) counted: bool,
+}
+
+const fn says(text: &'static str, reason: SignalReason) -> Reply {
+    Reply { text, calls: &[], reason, at_cap: false, counted: true }
+}
+
+const fn calls(calls: &'static [(&'static str, &'static str, &'static str)]) -> Reply {
+    Reply { text: "", calls, reason: SignalReason::ToolUse, at_cap: false, counted: true }
+}
+
+/// A model call that fails.
+pub(super) struct Failure {
+    pub(super) class: ErrorClass,
+    pub(super) retry_after_ms: Option<u64>,
+    /// Some of the response had come.
+    pub(super) partial: bool,
+}
+
+const fn fails(class: ErrorClass) -> Failure {
+    Failure { class, retry_after_ms: None, partial: false }
+}
+
+/// What a tool reports.
+#[derive(Clone, Copy)]
+pub(super) enum Report {
+    Says(ToolStatus, &'static str),
+    Halts,
+}
+
+/// What a hook or a person says.
+#[derive(Clone, Copy)]
+pub(super) enum Said {
+    Proceed,
+    With,
+    Cap,
+    Deny,
+    Halt,
+}
+
+const DONE: Reply = says("done", SignalReason::NaturalCompletion);
+const READ: Reply = calls(&[("a", "read", "{}")]);
+const READS: Reply = calls(&[("a", "read", "{}"), ("b", "read", "{\"n\":1}")]);
+const MIXED: Reply = calls(&[("a", "read", "{}"), ("b", "write", "{}")]);
+const FINISH: Reply = calls(&[("f", "finish", "{\"deliverable\":\"d\"}")]);
+const OK: Report = Report::Says(ToolStatus::Ok, "same");
+const NO: Report = Report::Says(ToolStatus::Error, "no");
+
+fn limits() -> Limits {
+    Limits {
+        max_turns: Some(3),
+        max_consecutive_mistakes: Some(2),
+        max_unproductive_turns: Some(2),
+        max_structured_output_retries: Some(1),
+        max_retries: 1,
+        max_continuations: 1,
+        tool_concurrency: 2,
+        turn_timeout: Some(Duration::from_millis(400)),
+        stall_timeout: Some(Duration::from_millis(150)),
+        tool_timeout: Some(Duration::from_millis(50)),
+        cancel_grace: Duration::from_millis(20),
+        ..Limits::default()
+    }
+}
+
+fn spec() -> RunSpec {
+    RunSpec {
+        limits: limits(),
+        finish_tool: false,
+        output_cap: Some(1000),
+        ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "do it")])
+    }
+}
+
+fn tool(name: &str, permission: Permission) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        parallel_safe: name == "read",
+        runs_code: name == "code",
+        permission,
+        ..ToolSpec::default()
+    }
+}
+
+/// All small worlds.
+pub fn configs() -> Vec<Config> {
+    vec![
+        plain(),
+        tools(),
+        approval(),
+        deadline(),
+        hooks(),
+        budget(),
+        ceilings(),
+        compaction(),
+        structured(),
+        policy(),
+        panics(),
+        panics_at_begin(),
+    ]
+}
+
+fn plain() -> Config {
+    Config {
+        name: "plain",
+        deeper: 0,
+        spec,
+        policy: None,
+        price: None,
+        purse: 0,
+        spends: 0,
+        replies: vec![
+            DONE,
+            says("more", SignalReason::Paused),
+            says("done", SignalReason::StopSequence),
+            says("cut", SignalReason::TokenLimitReached),
+            says("no", SignalReason::ContentFiltered),
+            says("what", SignalReason::Unknown),
+            says("half", SignalReason::InProgress),
+            says("", SignalReason::ErrorTermination),
+            says("", SignalReason::NaturalCompletion),
+            says(" ", SignalReason::ToolUse),
+            Reply { at_cap: true, ..says("", SignalReason::TokenLimitReached) },
+            Reply { counted: false, ..DONE },
+            READ,
+        ],
+        failures: vec![
+            fails(ErrorClass::ServerError),
+            fails(ErrorClass::Authentication),
+            fails(ErrorClass::InvalidRequest),
+            fails(ErrorClass::ContextLengthExceeded),
+            fails(ErrorClass::ContentPolicy),
+            fails(ErrorClass::UnknownError),
+            Failure { retry_after_ms: Some(120_000), ..fails(ErrorClass::RateLimit) },
+            Failure { partial: true, ..fails(ErrorClass::IncompleteStream) },
+        ],
+        pieces: vec![Piece::Text(""), Piece::Text("so"), Piece::Hidden(8)],
+        reports: vec![OK],
+        answers: vec![Said::Proceed],
+    }
+}
+
+fn tools() -> Config {
+    Config {
+        name: "tools",
+        deeper: 0,
+        spec: || RunSpec {
+            tools: vec![
+                tool("read", Permission::Allow),
+                tool("write", Permission::Allow),
+                tool("secret", Permission::Deny),
+            ],
+            finish_tool: true,
+            ..spec()
+        },
+        replies: vec![
+            DONE,
+            READS,
+            MIXED,
+            FINISH,
+            calls(&[("a", "read", "{}"), ("f", "finish", "{\"infeasible\":\"cannot\"}")]),
+            calls(&[("x", "nope", "{}"), ("a", "read", "{broken"), ("s", "secret", "{}")]),
+            Reply { reason: SignalReason::NaturalCompletion, text: "and", ..READ },
+            Reply { reason: SignalReason::TokenLimitReached, ..READ },
+            Reply { reason: SignalReason::ContentFiltered, ..READ },
+            Reply { reason: SignalReason::Paused, ..READ },
+        ],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![Piece::Hidden(4)],
+        reports: vec![OK, NO, Report::Halts, Report::Says(ToolStatus::Aborted, "stopped")],
+        ..plain()
+    }
+}
+
+fn approval() -> Config {
+    Config {
+        name: "approval",
+        deeper: 3,
+        spec: || RunSpec {
+            tools: vec![tool("read", Permission::Allow), tool("write", Permission::Ask)],
+            finish_tool: true,
+            hooks: Hooks { pre_tool: true, ..Hooks::default() },
+            ..spec()
+        },
+        replies: vec![
+            DONE,
+            MIXED,
+            calls(&[("a", "write", "{}"), ("b", "read", "{}")]),
+            calls(&[("a", "write", "{}"), ("f", "finish", "{}")]),
+        ],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![],
+        reports: vec![OK, NO],
+        answers: vec![Said::Proceed, Said::Deny, Said::Halt],
+        ..plain()
+    }
+}
+
+fn deadline() -> Config {
+    Config {
+        name: "deadline",
+        deeper: 3,
+        spec: || RunSpec {
+            limits: Limits {
+                timeout: Some(Duration::from_millis(200)),
+                turn_timeout: Some(Duration::from_millis(120)),
+                stall_timeout: Some(Duration::from_millis(80)),
+                tool_timeout: Some(Duration::from_millis(120)),
+                ..limits()
+            },
+            tools: vec![tool("read", Permission::Allow), tool("write", Permission::Ask)],
+            hooks: Hooks { stop: true, chat_params: true, ..Hooks::default() },
+            ..spec()
+        },
+        replies: vec![DONE, READS, MIXED],
+        failures: vec![fails(ErrorClass::Overloaded)],
+        pieces: vec![Piece::Hidden(4)],
+        reports: vec![OK, Report::Halts],
+        answers: vec![Said::Proceed, Said::Deny],
+        ..plain()
+    }
+}
+
+fn hooks() -> Config {
+    Config {
+        name: "hooks",
+        deeper: 3,
+        spec: || RunSpec {
+            tools: vec![tool("read", Permission::Ask)],
+            finish_tool: true,
+            hooks: Hooks {
+                prompt: true,
+                pre_iteration: true,
+                chat_params: true,
+                pre_tool: true,
+                stop: true,
+            },
+            ..spec()
+        },
+        replies: vec![DONE, READ, FINISH],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![],
+        reports: vec![OK],
+        answers: vec![Said::Proceed, Said::Deny, Said::Halt, Said::With, Said::Cap],
+        ..plain()
+    }
+}
+
+fn budget() -> Config {
+    Config {
+        name: "budget",
+        deeper: 3,
+        spec: || RunSpec {
+            limits: Limits {
+                max_budget_usd: Some(0.01),
+                max_tokens: Some(6000),
+                timeout: Some(Duration::from_millis(300)),
+                ..limits()
+            },
+            tools: vec![tool("read", Permission::Allow)],
+            shared_budget: true,
+            ..spec()
+        },
+        // A thousandth of a dollar for a hundred tokens of output.
+        price: Some(Price {
+            input: NanoUsd(1_000_000_000),
+            output: NanoUsd(10_000_000_000),
+            ..Price::default()
+        }),
+        purse: 18_000_000,
+        replies: vec![
+            DONE,
+            READ,
+            Reply { at_cap: true, ..says("cut", SignalReason::TokenLimitReached) },
+            Reply { at_cap: true, ..says("done", SignalReason::NaturalCompletion) },
+            Reply { at_cap: true, ..says("", SignalReason::TokenLimitReached) },
+            Reply { counted: false, ..READ },
+        ],
+        failures: vec![
+            fails(ErrorClass::ServerError),
+            Failure { partial: true, ..fails(ErrorClass::IncompleteStream) },
+        ],
+        pieces: vec![Piece::Hidden(4000)],
+        reports: vec![OK, NO],
+        ..plain()
+    }
+}
+
+fn ceilings() -> Config {
+    Config {
+        name: "ceilings",
+        deeper: 1,
+        spec: || RunSpec {
+            limits: Limits { max_tokens: Some(900), max_budget_usd: Some(0.02), ..limits() },
+            tools: vec![tool("read", Permission::Allow)],
+            ..spec()
+        },
+        replies: vec![
+            DONE,
+            says("more", SignalReason::Paused),
+            READ,
+            Reply { at_cap: true, ..says("cut", SignalReason::TokenLimitReached) },
+        ],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![Piece::Text("so"), Piece::Hidden(4000)],
+        spends: 9_000_000,
+        ..budget()
+    }
+}
+
+fn compaction() -> Config {
+    Config {
+        name: "compaction",
+        deeper: 3,
+        spec: || RunSpec {
+            tools: vec![tool("read", Permission::Allow)],
+            compaction: CompactionSpec { proactive: ProactiveCompaction::Ask, reactive: true },
+            ..spec()
+        },
+        replies: vec![DONE, READ, says("more", SignalReason::Paused)],
+        failures: vec![
+            fails(ErrorClass::ContextLengthExceeded),
+            fails(ErrorClass::RequestTooLarge),
+            fails(ErrorClass::ServerError),
+        ],
+        pieces: vec![],
+        reports: vec![OK],
+        ..plain()
+    }
+}
+
+fn structured() -> Config {
+    Config {
+        name: "structured output",
+        deeper: 1,
+        spec: || RunSpec {
+            tools: vec![tool("read", Permission::Allow)],
+            finish_tool: true,
+            output_schema: true,
+            hooks: Hooks { stop: true, ..Hooks::default() },
+            ..spec()
+        },
+        policy: Some(Panics::AtMarks),
+        replies: vec![
+            DONE,
+            READ,
+            FINISH,
+            says("", SignalReason::NaturalCompletion),
+            says("cut", SignalReason::TokenLimitReached),
+            Reply { text: "[stop]", ..READ },
+        ],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![Piece::Text("[stop]")],
+        reports: vec![OK],
+        answers: vec![Said::Proceed, Said::Deny, Said::Halt],
+        ..plain()
+    }
+}
+
+fn policy() -> Config {
+    Config {
+        name: "policy in mid-stream",
+        deeper: 0,
+        spec: || RunSpec {
+            tools: vec![tool("read", Permission::Allow), tool("code", Permission::Allow)],
+            finish_tool: true,
+            ..spec()
+        },
+        policy: Some(Panics::AtMarks),
+        replies: vec![
+            DONE,
+            READS,
+            says("[stop]", SignalReason::NaturalCompletion),
+            says("[stop]", SignalReason::TokenLimitReached),
+            says("[stop]", SignalReason::ContentFiltered),
+            says("[stuck]", SignalReason::NaturalCompletion),
+            says("[halt]", SignalReason::NaturalCompletion),
+            says("[tell]", SignalReason::NaturalCompletion),
+            Reply { text: "[stop]", ..READS },
+            Reply { text: "[tell]", calls: &[("c", "code", "{}")], ..READ },
+            Reply { text: "[stop]", ..FINISH },
+        ],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![Piece::Text("[st"), Piece::Text("op]"), Piece::Hidden(4)],
+        reports: vec![OK, NO, Report::Says(ToolStatus::Ok, "[stop]")],
+        ..plain()
+    }
+}
+
+fn panics() -> Config {
+    Config {
+        name: "policy that panics",
+        deeper: 1,
+        spec: || RunSpec { tools: vec![tool("read", Permission::Allow)], ..spec() },
+        policy: Some(Panics::AtMarks),
+        replies: vec![
+            DONE,
+            READS,
+            says("[panic]", SignalReason::NaturalCompletion),
+            says("[late panic]", SignalReason::NaturalCompletion),
+            Reply { text: "[panic]", ..READS },
+            Reply { text: "[late panic]", ..READS },
+        ],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![Piece::Text("[pan"), Piece::Text("ic]")],
+        reports: vec![OK, Report::Says(ToolStatus::Ok, "[late panic]")],
+        ..plain()
+    }
+}
+
+fn panics_at_begin() -> Config {
+    Config {
+        name: "policy that panics before a turn",
+        deeper: 3,
+        spec: || RunSpec {
+            tools: vec![tool("read", Permission::Allow)],
+            shared_budget: true,
+            ..spec()
+        },
+        policy: Some(Panics::AtBegin),
+        replies: vec![DONE, READS, says("more", SignalReason::Paused)],
+        reports: vec![OK],
+        pieces: vec![],
+        ..budget()
+    }
+}
+
+impl Config {
+    /// The run, and what its policy has seen.
+    pub(super) fn run(&self) -> (Run, Arc<Mutex<Seen>>) {
+        let seen = Arc::<Mutex<Seen>>::default();
+        let policy = self.policy.map(|panics| {
+            Box::new(Watch { seen: Arc::clone(&seen), at_begin: panics == Panics::AtBegin }) as _
+        });
+        (Run::new(RunSpec { policy, ..(self.spec)() }), seen)
+    }
+}

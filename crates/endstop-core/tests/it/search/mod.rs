@@ -1,0 +1,199 @@
+//! Every order of events, up to a depth, in small worlds: no state of the kernel that they reach
+//! breaks a law.
+//!
+//! ```text
+//! let found = search::explore(&search::configs()[0], 6);
+//! assert!(found.violations.is_empty());
+//! ```
+//!
+//! Breadth first, so that what is found is as short as can be. A state is the whole of a run (its
+//! `Debug` prints all that decides what it does next), of its policy and of the world around it;
+//! two that print the same are one, by 128 bits of hash. A run cannot be copied: the kernel is
+//! deterministic, and the way to a state is played again for each step from it.
+
+mod checks;
+mod configs;
+mod possible;
+mod watch;
+mod world;
+
+pub use configs::{Config, configs};
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::{self, Write};
+use std::hash::{DefaultHasher, Hasher};
+use world::{Action, World};
+
+/// Violations that one search tells at most.
+const MOST_TOLD: usize = 5;
+/// More events than any world needs to come to its end from any state.
+const LONGEST_END: usize = 400;
+
+/// What a search found.
+#[derive(Default)]
+pub struct Found {
+    /// Different states.
+    pub states: u64,
+    /// Steps from one to the next, or to an ending.
+    pub transitions: u64,
+    /// How many events deep the deepest state lies.
+    pub depth: usize,
+    /// How the runs ended.
+    pub endings: BTreeMap<&'static str, u64>,
+    /// Endings to which a run was brought from each state by one way of answering.
+    pub brought_to_an_end: u64,
+    /// How many laws were broken; the first few are told.
+    pub broken: u64,
+    /// What was broken, and the events that led to it.
+    pub violations: Vec<String>,
+}
+
+struct Node {
+    parent: u32,
+    action: Action,
+}
+
+/// Goes through all states that at most `depth` events reach.
+pub fn explore(config: &Config, depth: usize) -> Found {
+    let mut found = Found::default();
+    let mut nodes = vec![Node { parent: 0, action: Action::Begin }];
+    let mut seen = HashSet::new();
+    seen.insert(fingerprint(&World::new(config)));
+    found.states = 1;
+    let mut level = 0..1;
+    for deep in 1..=depth {
+        let next = nodes.len();
+        for at in level.clone() {
+            let way = way_to(&nodes, at);
+            let Some(world) = played(config, &way) else { continue };
+            for action in world.enabled() {
+                let Some(mut world) = played(config, &way) else { continue };
+                found.transitions += 1;
+                match world.step(action) {
+                    Err(law) => found.tell(&law, config, &way, &[action]),
+                    Ok(Some(ending)) => {
+                        *found.endings.entry(ending.as_str()).or_default() += 1;
+                    }
+                    Ok(None) => {
+                        if seen.insert(fingerprint(&world)) {
+                            nodes.push(Node { parent: at as u32, action });
+                            found.states += 1;
+                            found.depth = deep;
+                        }
+                    }
+                }
+            }
+        }
+        level = next..nodes.len();
+        for at in level.clone() {
+            bring_to_an_end(config, &way_to(&nodes, at), &mut found);
+        }
+        if level.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+/// How a run is brought to its end from where it is.
+#[derive(Clone, Copy, Debug)]
+enum Ways {
+    /// Whatever is open is answered as it should be.
+    WellAnswered,
+    /// Whatever is open is answered so that the run goes on: calls, vetoes, refusals.
+    Stubborn,
+    /// Nothing is answered; time passes.
+    Silence,
+}
+
+/// From this state the run ends, if what is open is answered, or if time passes.
+fn bring_to_an_end(config: &Config, way: &[Action], found: &mut Found) {
+    for ways in [Ways::WellAnswered, Ways::Stubborn, Ways::Silence] {
+        let Some(mut world) = played(config, way) else { return };
+        let mut then = Vec::new();
+        let law = loop {
+            let action = match ways {
+                Ways::WellAnswered => world.well_answered(),
+                Ways::Stubborn => world.stubborn(),
+                Ways::Silence => world.silence(),
+            };
+            // Somebody is waited for, and there is no limit to how long.
+            let Some(action) = action else {
+                break match ways {
+                    Ways::Silence if world.waits_for_somebody() => None,
+                    _ => Some(format!("stuck: {ways:?}, and nothing is due")),
+                };
+            };
+            then.push(action);
+            match world.step(action) {
+                Err(law) => break Some(law),
+                Ok(Some(_)) => {
+                    found.brought_to_an_end += 1;
+                    break None;
+                }
+                Ok(None) if then.len() >= LONGEST_END => {
+                    break Some(format!("no ending after {LONGEST_END} events of {ways:?}"));
+                }
+                Ok(None) => {}
+            }
+        };
+        if let Some(law) = law {
+            found.tell(&law, config, way, &then);
+        }
+    }
+}
+
+impl Found {
+    fn tell(&mut self, law: &str, config: &Config, way: &[Action], then: &[Action]) {
+        self.broken += 1;
+        if self.violations.len() >= MOST_TOLD {
+            return;
+        }
+        let mut text = format!("{}: {law}\n", config.name);
+        let mut world = World::new(config);
+        for action in way.iter().chain(then.iter().take(20)) {
+            let _ = writeln!(text, "    {}", world.told(*action));
+            if !matches!(world.step(*action), Ok(None)) {
+                break;
+            }
+        }
+        self.violations.push(text);
+    }
+}
+
+fn way_to(nodes: &[Node], mut at: usize) -> Vec<Action> {
+    let mut way = Vec::new();
+    while at != 0 {
+        way.push(nodes[at].action);
+        at = nodes[at].parent as usize;
+    }
+    way.reverse();
+    way
+}
+
+/// The world after these events; none of them ends it.
+fn played<'a>(config: &'a Config, way: &[Action]) -> Option<World<'a>> {
+    let mut world = World::new(config);
+    for action in way {
+        world.play(*action)?;
+    }
+    Some(world)
+}
+
+/// Hashes what is written to it.
+struct Print(DefaultHasher, DefaultHasher);
+
+impl Write for Print {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        self.1.write(text.as_bytes());
+        Ok(())
+    }
+}
+
+fn fingerprint(world: &World<'_>) -> u128 {
+    let mut print = Print(DefaultHasher::new(), DefaultHasher::new());
+    print.1.write_u8(1);
+    let _ = write!(print, "{world:?}");
+    u128::from(print.0.finish()) << 64 | u128::from(print.1.finish())
+}

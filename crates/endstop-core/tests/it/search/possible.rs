@@ -1,0 +1,193 @@
+//! Which endings an event may lead to: what is told of a run must have happened.
+//!
+//! ```text
+//! before.leads_to(&outcome, &limits)?;
+//! ```
+
+use endstop_core::*;
+
+/// What was true before the event that ended a run, and the event.
+pub(super) struct Before {
+    pub(super) phase: &'static str,
+    /// The run was being stopped, and how it would have ended.
+    pub(super) stopping: Option<String>,
+    pub(super) cancelled: bool,
+    /// The whole run, where the event must not change it.
+    pub(super) printed: Option<String>,
+    pub(super) event: EventKind,
+}
+
+impl Before {
+    /// Whether the event can have ended the run so, and all that was also true is told.
+    pub(super) fn leads_to(&self, outcome: &Outcome, limits: &Limits) -> Result<(), String> {
+        let Outcome { termination, also, decided_by, .. } = outcome;
+        let wrong = |what: &str| {
+            Err(format!(
+                "{what}: {termination} by {decided_by:?}, also {also:?}; {} before, and then {:?}",
+                self.phase, self.event
+            ))
+        };
+        let possible = match (&self.event, &self.stopping) {
+            (EventKind::Terminate, _) => *termination == Termination::Terminated,
+            // What is being stopped ends as was said when it began.
+            (_, Some(reason)) => termination.as_str() == reason,
+            (EventKind::Cancel, None) => *termination == Termination::Cancelled,
+            (EventKind::Fault { .. }, None) => *termination == Termination::ErrorDuringExecution,
+            _ => self.reached(outcome, limits),
+        };
+        if !possible {
+            return wrong("an ending that did not happen");
+        }
+        if self.cancelled
+            && !matches!(termination, Termination::Cancelled | Termination::Terminated)
+        {
+            return wrong("a cancel was forgotten");
+        }
+        for (at, other) in also.iter().enumerate() {
+            if also[..at].contains(other) {
+                return wrong("told twice");
+            }
+        }
+        // What was also true.
+        let limits_met = [
+            (Termination::ErrorMaxTurns, limits.max_turns.is_some_and(|max| outcome.turns >= max)),
+            (
+                Termination::ErrorMaxBudgetUsd,
+                limits.max_budget_usd.is_some_and(|max| outcome.cost >= NanoUsd::from_usd(max)),
+            ),
+            (
+                Termination::ErrorMaxTokens,
+                limits.max_tokens.is_some_and(|max| outcome.usage.total_tokens() >= max),
+            ),
+            (Termination::ErrorTimeout, limits.timeout.is_some_and(|max| outcome.duration >= max)),
+        ];
+        for (other, met) in limits_met {
+            if met && *termination != other && !also.contains(&other) {
+                return wrong(&format!("{other} was also true"));
+            }
+            if !met && also.contains(&other) {
+                return wrong(&format!("{other} was not true"));
+            }
+        }
+        let outranked = match (&self.event, &self.stopping) {
+            (EventKind::Terminate, Some(reason)) => Some(reason.as_str()),
+            (EventKind::Fault { .. }, Some(_)) => Some("error_during_execution"),
+            _ => None,
+        };
+        if outranked.is_some_and(|reason| !also.iter().any(|other| other.as_str() == reason)) {
+            return wrong("what it outranked is not told");
+        }
+        Ok(())
+    }
+
+    /// Whether an answer, a report or time can have ended the run so.
+    fn reached(&self, outcome: &Outcome, limits: &Limits) -> bool {
+        let layer = outcome.decided_by.layer.as_str();
+        let event = &self.event;
+        let turn = |of: &[SignalReason]| match event {
+            EventKind::TurnEnded { turn, .. } => of.contains(&turn.signal.reason),
+            _ => false,
+        };
+        let failed = match event {
+            EventKind::TurnFailed { error, .. } => Some(error.class.termination()),
+            _ => None,
+        };
+        let asked_for = |name: &str| {
+            let mut calls = outcome.messages.iter().flat_map(|message| message.tool_calls());
+            calls.any(|call| call.name == name)
+        };
+        let boundary = layer == "limit"
+            && matches!(
+                event,
+                EventKind::TurnEnded { .. }
+                    | EventKind::TurnFailed { .. }
+                    | EventKind::ToolEnded { .. }
+                    | EventKind::Answered { .. }
+                    | EventKind::Validated { .. }
+                    | EventKind::Reserved { .. }
+                    | EventKind::Compacted { .. }
+                    | EventKind::Start { .. }
+                    | EventKind::Tick
+            );
+        match outcome.termination {
+            Termination::Cancelled | Termination::Terminated => false,
+            Termination::Stop => {
+                let whole = outcome.signal.as_ref().is_some_and(|signal| {
+                    matches!(
+                        signal.reason,
+                        SignalReason::NaturalCompletion
+                            | SignalReason::StopSequence
+                            | SignalReason::ToolUse
+                    )
+                });
+                whole
+                    && layer == "turn"
+                    && matches!(
+                        event,
+                        EventKind::TurnEnded { .. }
+                            | EventKind::Validated { result: Ok(_), .. }
+                            | EventKind::Answered { .. }
+                    )
+            }
+            Termination::Submitted => match layer {
+                "policy" => true,
+                "tool" => asked_for("finish"),
+                _ => false,
+            },
+            Termination::GaveUp => asked_for("finish") && layer == "tool",
+            Termination::ErrorTimeout => limits.timeout.is_some_and(|max| outcome.duration >= max),
+            Termination::ErrorMaxTurns => {
+                boundary && limits.max_turns.is_some_and(|max| outcome.turns >= max)
+            }
+            Termination::ErrorMaxBudgetUsd => {
+                boundary
+                    && (limits.max_budget_usd.is_some()
+                        || matches!(event, EventKind::Reserved { .. }))
+            }
+            Termination::ErrorMaxTokens => boundary && limits.max_tokens.is_some(),
+            Termination::ErrorConsecutiveMistakes => boundary,
+            Termination::ErrorNoProgress => boundary || layer == "policy",
+            Termination::ErrorHalted => match event {
+                EventKind::Answered { answer, .. } => {
+                    matches!(answer, Answer::Halt(_) | Answer::Deny(_))
+                }
+                EventKind::ToolEnded { report, .. } => report.halt.is_some() || layer == "policy",
+                _ => layer == "policy",
+            },
+            Termination::ErrorMaxStructuredOutputRetries | Termination::ErrorSchemaValidation => {
+                matches!(event, EventKind::Validated { result: Err(_), .. })
+            }
+            Termination::ErrorCompactionFailed => {
+                matches!(event, EventKind::Compacted { result: Compaction::Failed(_), .. })
+            }
+            Termination::ErrorPromptTooLong => {
+                failed == Some(outcome.termination)
+                    || matches!(event, EventKind::Compacted { result: Compaction::Failed(_), .. })
+            }
+            Termination::ErrorThinkingStarved => turn(&[
+                SignalReason::TokenLimitReached,
+                SignalReason::NaturalCompletion,
+                SignalReason::ToolUse,
+            ]),
+            Termination::ErrorOutputTruncated => turn(&[SignalReason::TokenLimitReached]),
+            Termination::ErrorContentFiltered => {
+                failed == Some(outcome.termination) || turn(&[SignalReason::ContentFiltered])
+            }
+            Termination::ErrorProviderAuth | Termination::ErrorProviderRejected => {
+                failed == Some(outcome.termination)
+            }
+            Termination::ErrorDuringExecution => {
+                layer == "fault"
+                    || failed == Some(outcome.termination)
+                    || matches!(event, EventKind::Tick)
+                    || turn(&[
+                        SignalReason::Unknown,
+                        SignalReason::Paused,
+                        SignalReason::ErrorTermination,
+                        SignalReason::InProgress,
+                    ])
+            }
+            _ => false,
+        }
+    }
+}

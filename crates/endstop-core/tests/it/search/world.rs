@@ -1,0 +1,532 @@
+//! A small world around the kernel: what is open, what may happen next, and the laws of each step.
+//!
+//! ```text
+//! let mut world = World::new(&config);
+//! for action in world.enabled() { … world.step(action)? … }
+//! ```
+
+use super::checks::only_begins_no_work;
+use super::configs::{Config, Failure, Piece, Reply, Report, Said};
+use super::possible::Before;
+use super::watch::Seen;
+use crate::laws::{check_history, only_stops};
+use endstop_core::*;
+use serde_json::json;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Pieces that a model call brings at most.
+const MOST_PIECES: u8 = 2;
+
+/// Something that may happen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Action {
+    /// Nothing: the world as it begins.
+    Begin,
+    Start,
+    Cancel,
+    Terminate,
+    Fault,
+    /// A tick, whether one is due or not.
+    Tick,
+    /// Time passes, up to the tick that was asked for; nobody is told.
+    Reach,
+    /// Time passes, a millisecond past that tick; nobody is told.
+    Overrun,
+    /// More of the turn comes: which piece.
+    Piece(u8),
+    /// What is open is answered: which, and how.
+    Answer {
+        open: u8,
+        with: u8,
+    },
+    /// What is open no longer is answered: which.
+    Late(u8),
+    /// A tool that runs spent something on a model of its own, once a run.
+    Spend,
+}
+
+/// What the kernel waits for, or waited for.
+#[derive(Clone, Debug)]
+pub(super) enum Open {
+    Call { id: EffectId, cap: Option<u64>, prompt: u64, text: String, pieces: u8 },
+    Tool { id: EffectId, call: String, told_to_stop: bool },
+    Consult { id: EffectId },
+    Compact { id: EffectId },
+    Validate { id: EffectId },
+    Reserve { id: EffectId, want: u64, least: u64 },
+}
+
+impl Open {
+    fn id(&self) -> EffectId {
+        match self {
+            Open::Call { id, .. }
+            | Open::Tool { id, .. }
+            | Open::Consult { id }
+            | Open::Compact { id }
+            | Open::Validate { id }
+            | Open::Reserve { id, .. } => *id,
+        }
+    }
+}
+
+/// A run, and the world around it.
+pub(super) struct World<'a> {
+    config: &'a Config,
+    pub(super) limits: Limits,
+    run: Option<Run>,
+    seen: Arc<Mutex<Seen>>,
+    now: Duration,
+    pub(super) wake: Option<Duration>,
+    pub(super) open: Vec<Open>,
+    /// The last of each kind that was answered or taken back.
+    pub(super) closed: Vec<Open>,
+    /// What reservations were granted.
+    pub(super) held: Vec<(EffectId, u64)>,
+    purse: u64,
+    /// The run is being stopped, and how it will end.
+    stopping: Option<String>,
+    pub(super) cancelled: bool,
+    pub(super) calls: u32,
+    spent_by_tools: u64,
+    effects: Vec<Effect>,
+}
+
+/// All of it that decides what comes.
+impl fmt::Debug for World<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let World { run, now, wake, open, closed, held, purse, stopping, cancelled, calls, .. } =
+            self;
+        let spent = self.spent_by_tools;
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{purse}")?;
+        write!(f, "{stopping:?}{cancelled}{calls} {spent}")
+    }
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(config: &'a Config) -> World<'a> {
+        let (run, seen) = config.run();
+        World {
+            config,
+            limits: (config.spec)().limits,
+            run: Some(run),
+            seen,
+            now: Duration::ZERO,
+            wake: None,
+            open: Vec::new(),
+            closed: Vec::new(),
+            held: Vec::new(),
+            purse: config.purse,
+            stopping: None,
+            cancelled: false,
+            calls: 0,
+            spent_by_tools: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// All that may happen next.
+    pub(super) fn enabled(&self) -> Vec<Action> {
+        let mut all = Vec::new();
+        if self.phase() == "new" {
+            all.push(Action::Start);
+        }
+        all.extend([Action::Cancel, Action::Terminate, Action::Fault, Action::Tick]);
+        if let Some(wake) = self.wake {
+            if self.now < wake {
+                all.push(Action::Reach);
+            }
+            if self.now <= wake {
+                all.push(Action::Overrun);
+            }
+        }
+        for (at, open) in self.open.iter().enumerate() {
+            if matches!(open, Open::Call { pieces, .. } if *pieces < MOST_PIECES) {
+                all.extend((0..self.config.pieces.len() as u8).map(Action::Piece));
+            }
+            let ways = self.ways(open);
+            all.extend((0..ways).map(|with| Action::Answer { open: at as u8, with }));
+        }
+        all.extend((0..self.closed.len() as u8).map(Action::Late));
+        let runs = matches!(self.phase(), "tools" | "stopping");
+        if runs && self.config.spends > self.spent_by_tools && self.config.spends <= self.left() {
+            all.push(Action::Spend);
+        }
+        all
+    }
+
+    /// In how many ways something open may be answered.
+    fn ways(&self, open: &Open) -> u8 {
+        let ways = match open {
+            Open::Call { .. } => self.config.replies.len() + self.config.failures.len(),
+            Open::Tool { .. } => self.config.reports.len(),
+            Open::Consult { .. } => self.config.answers.len(),
+            Open::Compact { .. } | Open::Reserve { .. } => 3,
+            Open::Validate { .. } => 2,
+        };
+        ways as u8
+    }
+
+    /// Answers the first that is open as it should be; where nothing is, time passes.
+    pub(super) fn well_answered(&self) -> Option<Action> {
+        match self.open.first() {
+            Some(_) => Some(Action::Answer { open: 0, with: 0 }),
+            None => self.silence(),
+        }
+    }
+
+    /// Answers the last that is open so that there is more to do.
+    pub(super) fn stubborn(&self) -> Option<Action> {
+        let Some(last) = self.open.last() else { return self.silence() };
+        let ways = self.ways(last);
+        Some(Action::Answer { open: self.open.len() as u8 - 1, with: 1.min(ways - 1) })
+    }
+
+    /// Lets time pass.
+    pub(super) fn silence(&self) -> Option<Action> {
+        if self.phase() == "new" {
+            return Some(Action::Start);
+        }
+        self.wake.map(|wake| if self.now < wake { Action::Reach } else { Action::Tick })
+    }
+
+    /// Whether a hook, a person or another run has yet to answer, with no limit to how long.
+    pub(super) fn waits_for_somebody(&self) -> bool {
+        self.limits.timeout.is_none()
+            && self.open.iter().any(|open| !matches!(open, Open::Call { .. } | Open::Tool { .. }))
+    }
+
+    /// What the run may still spend, in nano-dollars.
+    fn left(&self) -> u64 {
+        let max = self.limits.max_budget_usd.map_or(NanoUsd::ZERO, NanoUsd::from_usd);
+        self.run.as_ref().map_or(0, |run| max.saturating_sub(run.spent()).0)
+    }
+
+    fn phase(&self) -> &'static str {
+        self.run.as_ref().map_or("ended", Run::phase)
+    }
+
+    /// Plays a step that was checked before; `None` where the run has ended with it.
+    pub(super) fn play(&mut self, action: Action) -> Option<()> {
+        matches!(self.act(action, false), Ok(None)).then_some(())
+    }
+
+    /// Takes a step and checks the laws; how the run ended, where it has.
+    pub(super) fn step(&mut self, action: Action) -> Result<Option<Termination>, String> {
+        self.act(action, true)
+    }
+
+    fn act(&mut self, action: Action, check: bool) -> Result<Option<Termination>, String> {
+        let kind = match action {
+            Action::Begin => return Ok(None),
+            Action::Reach | Action::Overrun => {
+                let more = Duration::from_millis(u64::from(action == Action::Overrun));
+                self.now = self.now.max(self.wake.unwrap_or_default() + more);
+                return Ok(None);
+            }
+            Action::Start => EventKind::Start { seed: 7, price: self.config.price, wall_ms: None },
+            Action::Cancel => EventKind::Cancel,
+            Action::Terminate => EventKind::Terminate,
+            Action::Fault => EventKind::Fault { message: "scripted fault".to_owned() },
+            Action::Tick => {
+                self.wake = self.wake.filter(|wake| *wake > self.now);
+                EventKind::Tick
+            }
+            Action::Piece(which) => self.piece(which)?,
+            Action::Answer { open, with } => {
+                let open = self.open.remove(open as usize);
+                let kind = self.answer(&open, with);
+                self.close(open);
+                kind
+            }
+            Action::Late(which) => self.late(&self.closed[which as usize]),
+            Action::Spend => {
+                self.spent_by_tools = self.config.spends;
+                let cost = NanoUsd(self.config.spends);
+                EventKind::Spent { usage: Usage::default(), cost, cost_unknown: false }
+            }
+        };
+        let run = self.run.take().ok_or("an event after the ending")?;
+        // At the run's deadline every event ends it, also one that answers nothing.
+        let due = self.limits.timeout.is_some_and(|deadline| self.now >= deadline);
+        let nothing_new = matches!(action, Action::Late(_)) && run.elapsed() == self.now && !due;
+        let before = Before {
+            phase: run.phase(),
+            stopping: self.stopping.clone(),
+            cancelled: self.cancelled,
+            printed: (check && nothing_new).then(|| format!("{run:?}")),
+            event: kind.clone(),
+        };
+        self.cancelled |= kind == EventKind::Cancel && self.stopping.is_none();
+        let mut effects = std::mem::take(&mut self.effects);
+        let step = run.handle(Event::new(self.now, kind), &mut effects);
+        if check && (self.cancelled || self.stopping.is_some()) {
+            only_stops(&effects)?;
+        }
+        let late = self.limits.timeout.is_some_and(|deadline| self.now > deadline);
+        if check && late {
+            only_begins_no_work(&effects)?;
+        }
+        for effect in effects.drain(..) {
+            self.take(effect, &step)?;
+        }
+        self.effects = effects;
+        match step {
+            Step::Continue(run) => {
+                if check {
+                    self.check_state(&run, &before)?;
+                }
+                self.run = Some(run);
+                Ok(None)
+            }
+            Step::Ended(outcome) => {
+                if check {
+                    self.check_ending(&outcome, &before)?;
+                }
+                Ok(Some(outcome.termination))
+            }
+        }
+    }
+
+    fn close(&mut self, open: Open) {
+        self.closed.retain(|old| std::mem::discriminant(old) != std::mem::discriminant(&open));
+        self.closed.push(open);
+    }
+
+    /// Takes something off what is open, or was answered by this very event.
+    fn taken_back(&mut self, id: EffectId) -> Result<(), String> {
+        if let Some(at) = self.open.iter().position(|open| open.id() == id) {
+            let gone = self.open.remove(at);
+            self.close(gone);
+            return Ok(());
+        }
+        let just = self.closed.last().is_some_and(|closed| closed.id() == id);
+        if just { Ok(()) } else { Err(format!("{id:?} was taken back, and was not open")) }
+    }
+
+    /// Performs an effect.
+    fn take(&mut self, effect: Effect, step: &Step) -> Result<(), String> {
+        match effect {
+            Effect::CallModel { id, output_cap, .. } => {
+                self.calls += 1;
+                let Step::Continue(run) = step else {
+                    return Err("a call was made by a run that ended".to_owned());
+                };
+                check_history(run.messages())?;
+                let prompt = run.messages().len() as u64;
+                let call =
+                    Open::Call { id, cap: output_cap, prompt, text: String::new(), pieces: 0 };
+                self.open.push(call);
+            }
+            Effect::AbortModel { id } => self.taken_back(id)?,
+            Effect::Abandon { id } => {
+                self.taken_back(id)?;
+                // What it was granted on the very instant goes back.
+                if let Some(at) = self.held.iter().position(|(held, _)| *held == id) {
+                    self.purse += self.held.remove(at).1;
+                }
+            }
+            Effect::StartTools { calls } => {
+                for ToolStart { id, call, .. } in calls {
+                    self.open.push(Open::Tool { id, call: call.id, told_to_stop: false });
+                }
+            }
+            Effect::AbortTools { ids, .. } => {
+                for id in ids {
+                    let tool = self.open.iter_mut().find(|open| open.id() == id);
+                    match tool {
+                        Some(Open::Tool { told_to_stop, .. }) => *told_to_stop = true,
+                        _ => self.taken_back(id)?,
+                    }
+                }
+            }
+            Effect::WakeAt { at } => self.wake = Some(at),
+            Effect::Reserve { id, want, least } => {
+                self.open.push(Open::Reserve { id, want: want.0, least: least.0 });
+            }
+            Effect::Settle { id, spent } => {
+                let at = self.held.iter().position(|(held, _)| *held == id);
+                let Some(at) = at else {
+                    return Err(format!("{id:?} was settled, and was not reserved"));
+                };
+                let (_, granted) = self.held.remove(at);
+                if spent.0 > granted {
+                    return Err(format!("settled {spent} of a reservation of {granted}"));
+                }
+                self.purse += granted - spent.0;
+            }
+            Effect::Validate { id, .. } => self.open.push(Open::Validate { id }),
+            Effect::Consult { id, .. } => self.open.push(Open::Consult { id }),
+            Effect::Compact { id, .. } => self.open.push(Open::Compact { id }),
+            Effect::Emit(RunEvent::Stopping { reason, .. }) => self.stopping = Some(reason),
+            // A tool that was told to stop, and is given up: it is waited for no longer.
+            Effect::Emit(RunEvent::ToolEnded { call_id, .. }) => {
+                let at = self.open.iter().position(|open| {
+                    matches!(open, Open::Tool { call, told_to_stop: true, .. } if *call == call_id)
+                });
+                if let Some(at) = at {
+                    let gone = self.open.remove(at);
+                    self.close(gone);
+                }
+            }
+            Effect::Emit(_) => {}
+            other => return Err(format!("an effect that this world does not know: {other:?}")),
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, which: u8) -> Result<EventKind, String> {
+        let call = self.open.iter_mut().find_map(|open| match open {
+            Open::Call { id, text, pieces, .. } => Some((*id, text, pieces)),
+            _ => None,
+        });
+        let (call, text, pieces) = call.ok_or("a piece without a call")?;
+        *pieces += 1;
+        let delta = match self.config.pieces[which as usize] {
+            Piece::Text(more) => {
+                text.push_str(more);
+                TurnDelta::Text(more.to_owned())
+            }
+            Piece::Hidden(chars) => TurnDelta::Reasoning(chars),
+        };
+        Ok(EventKind::Delta { call, delta })
+    }
+
+    /// The answer, in the way that was chosen.
+    fn answer(&mut self, open: &Open, with: u8) -> EventKind {
+        let with = usize::from(with);
+        match open {
+            Open::Call { id, cap, prompt, text, .. } => match self.config.replies.get(with) {
+                Some(reply) => EventKind::TurnEnded {
+                    call: *id,
+                    turn: Box::new(turn(reply, text, *cap, *prompt)),
+                },
+                None => {
+                    let failure = &self.config.failures[with - self.config.replies.len()];
+                    failed(*id, failure, *prompt)
+                }
+            },
+            Open::Tool { id, .. } => {
+                let report = match self.config.reports[with] {
+                    Report::Says(status, text) => ToolReport::new(status, text),
+                    Report::Halts => ToolReport {
+                        halt: Some("the tool says halt".to_owned()),
+                        ..ToolReport::new(ToolStatus::Ok, "same")
+                    },
+                };
+                EventKind::ToolEnded { tool: *id, report }
+            }
+            Open::Consult { id } => {
+                let answer = match self.config.answers[with] {
+                    Said::Proceed => Answer::Proceed,
+                    Said::With => Answer::ProceedWith("by the way".to_owned()),
+                    Said::Cap => Answer::OutputCap(700),
+                    Said::Deny => Answer::Deny("not so".to_owned()),
+                    Said::Halt => Answer::Halt("halt".to_owned()),
+                };
+                EventKind::Answered { id: *id, answer }
+            }
+            Open::Compact { id } => {
+                let result = match with {
+                    0 => Compaction::NotNeeded,
+                    1 => Compaction::Done {
+                        messages: vec![Message::text(MessageId(1), Role::User, "summary")],
+                        cost: NanoUsd::ZERO,
+                    },
+                    _ => Compaction::Failed("could not".to_owned()),
+                };
+                EventKind::Compacted { id: *id, result }
+            }
+            Open::Validate { id } => {
+                let result = if with == 0 { Ok(json!({"k": 1})) } else { Err("wrong".to_owned()) };
+                EventKind::Validated { id: *id, result }
+            }
+            Open::Reserve { id, want, least } => {
+                let granted = match with {
+                    0 if *want <= self.purse => *want,
+                    0 | 1 if *least <= self.purse => *least,
+                    _ => 0,
+                };
+                self.purse -= granted;
+                self.held.push((*id, granted));
+                EventKind::Reserved { id: *id, granted: NanoUsd(granted) }
+            }
+        }
+    }
+
+    /// The answer of something that is open no longer, the one that would do most.
+    fn late(&self, closed: &Open) -> EventKind {
+        match closed {
+            Open::Call { id, .. } => EventKind::TurnEnded {
+                call: *id,
+                turn: Box::new(turn(&self.config.replies[0], "late ", None, 1)),
+            },
+            Open::Tool { id, .. } => {
+                let report = ToolReport {
+                    halt: Some("late".to_owned()),
+                    ..ToolReport::new(ToolStatus::Ok, "late")
+                };
+                EventKind::ToolEnded { tool: *id, report }
+            }
+            Open::Consult { id } => {
+                EventKind::Answered { id: *id, answer: Answer::Halt("late".to_owned()) }
+            }
+            Open::Compact { id } => {
+                EventKind::Compacted { id: *id, result: Compaction::Failed("late".to_owned()) }
+            }
+            Open::Validate { id } => EventKind::Validated { id: *id, result: Ok(json!("late")) },
+            Open::Reserve { id, want, .. } => {
+                EventKind::Reserved { id: *id, granted: NanoUsd(*want) }
+            }
+        }
+    }
+
+    /// What an action is, for a person.
+    pub(super) fn told(&self, action: Action) -> String {
+        let what = match action {
+            Action::Answer { open, .. } => format!(" = {:?}", self.open.get(open as usize)),
+            Action::Late(which) => format!(" = {:?}", self.closed.get(which as usize)),
+            _ => String::new(),
+        };
+        format!("{:?} {}: {action:?}{what}", self.now, self.phase())
+    }
+}
+
+fn turn(reply: &Reply, streamed: &str, cap: Option<u64>, prompt: u64) -> ModelTurn {
+    let mut parts = Vec::new();
+    let text = format!("{streamed}{}", reply.text);
+    if !text.is_empty() {
+        parts.push(Part::Text { text });
+    }
+    for (id, name, arguments) in reply.calls {
+        parts.push(Part::ToolCall(ToolCall {
+            id: (*id).to_owned(),
+            name: (*name).to_owned(),
+            arguments: (*arguments).to_owned(),
+        }));
+    }
+    let signal = TerminationSignal::new(reply.reason, Confidence::High)
+        .from_field("f", reply.reason.as_str());
+    let mut turn = ModelTurn::new(parts, signal);
+    if reply.counted {
+        // A provider that keeps to its word: no more prompt than bytes, no more output than the cap.
+        turn.usage.input_tokens = Some(prompt);
+        turn.usage.output_tokens = Some(if reply.at_cap { cap.unwrap_or(1000) } else { 5 });
+    }
+    turn
+}
+
+fn failed(call: EffectId, failure: &Failure, prompt: u64) -> EventKind {
+    let mut error = ModelError::new(failure.class, "scripted");
+    error.retry_after_ms = failure.retry_after_ms;
+    let half = || {
+        let signal = TerminationSignal::new(SignalReason::InProgress, Confidence::High);
+        let mut turn =
+            ModelTurn::new(vec![Part::Text { text: "half an answer".to_owned() }], signal);
+        turn.usage.input_tokens = Some(prompt);
+        Box::new(turn)
+    };
+    EventKind::TurnFailed { call, error, partial: failure.partial.then(half) }
+}
