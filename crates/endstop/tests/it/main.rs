@@ -18,6 +18,8 @@ mod lies;
 mod lifecycle;
 mod nested;
 mod ollama;
+#[cfg(target_os = "linux")]
+mod processes;
 mod record;
 #[cfg(target_os = "linux")]
 mod shell;
