@@ -17,6 +17,10 @@ use clap::error::ErrorKind;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // This may be a process that keeps a command: it needs no arguments, settings or runtime.
+    if let Some(code) = endstop::process::keeper::serve_if_asked() {
+        return code;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {

@@ -312,6 +312,10 @@ impl Job {
                 return (Some(false), heard);
             }
         };
+        for pid in &done.left {
+            let told = "started by --verify, could not be killed and may go on";
+            output::note(&format!("endstop: process {pid}, {told}"));
+        }
         let text = done.output.text();
         let shown = !self.json || !done.success();
         if shown && !text.trim().is_empty() {

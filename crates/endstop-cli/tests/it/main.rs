@@ -11,6 +11,8 @@
 
 mod bad_input;
 mod cli;
+#[cfg(target_os = "linux")]
+mod killed;
 mod record;
 mod recorded;
 mod replay;

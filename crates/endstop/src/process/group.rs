@@ -1,5 +1,11 @@
 //! A process group that is signalled only while its number is surely its own.
 //!
+//! ```text
+//! let (group, exit) = group::spawn(command, Some(Mark::new()))?;
+//! group.ask(); // SIGTERM to all of them
+//! let ended = exit.await?; // whoever was left has been killed, and the leader reaped
+//! ```
+//!
 //! The number of a group is that of its leader, and a number that nobody has any more goes to
 //! somebody else. A zombie still has its number. So the leader is *watched* without being reaped
 //! (`waitid` with `WNOWAIT`), the rest of the group is killed while the zombie holds the number,
@@ -9,57 +15,40 @@
 //! The watching is done by a thread of its own, not by a task: it reaps also when the future was
 //! dropped, the runtime has gone down or the loop was terminated.
 
+use super::PATIENCE;
+use super::running::{Ended, Exit};
+use super::strays::Mark;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// A command's process group; dropping it kills the group at once.
 #[derive(Debug)]
 pub(super) struct Group(Arc<Members>);
 
+/// The members of a group, signalled as long as its number is theirs.
 #[derive(Debug)]
-struct Members {
-    leader: Pid,
+pub(super) struct Members {
+    pub(super) leader: Pid,
     /// Whether the leader was reaped: from then on the number may be somebody else's.
     reaped: Mutex<bool>,
 }
 
-/// How the command ended, told once its group has been killed and its leader reaped.
-pub(super) type Exit = oneshot::Receiver<io::Result<ExitStatus>>;
-
 struct Watched {
     child: Child,
     members: Arc<Members>,
-    exit: oneshot::Sender<io::Result<ExitStatus>>,
-    hunt_strays: Option<Mark>,
+    exit: oneshot::Sender<Ended>,
+    mark: Option<Mark>,
 }
 
-#[cfg(target_os = "linux")]
-use super::strays::Mark;
-
-/// Where there is no `/proc`, whoever leaves the group is not found.
-#[cfg(not(target_os = "linux"))]
-#[derive(Debug)]
-struct Mark;
-
-#[cfg(not(target_os = "linux"))]
-impl Mark {
-    fn new() -> Mark {
-        Mark
-    }
-    #[expect(clippy::unused_self, reason = "the same shape everywhere")]
-    fn put(&self, _command: &mut Command) {}
-    #[expect(clippy::unused_self, reason = "the same shape everywhere")]
-    fn kill_all(&self) {}
-}
-
-/// Starts the command as the leader of a new group.
-pub(super) fn spawn(mut command: Command, hunt_strays: bool) -> io::Result<(Group, Exit)> {
-    let mark = hunt_strays.then(Mark::new);
+/// Starts the command as the leader of a new group. Whoever carries the mark when it has ended is
+/// killed too.
+pub(super) fn spawn(mut command: Command, mark: Option<Mark>) -> io::Result<(Group, Exit)> {
     if let Some(mark) = &mark {
         mark.put(&mut command);
     }
@@ -70,22 +59,18 @@ pub(super) fn spawn(mut command: Command, hunt_strays: bool) -> io::Result<(Grou
         .stack_size(256 * 1024)
         .spawn(move || take.recv().map(watch))?;
     let child = command.process_group(0).spawn()?;
-    let leader = i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| io::Error::other("the system gave a process number that is none"))?;
-    let members = Arc::new(Members { leader, reaped: Mutex::new(false) });
+    let members = Arc::new(Members::led_by(Pid::from_child(&child)));
     let group = Group(Arc::clone(&members));
     let (tell, exit) = oneshot::channel();
     // The thread waits for this; should it have gone, the group dies with this error.
-    give.send(Watched { child, members, exit: tell, hunt_strays: mark })
+    give.send(Watched { child, members, exit: tell, mark })
         .map_err(|_| io::Error::other("the thread that reaps has ended"))?;
     Ok((group, exit))
 }
 
 /// Waits for the leader's end, kills what it left, reaps it, tells.
 fn watch(watched: Watched) {
-    let Watched { mut child, members, exit, hunt_strays } = watched;
+    let Watched { mut child, members, exit, mark } = watched;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     let looked = loop {
         match waitid(WaitId::Pid(members.leader), options) {
@@ -94,7 +79,7 @@ fn watch(watched: Watched) {
         }
     };
     let status = {
-        let mut reaped = members.reaped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reaped = members.reaped();
         // Still a zombie: the number is the group's. Whom it left in the background dies now.
         // (It is not where the host ignores SIGCHLD, so that the system reaps by itself.)
         if looked.is_ok() {
@@ -104,30 +89,46 @@ fn watch(watched: Watched) {
         *reaped = true;
         status
     };
-    if let Some(mark) = hunt_strays {
-        mark.kill_all();
-    }
+    let left = mark.map(|mark| mark.kill_all(Instant::now() + PATIENCE)).unwrap_or_default();
     // Nobody may be listening any more.
-    let _ = exit.send(status);
+    let _ = exit.send(Ended { status: status.map(Some), left });
+}
+
+impl Members {
+    /// The group of a process that leads one, and that has not been reaped.
+    pub(super) fn led_by(leader: Pid) -> Members {
+        Members { leader, reaped: Mutex::new(false) }
+    }
+
+    /// Signals all of them, as long as the number is theirs.
+    pub(super) fn signal(&self, signal: Signal) {
+        if !*self.reaped() {
+            // It fails where nobody is left to signal, which is what is wanted, and where none of
+            // them is ours to signal: then they are there when the waiting for them is over.
+            let _ = kill_process_group(self.leader, signal);
+        }
+    }
+
+    /// Whether the leader was reaped. While this is held, nobody signals.
+    pub(super) fn reaped(&self) -> MutexGuard<'_, bool> {
+        self.reaped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Group {
     /// Asks every process of the group to end.
     pub(super) fn ask(&self) {
-        self.signal(Signal::TERM);
+        self.0.signal(Signal::TERM);
     }
 
     /// Kills every process of the group.
     pub(super) fn kill(&self) {
-        self.signal(Signal::KILL);
+        self.0.signal(Signal::KILL);
     }
 
-    fn signal(&self, signal: Signal) {
-        let reaped = self.0.reaped.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*reaped {
-            // The only failure is that nobody is left to signal, which is what is wanted.
-            let _ = kill_process_group(self.0.leader, signal);
-        }
+    /// Who leads it.
+    pub(super) fn leader(&self) -> Option<u32> {
+        u32::try_from(self.0.leader.as_raw_nonzero().get()).ok()
     }
 }
 

@@ -1,7 +1,18 @@
 //! Windows: a command in a job object, which dies whole. There is no gentle signal: whoever is
 //! asked to end is killed after the grace.
+//!
+//! ```text
+//! let (group, exit) = group::spawn(command)?;
+//! drop(group); // every process of the job is killed
+//! ```
+//!
+//! The job is killed by the system when its last handle is closed, and this process has the only
+//! one: a host that is killed takes its commands along. `process-wrap` sets that limit
+//! (`JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE`) on its jobs for tokio alone, under `KillOnDrop`, and
+//! never on those for std.
 
-use process_wrap::std::{ChildWrapper, CommandWrap, JobObject};
+use super::running::{Ended, Exit};
+use process_wrap::tokio::{ChildWrapper, CommandWrap, JobObject, KillOnDrop};
 use std::io;
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -17,19 +28,15 @@ type Shared = Arc<Mutex<Box<dyn ChildWrapper>>>;
 #[derive(Debug)]
 pub(super) struct Group(Shared);
 
-/// How the command ended, told once its job has been killed.
-pub(super) type Exit = oneshot::Receiver<io::Result<ExitStatus>>;
-
-/// Starts the command in a new job. Whom a process of the job starts is in the job too, so that
-/// there are no strays to hunt.
-pub(super) fn spawn(command: Command, _hunt_strays: bool) -> io::Result<(Group, Exit)> {
-    let (give, take) = mpsc::channel::<(Shared, oneshot::Sender<io::Result<ExitStatus>>)>();
+/// Starts the command in a new job. Whom a process of the job starts is in the job too.
+pub(super) fn spawn(command: Command) -> io::Result<(Group, Exit)> {
+    let (give, take) = mpsc::channel::<(Shared, oneshot::Sender<Ended>)>();
     std::thread::Builder::new()
         .name("endstop-reaper".to_owned())
         .stack_size(256 * 1024)
         .spawn(move || take.recv().map(|(child, exit)| watch(&child, exit)))?;
-    let mut wrapped = CommandWrap::from(command);
-    wrapped.wrap(JobObject);
+    let mut wrapped = CommandWrap::from(tokio::process::Command::from(command));
+    wrapped.wrap(KillOnDrop).wrap(JobObject);
     let child = Arc::new(Mutex::new(wrapped.spawn()?));
     let group = Group(Arc::clone(&child));
     let (tell, exit) = oneshot::channel();
@@ -37,8 +44,8 @@ pub(super) fn spawn(command: Command, _hunt_strays: bool) -> io::Result<(Group, 
     Ok((group, exit))
 }
 
-fn watch(child: &Shared, exit: oneshot::Sender<io::Result<ExitStatus>>) {
-    let status = loop {
+fn watch(child: &Shared, exit: oneshot::Sender<Ended>) {
+    let status: io::Result<ExitStatus> = loop {
         // The inner child is the leader alone: who it left in the background does not hold this.
         match lock(child).inner_mut().try_wait() {
             Ok(None) => {}
@@ -48,7 +55,7 @@ fn watch(child: &Shared, exit: oneshot::Sender<io::Result<ExitStatus>>) {
         std::thread::sleep(LOOK_EVERY);
     };
     let _ = lock(child).start_kill();
-    let _ = exit.send(status);
+    let _ = exit.send(Ended { status: status.map(Some), left: Vec::new() });
 }
 
 fn lock(child: &Shared) -> MutexGuard<'_, Box<dyn ChildWrapper>> {
@@ -63,6 +70,11 @@ impl Group {
     /// Kills every process of the job.
     pub(super) fn kill(&self) {
         let _ = lock(&self.0).start_kill();
+    }
+
+    /// Who leads it.
+    pub(super) fn leader(&self) -> Option<u32> {
+        lock(&self.0).id()
     }
 }
 

@@ -13,12 +13,14 @@
 //!   it ends, whoever is left of its group is killed: a background child does not outlive it.
 //! - [`Stop`] asks the whole group to end (SIGTERM) and kills it after a grace. Dropping the
 //!   future kills it at once.
-//! - On Linux, children that left the group (`setsid`, daemons) are found by a mark in their
-//!   environment and killed when the command has ended; elsewhere they are not found.
+//! - On Linux, children that left the group (`setsid`, daemons) are killed too when the command has
+//!   ended or is killed; elsewhere they are not found.
+//! - Where this process is killed itself, also with SIGKILL, its commands die with it: on Unix if
+//!   its `main` has called [`keeper::serve_if_asked`], on Windows always. Without that call they
+//!   go on, and children that left the group are found by a mark in their environment alone.
+//! - Who could not be killed is named ([`Finished::left`]).
 //! - The result never waits for the end of a pipe that somebody else still holds.
 //! - What a command prints is bounded in memory ([`Capture`]), in the order in which it came.
-//!
-//! If this process itself is killed without a chance to clean up, its commands go on.
 
 mod capture;
 mod environment;
@@ -27,14 +29,22 @@ mod group;
 #[cfg(windows)]
 #[path = "job.rs"]
 mod group;
+pub mod keeper;
+mod running;
 #[cfg(target_os = "linux")]
 mod strays;
+#[cfg(all(unix, not(target_os = "linux")))]
+#[path = "unmarked.rs"]
+mod strays;
+#[cfg(target_os = "linux")]
+mod tree;
 
 pub use capture::Capture;
+use running::{Exit, Running, Starting};
 
 use std::io;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStdout;
@@ -46,6 +56,11 @@ const DRAIN: Duration = Duration::from_millis(100);
 
 /// How long a killed command is waited for: one that hangs in the kernel cannot be killed.
 const DEATH: Duration = Duration::from_secs(2);
+
+/// How long whoever kills what a command has left waits for the deaths; less than [`DEATH`], so that
+/// it can say who did not die.
+#[cfg(unix)]
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// When a command must stop, and how.
 #[derive(Clone, Debug)]
@@ -82,7 +97,8 @@ pub struct CommandLine {
 /// How a command ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Its exit status; `None`: it was killed and did not die (it hangs in the kernel).
+    /// Its exit status. `None`: it was killed and did not die (then it is among `left`), or nobody
+    /// knows how it ended, since its [keeper] was killed.
     pub status: Option<ExitStatus>,
     /// What it printed: standard output and standard error as they came.
     pub output: Capture,
@@ -90,6 +106,9 @@ pub struct Finished {
     pub stopped: bool,
     /// Whether its output may have gone on: somebody still held the pipe when reading ended.
     pub pipe_held: bool,
+    /// Who could not be killed, by process number: a process that hangs in the kernel, or that is
+    /// another user's (`sudo`). Empty: nobody is left that was found.
+    pub left: Vec<u32>,
 }
 
 impl CommandLine {
@@ -140,34 +159,39 @@ impl CommandLine {
     /// # Panics
     /// Outside of a tokio runtime with I/O and time.
     pub async fn run(&self, stop: &Stop) -> io::Result<Finished> {
-        let mut finished =
-            Finished { status: None, output: Capture::default(), stopped: false, pipe_held: false };
+        let mut finished = Finished {
+            status: None,
+            output: Capture::default(),
+            stopped: false,
+            pipe_held: false,
+            left: Vec::new(),
+        };
         // One pipe for both outputs keeps their order.
         let (ours, theirs) = io::pipe()?;
         let mut pipe = Some(ChildStdout::from_std(into_stdout(ours))?);
-        let (group, mut exit) = self.spawn(theirs)?;
+        let (running, mut exit) = self.spawn(theirs)?;
 
         let mut buffer = vec![0; 16 * 1024];
         let mut killed = false;
         let mut deadline: Option<Instant> = None;
-        let status = loop {
+        let ended = loop {
             tokio::select! {
                 biased;
-                status = &mut exit => break Some(status),
+                ended = &mut exit => break Some(ended),
                 () = stop.kill.cancelled(), if !killed => {
                     finished.stopped = true;
                     killed = true;
-                    group.kill();
+                    running.kill();
                     deadline = Some(Instant::now() + DEATH);
                 }
                 () = stop.ask.cancelled(), if !finished.stopped => {
                     finished.stopped = true;
                     if stop.grace.is_zero() {
                         killed = true;
-                        group.kill();
+                        running.kill();
                         deadline = Some(Instant::now() + DEATH);
                     } else {
-                        group.ask();
+                        running.ask();
                         deadline = Some(Instant::now() + stop.grace);
                     }
                 }
@@ -176,17 +200,20 @@ impl CommandLine {
                         break None;
                     }
                     killed = true;
-                    group.kill();
+                    running.kill();
                     deadline = Some(Instant::now() + DEATH);
                 }
                 read = read_some(&mut pipe, &mut buffer) => finished.output.take(&buffer[..read]),
             }
         };
-        finished.status = match status {
-            Some(Ok(status)) => Some(status?),
+        match ended {
+            Some(Ok(ended)) => {
+                finished.status = ended.status?;
+                finished.left = ended.left;
+            }
             Some(Err(_)) => return Err(io::Error::other("the thread that reaps has ended")),
-            None => None,
-        };
+            None => finished.left.extend(running.leader()),
+        }
         // The group is dead; what is still in the pipe is read, and it is closed.
         let end = Instant::now() + DRAIN;
         while pipe.is_some() {
@@ -199,9 +226,10 @@ impl CommandLine {
         Ok(finished)
     }
 
-    fn spawn(&self, output: io::PipeWriter) -> io::Result<(group::Group, group::Exit)> {
-        let mut command = shell(&self.line);
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    fn spawn(&self, output: io::PipeWriter) -> io::Result<(Running, Exit)> {
+        let mut starting = Starting::new(&self.line, self.hunt_strays)?;
+        let command = starting.command();
+        command.stdout(output.try_clone()?).stderr(output);
         if let Some(dir) = &self.dir {
             // The system's message would not say that it is the folder which is missing.
             if !dir.is_dir() {
@@ -216,7 +244,7 @@ impl CommandLine {
             }
         }
         // The command, and with it our copies of the writing end, are dropped in there.
-        group::spawn(command, self.hunt_strays)
+        starting.start()
     }
 }
 
@@ -229,7 +257,9 @@ impl Finished {
     /// How it ended, in words: `exit status 3`, `killed by signal 9`.
     pub fn how(&self) -> String {
         let Some(status) = self.status else {
-            return "it was killed and did not die".to_owned();
+            let known = !self.left.is_empty();
+            return if known { "it was killed and did not die" } else { "killed with its keeper" }
+                .to_owned();
         };
         #[cfg(unix)]
         if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
@@ -240,7 +270,7 @@ impl Finished {
 }
 
 #[cfg(unix)]
-fn shell(line: &str) -> Command {
+fn shell(line: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("sh");
     command.arg("-c").arg(line);
     command

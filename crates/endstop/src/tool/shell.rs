@@ -117,9 +117,47 @@ fn report(finished: &Finished) -> ToolOutput {
     let how = finished.how();
     let stopped = if finished.stopped { "stopped before it was done: " } else { "" };
     let held = if finished.pipe_held { "; a process that left its group may go on" } else { "" };
+    let left = left(&finished.left);
     ToolOutput {
-        content: format!("{content}[{stopped}{how}{held}]"),
-        is_error: !finished.success(),
+        content: format!("{content}[{stopped}{how}{held}{left}]"),
+        // What it has left is no success, whatever it says itself.
+        is_error: !finished.success() || !finished.left.is_empty(),
         halt: None,
+    }
+}
+
+/// Who could not be killed, in words.
+fn left(pids: &[u32]) -> String {
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    match pids.len() {
+        0 => String::new(),
+        1 => format!("; process {} could not be killed and may go on", pids[0]),
+        _ => format!("; processes {} could not be killed and may go on", pids.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Capture;
+
+    #[test]
+    fn who_could_not_be_killed_is_told_and_is_no_success() {
+        let mut finished = Finished {
+            status: Some(std::process::ExitStatus::default()),
+            output: Capture::default(),
+            stopped: false,
+            pipe_held: false,
+            left: Vec::new(),
+        };
+        assert_eq!(report(&finished), ToolOutput::ok("[exit status 0]"));
+        finished.left = vec![4711];
+        let said = "[exit status 0; process 4711 could not be killed and may go on]";
+        assert_eq!(report(&finished), ToolOutput::error(said));
+        finished.left = vec![4711, 4712];
+        let said = "[exit status 0; processes 4711, 4712 could not be killed and may go on]";
+        assert_eq!(report(&finished), ToolOutput::error(said));
+        finished.status = None;
+        assert!(report(&finished).content.starts_with("[it was killed and did not die; proc"));
     }
 }

@@ -18,6 +18,8 @@ mod lies;
 mod lifecycle;
 mod nested;
 mod ollama;
+#[cfg(target_os = "linux")]
+mod processes;
 mod record;
 mod scenarios;
 #[cfg(target_os = "linux")]

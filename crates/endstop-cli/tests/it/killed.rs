@@ -1,0 +1,232 @@
+//! Nothing outlives its run, however it is stopped: also where `endstop` is killed with SIGKILL, or
+//! the keeper of its command.
+//!
+//! Each way to stop is tried with each way to hide. A test's processes are those with a length of
+//! `sleep` that only they have.
+
+use crate::cli::{Cli, Done, FORMATS, Started, agent_args, answering, eventually};
+use endstop::testkit::{Reply, Server, Turn};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The most that may pass from the stop to the last death.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// What a command starts, and how many processes sleep then; `N` is the length of the sleep.
+const KINDS: [(&str, usize); 5] = [
+    // A child and a grandchild.
+    ("sleep N & sleep N", 2),
+    ("sh -c 'sh -c \"sleep N & wait\" & wait' & sleep N", 2),
+    // A grandchild in a session of its own.
+    ("sh -c 'setsid sleep N & wait' & sleep N", 2),
+    // A daemon: in a session of its own, its parent gone.
+    ("( setsid sleep N >/dev/null 2>&1 & ) ; sh -c 'sleep N & sleep N'", 3),
+    // A daemon that has taken its environment off: only a keeper holds it.
+    ("( env -i setsid sleep N >/dev/null 2>&1 & ) ; sleep N", 2),
+];
+
+/// The kinds that are found without a keeper.
+const MARKED: usize = 4;
+
+/// A length of `sleep` that nobody else has.
+fn length() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    (1_000_000_000 + (std::process::id() % 1_000_000) * 1000 + next).to_string()
+}
+
+/// The living processes with this word among their arguments.
+fn alive(word: &str) -> Vec<Pid> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|process| {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+        })
+        .filter_map(|process| Pid::from_raw(process.file_name().to_str()?.parse().ok()?))
+        .collect()
+}
+
+/// The keeper that this process has started.
+fn keeper(of: Pid) -> Option<Pid> {
+    let parent = of.as_raw_nonzero().to_string();
+    std::fs::read_dir("/proc").unwrap().flatten().find_map(|process| {
+        // `pid (name) state parent …`
+        let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
+        let (name, fields) = stat.rsplit_once(") ")?;
+        let parents = name.ends_with("(endstop-keeper") && fields.split(' ').nth(1)? == parent;
+        parents.then(|| Pid::from_raw(process.file_name().to_str()?.parse().ok()?))?
+    })
+}
+
+/// A run whose model has called a command, once that sleeps.
+struct Sleeping {
+    length: String,
+    server: Server,
+    started: Option<Started>,
+    _cli: Cli,
+    /// When the server was asked for the second time.
+    second: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Sleeping {
+    /// Starts it; `processes` of its command sleep.
+    fn new((command, processes): (&str, usize), args: &[&str]) -> Sleeping {
+        let sleeping = Sleeping::starting(command, args);
+        eventually("the processes sleep", || alive(&sleeping.length).len() == processes);
+        sleeping
+    }
+
+    fn starting(command: &str, args: &[&str]) -> Sleeping {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let api = FORMATS[NEXT.fetch_add(1, Ordering::Relaxed) as usize % FORMATS.len()];
+        let length = length();
+        let line = command.replace('N', &length);
+        let second = Arc::new(Mutex::new(None));
+        let at = Arc::clone(&second);
+        let server = answering(move |request| {
+            if request.number > 1 {
+                at.lock().unwrap().get_or_insert_with(Instant::now);
+                return Reply::turn(request, &Turn::text("Never mind."));
+            }
+            Reply::turn(request, &Turn::call("shell", &json!({"command": line})))
+        });
+        let cli = Cli::new();
+        let all = [&["Sleep.", "--tool", "shell"], args].concat();
+        let command = cli.command(agent_args(&server, api, &all));
+        let started = Some(Started::new(command, ""));
+        Sleeping { length, server, started, _cli: cli, second }
+    }
+
+    fn endstop(&self) -> Pid {
+        Pid::from_child(&self.started.as_ref().unwrap().child)
+    }
+
+    fn signal(&self, signal: Signal) -> Instant {
+        kill_process(self.endstop(), signal).unwrap();
+        Instant::now()
+    }
+
+    /// None is left, and it took no longer than it may.
+    #[track_caller]
+    fn none_left(&self, since: Instant) {
+        eventually("none is left", || alive(&self.length).is_empty());
+        let took = since.elapsed();
+        assert!(took < WITHIN, "the last died after {took:?}");
+        eventually("its keeper has ended", || keeper(self.endstop()).is_none());
+    }
+
+    fn finish(mut self) -> Done {
+        self.started.take().unwrap().finish()
+    }
+}
+
+/// A failed test leaves nothing behind either.
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        drop(self.started.take());
+        for process in alive(&self.length) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn a_cancel_leaves_none() {
+    for kind in KINDS {
+        let run = Sleeping::new(kind, &["--json"]);
+        let since = run.signal(Signal::INT);
+        run.none_left(since);
+        assert_eq!(run.finish().exits(130).outcome()["termination"], "cancelled");
+    }
+}
+
+#[test]
+fn a_terminate_leaves_none() {
+    for (command, processes) in KINDS {
+        // Who is deaf for a cancel; what is ignored stays ignored in the children.
+        let deaf = format!("trap '' TERM HUP INT; {command}");
+        let run = Sleeping::new((&deaf, processes), &["--cancel-grace", "1h"]);
+        run.signal(Signal::INT);
+        eventually("it was cancelled", || {
+            run.started.as_ref().unwrap().stderr().contains("stopping (cancelled)")
+        });
+        let since = run.signal(Signal::INT);
+        run.none_left(since);
+        run.finish().exits(143).notes(&["stopped: terminated (fatal)"]);
+    }
+}
+
+#[test]
+fn sigterm_leaves_none() {
+    for kind in KINDS {
+        let run = Sleeping::new(kind, &["--json"]);
+        let since = run.signal(Signal::TERM);
+        run.none_left(since);
+        assert_eq!(run.finish().exits(143).outcome()["termination"], "cancelled");
+    }
+}
+
+#[test]
+fn a_tool_that_runs_out_of_time_leaves_none() {
+    for (command, _) in KINDS {
+        let run = Sleeping::starting(command, &["--tool-timeout", "400ms", "--json"]);
+        eventually("the run goes on", || run.second.lock().unwrap().is_some());
+        let since = run.second.lock().unwrap().unwrap();
+        run.none_left(since);
+        assert_eq!(run.finish().exits(0).outcome()["termination"], "stop");
+    }
+}
+
+#[test]
+fn a_run_that_runs_out_of_time_leaves_none() {
+    for (command, _) in KINDS {
+        let mut run = Sleeping::starting(command, &["--timeout", "400ms", "--json"]);
+        let done = run.started.take().unwrap().finish();
+        let since = Instant::now();
+        eventually("none is left", || alive(&run.length).is_empty());
+        assert!(since.elapsed() < WITHIN);
+        assert_eq!(done.exits(20).outcome()["termination"], "error_timeout");
+    }
+}
+
+#[test]
+fn sigkill_leaves_none() {
+    for (command, processes) in KINDS {
+        let deaf = format!("trap '' TERM HUP INT; {command}");
+        for command in [command, &deaf] {
+            let run = Sleeping::new((command, processes), &[]);
+            let kept = keeper(run.endstop()).expect("its command has a keeper");
+            let since = run.signal(Signal::KILL);
+            run.none_left(since);
+            eventually("its keeper has ended", || {
+                std::fs::read(format!("/proc/{}/cmdline", kept.as_raw_nonzero()))
+                    .map_or(true, |line| line.is_empty())
+            });
+        }
+    }
+}
+
+#[test]
+fn sigkill_of_the_keeper_leaves_none_and_the_run_goes_on() {
+    for kind in &KINDS[..MARKED] {
+        let run = Sleeping::new(*kind, &["--json"]);
+        let kept = keeper(run.endstop()).expect("its command has a keeper");
+        kill_process(kept, Signal::KILL).unwrap();
+        run.none_left(Instant::now());
+        eventually("the model is told", || run.server.requests().len() == 2);
+        let told = run.server.requests()[1].body.to_string();
+        assert!(told.contains("killed with its keeper"), "{told}");
+        assert_eq!(run.finish().exits(0).outcome()["termination"], "stop");
+    }
+}
+
+#[test]
+fn an_argument_alone_makes_no_keeper() {
+    // Without a host's socket it is an argument as any other, and a wrong one.
+    let done = Cli::new().run(["--endstop-keeper=1", "-"]).exits(2);
+    assert!(done.stderr.contains("--endstop-keeper"), "{done:?}");
+}

@@ -1,0 +1,239 @@
+//! The host's side of a keeper: starting it, asking and killing through it, and doing its work
+//! where it was killed itself.
+//!
+//! ```text
+//! let (keeper, line) = keeper_for("sleep 1000 & wait", mark)?; // still to be started
+//! let (kept, exit) = spawn(keeper, line, mark)?;
+//! kept.ask(); // SIGTERM to the command's group
+//! drop(kept); // all of it is killed at once
+//! ```
+
+use super::super::PATIENCE;
+use super::super::running::{Ended, Exit};
+use super::super::strays::Mark;
+use super::report::{self, ASK, Report};
+use super::{ARGUMENT, PROGRAM};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// How often it is looked whether a keeper that was told to kill has been still for too long.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// When a keeper that was told to kill is itself killed: it has [`PATIENCE`] for its work, and
+/// longer only where it was stopped.
+const TOO_LONG: Duration = Duration::from_millis(1500);
+
+/// A command and its keeper; dropping it kills them at once.
+#[derive(Debug)]
+pub(in super::super) struct Kept(Arc<Line>);
+
+/// The line to a keeper.
+#[derive(Debug)]
+struct Line {
+    /// Its other end is the keeper's alone, as this one is ours alone.
+    stream: UnixStream,
+    /// When the keeper was told to kill.
+    killed: OnceLock<Instant>,
+    /// The number of the command, once it has started.
+    leader: OnceLock<u32>,
+}
+
+struct Watched {
+    keeper: Child,
+    line: Arc<Line>,
+    exit: oneshot::Sender<Ended>,
+    mark: Option<Mark>,
+}
+
+/// What a keeper is to be told once it has started.
+pub(in super::super) struct Order {
+    command: String,
+    mark: Option<Mark>,
+    ours: UnixStream,
+}
+
+/// The process that would keep this command line, and what it is to be told.
+pub(in super::super) fn keeper_for(
+    command: &str,
+    mark: Option<Mark>,
+) -> io::Result<(Command, Order)> {
+    let program = PROGRAM.get().ok_or_else(|| io::Error::other("there is no keeper"))?;
+    if command.contains('\0') {
+        // What the system says where the command line is an argument.
+        let problem = "nul byte found in provided data";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut keeper = Command::new(program);
+    keeper.arg0("endstop-keeper").arg(ARGUMENT);
+    keeper.arg(mark.as_ref().map_or(OsStr::new("-"), Mark::text));
+    keeper.stdin(OwnedFd::from(theirs));
+    Ok((keeper, Order { command: command.to_owned(), mark, ours }))
+}
+
+/// Starts a keeper, and with it the command.
+pub(in super::super) fn spawn(mut keeper: Command, order: Order) -> io::Result<(Kept, Exit)> {
+    let Order { command, mark, ours } = order;
+    ours.set_read_timeout(Some(LOOK_EVERY))?;
+    ours.set_write_timeout(Some(PATIENCE))?;
+    let line = Arc::new(Line { stream: ours, killed: OnceLock::new(), leader: OnceLock::new() });
+    // The watcher first: a child that nobody can watch must not be started.
+    let (give, take) = mpsc::channel::<Watched>();
+    std::thread::Builder::new()
+        .name("endstop-reaper".to_owned())
+        .stack_size(256 * 1024)
+        .spawn(move || take.recv().map(watch))?;
+    let child = keeper.spawn()?;
+    // Our copies of the keeper's end of the line, and of the output.
+    drop(keeper);
+    let kept = Kept(Arc::clone(&line));
+    let (tell, exit) = oneshot::channel();
+    give.send(Watched { keeper: child, line, exit: tell, mark })
+        .map_err(|_| io::Error::other("the thread that reaps has ended"))?;
+    // Not among its arguments: who looks for a command by its words (`pkill -f`) is to find the
+    // command, not its keeper. It waits in the socket until the keeper has started.
+    report::send_line(&kept.0.stream, command.as_bytes())?;
+    Ok((kept, exit))
+}
+
+/// Hears the keeper to its end, reaps it, tells.
+fn watch(watched: Watched) {
+    let Watched { mut keeper, line, exit, mark } = watched;
+    let report = line.hear(&mut keeper);
+    let ended = match report {
+        Report { ended: Some(done), .. } => {
+            Ended { status: Ok(done.status.map(ExitStatus::from_raw)), left: done.left }
+        }
+        Report { refused: Some(0), .. } => {
+            Ended { status: Err(io::Error::other("no reason was given")), left: Vec::new() }
+        }
+        Report { refused: Some(code), .. } => {
+            Ended { status: Err(io::Error::from_raw_os_error(code)), left: Vec::new() }
+        }
+        Report { started, .. } => {
+            // The keeper was killed. What was its work is done from here.
+            Ended { status: Ok(None), left: instead_of(&keeper, started, mark.as_ref()) }
+        }
+    };
+    let _ = keeper.wait();
+    // Nobody may be listening any more.
+    let _ = exit.send(ended);
+}
+
+/// Kills what a dead keeper should have killed; gives the numbers of those who did not die.
+fn instead_of(keeper: &Child, leader: Option<u32>, mark: Option<&Mark>) -> Vec<u32> {
+    let keeper = Pid::from_child(keeper);
+    // It is not reaped yet: as long as that is so, its number, and with it that of its session, is
+    // nobody else's. (Where the host ignores SIGCHLD the system has reaped it; the number is still
+    // the session's as long as it has a process.)
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while matches!(waitid(WaitId::Pid(keeper), ended), Err(Errno::INTR)) {}
+    let end = Instant::now() + PATIENCE;
+    kill_session(keeper, leader, mark, end)
+}
+
+#[cfg(target_os = "linux")]
+fn kill_session(keeper: Pid, _leader: Option<u32>, mark: Option<&Mark>, end: Instant) -> Vec<u32> {
+    use super::super::tree;
+    let session = keeper.as_raw_nonzero().get();
+    let find = || {
+        let mut found: Vec<_> = tree::all()
+            // Daemons that may live on have left the session.
+            .filter(|one| !one.ended && one.session == session && one.pid != keeper)
+            .collect();
+        found.extend(mark.map(Mark::carriers).unwrap_or_default());
+        found
+    };
+    let mut left = tree::kill_all(find, end);
+    if left.is_empty() {
+        // Once more: whoever was being started during the last look was not in it.
+        left = tree::kill_all(find, end);
+    }
+    left.sort_unstable();
+    left.dedup();
+    left
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kill_session(keeper: Pid, leader: Option<u32>, _mark: Option<&Mark>, _end: Instant) -> Vec<u32> {
+    use rustix::process::{Signal, getsid, kill_process_group};
+    let leader = leader.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    if let Some(leader) = leader
+        && getsid(Some(leader)) == Ok(keeper)
+    {
+        let _ = kill_process_group(leader, Signal::KILL);
+    }
+    Vec::new()
+}
+
+impl Line {
+    /// Everything that the keeper says, to its last word.
+    fn hear(&self, keeper: &mut Child) -> Report {
+        let mut said = Vec::new();
+        let mut buffer = [0; 1024];
+        loop {
+            match (&self.stream).read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => {
+                    said.extend_from_slice(&buffer[..read]);
+                    let report = Report::read(&said);
+                    if let Some(leader) = report.started {
+                        let _ = self.leader.set(leader);
+                    }
+                    if report.ended.is_some() {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
+                    if self.killed.get().is_some_and(|since| since.elapsed() > TOO_LONG) {
+                        // It was stopped, or hangs. Not reaped, it has its number still.
+                        let _ = keeper.kill();
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        Report::read(&said)
+    }
+}
+
+impl Kept {
+    /// Asks every process of the command's group to end.
+    pub(in super::super) fn ask(&self) {
+        // It fails where the keeper has gone, and then nobody is there to be asked.
+        let _ = (&self.0.stream).write_all(&[ASK]);
+    }
+
+    /// Kills the command and all that it started.
+    pub(in super::super) fn kill(&self) {
+        let _ = self.0.killed.set(Instant::now());
+        let _ = self.0.stream.shutdown(Shutdown::Write);
+    }
+
+    /// The number of the command, once it has started.
+    pub(in super::super) fn leader(&self) -> Option<u32> {
+        self.0.leader.get().copied()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

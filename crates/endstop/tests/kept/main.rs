@@ -1,0 +1,31 @@
+//! Commands that have a keeper. The program of these tests calls `serve_if_asked` in its `main`, so
+//! it has a `main` of its own: `cargo test -p endstop --test kept [PART OF A NAME]`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::pedantic,
+    clippy::print_stdout,
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    reason = "tests"
+)]
+
+#[cfg(target_os = "linux")]
+mod checks;
+#[cfg(target_os = "linux")]
+#[path = "../it/processes.rs"]
+mod processes;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(code) = endstop::process::keeper::serve_if_asked() {
+        return code;
+    }
+    #[cfg(target_os = "linux")]
+    return checks::all();
+    #[cfg(not(target_os = "linux"))]
+    ExitCode::SUCCESS
+}
