@@ -54,8 +54,6 @@ impl Inner {
         match stop {
             // With a schema the answer is still to be validated, and that wants the whole turn.
             Some(stop) if !self.output_schema && !self.hooks.stop => {
-                // What was generated is kept: it is a turn, as it would be in one piece.
-                self.turns += 1;
                 Err(policy_ending(stop, "in mid-stream"))
             }
             Some(_) => {

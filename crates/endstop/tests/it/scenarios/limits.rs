@@ -197,14 +197,21 @@ async fn a_policy_and_a_limit_both_hold() {
     };
     assert_eq!(with(2).run("go").unwrap().await.termination, Termination::ErrorMaxTurns);
     let declares = [Turn::call("act", &json!({})), Turn::text("FINAL(7)")];
-    let agent = AgentLoop::builder(ScriptedModel::new(declares))
+    let limits = Limits { max_turns: Some(2), ..Limits::default() };
+    let outcome = AgentLoop::builder(ScriptedModel::new(declares))
         .tool(act())
         .policy(FinalPattern::default())
-        .limits(Limits { max_turns: Some(2), ..Limits::default() })
+        .limits(limits.clone())
         .build()
-        .unwrap();
-    let outcome = agent.run("go").unwrap().await;
+        .unwrap()
+        .run("go")
+        .unwrap()
+        .await;
     assert_eq!(outcome.termination, Termination::Submitted, "the answer on the last turn stands");
+    let answers = [Turn::call("act", &json!({})), Turn::text("seven")];
+    let agent = agent(answers).tool(act()).policy(FinalPattern::default()).limits(limits);
+    let outcome = agent.build().unwrap().run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop);
     assert_eq!(outcome.also, [Termination::ErrorMaxTurns], "and the limit is told beside it");
 }
 
