@@ -218,6 +218,7 @@ fn tools() -> Config {
             calls(&[("x", "nope", "{}"), ("a", "read", "{broken"), ("s", "secret", "{}")]),
             Reply { reason: SignalReason::NaturalCompletion, text: "and", ..READ },
             Reply { reason: SignalReason::TokenLimitReached, ..READ },
+            Reply { at_cap: true, ..READ },
             Reply { reason: SignalReason::ContentFiltered, ..READ },
             Reply { reason: SignalReason::Paused, ..READ },
         ],

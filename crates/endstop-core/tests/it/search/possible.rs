@@ -169,7 +169,15 @@ impl Before {
                 SignalReason::NaturalCompletion,
                 SignalReason::ToolUse,
             ]),
-            Termination::ErrorOutputTruncated => turn(&[SignalReason::TokenLimitReached]),
+            Termination::ErrorOutputTruncated => match event {
+                // Under another value only a call may be cut: where the output fills its cap.
+                EventKind::TurnEnded { turn, .. } => {
+                    turn.signal.reason == SignalReason::TokenLimitReached
+                        || turn.tool_calls().next().is_some()
+                            && turn.usage.generated_tokens().is_some_and(|out| out > 5)
+                }
+                _ => false,
+            },
             Termination::ErrorContentFiltered => {
                 failed == Some(outcome.termination) || turn(&[SignalReason::ContentFiltered])
             }
