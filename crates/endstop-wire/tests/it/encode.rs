@@ -128,7 +128,9 @@ fn openai_requests() {
         .iter()
         .map(|c| &c["function"]["arguments"])
         .collect();
-    assert_eq!(arguments, ["{\"path\": \"x\"}", "{\"path\": ", "{}"]);
+    // Some servers read the text, and refuse what is no object.
+    let raw = r#"{"_raw":"{\"path\": "}"#;
+    assert_eq!(arguments, ["{\"path\": \"x\"}", raw, "{}"]);
     assert_eq!(m[3], json!({"role": "tool", "tool_call_id": "a", "content": "1"}));
     assert_eq!(m[4]["content"], "bad\u{1}");
     assert_eq!(m[6], json!({"role": "user", "content": "Go on."}));
@@ -348,7 +350,7 @@ fn responses_requests() {
     let call = |id: &str, arguments: &str| json!({"type": "function_call", "call_id": id, "name": "read", "arguments": arguments});
     assert_eq!(
         i[2..5],
-        [call("a", "{\"path\": \"x\"}"), call("b", "{\"path\": "), call("c", "{}")]
+        [call("a", "{\"path\": \"x\"}"), call("b", r#"{"_raw":"{\"path\": "}"#), call("c", "{}")]
     );
     let output = |id: &str, text: &str| json!({"type": "function_call_output", "call_id": id, "output": text});
     assert_eq!(i[5..8], [output("a", "1"), output("b", "bad\u{1}"), output("c", "")]);
