@@ -142,7 +142,9 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
     }
     match open.first() {
         Some(id) => Err(format!("message {}: the call `{id}` has no result", messages.len())),
-        None if messages.len() % 2 == 0 => Err("the last message is the assistant's".to_owned()),
+        None if messages.len().is_multiple_of(2) => {
+            Err("the last message is the assistant's".to_owned())
+        }
         None => Ok(()),
     }
 }

@@ -347,7 +347,7 @@ async fn calls_at_once_do_not_pass_the_same_check() {
     let ceiling = NanoUsd::from_usd(0.007);
     let budget = SharedBudget::new(ceiling);
     let most = Arc::new(AtomicUsize::new(0));
-    let mut handles = Vec::new();
+    let mut runs = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let slow = Turn::text("so").usage(20, 250).after(Duration::from_millis(30));
         let agent = AgentLoop::builder(ScriptedModel::new([slow]).price(price()))
@@ -356,19 +356,16 @@ async fn calls_at_once_do_not_pass_the_same_check() {
             .build()
             .unwrap();
         let (whole, most) = (budget.clone(), Arc::clone(&most));
-        handles.push(tokio::spawn(async move {
+        runs.spawn(async move {
             let mut handle = agent.run("go").unwrap();
             while handle.next().await.is_some() {
                 let now = usize::try_from(whole.committed().0).unwrap();
                 most.fetch_max(now, Ordering::SeqCst);
             }
             handle.await
-        }));
+        });
     }
-    let mut ended = Vec::new();
-    for handle in handles {
-        ended.push(handle.await.unwrap());
-    }
+    let ended = runs.join_all().await;
     let answered = ended.iter().filter(|outcome| outcome.is_success()).count();
     assert_eq!(answered, 2, "{:?}", ended.iter().map(|e| e.termination).collect::<Vec<_>>());
     for outcome in ended.iter().filter(|outcome| !outcome.is_success()) {
