@@ -181,7 +181,11 @@ impl Inner {
         }
         fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
         let status = if by_caller { ToolStatus::Aborted } else { ToolStatus::Skipped };
-        open.close(status, &format!("the run ended as {termination}"));
+        let cut = open.close(status, &format!("the run ended as {termination}"));
+        // Who heard that a call began hears that it ended.
+        for (at, started) in cut {
+            emit_ended(&open, at, self.now.saturating_sub(started), fx);
+        }
         self.file(open);
     }
 }

@@ -102,9 +102,12 @@ impl OpenCalls {
         });
     }
 
-    /// Answers all that are still open with what is true of them.
-    pub(super) fn close(&mut self, not_started: ToolStatus, why: &str) {
-        for running in std::mem::take(&mut self.running) {
+    /// Answers all that are still open with what is true of them; those that had started come back,
+    /// with when.
+    pub(super) fn close(&mut self, not_started: ToolStatus, why: &str) -> Vec<(usize, Duration)> {
+        let running = std::mem::take(&mut self.running);
+        let cut = running.iter().map(|running| (running.at, running.started)).collect();
+        for running in running {
             self.finished(
                 running.at,
                 ToolStatus::Aborted,
@@ -118,6 +121,7 @@ impl OpenCalls {
             }
         }
         self.next = self.calls.len();
+        cut
     }
 
     /// Takes a report; `None` where the id is not running (late, or never started).

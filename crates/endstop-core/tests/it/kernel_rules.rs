@@ -453,6 +453,26 @@ fn a_cancel_takes_the_question_down_before_the_running_tools_have_ended() {
 }
 
 #[test]
+fn who_heard_that_a_call_began_hears_that_it_ended() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(calls(&["read", "write"]));
+    let running = hand.started().len();
+    hand.at(40).feed(EventKind::Terminate);
+    let told: Vec<(&str, ToolStatus, u64)> = hand
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Emit(RunEvent::ToolEnded { call_id, status, duration_ms, .. }) => {
+                Some((call_id.as_str(), *status, *duration_ms))
+            }
+            _ => None,
+        })
+        .collect();
+    // Of the call that never began nothing was heard.
+    assert_eq!((running, told), (1, vec![("c0", ToolStatus::Aborted, 40)]));
+}
+
+#[test]
 fn an_outcome_tells_of_the_ceiling_that_its_cut_call_reached() {
     let limits = Limits { max_tokens: Some(900), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, reserve: true, ..spec() }, None);

@@ -3,6 +3,7 @@
 //! Structured output goes as `output_config.format` of type `json_schema`. A system message at the
 //! start of the history joins the top-level `system`; a later one is sent as the user's.
 
+use super::call_ids::CallIds;
 use crate::api::Family;
 use crate::json;
 use crate::request::{Fields, Kept, RequestSpec};
@@ -17,6 +18,7 @@ pub struct Encoder {
     kept: Kept,
     /// The role of the message that is still open at the end of what is kept.
     open: Option<&'static str>,
+    ids: CallIds,
     system: Option<String>,
     /// System messages at the start of the history.
     preamble: String,
@@ -33,6 +35,7 @@ impl Encoder {
         Encoder {
             kept: Kept::default(),
             open: None,
+            ids: CallIds::default(),
             system: spec.system.clone().filter(|s| !s.trim().is_empty()),
             preamble: String::new(),
             own_cap: spec.extra.contains_key("max_tokens"),
@@ -59,6 +62,7 @@ impl Encoder {
         if from == 0 {
             self.kept.out.extend_from_slice(b"{\"messages\":[");
             self.open = None;
+            self.ids.clear();
             self.preamble.clear();
         }
         for m in &messages[from..] {
@@ -100,7 +104,8 @@ impl Encoder {
         // Results come first in their message.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
-                tool_result(self.block("user"), result);
+                let id = self.ids.result(&result.call_id);
+                tool_result(self.block("user"), &id, result);
             }
         }
         for part in &m.parts {
@@ -112,7 +117,10 @@ impl Encoder {
                     json::string(out, text);
                     out.push(b'}');
                 }
-                Part::ToolCall(call) => tool_use(self.block(role), call),
+                Part::ToolCall(call) => {
+                    let id = self.ids.call(&call.id);
+                    tool_use(self.block(role), &id, call);
+                }
                 Part::Image(i) => image(self.block(role), i),
                 Part::Opaque { api, json }
                     if api == Family::Anthropic.as_str() && json::is_object(json) =>
@@ -181,9 +189,9 @@ fn options(mut fields: Fields<'_>, spec: &RequestSpec) -> Vec<u8> {
     fields.finish()
 }
 
-fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
+fn tool_result(out: &mut Vec<u8>, id: &str, result: &ToolResult) {
     out.extend_from_slice(b"{\"type\":\"tool_result\",\"tool_use_id\":");
-    json::string(out, &result.call_id);
+    json::string(out, id);
     out.extend_from_slice(b",\"content\":");
     json::string(out, &result.content);
     if result.status.is_error() {
@@ -192,9 +200,9 @@ fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
     out.push(b'}');
 }
 
-fn tool_use(out: &mut Vec<u8>, call: &ToolCall) {
+fn tool_use(out: &mut Vec<u8>, id: &str, call: &ToolCall) {
     out.extend_from_slice(b"{\"type\":\"tool_use\",\"id\":");
-    json::string(out, &call.id);
+    json::string(out, id);
     out.extend_from_slice(b",\"name\":");
     json::string(out, &call.name);
     out.extend_from_slice(b",\"input\":");

@@ -13,6 +13,7 @@
 //! block that server-side code called (`caller.type` = `code_execution_…`) is the client's work only
 //! where the turn stopped with `tool_use`, that is, where the API waits for it.
 
+mod call_ids;
 mod decode;
 mod encode;
 mod metadata;

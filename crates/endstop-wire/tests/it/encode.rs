@@ -173,6 +173,29 @@ fn anthropic_requests() {
     assert_eq!(b.get("system"), None);
 }
 
+#[test]
+fn anthropic_is_sent_no_id_of_a_call_twice() {
+    // A server that counts anew in each turn.
+    let history = [
+        message(1, Role::User, vec![text("Read both.")]),
+        message(2, Role::Assistant, vec![call("call_1", "{}")]),
+        message(3, Role::Tool, vec![result("call_1", ToolStatus::Ok, "1")]),
+        message(4, Role::Assistant, vec![call("call_1", "{}")]),
+        message(5, Role::Tool, vec![result("call_1", ToolStatus::Ok, "2")]),
+    ];
+    let mut encoder = Encoder::new(ANTHROPIC, &RequestSpec::default());
+    // As a run does it: after each turn, then anew where the conversation was shortened.
+    for (upto, epoch) in [(1, 0), (3, 0), (5, 0), (5, 1)] {
+        let body = encoder.body(&history[..upto], epoch, None);
+        let b: Value = serde_json::from_slice(body).unwrap();
+        let blocks = b["messages"].as_array().unwrap().iter().skip(1).map(|m| &m["content"][0]);
+        let ids: Vec<&str> = blocks
+            .filter_map(|block| block["id"].as_str().or(block["tool_use_id"].as_str()))
+            .collect();
+        assert_eq!(ids, ["call_1", "call_1", "call_1_2", "call_1_2"][..upto - 1]);
+    }
+}
+
 fn ollama() -> &'static Dialect {
     dialect("ollama").unwrap()
 }

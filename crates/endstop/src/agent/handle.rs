@@ -53,17 +53,18 @@ impl DeltaEvent {
 #[must_use = "dropping the handle cancels the run"]
 #[derive(Debug)]
 pub struct RunHandle {
-    events: mpsc::UnboundedReceiver<AgentEvent>,
+    events: mpsc::UnboundedReceiver<Box<AgentEvent>>,
     waiting: Arc<AtomicUsize>,
     ending: EndingCell,
     control: Control,
     cancel_on_drop: bool,
 }
 
-/// Where the driver puts what happens.
+/// Where the driver puts what happens. The channel has room for some events from its beginning:
+/// they are boxed, for a run that waits to hold less.
 #[derive(Clone, Debug)]
 pub(crate) struct EventSink {
-    events: mpsc::UnboundedSender<AgentEvent>,
+    events: mpsc::UnboundedSender<Box<AgentEvent>>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -80,7 +81,7 @@ impl EventSink {
             }
             self.waiting.fetch_add(1, Ordering::Relaxed);
         }
-        let _ = self.events.send(event);
+        let _ = self.events.send(Box::new(event));
     }
 }
 
@@ -98,7 +99,7 @@ impl RunHandle {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
-        let polled = self.events.poll_recv(cx);
+        let polled = self.events.poll_recv(cx).map(|event| event.map(|event| *event));
         if let Poll::Ready(Some(AgentEvent::Delta(_))) = &polled {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }

@@ -1,0 +1,223 @@
+//! The rounds of `bench-chaos`: servers, many conversations at once over them, and a look at what is
+//! left when all have ended.
+//!
+//! ```text
+//! let plan = Plan::read(&words)?; // `10000 7 --leak task`
+//! let sound = rounds::all(&plan)?;
+//! ```
+
+use crate::answers::Answers;
+use crate::budgets::Budgets;
+use crate::dice::Dice;
+use crate::left::Held;
+use crate::runs::{World, lane};
+use crate::tally::Tally;
+use endstop::process::{CommandLine, Stop};
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::testkit::Server;
+use std::error::Error;
+use std::fs::File;
+use std::net::TcpStream;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Runs between two looks at what is left.
+const ROUND: u64 = 1_000;
+/// Conversations at once.
+const LANES: u64 = 16;
+const SERVERS: u64 = 3;
+const FORMATS: [&str; 2] = ["openai-chat", "anthropic-messages"];
+
+/// What is left on purpose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Leak {
+    Fd,
+    Task,
+    Process,
+    Connection,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    runs: u64,
+    seed: u64,
+    leak: Option<Leak>,
+}
+
+impl Plan {
+    pub(crate) fn read(words: &[String]) -> Result<Plan> {
+        let mut words = words.iter();
+        let mut numbers = Vec::new();
+        let mut leak = None;
+        while let Some(word) = words.next() {
+            if word == "--leak" {
+                leak = Some(match words.next().map(String::as_str) {
+                    Some("fd") => Leak::Fd,
+                    Some("task") => Leak::Task,
+                    Some("process") => Leak::Process,
+                    Some("connection") => Leak::Connection,
+                    _ => return Err("--leak wants fd, task, process or connection".into()),
+                });
+            } else {
+                numbers.push(word.parse().map_err(|_| format!("`{word}` is no number"))?);
+            }
+        }
+        let mut numbers = numbers.into_iter();
+        Ok(Plan { runs: numbers.next().unwrap_or(10_000), seed: numbers.next().unwrap_or(1), leak })
+    }
+}
+
+/// What is left on purpose, until the program ends.
+#[derive(Default)]
+struct Leaked {
+    files: Vec<File>,
+    streams: Vec<TcpStream>,
+    processes: Vec<Child>,
+}
+
+impl Leaked {
+    fn leak(&mut self, leak: Leak, runtime: &Runtime, servers: &[Server]) -> Result<()> {
+        match leak {
+            Leak::Fd => self.files.push(File::open("/proc/self/status")?),
+            Leak::Task => drop(runtime.spawn(std::future::pending::<()>())),
+            Leak::Process => self.processes.push(Command::new("sleep").arg("600").spawn()?),
+            Leak::Connection => {
+                let url = servers.first().map(Server::base_url).unwrap_or_default();
+                let address = url.trim_start_matches("http://").trim_end_matches("/v1");
+                self.streams.push(TcpStream::connect(address)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Leaked {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// All rounds; whether everything held.
+#[expect(clippy::print_stdout, reason = "the result")]
+pub(crate) fn all(plan: &Plan) -> Result<bool> {
+    // Threads that have nothing to do go soon, so that those that stay are seen.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .thread_keep_alive(Duration::from_millis(50))
+        .enable_all()
+        .build()?;
+    // No other program sleeps so long.
+    let sleep = format!("30.{:010}", std::process::id());
+    let tally = Arc::new(Tally::default());
+    // What a first command and a first thread of the runtime open stays open.
+    runtime.block_on(CommandLine::new("true").run(&Stop::never()))?;
+    std::thread::sleep(Duration::from_millis(200));
+    let before = Held::now(runtime.handle(), &sleep);
+    println!("seed {}; {} runs, {LANES} conversations at once", plan.seed, plan.runs);
+    let began = Instant::now();
+    let mut leaked = Leaked::default();
+    let rounds = plan.runs.div_ceil(ROUND);
+    for number in 0..rounds {
+        let runs = ROUND.min(plan.runs - number * ROUND);
+        let servers = servers(plan.seed, number, &sleep, &tally)?;
+        if let Some(leak) = plan.leak.filter(|_| number == 0) {
+            leaked.leak(leak, &runtime, &servers)?;
+        }
+        round(plan.seed, number, runs, &runtime, &servers, &tally)?;
+        for server in &servers {
+            if !runtime.block_on(server.until(|server| server.open_connections() == 0)) {
+                let open = server.open_connections();
+                tally.broken(&format!("round {number}: connections: {open} stay open"));
+            }
+        }
+        drop(servers);
+        for more in before.left(runtime.handle(), &sleep) {
+            tally.broken(&format!("round {number}: {more}"));
+        }
+        if tally.breaches() > 0 {
+            // What is left stays left in all that follow.
+            break;
+        }
+    }
+    drop(leaked);
+    tally.print();
+    println!(
+        "{} runs in {:.0} s; broken: {}",
+        tally.runs(),
+        began.elapsed().as_secs_f64(),
+        tally.breaches()
+    );
+    runtime.shutdown_background();
+    Ok(tally.breaches() == 0)
+}
+
+fn servers(seed: u64, round: u64, sleep: &str, tally: &Arc<Tally>) -> Result<Vec<Server>> {
+    let server = |number: u64| {
+        let (sleep, tally) = (sleep.to_owned(), Arc::clone(tally));
+        let answers = Answers { seed, server: round * SERVERS + number, sleep, tally };
+        Server::start(move |request| answers.to(request))
+    };
+    Ok((0..SERVERS).map(server).collect::<std::io::Result<_>>()?)
+}
+
+/// So many runs over these servers.
+fn round(
+    seed: u64,
+    number: u64,
+    runs: u64,
+    runtime: &Runtime,
+    servers: &[Server],
+    tally: &Arc<Tally>,
+) -> Result<()> {
+    let mut providers = Vec::new();
+    for server in servers {
+        for api in FORMATS {
+            let options = HttpOptions {
+                model: "script".to_owned(),
+                api: Some(api.to_owned()),
+                base_url: Some(server.base_url()),
+                ..HttpOptions::default()
+            };
+            providers.push(HttpProvider::new(&options, &|_| None)?);
+        }
+    }
+    let budgets = Budgets::new(&mut Dice::new(seed, &[number]), runs);
+    let watch = budgets.watch(tally)?;
+    let world = Arc::new(World {
+        seed,
+        round: number,
+        providers,
+        budgets: budgets.clone(),
+        tally: Arc::clone(tally),
+        runs: AtomicU64::new(runs),
+        cost: AtomicU64::new(0),
+    });
+    runtime.block_on(async {
+        let mut lanes = JoinSet::new();
+        for at in 0..LANES {
+            lanes.spawn(lane(Arc::clone(&world), at));
+        }
+        while let Some(lane) = lanes.join_next().await {
+            if let Err(problem) = lane {
+                tally.broken(&format!("round {number}: {problem}"));
+            }
+        }
+    });
+    watch.end();
+    let (told, spent) = (world.cost.load(Ordering::Relaxed), budgets.spent());
+    tally.cost(told, spent.0);
+    if told != spent.0 {
+        tally.broken(&format!("round {number}: the runs cost {told}, and {spent:?} was spent"));
+    }
+    Ok(())
+}

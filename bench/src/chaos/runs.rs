@@ -1,0 +1,392 @@
+//! A conversation over the servers: some runs, each stopped in some way at some moment, and checked.
+//!
+//! ```text
+//! while world.take() { Conversation::new(&world, place)?.talk().await }
+//! ```
+
+use crate::budgets::Budgets;
+use crate::checks::{self, Asked};
+use crate::dice::Dice;
+use crate::tally::Tally;
+use crate::tools::{Act, AtWork, Deaf};
+use endstop::agent::AgentEvent;
+use endstop::provider::http::HttpProvider;
+use endstop::tool::{AgentTool, Shell};
+use endstop::{
+    AgentBuilder, AgentLoop, Lifecycle, Limits, NanoUsd, Outcome, Price, RunEvent, RunHandle,
+    StartError, Termination,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// No run takes so long, nor any end after a stop.
+const LONGEST: Duration = Duration::from_secs(30);
+const LONGEST_END: Duration = Duration::from_secs(5);
+
+/// What the conversations of a round share.
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) round: u64,
+    pub(crate) providers: Vec<HttpProvider>,
+    pub(crate) budgets: Budgets,
+    pub(crate) tally: Arc<Tally>,
+    /// Runs that may still be made.
+    pub(crate) runs: AtomicU64,
+    /// What the runs within the budgets say to have cost, in nano-dollars.
+    pub(crate) cost: AtomicU64,
+}
+
+impl World {
+    fn take(&self) -> bool {
+        let less = |runs: u64| runs.checked_sub(1);
+        self.runs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
+/// One conversation after the other, as long as there are runs to be made.
+pub(crate) async fn lane(world: Arc<World>, lane: u64) {
+    let mut number = 0;
+    while world.take() {
+        number += 1;
+        let place = [world.round, lane, number];
+        match Conversation::new(&world, place) {
+            Ok(conversation) => conversation.talk().await,
+            Err(problem) => world.tally.broken(&format!("{place:?}: {problem}")),
+        }
+    }
+}
+
+/// How a run is stopped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stop {
+    No,
+    Cancel,
+    CancelTheLoop,
+    Terminate,
+    /// From a thread that is not the runtime's.
+    TerminateFromAfar,
+    Drop,
+    Detach,
+}
+
+/// What observers were told.
+#[derive(Default)]
+struct Heard {
+    ended: Mutex<Vec<Arc<Outcome>>>,
+    over: AtomicBool,
+    late: AtomicBool,
+    busy: Mutex<Vec<bool>>,
+}
+
+impl Heard {
+    fn event(&self, event: &AgentEvent) {
+        if self.over.load(Ordering::SeqCst) {
+            self.late.store(true, Ordering::SeqCst);
+        }
+        if let AgentEvent::Ended(outcome) = event {
+            self.over.store(true, Ordering::SeqCst);
+            self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(outcome));
+        }
+    }
+
+    fn busy(&self, busy: bool) {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner).push(busy);
+    }
+
+    fn ended(&self) -> Vec<Arc<Outcome>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it was told of the beginning and the end of each of so many runs.
+    fn busy_and_idle(&self, runs: usize) -> bool {
+        let told = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        // A loop that is terminated while it is idle says so once more.
+        let whole = told.len() == 2 * runs || told.len() == 2 * runs + 1;
+        whole
+            && told.iter().take(2 * runs).enumerate().all(|(at, busy)| *busy == (at % 2 == 0))
+            && told.last() == Some(&false)
+    }
+}
+
+struct Conversation<'a> {
+    world: &'a World,
+    place: [u64; 3],
+    agent: AgentLoop,
+    limits: Limits,
+    budget: bool,
+    heard: Arc<Heard>,
+    at_work: AtWork,
+}
+
+fn price() -> Price {
+    Price {
+        input: NanoUsd::from_usd(1.0),
+        output: NanoUsd::from_usd(4.0),
+        cached_input: None,
+        cache_write: None,
+    }
+}
+
+fn limits(dice: &mut Dice) -> Limits {
+    let at_times = |dice: &mut Dice, share: u64| dice.percent(share);
+    Limits {
+        max_turns: Some(dice.between(1, 8) as u32),
+        max_budget_usd: at_times(dice, 10).then(|| dice.between(1, 40) as f64 / 10_000.0),
+        max_tokens: at_times(dice, 6).then(|| dice.between(300, 20_000)),
+        timeout: at_times(dice, 12).then(|| dice.millis(1, 150)),
+        turn_timeout: Some(dice.millis(20, 400)),
+        stall_timeout: Some(dice.millis(20, 80)),
+        tool_timeout: Some(dice.millis(20, 60)),
+        cancel_grace: dice.millis(0, 20),
+        max_retries: dice.below(3) as u32,
+        max_empty_turns: dice.pick(Some(1), &[None, Some(0)]),
+        max_continuations: dice.below(2) as u32,
+        tool_concurrency: dice.between(1, 4) as u32,
+        accept_unknown_finish: dice.percent(20),
+        ..Limits::default()
+    }
+}
+
+impl<'a> Conversation<'a> {
+    fn new(world: &'a World, place: [u64; 3]) -> Result<Conversation<'a>, String> {
+        let dice = &mut Dice::new(world.seed, &place);
+        let at = dice.below(world.providers.len() as u64) as usize;
+        let provider = world.providers.get(at).ok_or("no provider")?.clone();
+        let (limits, heard, at_work) = (limits(dice), Arc::<Heard>::default(), AtWork::default());
+        let tally = Arc::clone(&world.tally);
+        let (told, told_busy) = (Arc::clone(&heard), Arc::clone(&heard));
+        let mut builder = tools(provider.clone(), &at_work)
+            .limits(limits.clone())
+            .streaming(!dice.percent(15))
+            .system("Be brief.")
+            .on_event(move |event| {
+                if let AgentEvent::Run(RunEvent::ToolStarted { name, .. }) = event {
+                    tally.tool(name);
+                }
+                told.event(event);
+            })
+            .on_busy(move |busy| told_busy.busy(busy));
+        if dice.percent(3) {
+            builder = builder.tool(Shell::default());
+        }
+        if dice.percent(8) {
+            let (inner, at_work) = (limits.clone(), at_work.clone());
+            let ask = AgentTool::new("ask", "Asks another.", move || {
+                tools(provider.clone(), &at_work).limits(inner.clone())
+            });
+            let ask = if dice.percent(50) { ask.timeout(dice.millis(20, 200)) } else { ask };
+            builder = builder.tool(ask);
+        }
+        let budget = if dice.percent(40) { world.budgets.one(dice) } else { None };
+        let within = budget.is_some();
+        if let Some(budget) = budget {
+            builder = builder.shared_budget(budget);
+        }
+        let agent = builder.build().map_err(|problem| problem.to_string())?;
+        Ok(Conversation { world, place, agent, limits, budget: within, heard, at_work })
+    }
+
+    fn broken(&self, what: &str) {
+        self.world.tally.broken(&format!("conversation {:?}: {what}", self.place));
+    }
+
+    async fn talk(self) {
+        let mut dice =
+            Dice::new(self.world.seed, &[self.place[0], self.place[1], self.place[2], 1]);
+        let mut runs = 0;
+        let mut goes_on = true;
+        while goes_on {
+            runs += 1;
+            let ended = self.run(&mut dice, runs).await;
+            goes_on = ended && dice.percent(60) && self.world.take();
+        }
+        if tokio::time::timeout(LONGEST, self.agent.settled()).await.is_err() {
+            self.broken("something of the loop goes on");
+        }
+        if self.heard.late.load(Ordering::SeqCst) {
+            self.broken("an event after the ending");
+        }
+        if !self.heard.busy_and_idle(runs) {
+            self.broken(&format!("busy as {:?} in {runs} runs", self.heard.busy));
+        }
+    }
+
+    /// One run; whether the loop can run again.
+    async fn run(&self, dice: &mut Dice, number: usize) -> bool {
+        let before = self.heard.ended().len();
+        self.heard.over.store(false, Ordering::SeqCst);
+        let began = Instant::now();
+        let handle = match self.agent.run("Go on.") {
+            Ok(handle) => handle,
+            Err(problem) => {
+                self.broken(&format!("run {number} does not start: {problem}"));
+                return false;
+            }
+        };
+        let others = [
+            (14, Stop::Cancel),
+            (12, Stop::CancelTheLoop),
+            (8, Stop::Terminate),
+            (4, Stop::TerminateFromAfar),
+            (8, Stop::Drop),
+            (4, Stop::Detach),
+        ];
+        let stop = dice.weighed(Stop::No, &others);
+        self.world.tally.stopped(&format!("{stop:?}"));
+        let at = Duration::from_micros(dice.below(80_000));
+        let mut asked = Asked { limits: self.limits.clone(), ..Asked::default() };
+        asked.cancel = matches!(stop, Stop::Cancel | Stop::CancelTheLoop | Stop::Drop);
+        asked.terminate = matches!(stop, Stop::Terminate | Stop::TerminateFromAfar);
+
+        let followed = match stop {
+            Stop::Drop | Stop::Detach => self.left_alone(handle, stop, at, before).await,
+            _ if dice.percent(70) => self.read(handle, stop, at).await,
+            _ => self.unread(handle, stop, at).await,
+        };
+        let Some(outcome) = followed else {
+            self.broken(&format!("run {number}, {stop:?}: it does not end"));
+            self.agent.terminate();
+            return false;
+        };
+        asked.took = began.elapsed();
+        self.world.tally.ended(outcome.termination.as_str());
+        for problem in checks::outcome(&outcome, &asked) {
+            self.broken(&format!("run {number}, {stop:?}: {problem}"));
+        }
+        if self.at_work.count() > 0 {
+            self.broken(&format!("run {number}, {stop:?}: a tool goes on"));
+        }
+        if self.budget {
+            self.world.cost.fetch_add(outcome.cost.0, Ordering::Relaxed);
+        }
+        self.after(number, stop, before, &outcome)
+    }
+
+    /// What must hold of the loop after a run.
+    fn after(&self, number: usize, stop: Stop, before: usize, outcome: &Outcome) -> bool {
+        let told = self.heard.ended();
+        let told = told.get(before..).unwrap_or_default();
+        if matches!(stop, Stop::Terminate | Stop::TerminateFromAfar) {
+            // A run that had ended was told of; one that was terminated is not.
+            if told.len() > 1 || self.agent.lifecycle() != Lifecycle::Terminated {
+                self.broken(&format!("run {number}, {stop:?}: told of {} endings", told.len()));
+            }
+            if !matches!(self.agent.run("Again."), Err(StartError::Terminated)) {
+                self.broken("a terminated loop runs");
+            }
+            return false;
+        }
+        match told {
+            [one] if **one == *outcome => {}
+            [one] => self.broken(&format!("observers heard {one:?}, it was {outcome:?}")),
+            _ => self.broken(&format!("run {number}, {stop:?}: told of {} endings", told.len())),
+        }
+        if self.agent.lifecycle() != Lifecycle::Idle {
+            self.broken(&format!("run {number}, {stop:?}: {:?} after it", self.agent.lifecycle()));
+        }
+        if self.agent.messages() != outcome.messages {
+            self.broken(&format!("run {number}, {stop:?}: the conversation is another"));
+        }
+        outcome.termination != Termination::Terminated
+    }
+
+    fn stop(&self, stop: Stop) {
+        match stop {
+            Stop::CancelTheLoop | Stop::Cancel => self.agent.cancel(),
+            Stop::Terminate => self.agent.terminate(),
+            Stop::TerminateFromAfar => {
+                let agent = self.agent.clone();
+                if std::thread::spawn(move || agent.terminate()).join().is_err() {
+                    self.broken("terminate panicked");
+                }
+            }
+            Stop::No | Stop::Drop | Stop::Detach => {}
+        }
+    }
+
+    fn took(&self, since: Option<Instant>) {
+        let Some(took) = since.map(|since| since.elapsed()) else { return };
+        self.world.tally.took(took);
+        if took > LONGEST_END {
+            self.broken(&format!("it ended {took:?} after it was stopped"));
+        }
+    }
+
+    /// Reads all events, and stops it.
+    async fn read(&self, mut handle: RunHandle, stop: Stop, at: Duration) -> Option<Outcome> {
+        let mut events = Vec::new();
+        let mut stopped = None;
+        let reading = async {
+            let wait = tokio::time::sleep(at);
+            tokio::pin!(wait);
+            loop {
+                tokio::select! {
+                    event = handle.next() => match event {
+                        Some(event) => events.push(event),
+                        None => break,
+                    },
+                    () = &mut wait, if stopped.is_none() && stop != Stop::No => {
+                        stopped = Some(Instant::now());
+                        if stop == Stop::Cancel { handle.cancel() } else { self.stop(stop) }
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(LONGEST, reading).await.ok()?;
+        self.took(stopped);
+        let outcome = tokio::time::timeout(LONGEST, handle.outcome()).await.ok()?;
+        for problem in checks::events(&events, &outcome) {
+            self.broken(&problem);
+        }
+        // Also where the run had ended before.
+        if stopped.is_none() {
+            self.stop(stop);
+        }
+        Some(outcome)
+    }
+
+    /// Waits for the outcome alone, and stops it.
+    async fn unread(&self, handle: RunHandle, stop: Stop, at: Duration) -> Option<Outcome> {
+        let outcome = handle.outcome();
+        tokio::pin!(outcome);
+        let ended = tokio::time::timeout(at, &mut outcome).await.ok();
+        self.stop(stop);
+        let since = Instant::now();
+        if ended.is_some() {
+            return ended;
+        }
+        let outcome = tokio::time::timeout(LONGEST, outcome).await.ok()?;
+        self.took((stop != Stop::No).then_some(since));
+        Some(outcome)
+    }
+
+    /// Lets go of the handle; the observer hears the ending.
+    async fn left_alone(
+        &self,
+        handle: RunHandle,
+        stop: Stop,
+        at: Duration,
+        before: usize,
+    ) -> Option<Outcome> {
+        tokio::time::sleep(at).await;
+        if stop == Stop::Detach {
+            handle.detach();
+        } else {
+            drop(handle);
+        }
+        let since = Instant::now();
+        tokio::time::timeout(LONGEST, self.agent.settled()).await.ok()?;
+        self.took((stop == Stop::Drop).then_some(since));
+        self.heard.ended().get(before).map(|outcome| Outcome::clone(outcome))
+    }
+}
+
+/// A loop over this provider, with the tools that all have.
+fn tools(provider: HttpProvider, at_work: &AtWork) -> AgentBuilder {
+    AgentLoop::builder(provider)
+        .price(price())
+        .max_output_tokens(300)
+        .tool(Act(at_work.clone()))
+        .tool(Deaf(at_work.clone()))
+}

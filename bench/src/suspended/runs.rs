@@ -1,0 +1,120 @@
+//! The runs of `bench-suspended`: begun, measured, ended.
+//!
+//! ```text
+//! println!("{}", measured(1_000)?);
+//! ```
+
+use crate::server::{Silent, raise_descriptors};
+use endstop::agent::AgentEvent;
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::tool::ReadFile;
+use endstop::{AgentLoop, RunHandle, Termination};
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// How long all connections may take to close.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections that are made at once: more than a server lets wait are made a second later.
+const AT_ONCE: usize = 64;
+
+/// Resident memory in kB.
+fn resident() -> Result<f64> {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).ok_or("no Rss")?;
+    Ok(line.split_whitespace().next().unwrap_or_default().parse()?)
+}
+
+/// A run of a loop of its own.
+fn begun(provider: &HttpProvider) -> Result<(AgentLoop, RunHandle)> {
+    let agent = AgentLoop::builder(provider.clone()).tool(ReadFile::default()).build()?;
+    let handle = agent.run("go")?;
+    Ok((agent, handle))
+}
+
+/// Waits for the first delta: no more will come.
+async fn until_silent(handle: &mut RunHandle) -> Result<()> {
+    loop {
+        match handle.next().await {
+            Some(AgentEvent::Delta(_)) => return Ok(()),
+            Some(AgentEvent::Ended(outcome)) => {
+                return Err(
+                    format!("{}: {}", outcome.termination, outcome.decided_by.evidence).into()
+                );
+            }
+            Some(_) => {}
+            None => return Err("it ended".into()),
+        }
+    }
+}
+
+/// What so many runs hold, and how long they take to end.
+pub(crate) fn measured(count: usize) -> Result<String> {
+    raise_descriptors()?;
+    let mut server = Silent::start()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let options = HttpOptions {
+            model: "script".to_owned(),
+            base_url: Some(server.base_url.clone()),
+            ..HttpOptions::default()
+        };
+        let provider = HttpProvider::new(&options, &|_| None)?;
+        // What the first run needs, it alone needs.
+        let (agent, mut handle) = begun(&provider)?;
+        until_silent(&mut handle).await?;
+        agent.terminate();
+        let _ = handle.outcome().await;
+        drop(agent);
+
+        let before = resident()?;
+        let mut runs = Vec::with_capacity(count);
+        while runs.len() < count {
+            let from = runs.len();
+            for _ in 0..AT_ONCE.min(count - from) {
+                runs.push(begun(&provider)?);
+            }
+            for (_, handle) in &mut runs[from..] {
+                until_silent(handle).await?;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let (after, open) = (resident()?, server.open()?);
+        if open < count {
+            return Err(format!("{open} connections for {count} runs").into());
+        }
+
+        let began = Instant::now();
+        for (agent, _) in &runs {
+            agent.terminate();
+        }
+        let asked = began.elapsed();
+        for (_, handle) in runs {
+            let outcome = handle.outcome().await;
+            if outcome.termination != Termination::Terminated {
+                return Err(format!("a run ended as {}", outcome.termination).into());
+            }
+        }
+        let ended = began.elapsed();
+        while server.open()? > 0 {
+            if began.elapsed() > PATIENCE {
+                return Err(format!("{} connections stay open", server.open()?).into());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let closed = began.elapsed();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        Ok(format!(
+            "{count} runs: {:.1} MB before, {:.1} MB after, {:.1} kB a run; \
+             terminate: {:.1} ms to ask all, {:.1} ms to the last outcome, {:.1} ms to the last close",
+            before / 1024.0,
+            after / 1024.0,
+            (after - before) / count as f64,
+            ms(asked),
+            ms(ended),
+            ms(closed)
+        ))
+    })
+}
