@@ -514,7 +514,13 @@ impl Driver {
             let ended = async { while self.tasks.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(grace, ended).await;
             self.tasks.abort_all();
-            let dropped = async { while self.tasks.join_next().await.is_some() {} };
+            let dropped = async {
+                while self.tasks.join_next().await.is_some() {}
+                // A run within one of them was terminated with it, and ends in its own time.
+                for context in self.tools.values() {
+                    context.aftermath().await;
+                }
+            };
             let _ = tokio::time::timeout(LAST_WAIT, dropped).await;
         }
         // What they said to have spent until then is a part of what the run cost.

@@ -94,18 +94,20 @@ impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
     }
 }
 
-/// Terminates a loop where its run is no longer wanted.
-struct Held(AgentLoop);
+/// Terminates a loop where its run is no longer wanted; the outer run waits for its end.
+struct Held<'a>(AgentLoop, &'a ToolContext);
 
-impl Drop for Held {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.terminate();
+        let agent = self.0.clone();
+        self.1.leave_behind(async move { agent.settled().await });
     }
 }
 
 /// Runs it under the call: `Err` where it could not start.
 async fn run(agent: AgentLoop, task: String, context: &ToolContext) -> Result<Outcome, String> {
-    let agent = Held(agent);
+    let agent = Held(agent, context);
     let mut handle = agent.0.run(task).map_err(|problem| problem.to_string())?;
     let mut meter = Meter::default();
     let mut stopping = false;

@@ -15,10 +15,13 @@ use crate::budget::SharedBudget;
 use crate::process::Stop;
 use endstop_core::{NanoUsd, Usage};
 use serde_json::{Map, Value};
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// What a tool call is given beside its arguments: when to stop, where to work, and a place for
 /// values that policies read.
@@ -33,6 +36,8 @@ struct Inner {
     grace: Duration,
     working_dir: Option<PathBuf>,
     budget: OnceLock<SharedBudget>,
+    /// What goes on behind a call that was dropped, and that the run waits for.
+    aftermath: TaskTracker,
     values: Mutex<Values>,
 }
 
@@ -62,7 +67,9 @@ impl ToolContext {
         working_dir: Option<PathBuf>,
     ) -> ToolContext {
         let (budget, values) = (OnceLock::new(), Mutex::default());
-        let inner = Inner { call_id, token, loop_token, grace, working_dir, budget, values };
+        let aftermath = TaskTracker::new();
+        let inner =
+            Inner { call_id, token, loop_token, grace, working_dir, budget, aftermath, values };
         ToolContext(Arc::new(inner))
     }
 
@@ -160,6 +167,20 @@ impl ToolContext {
     pub(crate) fn bind(&self, budget: SharedBudget) {
         // A context is bound by whoever made it, before anybody else has it.
         let _ = self.0.budget.set(budget);
+    }
+
+    /// Has the run wait for this before it ends, also where the call itself is dropped.
+    pub(crate) fn leave_behind(&self, end: impl Future<Output = ()> + Send + 'static) {
+        // Without a runtime nothing goes on either.
+        if let Ok(runtime) = Handle::try_current() {
+            self.0.aftermath.spawn_on(end, &runtime);
+        }
+    }
+
+    /// Returns when nothing goes on that was left behind.
+    pub(crate) async fn aftermath(&self) {
+        self.0.aftermath.close();
+        self.0.aftermath.wait().await;
     }
 
     pub(crate) fn take_spent(&self) -> Option<Spent> {

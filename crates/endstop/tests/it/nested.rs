@@ -5,7 +5,7 @@ use crate::support::{agent, eventually, marker, processes_with};
 use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, Shell};
+use endstop::tool::{AgentTool, Shell, tool_fn};
 use endstop::{
     AgentBuilder, AgentLoop, Limits, NanoUsd, Outcome, Part, Price, RunEvent, Termination,
     ToolStatus,
@@ -246,6 +246,45 @@ async fn what_an_inner_run_has_spent_counts_though_the_outer_one_is_stopped() {
         let outcome = handle.await;
         assert!(began.elapsed() < Duration::from_secs(3));
         assert!(outcome.cost >= NanoUsd(1_010_000 + 101_000_000), "{terminate}: {outcome:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_run_within_is_left_when_the_outer_one_is_terminated() {
+    /// Counts itself while it is there.
+    struct There(Arc<Mutex<i32>>);
+    impl Drop for There {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() -= 1;
+        }
+    }
+    for _ in 0..50 {
+        let there = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&there);
+        let agent = agent([ask("it")])
+            .tool(AgentTool::new("ask", "Asks.", move || {
+                let count = Arc::clone(&count);
+                agent([Turn::call("hang", &json!({}))]).tool(tool_fn(
+                    "hang",
+                    "Hangs.",
+                    move |_: serde_json::Value, _| {
+                        *count.lock().unwrap() += 1;
+                        let there = There(Arc::clone(&count));
+                        async move {
+                            std::future::pending::<()>().await;
+                            drop(there);
+                            "never"
+                        }
+                    },
+                ))
+            }))
+            .build()
+            .unwrap();
+        let handle = agent.run("go").unwrap();
+        eventually("the inner tool runs", || *there.lock().unwrap() == 1).await;
+        agent.terminate();
+        assert_eq!(handle.await.termination, Termination::Terminated);
+        assert_eq!(*there.lock().unwrap(), 0, "it is gone before the ending is told");
     }
 }
 

@@ -196,7 +196,7 @@ async fn who_does_not_listen_dies_after_the_grace_with_all_its_children() {
     })
     .await;
     let took = asked.elapsed();
-    assert!(took >= grace && took < grace + Duration::from_secs(1), "{took:?}");
+    assert!(took >= grace && took < grace + Duration::from_secs(5), "{took:?}");
     assert_eq!(done.how(), "killed by signal 9");
     assert!(alive(mark).is_empty(), "none is left when it is told");
     gone(mark);
