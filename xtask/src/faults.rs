@@ -283,3 +283,19 @@ pub(crate) fn root() -> Result<PathBuf, String> {
         .map(Path::to_owned)
         .ok_or_else(|| "xtask has no parent folder".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{FAULTS, root};
+
+    /// A change to a line that a fault replaces is noticed at once, not when the faults are next run.
+    #[test]
+    fn every_fault_has_its_place() {
+        let kernel = root().unwrap().join("crates/endstop-core/src/kernel");
+        for fault in FAULTS {
+            let source = std::fs::read_to_string(kernel.join(fault.file)).unwrap();
+            let found = source.matches(fault.from).count();
+            assert_eq!(found, 1, "{} in {}: bring it up to date", fault.name, fault.file);
+        }
+    }
+}
