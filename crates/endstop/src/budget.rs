@@ -24,12 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A ceiling on what several runs spend together. Budgets are a tree: a [`part`](Self::part) is
 /// bounded by its own ceiling and by all above it. Cheap to clone; clones are the same budget.
 #[derive(Clone, Debug)]
-pub struct SharedBudget(Arc<Node>);
-
-#[derive(Debug)]
-struct Node {
-    books: Mutex<Books>,
-    above: Vec<SharedBudget>,
+pub struct SharedBudget {
+    /// All books that bound it, its own first; none of them is there twice, by whatever ways it is
+    /// reached, so that nothing is booked twice.
+    bounds: Arc<[Arc<Mutex<Books>>]>,
 }
 
 #[derive(Debug)]
@@ -42,53 +40,44 @@ struct Books {
 impl SharedBudget {
     /// A budget with nothing spent.
     pub fn new(ceiling: NanoUsd) -> SharedBudget {
-        SharedBudget::below(ceiling, Vec::new())
+        SharedBudget::below(ceiling, &[])
     }
 
     /// A budget with a ceiling of its own within this one.
     #[must_use]
     pub fn part(&self, ceiling: NanoUsd) -> SharedBudget {
-        SharedBudget::below(ceiling, vec![self.clone()])
+        SharedBudget::below(ceiling, &[self])
     }
 
-    /// A budget that both bound.
-    pub(crate) fn both(one: SharedBudget, other: SharedBudget) -> SharedBudget {
-        SharedBudget::below(NanoUsd(u64::MAX), vec![one, other])
+    /// A budget that both bound; they may share what is above them, or be the same.
+    pub(crate) fn both(one: &SharedBudget, other: &SharedBudget) -> SharedBudget {
+        SharedBudget::below(NanoUsd(u64::MAX), &[one, other])
     }
 
-    fn below(ceiling: NanoUsd, above: Vec<SharedBudget>) -> SharedBudget {
+    fn below(ceiling: NanoUsd, above: &[&SharedBudget]) -> SharedBudget {
         let (spent, reserved) = (NanoUsd::ZERO, NanoUsd::ZERO);
-        SharedBudget(Arc::new(Node {
-            books: Mutex::new(Books { ceiling, spent, reserved }),
-            above,
-        }))
+        let mut bounds = vec![Arc::new(Mutex::new(Books { ceiling, spent, reserved }))];
+        for books in above.iter().flat_map(|budget| budget.bounds.iter()) {
+            if !bounds.iter().any(|known| Arc::ptr_eq(known, books)) {
+                bounds.push(Arc::clone(books));
+            }
+        }
+        SharedBudget { bounds: bounds.into() }
     }
 
     /// Reserves `want`, or what is left here and above where that is at least `least`; zero is a
     /// refusal.
     pub fn reserve(&self, want: NanoUsd, least: NanoUsd) -> NanoUsd {
-        let mut granted = {
-            let mut books = self.books();
-            let left = books.ceiling.saturating_sub(books.spent + books.reserved);
-            let granted = want.min(left);
-            if granted < least || granted == NanoUsd::ZERO {
-                return NanoUsd::ZERO;
-            }
-            books.reserved += granted;
-            granted
-        };
+        let mut granted = want;
         // No two books are held at once. A sibling may be refused for what is given back a moment
         // later; no ceiling is passed.
-        for (at, above) in self.0.above.iter().enumerate() {
-            let there = above.reserve(granted, least);
-            let back = granted.saturating_sub(there);
-            if back > NanoUsd::ZERO {
-                self.books().settle(back, NanoUsd::ZERO);
-                for earlier in &self.0.above[..at] {
-                    earlier.settle(back, NanoUsd::ZERO);
-                }
-                granted = there;
+        for (at, books) in self.bounds.iter().enumerate() {
+            let here = lock(books).take(granted, least);
+            let back = granted.saturating_sub(here);
+            for earlier in &self.bounds[..at] {
+                lock(earlier).settle(back, NanoUsd::ZERO);
             }
+            granted = here;
             if granted == NanoUsd::ZERO {
                 break;
             }
@@ -98,9 +87,8 @@ impl SharedBudget {
 
     /// Gives back a reservation, and books what was spent of it, here and above.
     pub fn settle(&self, reserved: NanoUsd, spent: NanoUsd) {
-        self.books().settle(reserved, spent);
-        for above in &self.0.above {
-            above.settle(reserved, spent);
+        for books in self.bounds.iter() {
+            lock(books).settle(reserved, spent);
         }
     }
 
@@ -122,11 +110,24 @@ impl SharedBudget {
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.0.books.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.bounds[0])
     }
 }
 
+fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
+    books.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Books {
+    fn take(&mut self, want: NanoUsd, least: NanoUsd) -> NanoUsd {
+        let granted = want.min(self.ceiling.saturating_sub(self.spent + self.reserved));
+        if granted < least {
+            return NanoUsd::ZERO;
+        }
+        self.reserved += granted;
+        granted
+    }
+
     fn settle(&mut self, reserved: NanoUsd, spent: NanoUsd) {
         self.reserved = self.reserved.saturating_sub(reserved);
         self.spent += spent;
@@ -162,13 +163,29 @@ mod tests {
     #[test]
     fn a_refusal_anywhere_leaves_nothing_reserved() {
         let (one, other) = (SharedBudget::new(usd(100)), SharedBudget::new(usd(5)));
-        let both = SharedBudget::both(one.clone(), other.clone());
+        let both = SharedBudget::both(&one, &other);
         assert_eq!(both.reserve(usd(50), usd(10)), NanoUsd::ZERO);
         for budget in [&both, &one, &other] {
             assert_eq!(budget.reserved(), NanoUsd::ZERO);
         }
         assert_eq!(both.reserve(usd(50), usd(1)), usd(5));
         assert_eq!((one.reserved(), other.reserved()), (usd(5), usd(5)));
+    }
+
+    #[test]
+    fn a_budget_that_bounds_by_two_ways_is_booked_once() {
+        let whole = SharedBudget::new(usd(100));
+        for both in [
+            SharedBudget::both(&whole, &whole),
+            SharedBudget::both(&whole, &whole.part(usd(90))),
+            SharedBudget::both(&whole.part(usd(90)), &whole.part(usd(80)).part(usd(70))),
+        ] {
+            let before = whole.spent();
+            let held = both.reserve(usd(10), usd(10));
+            assert_eq!((held, whole.reserved()), (usd(10), usd(10)));
+            both.settle(held, usd(4));
+            assert_eq!((whole.spent(), whole.reserved()), (before + usd(4), NanoUsd::ZERO));
+        }
     }
 
     #[test]

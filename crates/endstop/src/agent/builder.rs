@@ -162,7 +162,7 @@ impl AgentBuilder {
     /// Within this budget too, where there is one.
     pub(crate) fn within(mut self, budget: Option<SharedBudget>) -> Self {
         self.config.budget = match (self.config.budget, budget) {
-            (Some(own), Some(outer)) => Some(SharedBudget::both(own, outer)),
+            (Some(own), Some(outer)) => Some(SharedBudget::both(&own, &outer)),
             (own, outer) => own.or(outer),
         };
         self

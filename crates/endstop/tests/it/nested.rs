@@ -194,6 +194,28 @@ async fn inner_runs_at_once_share_what_is_left() {
 }
 
 #[tokio::test]
+async fn a_budget_that_the_outer_and_the_inner_run_were_both_given_is_booked_once() {
+    let whole = SharedBudget::new(NanoUsd::from_usd(10.0));
+    let inner = whole.clone();
+    let model = ScriptedModel::new([ask("it").usage(10, 1), Turn::text("done").usage(10, 1)]);
+    let agent = AgentLoop::builder(model.price(price()))
+        .tool(AgentTool::new("ask", "Asks.", move || {
+            let said = Turn::text("so").usage(100, 500);
+            AgentLoop::builder(ScriptedModel::new([said]).price(price()))
+                .shared_budget(inner.clone())
+                .max_output_tokens(1_000)
+        }))
+        .shared_budget(whole.clone())
+        .limits(Limits { max_budget_usd: Some(5.0), ..Limits::default() })
+        .max_output_tokens(300)
+        .build()
+        .unwrap();
+    let outcome = agent.run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!((whole.spent(), whole.reserved()), (outcome.cost, NanoUsd::ZERO));
+}
+
+#[tokio::test]
 async fn without_a_price_nothing_runs_below_a_ceiling() {
     let model = ScriptedModel::new([ask("what").usage(1, 1), Turn::text("I cannot.").usage(1, 1)]);
     let agent = AgentLoop::builder(model.price(price()))
