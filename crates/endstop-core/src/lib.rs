@@ -12,10 +12,12 @@
 
 pub mod decide;
 pub mod error_class;
+pub mod joiner;
 pub mod kernel;
 pub mod limits;
 pub mod message;
 pub mod policy;
+pub mod replay;
 pub mod signal;
 pub mod state;
 pub mod streaming;
@@ -24,11 +26,12 @@ pub mod termination;
 pub mod usage;
 
 pub use error_class::{ErrorClass, ModelError};
+pub use joiner::Joiner;
 pub use kernel::{
-    Answer, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId, Event,
-    EventKind, Hooks, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
-    ProactiveCompaction, RepeatedCall, Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec,
-    ToolStart, TurnDelta, Unsuccessful,
+    Answer, CheckState, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId,
+    Event, EventKind, Hooks, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
+    ProactiveCompaction, RepeatedCall, Resumption, Run, RunEvent, RunSpec, Step, ToolReport,
+    ToolSpec, ToolStart, TurnDelta, Unsuccessful,
 };
 pub use limits::{LimitError, Limits};
 pub use message::{
@@ -38,6 +41,7 @@ pub use policy::{
     Policy, PolicyEnd, PolicyError, Registry, StepContext, StepResult, Stop, TerminationPolicy,
     ToolOutput, Verdict,
 };
+pub use replay::Replay;
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};
 pub use streaming::{InvalidTransition, StreamingState};

@@ -11,12 +11,14 @@
 //! assert!(error.contains("max_turn") && error.contains("max_turns"));
 //! ```
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
 /// What a run may use. `None` switches a limit off.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Limits {
     /// Model responses that are kept (25). 0 makes no call.
     pub max_turns: Option<u32>,

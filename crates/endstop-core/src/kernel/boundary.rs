@@ -13,6 +13,7 @@ use crate::message::{Message, Part, Role};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
+use serde::Serialize;
 
 /// Generated tokens that are reserved at a shared budget for a call without an output cap.
 const USUAL_OUTPUT: u64 = 8192;
@@ -58,7 +59,51 @@ impl PreTurnCheck {
     }
 }
 
+/// A limit before a turn, and how near to it a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CheckState {
+    /// The limit, as configuration spells it.
+    pub limit: &'static str,
+    /// What it counts: `turns`, `usd`, `tokens` or `seconds`.
+    pub unit: &'static str,
+    /// Where the run is.
+    pub value: f64,
+    /// Where the limit is; `None`: it is off.
+    pub max: Option<f64>,
+    /// Whether it has been met.
+    pub met: bool,
+}
+
 impl Inner {
+    /// How near the run is to a limit.
+    pub(super) fn check_state(&self, check: PreTurnCheck) -> CheckState {
+        let limits = &self.limits;
+        let turns = |value: u32, max: Option<u32>| ("turns", f64::from(value), max.map(f64::from));
+        let (limit, (unit, value, max)) = match check {
+            PreTurnCheck::MaxTurns => ("max_turns", turns(self.turns, limits.max_turns)),
+            PreTurnCheck::Mistakes => {
+                let max = limits.max_consecutive_mistakes;
+                ("max_consecutive_mistakes", turns(self.mistakes, max))
+            }
+            PreTurnCheck::BudgetUsd => {
+                ("max_budget_usd", ("usd", self.ledger.spent.to_usd(), limits.max_budget_usd))
+            }
+            PreTurnCheck::BudgetTokens => {
+                let max = limits.max_tokens.map(|max| max as f64);
+                ("max_tokens", ("tokens", self.ledger.tokens as f64, max))
+            }
+            PreTurnCheck::BudgetTime => {
+                let max = limits.timeout.map(|max| max.as_secs_f64());
+                ("timeout", ("seconds", self.now.as_secs_f64(), max))
+            }
+            PreTurnCheck::NoProgress => {
+                let max = limits.max_unproductive_turns;
+                ("max_unproductive_turns", turns(self.progress.unproductive(), max))
+            }
+        };
+        CheckState { limit, unit, value, max, met: self.met(check).is_some() }
+    }
+
     /// Whether a check has been met, and on what evidence.
     fn met(&self, check: PreTurnCheck) -> Option<(&'static str, String)> {
         let reached = |value: u32, limit: Option<u32>| limit.filter(|limit| value >= *limit);
@@ -135,6 +180,7 @@ impl Inner {
         self.context.metrics.clear();
         self.attempt = 0;
         self.retries = 0;
+        self.call_again = false;
         self.compacted_this_turn = false;
         self.starved_this_turn = false;
         self.check_limits()?;

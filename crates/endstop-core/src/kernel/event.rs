@@ -4,7 +4,9 @@
 //! no longer waited for is dropped.
 
 use super::effect::EffectId;
+use super::spec::ToolSpec;
 use crate::error_class::ModelError;
+use crate::limits::Limits;
 use crate::message::{Message, ModelTurn, ToolStatus};
 use crate::usage::{NanoUsd, Price, Usage};
 use serde::{Deserialize, Serialize};
@@ -116,6 +118,8 @@ pub enum EventKind {
         /// Measurements of this turn; they are gone with it.
         metrics: Map<String, Value>,
     },
+    /// What drove the run is gone, and another goes on with it.
+    Resumed(Box<Resumption>),
     /// Time passed.
     Tick,
     /// The caller cancels the run.
@@ -129,6 +133,53 @@ pub enum EventKind {
     },
 }
 
+impl EventKind {
+    /// Its name, as its JSON has it: `turn_ended`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            EventKind::Start { .. } => "start",
+            EventKind::Delta { .. } => "delta",
+            EventKind::TurnEnded { .. } => "turn_ended",
+            EventKind::TurnFailed { .. } => "turn_failed",
+            EventKind::ToolEnded { .. } => "tool_ended",
+            EventKind::Spent { .. } => "spent",
+            EventKind::Answered { .. } => "answered",
+            EventKind::Compacted { .. } => "compacted",
+            EventKind::Validated { .. } => "validated",
+            EventKind::Reserved { .. } => "reserved",
+            EventKind::Observe { .. } => "observe",
+            EventKind::Resumed(_) => "resumed",
+            EventKind::Tick => "tick",
+            EventKind::Cancel => "cancel",
+            EventKind::Terminate => "terminate",
+            EventKind::Fault { .. } => "fault",
+        }
+    }
+}
+
+/// What is new where a run goes on after what drove it is gone. `None`: as it was.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resumption {
+    /// Model calls and tool calls that were in flight, of which nobody knows what became.
+    pub lost: Vec<EffectId>,
+    /// A failure of the model call that comes next was judged before, and ended the run: the call is
+    /// made again, beyond `max_retries`.
+    pub call_again: bool,
+    /// The limits from here on.
+    pub limits: Option<Limits>,
+    /// The tools from here on, `finish` left out.
+    pub tools: Option<Vec<ToolSpec>>,
+    /// The model from here on.
+    pub model: Option<String>,
+    /// The provider from here on.
+    pub provider: Option<String>,
+    /// What the model costs from here on.
+    pub price: Option<Price>,
+    /// Wall clock in Unix milliseconds, for display.
+    pub wall_ms: Option<u64>,
+}
+
 /// A piece of a turn. Only content counts: a ping is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -139,6 +190,16 @@ pub enum TurnDelta {
     Reasoning(u64),
     /// Arguments of a tool call, in characters.
     ToolArguments(u64),
+}
+
+impl TurnDelta {
+    /// Whether it brings no content.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            TurnDelta::Text(text) => text.is_empty(),
+            TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => *chars == 0,
+        }
+    }
 }
 
 /// How a tool call ended.

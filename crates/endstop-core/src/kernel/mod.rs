@@ -40,13 +40,14 @@ mod jitter;
 mod ledger;
 mod outcome;
 mod progress;
+mod resume;
 mod spec;
 mod tools;
 mod turn;
 
-pub use boundary::{PRE_TURN, PreTurnCheck};
+pub use boundary::{CheckState, PRE_TURN, PreTurnCheck};
 pub use effect::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
-pub use event::{Answer, Compaction, Event, EventKind, ToolReport, TurnDelta};
+pub use event::{Answer, Compaction, Event, EventKind, Resumption, ToolReport, TurnDelta};
 pub use outcome::{DecidedBy, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful};
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolSpec};
 
@@ -128,6 +129,8 @@ struct Inner {
     /// Attempts at the turn that is under way.
     attempt: u32,
     retries: u32,
+    /// The next failure of the call is answered with another, as it goes on after an ending.
+    call_again: bool,
     compacted_this_turn: bool,
     starved_this_turn: bool,
     mistakes: u32,
@@ -232,6 +235,7 @@ impl Run {
             tool_calls: 0,
             attempt: 0,
             retries: 0,
+            call_again: false,
             compacted_this_turn: false,
             starved_this_turn: false,
             mistakes: 0,
@@ -295,6 +299,11 @@ impl Run {
         &self.0.ledger.usage
     }
 
+    /// The limits before a turn, and how near to each the run is.
+    pub fn checks(&self) -> Vec<CheckState> {
+        PRE_TURN.into_iter().map(|check| self.0.check_state(check)).collect()
+    }
+
     /// Time since the run began, as of the last event.
     pub fn elapsed(&self) -> Duration {
         self.0.now
@@ -332,6 +341,8 @@ impl Inner {
                 self.ledger.book(&usage, cost, cost_unknown);
                 return Ok(());
             }
+            // Before the deadlines, which may be others from here on.
+            EventKind::Resumed(with) => return self.resumed(*with, fx),
             _ => {}
         }
         // Deadlines pre-empt; what ended on the very instant was still in time, and an answer that
@@ -385,7 +396,8 @@ impl Inner {
             EventKind::Cancel
             | EventKind::Terminate
             | EventKind::Fault { .. }
-            | EventKind::Spent { .. } => Ok(()),
+            | EventKind::Spent { .. }
+            | EventKind::Resumed(_) => Ok(()),
         }
     }
 

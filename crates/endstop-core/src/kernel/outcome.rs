@@ -129,6 +129,13 @@ impl Outcome {
         }
     }
 
+    /// Adds what a tool had spent on models of its own until it ended behind its run.
+    pub fn add_spent(&mut self, usage: &Usage, cost: NanoUsd, cost_unknown: bool) {
+        self.usage.add(usage);
+        self.cost += cost;
+        self.cost_unknown |= cost_unknown;
+    }
+
     /// The process exit status: the termination's, or 1 for a success that its verifier refused.
     pub fn exit_status(&self) -> u8 {
         if self.is_success() && self.verified == Some(false) {

@@ -3,12 +3,14 @@
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::policy::TerminationPolicy;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::time::Duration;
 
 /// Whether a tool may be run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Permission {
     /// Yes.
     #[default]
@@ -20,7 +22,8 @@ pub enum Permission {
 }
 
 /// What the kernel knows of a tool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ToolSpec {
     /// Its name.
     pub name: String,
@@ -28,6 +31,8 @@ pub struct ToolSpec {
     pub parallel_safe: bool,
     /// Whether it runs code: what it prints is then a step of type `code`.
     pub runs_code: bool,
+    /// Whether a call that was cut short may be made again as it was.
+    pub repeatable: bool,
     /// Whether its calls are left out of the no-progress judgement (waiting, polling).
     pub exempt_from_no_progress: bool,
     /// Its own time limit; `None`: the run's `tool_timeout`.
@@ -37,7 +42,8 @@ pub struct ToolSpec {
 }
 
 /// Which hooks the driver has; the kernel asks only those.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Hooks {
     /// When the user's input came.
     pub prompt: bool,
@@ -52,7 +58,8 @@ pub struct Hooks {
 }
 
 /// When the conversation is shortened before a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ProactiveCompaction {
     /// Never.
     #[default]
@@ -64,7 +71,8 @@ pub enum ProactiveCompaction {
 }
 
 /// Whether and when the conversation is shortened.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CompactionSpec {
     /// Before a call.
     pub proactive: ProactiveCompaction,
@@ -73,6 +81,10 @@ pub struct CompactionSpec {
 }
 
 /// A run before it starts.
+///
+/// A journal keeps it: all but the policy, which is code.
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunSpec {
     /// The task, for policies to read.
     pub task: String,
@@ -83,6 +95,7 @@ pub struct RunSpec {
     /// The limits.
     pub limits: Limits,
     /// The termination policy, if any.
+    #[serde(skip)]
     pub policy: Option<Box<dyn TerminationPolicy>>,
     /// The tools, `finish` left out.
     pub tools: Vec<ToolSpec>,
@@ -152,6 +165,42 @@ impl RunSpec {
             provider: None,
             run_id: None,
         }
+    }
+
+    /// The same run again, with a policy of its own: code is not copied.
+    #[must_use]
+    pub fn again(&self, policy: Option<Box<dyn TerminationPolicy>>) -> RunSpec {
+        RunSpec {
+            policy,
+            task: self.task.clone(),
+            messages: self.messages.clone(),
+            epoch: self.epoch,
+            limits: self.limits.clone(),
+            tools: self.tools.clone(),
+            finish_tool: self.finish_tool,
+            hooks: self.hooks,
+            output_schema: self.output_schema,
+            compaction: self.compaction,
+            context_window: self.context_window,
+            prompt_overhead: self.prompt_overhead,
+            output_cap: self.output_cap,
+            max_output: self.max_output,
+            thinking_budget: self.thinking_budget,
+            reserve: self.reserve,
+            shared_budget: self.shared_budget,
+            streaming: self.streaming,
+            nudge: self.nudge,
+            variables: self.variables.clone(),
+            model: self.model.clone(),
+            provider: self.provider.clone(),
+            run_id: self.run_id.clone(),
+        }
+    }
+}
+
+impl Default for RunSpec {
+    fn default() -> RunSpec {
+        RunSpec::new(Vec::new())
     }
 }
 

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// How long after the grace a stopped tool may still be silent before it is given up.
 const GIVE_UP: Duration = Duration::from_secs(1);
 
+/// What the model is told of a call that was under way when its process died.
+const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
+
 /// The calls of a turn.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
@@ -124,6 +127,45 @@ impl OpenCalls {
         cut
     }
 
+    /// The tool that runs under an id.
+    pub(super) fn name_of(&self, id: EffectId) -> Option<&str> {
+        let running = self.running.iter().find(|running| running.id == id)?;
+        Some(&self.calls.get(running.at)?.call.name)
+    }
+
+    /// A running call begins anew under another id; `None` where it was told to stop.
+    pub(super) fn begin_again(
+        &mut self,
+        id: EffectId,
+        new: EffectId,
+        now: Duration,
+        limit: Option<Duration>,
+    ) -> Option<ToolStart> {
+        let running = self.running.iter_mut().find(|running| running.id == id)?;
+        if running.timed_out.is_some() {
+            return None;
+        }
+        running.id = new;
+        running.started = now;
+        running.deadline = limit.map(|limit| now.saturating_add(limit));
+        let call = self.calls.get(running.at)?.call.clone();
+        let arguments = call.parsed_arguments().unwrap_or_default();
+        Some(ToolStart { id: new, call, arguments })
+    }
+
+    /// Answers running calls of which nobody knows any more what became: the place of each, and
+    /// when it had started.
+    pub(super) fn lose(&mut self, lost: &[EffectId]) -> Vec<(usize, Duration)> {
+        let (gone, kept) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition::<Vec<_>, _>(|running| lost.contains(&running.id));
+        self.running = kept;
+        for running in &gone {
+            self.finished(running.at, ToolStatus::Aborted, LOST.to_owned(), true);
+        }
+        gone.into_iter().map(|running| (running.at, running.started)).collect()
+    }
+
     /// Takes a report; `None` where the id is not running (late, or never started).
     pub(super) fn report(
         &mut self,
@@ -217,7 +259,7 @@ impl Inner {
     }
 
     /// Starts what may start, and asks what must be asked.
-    fn advance(&mut self, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn advance(&mut self, fx: &mut Vec<Effect>) -> Flow {
         let Some(mut open) = self.take_open() else {
             return Ok(());
         };
@@ -483,8 +525,12 @@ impl Inner {
                 output: result.content.clone(),
             });
         }
-        let all_failed = judged.iter().all(|(_, result)| result.status.is_error());
-        self.mistakes = if all_failed { self.mistakes + 1 } else { 0 };
+        // What was cut short by no fault of the model's is no mistake, and no success.
+        let mut ended = judged.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
+        if let Some((_, first)) = ended.next() {
+            let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());
+            self.mistakes = if all_failed { self.mistakes + 1 } else { 0 };
+        }
         let exempt = judged.iter().all(|(call, _)| {
             self.tools.iter().any(|tool| tool.name == call.name && tool.exempt_from_no_progress)
         });

@@ -33,9 +33,10 @@ impl Inner {
             Phase::Calling(call) if call.id == id => call,
             _ => return Ok(()),
         };
+        if delta.is_empty() {
+            return Ok(());
+        }
         let text = match delta {
-            TurnDelta::Text(text) if text.is_empty() => return Ok(()),
-            TurnDelta::Reasoning(0) | TurnDelta::ToolArguments(0) => return Ok(()),
             TurnDelta::Text(text) => text,
             TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
                 call.hidden = call.hidden.saturating_add(chars);
@@ -152,6 +153,11 @@ impl Inner {
                 retry_in_ms: retry_in.map(|wait| wait.as_millis() as u64),
             }));
         };
+        if std::mem::take(&mut self.call_again) {
+            failed(error, Some(Duration::ZERO), self.attempt);
+            self.phase = Phase::Backoff { until: self.now };
+            return Ok(());
+        }
         if error.class.is_retryable() && self.retries < self.limits.max_retries {
             let asked = error.retry_after_ms.map(Duration::from_millis);
             if asked.is_none_or(|wait| wait <= LONGEST_RETRY_AFTER) {

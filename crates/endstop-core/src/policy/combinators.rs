@@ -95,6 +95,9 @@ impl TerminationPolicy for Policy {
     fn default_config(&self) -> Value {
         self.0.default_config()
     }
+    fn specification(&self) -> Option<Value> {
+        self.0.specification()
+    }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         self.0.should_terminate(step, context)
     }

@@ -201,6 +201,12 @@ pub trait TerminationPolicy: Send {
         Value::Object(Map::new())
     }
 
+    /// How configuration spells it, where it came from there ([`Registry::build`]): what a journal
+    /// keeps of it, to make it again.
+    fn specification(&self) -> Option<Value> {
+        None
+    }
+
     /// Judges a step.
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict;
 

@@ -22,6 +22,7 @@ use super::confidence::Confident;
 use super::config::PolicyError;
 use super::final_pattern::FinalPattern;
 use super::reward_threshold::RewardThreshold;
+use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -179,12 +180,13 @@ impl Registry {
     /// Builds a policy from a specification: a name; `{"name", "config"}`, where a missing name
     /// is the default policy; `{NAME: config}`; `{"any": […]}`, `{"all": […]}`, `{"not": …}`.
     pub fn build(&self, spec: &Value) -> Result<Policy, PolicyError> {
-        self.build_nested(spec, 0)
+        let inner = self.build_nested(spec, 0)?;
+        Ok(Policy::new(Specified { inner, specification: spec.clone() }))
     }
 
     /// Builds the default policy with its default configuration.
     pub fn build_default(&self) -> Result<Policy, PolicyError> {
-        self.build_named(&self.default, &Value::Null, 0)
+        self.build(&Value::String(self.default.clone()))
     }
 
     /// Builds a policy from a command line's words: `name`, `name={json config}`, or a
@@ -285,5 +287,44 @@ impl Registry {
 
     fn unknown(&self, name: &str) -> PolicyError {
         PolicyError::UnknownPolicy { name: name.to_owned(), known: self.known() }
+    }
+}
+
+/// A policy that knows how configuration spells it.
+struct Specified {
+    inner: Policy,
+    specification: Value,
+}
+
+impl TerminationPolicy for Specified {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn description(&self) -> &str {
+        self.inner.description()
+    }
+    fn default_config(&self) -> Value {
+        self.inner.default_config()
+    }
+    fn specification(&self) -> Option<Value> {
+        Some(self.specification.clone())
+    }
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        self.inner.should_terminate(step, context)
+    }
+    fn begin_turn(&mut self) {
+        self.inner.begin_turn();
+    }
+    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        self.inner.look(piece, context)
+    }
+    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        self.inner.look_at_end(text, context)
+    }
+    fn join_all(&mut self) {
+        self.inner.join_all();
+    }
+    fn reset(&mut self) {
+        self.inner.reset();
     }
 }

@@ -12,6 +12,7 @@
 
 mod default_detection;
 mod final_pattern;
+mod going_on;
 mod kernel_laws;
 mod kernel_rules;
 mod kernel_search;

@@ -5,6 +5,7 @@
 //! `kernel_laws` plays some thousands, the example `soak` a million.
 
 use crate::laws::{check_ceilings, check_outcome, only_stops};
+use endstop_core::replay::{GoesOn, go_on};
 use endstop_core::*;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -157,6 +158,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             name: name.to_owned(),
             parallel_safe: name == "read" || name == "wait",
             runs_code: name == "code",
+            repeatable: name == "read",
             exempt_from_no_progress: name == "wait",
             timeout: None,
             permission: permission(rng),
@@ -228,26 +230,6 @@ impl Waiting {
     }
 }
 
-pub fn kind_name(kind: &EventKind) -> &'static str {
-    match kind {
-        EventKind::Start { .. } => "start",
-        EventKind::Delta { .. } => "delta",
-        EventKind::TurnEnded { .. } => "turn_ended",
-        EventKind::TurnFailed { .. } => "turn_failed",
-        EventKind::ToolEnded { .. } => "tool_ended",
-        EventKind::Answered { .. } => "answered",
-        EventKind::Compacted { .. } => "compacted",
-        EventKind::Validated { .. } => "validated",
-        EventKind::Reserved { .. } => "reserved",
-        EventKind::Observe { .. } => "observe",
-        EventKind::Tick => "tick",
-        EventKind::Cancel => "cancel",
-        EventKind::Terminate => "terminate",
-        EventKind::Fault { .. } => "fault",
-        _ => "other",
-    }
-}
-
 pub const KINDS: [&str; 14] = [
     "start",
     "delta",
@@ -295,15 +277,45 @@ struct World {
 
 /// Plays one run; `Err` says which law was broken.
 pub fn play(seed: u64) -> Result<Played, String> {
+    play_on(seed, &[])
+}
+
+/// Plays one run whose process dies after each of these numbers of events, and is gone on with.
+pub fn play_on(seed: u64, deaths: &[usize]) -> Result<Played, String> {
     let mut rng = Rng(seed);
     let (spec, setup) = spec(&mut rng);
-    let mut run = Run::new(spec);
+    play_from(seed, (rng, setup), Run::new(spec), Vec::new(), Vec::new(), deaths)
+}
+
+/// Goes on with a run of this seed, and plays it to its end.
+pub fn go_on_and_play(seed: u64, on: GoesOn) -> Result<Played, String> {
+    let mut rng = Rng(seed);
+    let (_, setup) = spec(&mut rng);
+    let limits = on.events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::Resumed(with) => with.limits.clone(),
+        _ => None,
+    });
+    let setup = Setup { limits: limits.unwrap_or(setup.limits), ..setup };
+    // Another stretch of chance than the run had before.
+    let Step::Continue(run) = on.step else { return Err("it ended".to_owned()) };
+    play_from(seed, (Rng(!seed), setup), run, on.events, on.perform, &[])
+}
+
+fn play_from(
+    seed: u64,
+    (rng, setup): (Rng, Setup),
+    run: Run,
+    mut events: Vec<Event>,
+    perform: Vec<Effect>,
+    deaths: &[usize],
+) -> Result<Played, String> {
+    let mut started = events.iter().any(|event| matches!(event.kind, EventKind::Start { .. }));
     let mut world = World {
         rng,
         waiting: Vec::new(),
         old: Vec::new(),
         wake: None,
-        now: Duration::ZERO,
+        now: run.elapsed(),
         stopped: false,
         reasons: seed,
         shared_left: 300_000_000,
@@ -311,11 +323,38 @@ pub fn play(seed: u64) -> Result<Played, String> {
         partial: String::new(),
         idle: 0,
     };
-    let mut events = Vec::new();
     let mut pairs = Vec::new();
     let mut effects = Vec::new();
-    let mut started = false;
+    let mut died = 0;
+    let alive = Step::Continue(run);
+    for effect in perform {
+        world.take(effect, &alive)?;
+    }
+    let Step::Continue(mut run) = alive else { return Err("it goes on".to_owned()) };
     for _ in 0..3000 {
+        // One whose ending is decided is not gone on with, but ended.
+        let dies = deaths.get(died).is_some_and(|after| *after <= events.len());
+        if dies && run.phase() != "stopping" {
+            died += 1;
+            let again = || self::spec(&mut Rng(seed)).0;
+            let on = go_on(again, std::mem::take(&mut events), Resumption::default())
+                .map_err(|problem| format!("a run that had not ended: {problem}"))?;
+            events = on.events;
+            if let Step::Ended(outcome) = on.step {
+                return Ok(Played { outcome: *outcome, events, pairs });
+            }
+            // What the process held went with it, and nothing of it answers any more.
+            let gone = std::mem::take(&mut world.waiting);
+            world.old.extend(gone);
+            world.held.clear();
+            world.wake = None;
+            let alive = on.step;
+            for effect in on.perform {
+                world.take(effect, &alive)?;
+            }
+            let Step::Continue(on) = alive else { return Err("it goes on".to_owned()) };
+            run = on;
+        }
         let kind = if started {
             world.next_event(&setup, run.phase())
         } else if world.rng.chance(4) {
@@ -336,7 +375,7 @@ pub fn play(seed: u64) -> Result<Played, String> {
             ));
         }
         let event = Event::new(world.now, kind);
-        pairs.push((run.phase(), kind_name(&event.kind)));
+        pairs.push((run.phase(), event.kind.name()));
         let cancelled = matches!(event.kind, EventKind::Cancel) && run.phase() != "stopping";
         world.stopped |= cancelled;
         events.push(event.clone());

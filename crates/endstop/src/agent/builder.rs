@@ -272,6 +272,7 @@ impl AgentBuilder {
                 name: tool.name().to_owned(),
                 parallel_safe: tool.parallel_safe(),
                 runs_code: tool.runs_code(),
+                repeatable: tool.repeatable(),
                 exempt_from_no_progress: tool.exempt_from_no_progress(),
                 timeout: tool.timeout(),
                 permission: self.permissions.of_tool(&**tool),

@@ -1,17 +1,23 @@
 //! A loop's policy, lent to each of its runs in turn; every run resets it at its start.
 
 use endstop_core::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Clone)]
 pub(crate) struct SharedPolicy {
     name: Arc<str>,
+    specification: Option<Value>,
     policy: Arc<Mutex<Box<dyn TerminationPolicy>>>,
 }
 
 impl SharedPolicy {
     pub(crate) fn new(policy: Box<dyn TerminationPolicy>) -> SharedPolicy {
-        SharedPolicy { name: policy.name().into(), policy: Arc::new(Mutex::new(policy)) }
+        SharedPolicy {
+            name: policy.name().into(),
+            specification: policy.specification(),
+            policy: Arc::new(Mutex::new(policy)),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Box<dyn TerminationPolicy>> {
@@ -23,6 +29,9 @@ impl SharedPolicy {
 impl TerminationPolicy for SharedPolicy {
     fn name(&self) -> &str {
         &self.name
+    }
+    fn specification(&self) -> Option<Value> {
+        self.specification.clone()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         self.lock().should_terminate(step, context)

@@ -1,0 +1,88 @@
+//! Going on after what drove the run is gone: what was in flight is lost, and answered as such.
+//!
+//! A model call is made again, and what it may have cost is booked as an estimate. A tool call is
+//! made again where its tool says that it is repeatable; else the model is told that it may have
+//! run, since nobody knows.
+
+use super::tools::{OpenCalls, emit_ended};
+use super::{Effect, EffectId, EventKind, Flow, Inner, Phase, Resumption};
+use crate::usage::NanoUsd;
+
+impl Inner {
+    pub(super) fn resumed(&mut self, with: Resumption, fx: &mut Vec<Effect>) -> Flow {
+        let Resumption { lost, call_again, limits, tools, model, provider, price, wall_ms: _ } =
+            with;
+        if let Some(limits) = limits {
+            self.ledger.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+            self.ledger.max_tokens = limits.max_tokens;
+            self.state.iteration_limit = limits.max_turns;
+            self.limits = limits;
+        }
+        if let Some(tools) = tools {
+            self.tools = tools;
+        }
+        self.model = model.or(self.model.take());
+        self.provider = provider.or(self.provider.take());
+        self.ledger.price = price.or(self.ledger.price);
+        self.call_again = call_again;
+        // The timer went with its driver.
+        self.armed = None;
+        match std::mem::replace(&mut self.phase, Phase::New) {
+            Phase::Calling(call) if lost.contains(&call.id) => {
+                self.state.streaming.abort();
+                self.settle_aborted(&call, fx);
+                if !call.text.trim().is_empty() {
+                    self.last_text = Some(call.text);
+                }
+                self.before_call(fx)
+            }
+            Phase::Tools(mut open) => {
+                let starts = self.start_again(&mut open, &lost, fx);
+                if !starts.is_empty() {
+                    fx.push(Effect::StartTools { calls: starts });
+                }
+                self.phase = Phase::Tools(open);
+                if lost.is_empty() { Ok(()) } else { self.advance(fx) }
+            }
+            Phase::Stopping { ending, mut calls, until } => {
+                for (at, started) in calls.lose(&lost) {
+                    emit_ended(&calls, at, self.now.saturating_sub(started), fx);
+                }
+                self.phase = Phase::Stopping { ending, calls, until };
+                self.on_stopping(&EventKind::Tick, fx)
+            }
+            other => {
+                self.phase = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Starts the lost calls of repeatable tools again, and answers the others.
+    fn start_again(
+        &mut self,
+        open: &mut OpenCalls,
+        lost: &[EffectId],
+        fx: &mut Vec<Effect>,
+    ) -> Vec<super::ToolStart> {
+        let mut starts = Vec::new();
+        for id in lost {
+            let Some(name) = open.name_of(*id) else { continue };
+            let tool = self.tools.iter().find(|tool| tool.name == name);
+            // What was told to stop, or may no longer be run, is not begun anew.
+            let again =
+                tool.filter(|tool| tool.repeatable && tool.permission != super::Permission::Deny);
+            let Some(tool) = again else { continue };
+            let limit = tool.timeout.or(self.limits.tool_timeout);
+            let new = EffectId(self.next_effect);
+            if let Some(start) = open.begin_again(*id, new, self.now, limit) {
+                self.next_effect += 1;
+                starts.push(start);
+            }
+        }
+        for (at, started) in open.lose(lost) {
+            emit_ended(open, at, self.now.saturating_sub(started), fx);
+        }
+        starts
+    }
+}

@@ -1,0 +1,223 @@
+//! Going on after a death: whatever the moment, the run ends once, by the same laws, and what had
+//! ended is not done again.
+
+use crate::kernel_laws::silence_scripted_panics;
+use crate::world::{self, Rng, all_of, play, play_on};
+use endstop_core::replay::{CannotGoOn, GoesOn, go_on};
+use endstop_core::*;
+use std::time::Duration;
+
+fn spec(seed: u64) -> impl Fn() -> RunSpec {
+    move || world::spec(&mut Rng(seed)).0
+}
+
+/// As a journal keeps it: joined, as text, and read again.
+fn kept(seed: u64, events: &[Event]) -> Vec<Event> {
+    let mut joiner = Joiner::default();
+    let mut replay = Replay::new(spec(seed)());
+    let mut kept = Vec::new();
+    for event in events {
+        let decided = !replay.feed(event.clone()).is_empty() || replay.outcome().is_some();
+        if matches!(event.kind, EventKind::Delta { .. }) && !decided {
+            kept.extend(joiner.delta(event.clone()));
+        } else {
+            kept.extend(joiner.take());
+            kept.push(event.clone());
+        }
+    }
+    kept.into_iter()
+        .map(|event| {
+            let text = serde_json::to_string(&event).unwrap();
+            let read: Event = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, event, "{text}");
+            assert!(text.contains(&format!("\"event\":\"{}\"", event.kind.name())), "{text}");
+            read
+        })
+        .collect()
+}
+
+#[test]
+fn a_journal_of_joined_deltas_replays_to_the_same_outcome() {
+    silence_scripted_panics();
+    let mut shorter = 0;
+    for seed in 0..1_500 {
+        let played = play(seed).unwrap();
+        let kept = kept(seed, &played.events);
+        shorter += played.events.len() - kept.len();
+        let mut replay = Replay::new(spec(seed)());
+        for event in kept {
+            replay.feed(event);
+        }
+        let again = replay.into_outcome().expect("it had ended");
+        assert_eq!(all_of(&again), all_of(&played.outcome), "world {seed}");
+    }
+    assert!(shorter > 500, "deltas were joined: {shorter}");
+}
+
+#[test]
+fn a_run_whose_process_dies_at_any_moment_keeps_the_laws() {
+    silence_scripted_panics();
+    for seed in 0..1_000 {
+        let length = play(seed).unwrap().events.len();
+        let mut rng = Rng(seed ^ 0x00de_ad00);
+        let first = 1 + rng.below(length as u64) as usize;
+        // The second death may come at once, and behind the end it never comes.
+        let deaths = [first, first + 1 + rng.below(6) as usize];
+        let played =
+            play_on(seed, &deaths).unwrap_or_else(|law| panic!("{seed} {deaths:?}: {law}"));
+        let again = world::replay(seed, &played.events).unwrap();
+        assert_eq!(all_of(&again), all_of(&played.outcome), "world {seed} {deaths:?}");
+    }
+}
+
+fn running(on: &GoesOn) -> &Run {
+    match &on.step {
+        Step::Continue(run) => run,
+        Step::Ended(outcome) => panic!("it ended as {}", outcome.termination),
+    }
+}
+
+/// The ids of calls that a conversation has answers to.
+fn answered(messages: &[Message]) -> Vec<(String, ToolStatus)> {
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match part {
+            Part::ToolResult(result) => Some((result.call_id.clone(), result.status)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn what_had_ended_before_the_death_stands_behind_it() {
+    silence_scripted_panics();
+    let mut lost = 0;
+    for seed in 0..800 {
+        let events = play(seed).unwrap().events;
+        let died = 1 + Rng(seed).below(events.len() as u64 - 1).min(events.len() as u64) as usize;
+        let before = {
+            let mut replay = Replay::new(spec(seed)());
+            for event in &events[..died] {
+                replay.feed(event.clone());
+            }
+            replay
+        };
+        let Some(run) = before.run().filter(|run| run.phase() != "stopping") else { continue };
+        let (messages, spent, calls) =
+            (run.messages().to_vec(), run.spent(), before.outstanding().len());
+        let on = go_on(spec(seed), events[..died].to_vec(), Resumption::default())
+            .unwrap_or_else(|problem| panic!("world {seed}: {problem}"));
+        assert_eq!(on.kept, died);
+        assert_eq!(on.events[..died], events[..died]);
+        let (after, cost) = match &on.step {
+            Step::Continue(run) => (run.messages(), run.spent()),
+            // The ceiling may be reached with what the lost attempt is booked for.
+            Step::Ended(outcome) => (&outcome.messages[..], outcome.cost),
+        };
+        assert!(after.starts_with(&messages), "world {seed}");
+        assert!(cost >= spent, "world {seed}: money is remembered");
+        lost += calls;
+    }
+    assert!(lost > 300, "some were in flight: {lost}");
+}
+
+#[test]
+fn an_ended_run_goes_on_where_what_ended_it_is_raised() {
+    silence_scripted_panics();
+    let (mut went_on, mut again, mut successes) = (0, 0, 0);
+    for seed in 0..900 {
+        let played = play(seed).unwrap();
+        let had = answered(&played.outcome.messages);
+        let limits = Limits {
+            max_turns: None,
+            max_budget_usd: None,
+            max_tokens: None,
+            timeout: None,
+            max_consecutive_mistakes: None,
+            max_unproductive_turns: None,
+            max_structured_output_retries: Some(50),
+            max_empty_turns: Some(50),
+            max_continuations: 50,
+            ..Limits::default()
+        };
+        let with = Resumption { limits: Some(limits), ..Resumption::default() };
+        match go_on(spec(seed), played.events.clone(), with) {
+            Ok(on) => {
+                went_on += 1;
+                let run = running(&on);
+                let results = answered(run.messages());
+                for (id, status) in &had {
+                    let known = results.iter().any(|(other, _)| other == id);
+                    let open = run.state().pending_calls.contains(id);
+                    assert!(known || open, "world {seed}: {id} ({status:?}) is forgotten");
+                }
+                let ended = world::go_on_and_play(seed, on)
+                    .unwrap_or_else(|law| panic!("world {seed}: {law}"));
+                let replayed = world::replay(seed, &ended.events).unwrap();
+                assert_eq!(all_of(&replayed), all_of(&ended.outcome), "world {seed}");
+            }
+            Err(CannotGoOn::Succeeded(outcome)) => {
+                successes += 1;
+                assert!(outcome.is_success() && played.outcome.is_success());
+            }
+            Err(CannotGoOn::EndsAgain(outcome)) => {
+                again += 1;
+                let category = played.outcome.category();
+                assert!(
+                    !matches!(
+                        outcome.termination,
+                        Termination::ErrorMaxTurns
+                            | Termination::Cancelled
+                            | Termination::Terminated
+                    ),
+                    "world {seed}: {} again, {category:?}",
+                    outcome.termination
+                );
+            }
+            Err(other) => panic!("world {seed}: {other}"),
+        }
+    }
+    assert!(went_on > 100 && successes > 30 && again > 15, "{went_on} {successes} {again}");
+}
+
+#[test]
+fn a_failed_call_is_made_again_and_booked_as_it_was() {
+    let spec = || RunSpec {
+        limits: Limits { max_retries: 0, ..Limits::default() },
+        ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "go")])
+    };
+    let price =
+        Price { input: NanoUsd(1_000_000_000), output: NanoUsd(1_000_000_000), ..Price::default() };
+    let start = EventKind::Start { seed: 1, price: Some(price), wall_ms: None };
+    let usage = Usage { input_tokens: Some(7), output_tokens: Some(0), ..Usage::default() };
+    let partial = ModelTurn {
+        usage,
+        ..ModelTurn::new(
+            vec![],
+            TerminationSignal::new(SignalReason::ErrorTermination, Confidence::High),
+        )
+    };
+    let failed = EventKind::TurnFailed {
+        call: EffectId(1),
+        error: ModelError::new(ErrorClass::Authentication, "no such key"),
+        partial: Some(Box::new(partial)),
+    };
+    let events =
+        vec![Event::new(Duration::ZERO, start), Event::new(Duration::from_millis(40), failed)];
+    let mut ended = Replay::new(spec());
+    for event in &events {
+        ended.feed(event.clone());
+    }
+    assert_eq!(ended.outcome().unwrap().termination, Termination::ErrorProviderAuth);
+
+    let on = go_on(spec, events, Resumption::default()).unwrap();
+    assert_eq!(on.kept, 1);
+    assert_eq!(running(&on).spent(), ended.outcome().unwrap().cost, "no more than it was billed");
+    assert_eq!(running(&on).phase(), "backoff");
+    assert_eq!(on.perform.iter().filter(|e| matches!(e, Effect::CallModel { .. })).count(), 0);
+    assert!(
+        on.perform.contains(&Effect::WakeAt { at: Duration::from_millis(40) }),
+        "{:?}",
+        on.perform
+    );
+}
