@@ -248,6 +248,11 @@ pub fn kind_name(kind: &EventKind) -> &'static str {
     }
 }
 
+/// User code that fails.
+fn scripted_fault() -> EventKind {
+    EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
+}
+
 pub const KINDS: [&str; 14] = [
     "start",
     "delta",
@@ -322,7 +327,7 @@ pub fn play(seed: u64) -> Result<Played, String> {
             match world.rng.below(40) {
                 0 => EventKind::Cancel,
                 1 => EventKind::Terminate,
-                2 => EventKind::Fault { message: "scripted fault".to_owned() },
+                2 => scripted_fault(),
                 _ => world.noise(),
             }
         } else {
@@ -467,14 +472,14 @@ impl World {
             return match self.rng.below(3) {
                 0 => EventKind::Cancel,
                 1 => EventKind::Terminate,
-                _ => EventKind::Fault { message: "scripted fault".to_owned() },
+                _ => scripted_fault(),
             };
         }
         match self.rng.below(1000) {
             0..=1 => return EventKind::Cancel,
             5..=6 => return EventKind::Terminate,
             7 => {
-                return EventKind::Fault { message: "scripted fault".to_owned() };
+                return scripted_fault();
             }
             4..=90 => return self.noise(),
             91..=140 => return EventKind::Tick,
