@@ -191,13 +191,16 @@ impl Driver {
                 Err(fault) => {
                     self.queue.push_back(fault);
                     self.hang_up();
-                    // What was asked of the run stands before what failed.
                     return self.poll_next(cx);
                 }
                 Ok(Poll::Ready(event)) => {
                     turn.made_progress();
-                    let event = self.called(id, event);
-                    return Poll::Ready(event);
+                    match self.called(id, event) {
+                        fault @ EventKind::Fault { .. } => self.queue.push_back(fault),
+                        event => return Poll::Ready(event),
+                    }
+                    // What was asked of the run stands before what failed.
+                    return self.poll_next(cx);
                 }
                 Ok(Poll::Pending) => {}
             }

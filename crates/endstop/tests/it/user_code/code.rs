@@ -74,6 +74,13 @@ impl Code {
         }))
     }
 
+    /// Code that does as it should.
+    pub fn idle() -> Code {
+        let code = Code::new(Does::Hang);
+        code.0.reached.fetch_add(1, Ordering::SeqCst);
+        code
+    }
+
     pub fn stands_in(&self, agent: &AgentLoop) {
         assert!(self.0.agent.set(agent.clone()).is_ok());
     }
@@ -98,7 +105,7 @@ impl Code {
 
     /// The code, in a function.
     pub fn now(&self) {
-        let _ = self.begin();
+        drop(self.begin());
     }
 
     /// The code, in a future.

@@ -26,7 +26,7 @@ use std::task::{Context, Poll};
 /// Where the code runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Runs {
-    /// On a task of its own, as a future.
+    /// On a task of its own.
     Apart,
     /// On the run's task.
     Within,
@@ -41,6 +41,8 @@ pub struct Point {
     pub runs: Runs,
     /// Who has decided where it panics.
     pub decides: &'static str,
+    /// Whether it is a future, which may wait.
+    pub waits: bool,
     /// Whether the answer is there already: it is never thrown away.
     pub answered: bool,
     pub make: Box<dyn Fn(&Code) -> AgentBuilder>,
@@ -50,7 +52,7 @@ pub struct Point {
 pub fn points() -> Vec<Point> {
     let mut all = Vec::new();
     let mut add = |name, runs, decides, make: Box<dyn Fn(&Code) -> AgentBuilder>| {
-        all.push(Point { name, runs, decides, answered: false, make });
+        all.push(Point { name, runs, decides, waits: false, answered: false, make });
     };
     let hooks: [(&'static str, Hooks); 5] = [
         ("prompt", Hooks { prompt: true, ..Hooks::default() }),
@@ -60,51 +62,69 @@ pub fn points() -> Vec<Point> {
         ("stop", Hooks { stop: true, ..Hooks::default() }),
     ];
     for (name, at) in hooks {
-        let make = move |code: &Code| {
-            acts(&Code::new(super::code::Does::Veto(Veto::No))).hook(Asked(code.clone(), at))
-        };
+        let make = move |code: &Code| acts(&Code::idle()).hook(Asked(code.clone(), at));
         add(name, Runs::Apart, name, Box::new(make));
     }
-    add("approval", Runs::Apart, "approval", Box::new(|code| {
-        acts(&idle()).permission("act", Permission::Ask).approver(Asked(code.clone(), none()))
-    }));
-    add("compaction", Runs::Apart, "compaction", Box::new(|code| {
-        says("fine")
-            .compactor(Asked(code.clone(), none()))
-            .proactive_compaction(ProactiveCompaction::Ask)
-    }));
-    add("forced compaction", Runs::Apart, "compaction", Box::new(|code| {
-        script([Turn::error(413, "too large"), Turn::text("fine")])
-            .compactor(Asked(code.clone(), none()))
-    }));
+    add(
+        "approval",
+        Runs::Apart,
+        "approval",
+        Box::new(|code| {
+            acts(&Code::idle())
+                .permission("act", Permission::Ask)
+                .approver(Asked(code.clone(), none()))
+        }),
+    );
+    add(
+        "compaction",
+        Runs::Apart,
+        "compaction",
+        Box::new(|code| {
+            says("fine")
+                .compactor(Asked(code.clone(), none()))
+                .proactive_compaction(ProactiveCompaction::Ask)
+        }),
+    );
+    add(
+        "forced compaction",
+        Runs::Apart,
+        "compaction",
+        Box::new(|code| {
+            script([Turn::error(413, "too large"), Turn::text("fine")])
+                .compactor(Asked(code.clone(), none()))
+        }),
+    );
     add("tool", Runs::Apart, "act", Box::new(acts));
-    add("agent within", Runs::Apart, "ask", Box::new(|code| {
-        let code = code.clone();
-        let ask = AgentTool::new("ask", "Asks.", move || {
-            code.now();
-            agent([Turn::text("42")])
-        });
-        script([Turn::call("ask", &json!({"task": "what is it"})), Turn::text("fine")]).tool(ask)
-    }));
+    add(
+        "agent within",
+        Runs::Apart,
+        "ask",
+        Box::new(|code| {
+            let code = code.clone();
+            let ask = AgentTool::new("ask", "Asks.", move || {
+                code.now();
+                agent([Turn::text("42")])
+            });
+            script([Turn::call("ask", &json!({"task": "what is it"})), Turn::text("fine")])
+                .tool(ask)
+        }),
+    );
 
     let policies = ["reset", "begin_turn", "look", "look_at_end", "step of tools", "step of text"];
     for at in policies {
-        let make = move |code: &Code| acts(&idle()).policy(Watches(code.clone(), at));
+        let make = move |code: &Code| acts(&Code::idle()).policy(Watches(code.clone(), at));
         add(at, Runs::InKernel, "watches", Box::new(make));
     }
 
     for (name, wanted) in HEARD {
         let make = move |code: &Code| {
             let code = code.clone();
-            // Two calls at once fail before a turn that says nothing and one that answers: every
-            // event comes.
-            let turns = [
-                Turn::error(500, "oops"),
-                Turn::text("well").and_call("act", &json!({})),
-                Turn::text(""),
-                Turn::text("fine"),
-            ];
-            with_act(script(turns), &idle()).on_event(move |event| {
+            let turns = match name {
+                "attempt failed" => vec![Turn::error(500, "oops"), Turn::text("fine")],
+                "told" => vec![Turn::text(""), Turn::text("fine")],
+                _ => vec![Turn::text("well").and_call("act", &json!({})), Turn::text("fine")],
+            };
+            with_act(script(turns), &Code::idle()).on_event(move |event| {
                 if wanted(event) {
                     code.now();
                 }
@@ -124,16 +144,25 @@ pub fn points() -> Vec<Point> {
         let make = move |code: &Code| AgentLoop::builder(Model::new(at, code));
         add(at, runs, "provider", Box::new(make));
     }
-    add("points of a hook", Runs::AtStart, "hook", Box::new(|code| says("fine").hook(Lists(code.clone()))));
+    add(
+        "points of a hook",
+        Runs::AtStart,
+        "hook",
+        Box::new(|code| says("fine").hook(Lists(code.clone()))),
+    );
     for at in ["description", "schema"] {
         let make = move |code: &Code| {
-            script([Turn::call("act", &json!({})), Turn::text("fine")])
-                .tool(Act(code.clone(), at))
+            script([Turn::call("act", &json!({})), Turn::text("fine")]).tool(Act(code.clone(), at))
         };
         add(at, Runs::AtStart, "act", Box::new(make));
     }
     for point in &mut all {
-        let answers = ["stop", "step of text", "detect_termination", "is_terminal"];
+        let functions = ["agent within"];
+        point.waits = match point.runs {
+            Runs::Apart => !functions.contains(&point.name),
+            _ => point.name == "stream",
+        };
+        let answers = ["step of text", "detect_termination", "is_terminal"];
         point.answered = answers.contains(&point.name);
     }
     all
@@ -153,13 +182,6 @@ const HEARD: [(&str, Heard); 7] = [
 
 fn none() -> Hooks {
     Hooks::default()
-}
-
-/// Code that does as it should.
-fn idle() -> Code {
-    let code = Code::new(super::code::Does::Hang);
-    code.skip();
-    code
 }
 
 /// Plays a script, and its last turn for ever: the run after this one plays on.
