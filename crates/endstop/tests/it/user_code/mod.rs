@@ -7,7 +7,7 @@ mod blocks;
 mod code;
 mod ends;
 mod points;
-// mod rest;
+mod rest;
 mod stops;
 
 use crate::scenarios::{STRICT, Strict, events};
