@@ -77,7 +77,10 @@ impl Script {
         let mut effects = Vec::new();
         let mut turn = 0;
         loop {
-            let nothing = || EventKind::Fault { message: "nothing is under way".to_owned() };
+            let nothing = || EventKind::Fault {
+                name: "replay".to_owned(),
+                message: "nothing is under way".to_owned(),
+            };
             let event = events.pop_front().unwrap_or_else(nothing);
             run = match run.handle(Event::new(began.elapsed(), event), &mut effects) {
                 Step::Continue(run) => run,
@@ -142,7 +145,10 @@ fn decode(call: EffectId, response: &[u8], events: &mut VecDeque<EventKind>) {
         (Ok(()), Some(turn)) => {
             events.push_back(EventKind::TurnEnded { call, turn: Box::new(turn) });
         }
-        _ => events.push_back(EventKind::Fault { message: "it does not decode".to_owned() }),
+        _ => events.push_back(EventKind::Fault {
+            name: "replay".to_owned(),
+            message: "it does not decode".to_owned(),
+        }),
     }
 }
 

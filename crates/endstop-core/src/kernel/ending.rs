@@ -33,7 +33,7 @@ impl Inner {
 
     /// User code of a driver failed. What was being stopped ends now, as it would have: a cancel, a
     /// deadline and a halt outrank what fails while they are obeyed.
-    pub(super) fn faulted(&mut self, message: String) -> Box<Ending> {
+    pub(super) fn faulted(&mut self, name: String, message: String) -> Box<Ending> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Stopping { mut ending, calls, .. } => {
                 self.phase = Phase::Tools(calls);
@@ -43,7 +43,7 @@ impl Inner {
             }
             other => {
                 self.phase = other;
-                fault("driver", message)
+                fault(name, message)
             }
         }
     }

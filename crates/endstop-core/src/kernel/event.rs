@@ -128,7 +128,10 @@ pub enum EventKind {
     Terminate,
     /// User code of a driver failed: the run cannot go on.
     Fault {
-        /// What failed.
+        /// What failed: a tool, a hook's point, `provider`, `observer` … or `driver`, where it is
+        /// the driver itself.
+        name: String,
+        /// How.
         message: String,
     },
 }

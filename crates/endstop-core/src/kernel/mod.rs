@@ -335,7 +335,7 @@ impl Inner {
         match event {
             EventKind::Terminate => return Err(self.terminated()),
             EventKind::Cancel => return self.cancel(fx),
-            EventKind::Fault { message } => return Err(self.faulted(message)),
+            EventKind::Fault { name, message } => return Err(self.faulted(name, message)),
             // It was spent, whatever becomes of the run.
             EventKind::Spent { usage, cost, cost_unknown } => {
                 self.ledger.book(&usage, cost, cost_unknown);

@@ -423,13 +423,24 @@ fn terminate_ends_at_once_also_while_a_cancel_waits_for_tools() {
 }
 
 #[test]
+fn user_code_that_fails_is_named_and_ends_the_run_as_a_fault() {
+    let mut hand = Hand::start(spec(), None);
+    let (name, message) = ("observer".to_owned(), "the observer panicked: oh".to_owned());
+    hand.feed(EventKind::Fault { name: name.clone(), message: message.clone() });
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    let decided = DecidedBy { layer: "fault".to_owned(), name, evidence: message };
+    assert_eq!(hand.outcome().decided_by, decided);
+}
+
+#[test]
 fn what_fails_while_a_run_is_stopped_ends_it_at_once_as_it_was_to_end() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read"])).feed(EventKind::Cancel);
-    hand.feed(EventKind::Fault { message: "an observer panicked".into() });
+    let message = "the observer panicked".to_owned();
+    hand.feed(EventKind::Fault { name: "observer".to_owned(), message: message.clone() });
     assert_eq!(hand.ended(), Termination::Cancelled);
     assert_eq!(hand.outcome().also, [Termination::ErrorDuringExecution]);
-    assert_eq!(hand.outcome().error_diagnostic.as_deref(), Some("an observer panicked"));
+    assert_eq!(hand.outcome().error_diagnostic, Some(message));
     assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Aborted, true)]);
 }
 

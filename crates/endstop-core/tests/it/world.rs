@@ -230,6 +230,11 @@ impl Waiting {
     }
 }
 
+/// User code that fails.
+fn scripted_fault() -> EventKind {
+    EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
+}
+
 pub const KINDS: [&str; 14] = [
     "start",
     "delta",
@@ -361,7 +366,7 @@ fn play_from(
             match world.rng.below(40) {
                 0 => EventKind::Cancel,
                 1 => EventKind::Terminate,
-                2 => EventKind::Fault { message: "scripted fault".to_owned() },
+                2 => scripted_fault(),
                 _ => world.noise(),
             }
         } else {
@@ -506,14 +511,14 @@ impl World {
             return match self.rng.below(3) {
                 0 => EventKind::Cancel,
                 1 => EventKind::Terminate,
-                _ => EventKind::Fault { message: "scripted fault".to_owned() },
+                _ => scripted_fault(),
             };
         }
         match self.rng.below(1000) {
             0..=1 => return EventKind::Cancel,
             5..=6 => return EventKind::Terminate,
             7 => {
-                return EventKind::Fault { message: "scripted fault".to_owned() };
+                return scripted_fault();
             }
             4..=90 => return self.noise(),
             91..=140 => return EventKind::Tick,

@@ -11,6 +11,7 @@ use endstop_core::{
     Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolSpec,
 };
 use serde_json::{Map, Value};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -111,13 +112,14 @@ impl AgentBuilder {
 
     /// The termination policy (none).
     pub fn policy(mut self, policy: impl TerminationPolicy + 'static) -> Self {
-        self.config.policy = Some(SharedPolicy::new(Box::new(policy)));
+        self.config.policy =
+            Some(SharedPolicy::new(Box::new(policy), Arc::clone(&self.config.provider)));
         self
     }
 
     /// The termination policy, boxed, as a registry builds it.
     pub fn boxed_policy(mut self, policy: Box<dyn TerminationPolicy>) -> Self {
-        self.config.policy = Some(SharedPolicy::new(policy));
+        self.config.policy = Some(SharedPolicy::new(policy, Arc::clone(&self.config.provider)));
         self
     }
 
@@ -223,13 +225,15 @@ impl AgentBuilder {
         self
     }
 
-    /// Hears every event. It is called on the run's task: it should be quick.
+    /// Hears every event. It is called on the run's task: it should be quick, and while it holds that
+    /// task the run hears of no stop. One that panics ends the run; the others hear the event.
     pub fn on_event(mut self, observer: impl Fn(&AgentEvent) + Send + Sync + 'static) -> Self {
         self.config.observers.push(Box::new(observer));
         self
     }
 
-    /// Hears `true` when a run starts and `false` when it ends.
+    /// Hears `true` when a run starts and `false` when it ends, in turn. It is called by whoever starts,
+    /// ends or terminates: it should be quick. One that panics is left out.
     pub fn on_busy(mut self, observer: impl Fn(bool) + Send + Sync + 'static) -> Self {
         self.config.busy_observers.push(Box::new(observer));
         self
@@ -308,6 +312,8 @@ impl AgentBuilder {
                 messages: self.messages,
                 epoch: 0,
                 busy: false,
+                notices: VecDeque::new(),
+                telling: false,
             }),
             runs: AtomicU64::new(0),
         })))

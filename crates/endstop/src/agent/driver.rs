@@ -7,28 +7,42 @@
 use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
 use super::handle::{AgentEvent, DeltaEvent, EventSink};
-use super::{COMPACTION_SHARE, Shared, panic_message};
+use super::opened::Opened;
+use super::{COMPACTION_SHARE, Shared, user_code};
 use crate::budget::SharedBudget;
 use crate::hook::{Hook, asks};
-use crate::provider::{CallEvent, CallSpec, CallStream, Response, Session, SessionSpec};
+use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session};
 use crate::tool::{Spent, Tool, ToolContext, ToolOutput};
 use endstop_core::{
     Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
     EventKind, Message, ModelError, NanoUsd, Outcome, ProactiveCompaction, Run, RunSpec, Step,
-    Termination, ToolReport, ToolStart, ToolStatus, TurnDelta,
+    Termination, TerminationSignal, ToolReport, ToolStart, ToolStatus, TurnDelta,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet, coop};
 use tokio::time::{Instant, Sleep};
 
 /// How long what was told to stop may take before the outcome is given without it.
 const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// What a task works on.
+enum Work {
+    Tool {
+        id: EffectId,
+        name: String,
+    },
+    /// A hook, a person or a compactor is asked.
+    Question {
+        id: EffectId,
+        name: &'static str,
+        what: &'static str,
+    },
+}
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -43,7 +57,7 @@ pub(crate) struct Driver {
     call: Option<(EffectId, CallStream)>,
     tasks: JoinSet<EventKind>,
     /// Which effect a task works on, for one that panics.
-    task_of: HashMap<Id, (EffectId, bool)>,
+    task_of: HashMap<Id, Work>,
     tools: HashMap<EffectId, ToolContext>,
     /// What is left of the run's ceilings on cost for the tools of this turn, together.
     purse: Option<SharedBudget>,
@@ -66,19 +80,14 @@ impl Driver {
         epoch: u64,
     ) -> Driver {
         let config = &shared.config;
-        let definitions = shared.tool_definitions();
-        let overhead = config.system.as_ref().map_or(0, String::len)
-            + definitions
-                .iter()
-                .map(|t| t.name.len() + t.description.len() + t.schema.to_string().len() + 64)
-                .sum::<usize>();
+        let opened = Opened::new(config);
         let spec = RunSpec {
             epoch,
             limits: config.limits.clone(),
             policy: config.policy.clone().map(|policy| Box::new(policy) as _),
             tools: config.tool_specs.clone(),
             finish_tool: config.finish_tool,
-            hooks: shared.hook_points(),
+            hooks: opened.hooks,
             output_schema: config.schema.is_some(),
             compaction: CompactionSpec {
                 proactive: config.proactive.unwrap_or(match &config.compactor {
@@ -88,8 +97,8 @@ impl Driver {
                 reactive: config.compactor.is_some(),
             },
             context_window: config.context_window,
-            max_output: config.provider.max_output(),
-            prompt_overhead: overhead as u64,
+            max_output: opened.max_output,
+            prompt_overhead: opened.overhead as u64,
             output_cap: config.output_cap,
             reserve: config.limits.max_budget_usd.is_some()
                 || config.limits.max_tokens.is_some()
@@ -98,17 +107,10 @@ impl Driver {
             streaming: config.streaming,
             nudge: config.nudge,
             variables: config.variables.clone(),
-            model: Some(config.provider.model().to_owned()),
-            provider: Some(config.provider.name().to_owned()),
+            model: opened.model,
+            provider: opened.provider,
             run_id: Some(format!("{number}")),
             ..RunSpec::new(messages)
-        };
-        let session = SessionSpec {
-            system: config.system.clone(),
-            tools: definitions,
-            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
-            context_window: config.context_window,
-            streaming: config.streaming,
         };
         Driver {
             number,
@@ -117,7 +119,7 @@ impl Driver {
             ending,
             sink,
             run: Some(Run::new(spec)),
-            session: Some(config.provider.open(session)),
+            session: opened.session,
             began: Instant::now(),
             call: None,
             tasks: JoinSet::new(),
@@ -128,7 +130,7 @@ impl Driver {
             reserved: HashMap::new(),
             timer: None,
             effects: Vec::new(),
-            queue: VecDeque::new(),
+            queue: opened.faults.into(),
             finished: false,
             shared,
         }
@@ -145,7 +147,11 @@ impl Driver {
         // A cancel or terminate that came before the start stands before it.
         let mut outcome = match self.control.pending(None) {
             Some(request) => self.feed(requested(request)),
-            None => self.feed(start),
+            // What cannot even be opened is not begun.
+            None => match self.queue.pop_front() {
+                Some(fault) => self.feed(fault),
+                None => self.feed(start),
+            },
         };
         // Without its kernel nothing can end it: the drop guard does.
         while outcome.is_none() && self.run.is_some() {
@@ -177,22 +183,36 @@ impl Driver {
         }
         if let Some((id, stream)) = &mut self.call {
             let id = *id;
-            let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
-            match polled {
-                Err(payload) => {
-                    self.call = None;
-                    return Poll::Ready(EventKind::Fault {
-                        message: format!("the provider panicked: {}", panic_message(&*payload)),
-                    });
+            // A stream that is always ready would keep the timers from being heard, and a runtime of
+            // one thread from anything else.
+            let turn = std::task::ready!(coop::poll_proceed(cx));
+            let provider = &*self.shared.config.provider;
+            match in_provider(provider, || stream.as_mut().poll_next(cx)) {
+                Err(fault) => {
+                    self.queue.push_back(fault);
+                    self.hang_up();
+                    return self.poll_next(cx);
                 }
                 Ok(Poll::Ready(event)) => {
-                    let event = self.called(id, event);
-                    return Poll::Ready(event);
+                    turn.made_progress();
+                    match self.called(id, event) {
+                        fault @ EventKind::Fault { .. } => self.queue.push_back(fault),
+                        event => return Poll::Ready(event),
+                    }
+                    // What was asked of the run stands before what failed.
+                    return self.poll_next(cx);
                 }
                 Ok(Poll::Pending) => {}
             }
         }
         Poll::Pending
+    }
+
+    /// Lets go of the model call: that is the user's code as well.
+    fn hang_up(&mut self) {
+        let (call, provider) = (self.call.take(), &*self.shared.config.provider);
+        let gone = in_provider(provider, || drop(call));
+        self.queue.extend(gone.err());
     }
 
     /// Reads what came of the model call.
@@ -203,19 +223,19 @@ impl Driver {
                 EventKind::Delta { call, delta }
             }
             Some(CallEvent::Ended(response)) => {
-                self.call = None;
+                self.hang_up();
                 match self.signal(&response) {
                     Ok(signal) => {
                         EventKind::TurnEnded { call, turn: Box::new(response.into_turn(signal)) }
                     }
-                    Err(message) => EventKind::Fault { message },
+                    Err(fault) => fault,
                 }
             }
             Some(CallEvent::Failed(error, partial)) => {
-                self.call = None;
+                self.hang_up();
                 let partial = partial.map(|response| {
                     let signal = response.signal.clone().unwrap_or_else(|| {
-                        endstop_core::TerminationSignal::new(
+                        TerminationSignal::new(
                             endstop_core::SignalReason::ErrorTermination,
                             endstop_core::Confidence::High,
                         )
@@ -225,7 +245,7 @@ impl Driver {
                 EventKind::TurnFailed { call, error, partial }
             }
             None => {
-                self.call = None;
+                self.hang_up();
                 let error = ModelError::new(
                     ErrorClass::IncompleteStream,
                     "the provider's stream closed without its end",
@@ -235,13 +255,11 @@ impl Driver {
         }
     }
 
-    fn signal(&self, response: &Response) -> Result<endstop_core::TerminationSignal, String> {
-        let config = &self.shared.config;
-        catch_unwind(AssertUnwindSafe(|| {
-            crate::provider::detect(&*config.provider, response, config.strict_detection)
-        }))
-        .map_err(|payload| {
-            format!("the provider's detection panicked: {}", panic_message(&*payload))
+    fn signal(&self, response: &Response) -> Result<TerminationSignal, EventKind> {
+        let (provider, strict) =
+            (&*self.shared.config.provider, self.shared.config.strict_detection);
+        user_code::guard(provider, "provider", "the provider's detection", || {
+            crate::provider::detect(provider, response, strict)
         })
     }
 
@@ -294,7 +312,9 @@ impl Driver {
                 self.call_model(id, output_cap);
             }
             Effect::AbortModel { id } => {
-                self.call.take_if(|(running, _)| *running == id);
+                if self.call.as_ref().is_some_and(|(running, _)| *running == id) {
+                    self.hang_up();
+                }
             }
             Effect::StartTools { calls } => {
                 for start in calls {
@@ -355,24 +375,20 @@ impl Driver {
     fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
         let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
-        match catch_unwind(AssertUnwindSafe(|| session.call(call))) {
+        match in_provider(&*self.shared.config.provider, || session.call(call)) {
             Ok(stream) => self.call = Some((id, stream)),
-            Err(payload) => self.queue.push_back(EventKind::Fault {
-                message: format!("the provider panicked: {}", panic_message(&*payload)),
-            }),
+            Err(fault) => self.queue.push_back(fault),
         }
     }
 
     fn start_tool(&mut self, start: ToolStart) {
         let token = self.control.token.child_token();
         let id = start.id;
-        let tool = match self.shared.config.tools.get(&start.call.name) {
-            Ok(tool) => Arc::clone(tool),
-            Err(problem) => {
-                let report = ToolReport::new(ToolStatus::Error, problem.to_string());
-                self.queue.push_back(EventKind::ToolEnded { tool: id, report });
-                return;
-            }
+        let name = start.call.name.clone();
+        let Some(tool) = self.shared.tool(&name).map(Arc::clone) else {
+            let report = ToolReport::new(ToolStatus::Error, format!("unknown tool `{name}`"));
+            self.queue.push_back(EventKind::ToolEnded { tool: id, report });
+            return;
         };
         let context = ToolContext::new(
             start.call.id.clone(),
@@ -385,8 +401,9 @@ impl Driver {
             context.bind(purse);
         }
         self.tools.insert(id, context.clone());
-        let task = self.tasks.spawn(run_tool(tool, start, context));
-        self.task_of.insert(task.id(), (id, true));
+        let run = self.shared.tasks.track_future(run_tool(tool, start, context));
+        let task = self.tasks.spawn(run);
+        self.task_of.insert(task.id(), Work::Tool { id, name });
     }
 
     /// What the tools of this turn may spend together. No model call of the run's own is under way
@@ -409,7 +426,8 @@ impl Driver {
     fn consult(&mut self, id: EffectId, point: ConsultPoint) {
         let hooks: Vec<Arc<dyn Hook>> = self.shared.config.hooks.clone();
         let approver = self.shared.config.approver.clone();
-        let task = self.tasks.spawn(async move {
+        let (name, what) = whose(&point);
+        self.ask(id, name, what, async move {
             let answer = match (&point, approver) {
                 (ConsultPoint::Approval { call }, Some(approver)) => {
                     approver.approve(call.clone()).await
@@ -421,7 +439,18 @@ impl Driver {
             };
             EventKind::Answered { id, answer }
         });
-        self.task_of.insert(task.id(), (id, false));
+    }
+
+    /// Asks on a task of its own: the answer may take its time, or never come.
+    fn ask(
+        &mut self,
+        id: EffectId,
+        name: &'static str,
+        what: &'static str,
+        question: impl Future<Output = EventKind> + Send + 'static,
+    ) {
+        let task = self.tasks.spawn(self.shared.tasks.track_future(question));
+        self.task_of.insert(task.id(), Work::Question { id, name, what });
         self.asked.insert(id, task);
     }
 
@@ -436,11 +465,9 @@ impl Driver {
             return;
         };
         let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
-        let task = self.tasks.spawn(async move {
+        self.ask(id, "compaction", "the compactor", async move {
             EventKind::Compacted { id, result: compactor.compact(messages, forced).await }
         });
-        self.task_of.insert(task.id(), (id, false));
-        self.asked.insert(id, task);
     }
 
     /// A tool or a question ended.
@@ -450,26 +477,35 @@ impl Driver {
             Err(error) => (error.id(), Err(error)),
         };
         let work = self.task_of.remove(&task);
-        if let Some((id, _)) = work {
-            if let Some(context) = self.tools.remove(&id) {
-                self.book(context.take_spent());
-            }
-            self.asked.remove(&id);
-        }
-        match (result, work) {
-            (Ok(event), _) => event,
-            (Err(error), work) if error.is_panic() => {
-                let message = panic_message(&*error.into_panic());
-                match work {
-                    // A tool that panics fails as the documentation says: the run ends, once.
-                    Some((_, true)) => {
-                        EventKind::Fault { message: format!("a tool panicked: {message}") }
-                    }
-                    _ => EventKind::Fault { message: format!("a hook panicked: {message}") },
+        let mut waited = true;
+        match &work {
+            Some(Work::Tool { id, .. }) => {
+                if let Some(context) = self.tools.remove(id) {
+                    self.book(context.take_spent());
                 }
             }
-            (Err(_), Some((tool, true))) => EventKind::ToolEnded {
-                tool,
+            Some(Work::Question { id, .. }) => waited = self.asked.remove(id).is_some(),
+            None => {}
+        }
+        let provider = &*self.shared.config.provider;
+        match (result, work) {
+            (Ok(event), _) => event,
+            // The question was taken down: what becomes of it is nobody's concern.
+            (Err(_), Some(Work::Question { .. }) | None) if !waited => EventKind::Tick,
+            // A tool that panics fails as the documentation says: the run ends, once.
+            (Err(error), work) if error.is_panic() => {
+                let (name, what) = match work {
+                    Some(Work::Tool { name, .. }) => {
+                        let what = format!("the tool `{name}`");
+                        (name, what)
+                    }
+                    Some(Work::Question { name, what, .. }) => (name.to_owned(), what.to_owned()),
+                    None => ("driver".to_owned(), "a task".to_owned()),
+                };
+                user_code::panicked(provider, &name, &what, error.into_panic())
+            }
+            (Err(_), Some(Work::Tool { id, .. })) => EventKind::ToolEnded {
+                tool: id,
                 report: ToolReport::new(ToolStatus::Aborted, "aborted"),
             },
             (Err(_), _) => EventKind::Tick,
@@ -477,8 +513,8 @@ impl Driver {
     }
 
     fn tell(&mut self, event: AgentEvent) {
-        if let Err(message) = self.shared.tell(&event) {
-            self.queue.push_back(EventKind::Fault { message });
+        if let Err(fault) = self.shared.tell(&event) {
+            self.queue.push_back(fault);
         }
         if self.sink.is_open() {
             self.sink.send(event);
@@ -494,8 +530,7 @@ impl Driver {
 
     /// Stops what still runs, and gives the outcome.
     async fn finish(&mut self, mut outcome: Outcome) {
-        self.call = None;
-        self.session = None;
+        self.close();
         self.timer = None;
         for context in self.tools.values() {
             context.stop_now();
@@ -532,6 +567,14 @@ impl Driver {
         self.give(outcome, true);
     }
 
+    /// Lets go of the provider.
+    fn close(&mut self) {
+        self.hang_up();
+        let (session, provider) = (self.session.take(), &*self.shared.config.provider);
+        // A panic of it cannot change the ending any more.
+        let _ = in_provider(provider, || drop(session));
+    }
+
     /// Gives the outcome: to the loop, to the observers, to whoever waits.
     fn give(&mut self, outcome: Outcome, whole: bool) {
         self.finished = true;
@@ -558,7 +601,8 @@ impl Drop for Driver {
         let event = if terminated {
             EventKind::Terminate
         } else {
-            EventKind::Fault { message: "the run's task was dropped before it ended".to_owned() }
+            let message = "the run's task was dropped before it ended".to_owned();
+            EventKind::Fault { name: "driver".to_owned(), message }
         };
         self.book_running();
         let at = self.began.elapsed();
@@ -574,7 +618,7 @@ impl Drop for Driver {
                 self.settle(id, spent);
             }
         }
-        self.call = None;
+        self.close();
         match outcome {
             Some(outcome) => self.give(outcome, true),
             // The kernel went with its task: the conversation stays as it was before the run.
@@ -587,6 +631,24 @@ fn requested(request: Request) -> EventKind {
     match request {
         Request::Cancel => EventKind::Cancel,
         Request::Terminate => EventKind::Terminate,
+    }
+}
+
+/// Runs code of the provider's.
+fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, EventKind> {
+    user_code::guard(provider, "provider", "the provider", code)
+}
+
+/// Who is asked at a point: by its name, and for a person.
+fn whose(point: &ConsultPoint) -> (&'static str, &'static str) {
+    match point {
+        ConsultPoint::Prompt => ("prompt", "a hook"),
+        ConsultPoint::PreIteration { .. } => ("pre_iteration", "a hook"),
+        ConsultPoint::ChatParams { .. } => ("chat_params", "a hook"),
+        ConsultPoint::PreTool { .. } => ("pre_tool", "a hook"),
+        ConsultPoint::Approval { .. } => ("approval", "the approver"),
+        ConsultPoint::Stop { .. } => ("stop", "a hook"),
+        _ => ("hook", "a hook"),
     }
 }
 

@@ -23,25 +23,29 @@ mod ending;
 mod handle;
 #[cfg(all(test, endstop_loom))]
 mod models;
+mod opened;
 mod policy;
 mod sync;
+mod user_code;
 
 pub use builder::{AgentBuilder, COMPACTION_SHARE};
 pub use handle::{AgentEvent, RunHandle};
 
 use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
-use crate::provider::{Provider, ToolDefinition};
+use crate::provider::Provider;
 use crate::schema::OutputSchema;
-use crate::tool::ToolSet;
+use crate::tool::{Tool, ToolSet};
 use control::Control;
 use driver::Driver;
 use ending::EndingCell;
 use endstop_core::{
-    Hooks, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role, ToolSpec,
+    EventKind, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role,
+    ToolSpec,
 };
 use policy::SharedPolicy;
 use serde_json::{Map, Value};
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,8 +106,19 @@ struct State {
     running: Option<Running>,
     messages: Vec<Message>,
     epoch: u64,
-    /// Whether observers were told `busy = true` and not yet `false`.
+    /// Whether observers were, or will be, told `busy = true` and not yet `false`.
     busy: bool,
+    /// What they are still to be told.
+    notices: VecDeque<bool>,
+    /// Somebody tells them.
+    telling: bool,
+}
+
+impl State {
+    fn now_busy(&mut self, busy: bool) {
+        self.busy = busy;
+        self.notices.push_back(busy);
+    }
 }
 
 struct Running {
@@ -186,7 +201,7 @@ impl AgentLoop {
             StartError::Config("a run needs a tokio runtime: call it within one".to_owned())
         })?;
         let shared = &self.0;
-        let (driver, handle) = {
+        let (number, control, messages, epoch, _under_way) = {
             let mut state = shared.state();
             match state.lifecycle {
                 Lifecycle::Terminated => return Err(StartError::Terminated),
@@ -198,23 +213,19 @@ impl AgentLoop {
             let mut messages = state.messages.clone();
             let id = MessageId(messages.last().map_or(1, |message| message.id.0 + 1));
             messages.push(Message { id, role: Role::User, parts: input });
-            let ending = EndingCell::default();
-            let (handle, sink) = RunHandle::new(ending.clone(), control.clone());
-            let driver = Driver::new(
-                Arc::clone(shared),
-                number,
-                control.clone(),
-                ending,
-                sink,
-                messages,
-                state.epoch,
-            );
             state.lifecycle = Lifecycle::Running;
-            state.running = Some(Running { number, control });
-            state.busy = true;
-            (driver, handle)
+            state.running = Some(Running { number, control: control.clone() });
+            state.now_busy(true);
+            // `settled` waits for what is being prepared, too.
+            (number, control, messages, state.epoch, shared.tasks.token())
         };
-        shared.tell_busy(true);
+        // Without the lock: what follows asks the provider, the hooks and the observers, and a stop
+        // waits for none of them.
+        let ending = EndingCell::default();
+        let (handle, sink) = RunHandle::new(ending.clone(), control.clone());
+        let driver =
+            Driver::new(Arc::clone(shared), number, control, ending, sink, messages, epoch);
+        shared.tell_busy();
         shared.tasks.spawn_on(driver.drive(), &runtime);
         Ok(handle)
     }
@@ -222,9 +233,10 @@ impl AgentLoop {
     /// Cancels the run that is under way; the loop can run again. Does nothing on an idle or
     /// terminated loop. Returns at once; the outcome says `cancelled`.
     pub fn cancel(&self) {
-        let state = self.0.state();
-        if let Some(running) = &state.running {
-            running.control.cancel();
+        // Without the lock: who is woken may look at the loop.
+        let running = self.0.state().running.as_ref().map(|running| running.control.clone());
+        if let Some(control) = running {
+            control.cancel();
         }
     }
 
@@ -233,20 +245,22 @@ impl AgentLoop {
     /// Idempotent, returns at once, never fails or panics. Observers hear `busy = false` once,
     /// also on a loop that never ran; after it no callback fires.
     pub fn terminate(&self) {
-        let first = {
+        let (first, running) = {
             let mut state = self.0.state();
             let first = state.lifecycle != Lifecycle::Terminated;
             state.lifecycle = Lifecycle::Terminated;
-            if let Some(running) = &state.running {
-                running.control.terminate();
+            if first {
+                state.now_busy(false);
             }
-            state.busy = false;
-            first
+            (first, state.running.as_ref().map(|running| running.control.clone()))
         };
+        if let Some(control) = running {
+            control.terminate();
+        }
         self.0.token.cancel();
         self.0.tasks.close();
         if first {
-            self.0.tell_busy(false);
+            self.0.tell_busy();
         }
     }
 
@@ -272,24 +286,41 @@ impl Shared {
     }
 
     /// Tells the observers whether the loop is busy; one that panics is left out.
-    fn tell_busy(&self, busy: bool) {
-        for observer in &self.config.busy_observers {
-            let _ = catch_unwind(AssertUnwindSafe(|| observer(busy)));
+    ///
+    /// Whoever comes while they are being told leaves the rest to who tells them: each hears `true`
+    /// and `false` in turn, and nobody waits for an observer that somebody else has called.
+    fn tell_busy(&self) {
+        if std::mem::replace(&mut self.state().telling, true) {
+            return;
+        }
+        loop {
+            let next = {
+                let mut state = self.state();
+                let next = state.notices.pop_front();
+                state.telling = next.is_some();
+                next
+            };
+            let Some(busy) = next else { return };
+            for observer in &self.config.busy_observers {
+                let _ = catch_unwind(AssertUnwindSafe(|| observer(busy)));
+            }
         }
     }
 
     /// Tells the observers of an event, unless the loop was terminated.
     ///
-    /// `Err`: an observer panicked, with this message.
-    fn tell(&self, event: &AgentEvent) -> Result<(), String> {
-        if self.config.observers.is_empty() || self.token.is_cancelled() {
-            return Ok(());
-        }
+    /// `Err`: one of them panicked; the others have heard it.
+    fn tell(&self, event: &AgentEvent) -> Result<(), EventKind> {
+        let provider = &*self.config.provider;
+        let mut told = Ok(());
         for observer in &self.config.observers {
-            catch_unwind(AssertUnwindSafe(|| observer(event)))
-                .map_err(|payload| format!("an observer panicked: {}", panic_message(&*payload)))?;
+            if self.token.is_cancelled() {
+                break;
+            }
+            let heard = user_code::guard(provider, "observer", "an observer", || observer(event));
+            told = told.and(heard);
         }
-        Ok(())
+        told
     }
 
     /// A run has ended: its conversation is the loop's.
@@ -306,49 +337,20 @@ impl Shared {
                 state.messages.clone_from(&outcome.messages);
                 state.epoch = outcome.epoch;
             }
-            std::mem::take(&mut state.busy)
+            let tell = state.busy;
+            if tell {
+                state.now_busy(false);
+            }
+            tell
         };
         if tell {
-            self.tell_busy(false);
+            self.tell_busy();
         }
     }
 
-    fn hook_points(&self) -> Hooks {
-        let mut points = Hooks::default();
-        for hook in &self.config.hooks {
-            let asked = hook.points();
-            points.prompt |= asked.prompt;
-            points.pre_iteration |= asked.pre_iteration;
-            points.chat_params |= asked.chat_params;
-            points.pre_tool |= asked.pre_tool;
-            points.stop |= asked.stop;
-        }
-        points
+    /// The tool of a name that the kernel knows.
+    fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        let at = self.config.tool_specs.iter().position(|tool| tool.name == name)?;
+        self.config.tools.iter().nth(at)
     }
-
-    fn tool_definitions(&self) -> Vec<ToolDefinition> {
-        let mut definitions: Vec<ToolDefinition> = self
-            .config
-            .tools
-            .iter()
-            .map(|tool| ToolDefinition {
-                name: tool.name().to_owned(),
-                description: tool.description().to_owned(),
-                schema: tool.schema(),
-            })
-            .collect();
-        if self.config.finish_tool {
-            definitions.push(crate::tool::finish::definition());
-        }
-        definitions
-    }
-}
-
-/// What a panic said.
-pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
 }

@@ -1,28 +1,41 @@
 //! A loop's policy, lent to each of its runs in turn; every run resets it at its start.
+//!
+//! The kernel catches its panics, and puts their words into the outcome: they go on from here without
+//! credentials.
 
+use super::user_code;
+use crate::provider::Provider;
 use endstop_core::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use serde_json::Value;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Clone)]
 pub(crate) struct SharedPolicy {
     name: Arc<str>,
     specification: Option<Value>,
     policy: Arc<Mutex<Box<dyn TerminationPolicy>>>,
+    provider: Arc<dyn Provider>,
 }
 
 impl SharedPolicy {
-    pub(crate) fn new(policy: Box<dyn TerminationPolicy>) -> SharedPolicy {
-        SharedPolicy {
-            name: policy.name().into(),
-            specification: policy.specification(),
-            policy: Arc::new(Mutex::new(policy)),
-        }
+    pub(crate) fn new(
+        policy: Box<dyn TerminationPolicy>,
+        provider: Arc<dyn Provider>,
+    ) -> SharedPolicy {
+        let (name, specification) = (policy.name().into(), policy.specification());
+        SharedPolicy { name, specification, policy: Arc::new(Mutex::new(policy)), provider }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Box<dyn TerminationPolicy>> {
+    fn ask<T>(&self, question: impl FnOnce(&mut dyn TerminationPolicy) -> T) -> T {
         // One that panicked is reset before it is used again.
-        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = catch_unwind(AssertUnwindSafe(|| question(&mut **policy)));
+        drop(policy);
+        answer.unwrap_or_else(|payload| {
+            let message = user_code::message(&*self.provider, payload);
+            resume_unwind(Box::new(message))
+        })
     }
 }
 
@@ -34,18 +47,18 @@ impl TerminationPolicy for SharedPolicy {
         self.specification.clone()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
-        self.lock().should_terminate(step, context)
+        self.ask(|policy| policy.should_terminate(step, context))
     }
     fn begin_turn(&mut self) {
-        self.lock().begin_turn();
+        self.ask(|policy| policy.begin_turn());
     }
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
-        self.lock().look(piece, context)
+        self.ask(|policy| policy.look(piece, context))
     }
     fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
-        self.lock().look_at_end(text, context)
+        self.ask(|policy| policy.look_at_end(text, context))
     }
     fn reset(&mut self) {
-        self.lock().reset();
+        self.ask(|policy| policy.reset());
     }
 }

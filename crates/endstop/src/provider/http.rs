@@ -25,7 +25,7 @@ use endstop_wire::api::{Dialect, Family};
 use endstop_wire::models::{self, ModelLimits};
 use endstop_wire::prices;
 use endstop_wire::providers::{Overrides, ResolveError, Secret, resolve_with};
-use endstop_wire::redact::{address, secrets_out};
+use endstop_wire::redact::{KnownKeys, address, excerpt, secrets_out};
 use endstop_wire::request::OutputSchema;
 use endstop_wire::{Delta, Encoder, Eof, RequestFacts, RequestSpec, StreamDecoder, ToolSpec};
 use futures_core::Stream;
@@ -227,11 +227,16 @@ impl HttpProvider {
             max_output: self.limits.max_output,
             task: None,
         };
-        let mut secrets = secrets(&self.headers, &self.url);
-        secrets.extend(self.signer.iter().flat_map(|signer| signer.secrets()));
-        recorder.attach(header, secrets)?;
+        recorder.attach(header, self.secrets())?;
         self.recorder = Some(recorder.clone());
         Ok(self)
+    }
+
+    /// The keys that are known before a call.
+    fn secrets(&self) -> Vec<Vec<u8>> {
+        let mut secrets = secrets(&self.headers, &self.url);
+        secrets.extend(self.signer.iter().flat_map(|signer| signer.secrets()));
+        secrets
     }
 
     /// A provider that answers from a recording: model, dialect and price are those of the file. It
@@ -346,6 +351,9 @@ impl Provider for HttpProvider {
     }
     fn price(&self) -> Option<Price> {
         self.price
+    }
+    fn redact(&self, text: &str) -> String {
+        excerpt(&KnownKeys::new(self.secrets()).out_of_text(text))
     }
 }
 

@@ -20,6 +20,7 @@ use endstop_core::{
     Confidence, Message, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
     Usage,
 };
+use endstop_wire::redact::excerpt;
 use futures_core::Stream;
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
@@ -158,6 +159,12 @@ pub trait Provider: Send + Sync {
     /// What the model costs, where known.
     fn price(&self) -> Option<endstop_core::Price> {
         None
+    }
+
+    /// A text for an outcome, such as what a panic said, without credentials: what looks like one is
+    /// cut out, and of a long text the rest. One that knows its keys cuts these out, too.
+    fn redact(&self, text: &str) -> String {
+        excerpt(text)
     }
 }
 

@@ -27,4 +27,5 @@ mod shell;
 mod support;
 mod testkit;
 mod tools;
+mod user_code;
 mod vertex;

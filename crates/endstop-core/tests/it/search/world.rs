@@ -19,6 +19,11 @@ use std::time::Duration;
 /// Pieces that a model call brings at most.
 const MOST_PIECES: u8 = 2;
 
+/// User code that fails.
+fn scripted_fault() -> EventKind {
+    EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
+}
+
 /// Something that may happen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
@@ -229,7 +234,7 @@ impl<'a> World<'a> {
             Action::Start => EventKind::Start { seed: 7, price: self.config.price, wall_ms: None },
             Action::Cancel => EventKind::Cancel,
             Action::Terminate => EventKind::Terminate,
-            Action::Fault => EventKind::Fault { message: "scripted fault".to_owned() },
+            Action::Fault => scripted_fault(),
             Action::Tick => {
                 self.wake = self.wake.filter(|wake| *wake > self.now);
                 EventKind::Tick

@@ -13,17 +13,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// A server that answers in turn, and refuses what a provider would refuse.
-struct Strict {
+pub struct Strict {
     server: Server,
     refused: Arc<Mutex<Vec<String>>>,
     api: &'static str,
 }
 
 /// The formats whose rules the others' are a part of.
-const STRICT: [&str; 2] = ["openai-chat", "anthropic-messages"];
+pub const STRICT: [&str; 2] = ["openai-chat", "anthropic-messages"];
 
 impl Strict {
-    fn new(api: &'static str, turns: impl IntoIterator<Item = Turn>) -> Strict {
+    pub fn new(api: &'static str, turns: impl IntoIterator<Item = Turn>) -> Strict {
         let turns: Vec<Turn> = turns.into_iter().collect();
         Strict::answering(api, move |number| turns[number.min(turns.len()) - 1].clone())
     }
@@ -45,12 +45,12 @@ impl Strict {
         Strict { server, refused, api }
     }
 
-    fn agent(&self) -> AgentBuilder {
+    pub fn agent(&self) -> AgentBuilder {
         crate::support::over(&self.server, self.api)
     }
 
     /// Nothing that was sent is refused by the provider.
-    fn accepted_all(&self) {
+    pub fn accepted_all(&self) {
         let refused = self.refused.lock().unwrap();
         assert!(refused.is_empty(), "{}: {refused:?}", self.api);
     }
@@ -68,7 +68,7 @@ fn results(outcome: &Outcome) -> Vec<ToolResult> {
 }
 
 /// All events up to the end, and the outcome.
-async fn events(mut handle: RunHandle) -> (Vec<AgentEvent>, Outcome) {
+pub async fn events(mut handle: RunHandle) -> (Vec<AgentEvent>, Outcome) {
     let mut events = Vec::new();
     while let Some(event) = handle.next().await {
         events.push(event);

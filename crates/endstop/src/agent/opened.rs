@@ -1,0 +1,97 @@
+//! What a run asks of the user's code before it begins: the points of the hooks, the tools as the
+//! model is told of them, the provider's session.
+//!
+//! ```text
+//! let opened = Opened::new(&shared.config);
+//! queue.extend(opened.faults); // what panicked ends the run before its first call
+//! ```
+
+use super::{Config, user_code};
+use crate::provider::{Session, SessionSpec, ToolDefinition};
+use endstop_core::{EventKind, Hooks};
+
+#[derive(Default)]
+pub(super) struct Opened {
+    pub(super) hooks: Hooks,
+    /// Bytes of each prompt beside the messages.
+    pub(super) overhead: usize,
+    pub(super) max_output: Option<u64>,
+    pub(super) model: Option<String>,
+    pub(super) provider: Option<String>,
+    /// `None`: it panicked.
+    pub(super) session: Option<Box<dyn Session>>,
+    pub(super) faults: Vec<EventKind>,
+}
+
+impl Opened {
+    pub(super) fn new(config: &Config) -> Opened {
+        let mut opened = Opened::default();
+        let hooks = opened.ask(config, "hook", "a hook", || hook_points(config));
+        opened.hooks = hooks.unwrap_or_default();
+        let tools = opened.tool_definitions(config);
+        opened.overhead = config.system.as_ref().map_or(0, String::len)
+            + tools
+                .iter()
+                .map(|t| t.name.len() + t.description.len() + t.schema.to_string().len() + 64)
+                .sum::<usize>();
+        let spec = SessionSpec {
+            system: config.system.clone(),
+            tools,
+            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            context_window: config.context_window,
+            streaming: config.streaming,
+        };
+        let provider = &config.provider;
+        let known = opened.ask(config, "provider", "the provider", || {
+            let (name, model) = (provider.name().to_owned(), provider.model().to_owned());
+            (name, model, provider.max_output(), provider.open(spec))
+        });
+        if let Some((name, model, max_output, session)) = known {
+            (opened.provider, opened.model) = (Some(name), Some(model));
+            (opened.max_output, opened.session) = (max_output, Some(session));
+        }
+        opened
+    }
+
+    /// What user code answers; `None`, and a fault, where it panics.
+    fn ask<T>(
+        &mut self,
+        config: &Config,
+        name: &str,
+        what: &str,
+        code: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let answer = user_code::guard(&*config.provider, name, what, code);
+        answer.map_err(|fault| self.faults.push(fault)).ok()
+    }
+
+    fn tool_definitions(&mut self, config: &Config) -> Vec<ToolDefinition> {
+        let mut definitions = Vec::new();
+        for (tool, known) in config.tools.iter().zip(&config.tool_specs) {
+            let what = format!("the tool `{}`", known.name);
+            let told = self.ask(config, &known.name, &what, || ToolDefinition {
+                name: known.name.clone(),
+                description: tool.description().to_owned(),
+                schema: tool.schema(),
+            });
+            definitions.extend(told);
+        }
+        if config.finish_tool {
+            definitions.push(crate::tool::finish::definition());
+        }
+        definitions
+    }
+}
+
+fn hook_points(config: &Config) -> Hooks {
+    let mut points = Hooks::default();
+    for hook in &config.hooks {
+        let asked = hook.points();
+        points.prompt |= asked.prompt;
+        points.pre_iteration |= asked.pre_iteration;
+        points.chat_params |= asked.chat_params;
+        points.pre_tool |= asked.pre_tool;
+        points.stop |= asked.stop;
+    }
+    points
+}

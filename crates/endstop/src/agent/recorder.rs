@@ -1,0 +1,176 @@
+//! Keeps a run in its journal: each event before what it asks for is done, a turn's deltas joined.
+//!
+//! ```ignore
+//! let before = recorder.before(&event);             // as JSON, before the kernel takes it
+//! let step = run.handle(event, &mut effects);
+//! recorder.after(before, &effects, ended);          // on disk when this returns
+//! perform(effects);
+//! ```
+//!
+//! A journal that fails does not end the run: what could not be kept is given again with what comes
+//! next, and the failure is told once.
+
+use crate::journal::briefs;
+use crate::journal::{JournalError, Record, RunJournal};
+use endstop_core::{Effect, Event, EventKind, Joiner, Outcome};
+use endstop_wire::redact::KnownKeys;
+use std::time::Duration;
+
+/// Deltas that waited so long are kept: a call that is lost with its process is then booked for all
+/// but its last moment.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// So much of them is kept at once.
+const MOST_WAITING: u64 = 4096;
+/// What waits for a journal that fails, in bytes, before the journal is given up.
+const MOST_BEHIND: usize = 64 << 20;
+
+#[derive(Default)]
+pub(super) struct Recorder {
+    log: Option<Box<dyn RunJournal>>,
+    keys: KnownKeys,
+    joiner: Joiner,
+    joined_at: Duration,
+    /// Not kept yet.
+    batch: Vec<Record>,
+    behind: usize,
+    problem: Option<JournalError>,
+    told: bool,
+}
+
+/// What is kept of an event.
+pub(super) enum Before {
+    Delta(Event),
+    Other(Record),
+}
+
+impl Recorder {
+    pub(super) fn new(log: Box<dyn RunJournal>, keys: KnownKeys) -> Recorder {
+        Recorder { log: Some(log), keys, ..Recorder::default() }
+    }
+
+    /// One whose journal did not take the run.
+    pub(super) fn failed(problem: JournalError) -> Recorder {
+        Recorder { problem: Some(problem), ..Recorder::default() }
+    }
+
+    pub(super) fn before(&self, event: &Event) -> Option<Before> {
+        self.log.as_ref()?;
+        Some(match event.kind {
+            EventKind::Delta { .. } => Before::Delta(event.clone()),
+            _ => Before::Other(self.record(event)),
+        })
+    }
+
+    /// The kernel took the event, and asks for this. Kept when it returns, but for deltas that
+    /// nothing was decided on.
+    pub(super) fn after(&mut self, before: Option<Before>, effects: &[Effect], ended: bool) {
+        let Some(before) = before else { return };
+        let record = match before {
+            Before::Delta(event) if effects.is_empty() && !ended => {
+                return self.delta(event);
+            }
+            Before::Delta(event) => self.record(&event),
+            Before::Other(record) => record,
+        };
+        self.join();
+        self.push(Record { effects: briefs(effects).map(|text| self.clean(text)), ..record });
+        self.commit();
+    }
+
+    /// Keeps an event as it is, with what was asked for then.
+    pub(super) fn keep(&mut self, event: &Event, effects: &[Effect], wall_ms: Option<u64>) {
+        if self.log.is_some() {
+            let record = self.record(event);
+            let wall_ms = wall_ms.unwrap_or(record.wall_ms);
+            let effects = briefs(effects).map(|text| self.clean(text));
+            self.push(Record { effects, wall_ms, ..record });
+        }
+    }
+
+    /// The run has ended so.
+    pub(super) fn ended(&mut self, outcome: &Outcome) {
+        self.join();
+        self.commit();
+        if !self.batch.is_empty() {
+            return;
+        }
+        if let Some(log) = &mut self.log
+            && let Err(problem) = log.ended(outcome)
+        {
+            self.problem.get_or_insert(problem);
+        }
+    }
+
+    /// What went wrong, once.
+    pub(super) fn problem(&mut self) -> Option<String> {
+        let problem = self.problem.as_ref().filter(|_| !self.told)?.to_string();
+        self.told = true;
+        Some(format!("the journal does not keep this run: {problem}"))
+    }
+
+    fn delta(&mut self, event: Event) {
+        let at = event.at;
+        if self.joiner.waiting() == 0 {
+            self.joined_at = at;
+        }
+        let earlier = self.joiner.delta(event);
+        for event in earlier {
+            self.keep(&event, &[], None);
+        }
+        let waited = at.saturating_sub(self.joined_at);
+        if waited >= LONGEST_WAIT || self.joiner.waiting() >= MOST_WAITING {
+            self.join();
+        }
+        self.commit();
+    }
+
+    fn join(&mut self) {
+        for event in self.joiner.take() {
+            self.keep(&event, &[], None);
+        }
+    }
+
+    fn record(&self, event: &Event) -> Record {
+        let text = serde_json::to_string(&event.kind).unwrap_or_default();
+        Record {
+            at: event.at,
+            wall_ms: crate::clock::wall_ms(),
+            name: event.kind.name().to_owned(),
+            event: self.clean(text),
+            effects: None,
+        }
+    }
+
+    fn clean(&self, text: String) -> String {
+        match self.keys.out_of_text(&text) {
+            std::borrow::Cow::Borrowed(_) => text,
+            std::borrow::Cow::Owned(clean) => clean,
+        }
+    }
+
+    fn push(&mut self, record: Record) {
+        self.behind += record.event.len();
+        self.batch.push(record);
+    }
+
+    fn commit(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        if self.batch.is_empty() {
+            return;
+        }
+        match log.append(&self.batch) {
+            Ok(()) => {
+                self.batch.clear();
+                self.behind = 0;
+            }
+            Err(problem) => {
+                self.problem.get_or_insert(problem);
+                if self.behind > MOST_BEHIND {
+                    // A journal has no holes: what comes later would be none of this run.
+                    self.batch = Vec::new();
+                    self.log = None;
+                }
+            }
+        }
+    }
+}

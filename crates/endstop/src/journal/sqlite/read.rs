@@ -1,0 +1,211 @@
+//! Reading the journal: the list of runs, one run whole, and what is left of a damaged one.
+
+use super::{SqliteJournal, driver, problem};
+use crate::journal::{JournalError, JournalErrorKind, RecordedRun, RunHeader};
+use endstop_core::{Event, EventKind};
+use rusqlite::Row;
+use serde::Serialize;
+use serde_json::Value;
+use std::time::Duration;
+
+/// A run in the list of runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// Its id.
+    pub id: String,
+    /// The ended run that it goes on with.
+    pub continues: Option<String>,
+    /// When it began, in Unix milliseconds.
+    pub started_ms: u64,
+    /// When it ended, in Unix milliseconds.
+    pub ended_ms: Option<u64>,
+    /// The provider.
+    pub provider: Option<String>,
+    /// The model as it was asked for.
+    pub model: Option<String>,
+    /// The task.
+    pub task: String,
+    /// How it ended.
+    pub termination: Option<String>,
+    /// What to do about that.
+    pub category: Option<String>,
+    /// Turns.
+    pub turns: Option<u32>,
+    /// What it cost, in US dollars; `None`: not known.
+    pub cost_usd: Option<f64>,
+    /// Whether a verifier found the work right.
+    pub verified: Option<bool>,
+    /// It has not ended, and a process drives it.
+    pub running: bool,
+}
+
+impl SqliteJournal {
+    /// The last `most` runs, the newest first.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn runs(&self, most: u32) -> Result<Vec<RunSummary>, JournalError> {
+        let connection = self.connection();
+        let wrong = |error| self.failure(&error);
+        let mut select = connection
+            .prepare_cached(
+                "SELECT id, continues, started_ms, ended_ms, provider, model, task, termination,
+                 category, turns, cost_usd, verified, driver
+                 FROM runs ORDER BY started_ms DESC, id DESC LIMIT ?1",
+            )
+            .map_err(wrong)?;
+        let rows = select
+            .query_map([most], |row| Ok((summary(row)?, row.get::<_, Option<String>>(12)?)))
+            .map_err(wrong)?;
+        let mut runs = Vec::new();
+        for row in rows {
+            let (mut run, driver) = row.map_err(wrong)?;
+            run.running = run.termination.is_none()
+                && driver.is_some_and(|name| driver::is_alive(self.path(), &name));
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// The id of a run that is named by its id, the beginning of it, or `last`.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn find(&self, name: &str) -> Result<String, JournalError> {
+        let connection = self.connection();
+        let wrong = |error| self.failure(&error);
+        let ids = |sql: &str, name: &str| -> rusqlite::Result<Vec<String>> {
+            let mut select = connection.prepare(sql)?;
+            let parameters: &[&dyn rusqlite::ToSql] =
+                if sql.contains("?1") { &[&name] } else { &[] };
+            select.query_map(parameters, |row| row.get(0))?.collect()
+        };
+        let found = if name == "last" {
+            ids("SELECT id FROM runs ORDER BY started_ms DESC, id DESC LIMIT 1", "")
+        } else {
+            ids("SELECT id FROM runs WHERE id = ?1", name).and_then(|exact| {
+                if exact.is_empty() && !name.is_empty() {
+                    let sql = "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 LIMIT 4";
+                    ids(sql, name)
+                } else {
+                    Ok(exact)
+                }
+            })
+        };
+        let found = found.map_err(wrong)?;
+        match &found[..] {
+            [id] => Ok(id.clone()),
+            [] if name == "last" => {
+                let what = "there is no run in it yet";
+                Err(problem(self.path(), JournalErrorKind::NotFound, what))
+            }
+            [] => {
+                let what =
+                    format!("there is no run `{name}`; `endstop runs` lists those there are");
+                Err(problem(self.path(), JournalErrorKind::NotFound, what))
+            }
+            several => {
+                let what = format!("`{name}` may be {}: give more of it", several.join(", "));
+                Err(problem(self.path(), JournalErrorKind::NotFound, what))
+            }
+        }
+    }
+
+    /// A run whole. Of a damaged one, all before the damage.
+    ///
+    /// # Errors
+    /// There is none of this id, or nothing of it can be read.
+    pub fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
+        let connection = self.connection();
+        let wrong = |error| self.failure(&error);
+        let damaged = |what: String| problem(self.path(), JournalErrorKind::Damaged, what);
+        type Written = (String, Option<String>, Option<bool>);
+        let (header, outcome, verified): Written = connection
+            .query_row("SELECT header, outcome, verified FROM runs WHERE id = ?1", [id], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .map_err(|error| match error {
+                rusqlite::Error::QueryReturnedNoRows => {
+                    let what =
+                        format!("there is no run `{id}`; `endstop runs` lists those there are");
+                    problem(self.path(), JournalErrorKind::NotFound, what)
+                }
+                error => self.failure(&error),
+            })?;
+        let header: RunHeader = serde_json::from_str(&header)
+            .map_err(|error| damaged(format!("run {id}: its header does not read: {error}")))?;
+        let mut run = RecordedRun { header, verified, ..RecordedRun::default() };
+        match outcome.map(|outcome| serde_json::from_str(&outcome)).transpose() {
+            Ok(outcome) => run.outcome = outcome,
+            Err(error) => run.damage = Some(format!("its outcome does not read: {error}")),
+        }
+        let mut select = connection
+            .prepare_cached(
+                "SELECT seq, at_ns, wall_ms, event, effects FROM events WHERE run = ?1 ORDER BY seq",
+            )
+            .map_err(wrong)?;
+        let mut rows = select.query([id]).map_err(wrong)?;
+        for expected in 0i64.. {
+            let read = rows.next().and_then(|row| row.map(record).transpose());
+            let damage = match read {
+                Ok(None) => break,
+                Ok(Some(Ok(step))) if step.seq == expected => {
+                    run.events.push(step.event);
+                    run.wall_ms.push(step.wall_ms);
+                    run.effects.push(step.effects);
+                    continue;
+                }
+                Ok(Some(Ok(step))) => format!("event {expected} is missing, {} is next", step.seq),
+                Ok(Some(Err(what))) => format!("event {expected} does not read: {what}"),
+                Err(error) => {
+                    format!("from event {expected} on: {}", self.failure(&error).problem)
+                }
+            };
+            run.damage = Some(damage);
+            break;
+        }
+        Ok(run)
+    }
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+    let time = |ms: i64| u64::try_from(ms).unwrap_or(0);
+    Ok(RunSummary {
+        id: row.get(0)?,
+        continues: row.get(1)?,
+        started_ms: time(row.get(2)?),
+        ended_ms: row.get::<_, Option<i64>>(3)?.map(time),
+        provider: row.get(4)?,
+        model: row.get(5)?,
+        task: row.get(6)?,
+        termination: row.get(7)?,
+        category: row.get(8)?,
+        turns: row.get(9)?,
+        cost_usd: row.get(10)?,
+        verified: row.get(11)?,
+        running: false,
+    })
+}
+
+struct Stored {
+    seq: i64,
+    wall_ms: u64,
+    event: Event,
+    effects: Vec<Value>,
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<Result<Stored, String>> {
+    let (seq, at, wall): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    let (event, effects): (String, Option<String>) = (row.get(3)?, row.get(4)?);
+    let kind: EventKind = match serde_json::from_str(&event) {
+        Ok(kind) => kind,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let effects = match effects.map(|effects| serde_json::from_str(&effects)).transpose() {
+        Ok(effects) => effects.unwrap_or_default(),
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let at = Duration::from_nanos(u64::try_from(at).unwrap_or(0));
+    let wall_ms = u64::try_from(wall).unwrap_or(0);
+    Ok(Ok(Stored { seq, wall_ms, event: Event::new(at, kind), effects }))
+}

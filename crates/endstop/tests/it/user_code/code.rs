@@ -1,0 +1,160 @@
+//! User code that misbehaves the first time that it is called, and never again.
+//!
+//! ```text
+//! let code = Code::new(Does::Panic);
+//! code.now();            // in a function: panics
+//! code.later().await;    // in a future
+//! ```
+
+use endstop::{AgentLoop, Lifecycle};
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+pub const WORDS: &str = "asked to panic";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Does {
+    /// Says no, or halt: whoever calls it asks [`Code::vetoes`].
+    Veto(Veto),
+    Panic,
+    /// A future that is never ready; a function cannot.
+    Hang,
+    /// A future that panics when it is let go on.
+    PanicLater,
+    /// Stops its own loop, and panics.
+    CancelAndPanic,
+    TerminateAndPanic,
+    /// Holds its thread until it is let go on.
+    Block,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Veto {
+    No,
+    Halt,
+}
+
+#[derive(Clone)]
+pub struct Code(Arc<Inner>);
+
+struct Inner {
+    does: Does,
+    reached: AtomicUsize,
+    under_way: AtomicUsize,
+    agent: OnceLock<AgentLoop>,
+    go_on: Notify,
+    release: Sender<()>,
+    released: Mutex<Receiver<()>>,
+}
+
+/// Counts code that is under way.
+struct UnderWay(Arc<Inner>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Code {
+    pub fn new(does: Does) -> Code {
+        let (release, released) = channel();
+        Code(Arc::new(Inner {
+            does,
+            reached: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            agent: OnceLock::new(),
+            go_on: Notify::new(),
+            release,
+            released: Mutex::new(released),
+        }))
+    }
+
+    /// Code that does as it should.
+    pub fn idle() -> Code {
+        let code = Code::new(Does::Hang);
+        code.0.reached.fetch_add(1, Ordering::SeqCst);
+        code
+    }
+
+    pub fn stands_in(&self, agent: &AgentLoop) {
+        assert!(self.0.agent.set(agent.clone()).is_ok());
+    }
+
+    pub fn was_reached(&self) -> bool {
+        self.0.reached.load(Ordering::SeqCst) > 0
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.0.under_way.load(Ordering::SeqCst)
+    }
+
+    pub fn terminated(&self) -> bool {
+        self.0.agent.get().is_some_and(|agent| agent.lifecycle() == Lifecycle::Terminated)
+    }
+
+    /// Lets the code go on that waits, or blocks.
+    pub fn go_on(&self) {
+        self.0.go_on.notify_one();
+        self.0.release.send(()).unwrap();
+    }
+
+    /// The code, in a function.
+    pub fn now(&self) {
+        drop(self.begin());
+    }
+
+    /// The code, in a future.
+    pub fn later(&self) -> impl Future<Output = ()> + Send + use<> {
+        let code = self.clone();
+        async move {
+            let Some(_under_way) = code.begin() else { return };
+            match code.0.does {
+                Does::Hang => std::future::pending().await,
+                Does::PanicLater => {
+                    code.0.go_on.notified().await;
+                    panic!("{WORDS}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether it vetoes, this time.
+    pub fn vetoes(&self) -> Option<Veto> {
+        let first = self.0.reached.load(Ordering::SeqCst) == 1;
+        match self.0.does {
+            Does::Veto(veto) if first => Some(veto),
+            _ => None,
+        }
+    }
+
+    fn begin(&self) -> Option<UnderWay> {
+        if self.0.reached.fetch_add(1, Ordering::SeqCst) > 0 {
+            return None;
+        }
+        self.0.under_way.fetch_add(1, Ordering::SeqCst);
+        let under_way = UnderWay(Arc::clone(&self.0));
+        match self.0.does {
+            Does::Panic => panic!("{WORDS}"),
+            Does::CancelAndPanic => {
+                self.0.agent.get().unwrap().cancel();
+                panic!("{WORDS}");
+            }
+            Does::TerminateAndPanic => {
+                self.0.agent.get().unwrap().terminate();
+                panic!("{WORDS}");
+            }
+            Does::Block => {
+                let released = self.0.released.lock().unwrap();
+                released.recv_timeout(Duration::from_secs(20)).expect("nobody lets it go on");
+            }
+            Does::Veto(_) | Does::Hang | Does::PanicLater => {}
+        }
+        Some(under_way)
+    }
+}

@@ -1,0 +1,103 @@
+//! What user code does by itself: it says no, panics, or hangs.
+
+use super::code::{Code, Does, Veto, WORDS};
+use super::points::points;
+use super::{Case, decided_by};
+use endstop::{Limits, Termination};
+use std::time::Duration;
+
+/// What becomes of a veto: the ending, and who decided.
+fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'static str)> {
+    let halted = Termination::ErrorHalted;
+    Some(match (point, veto) {
+        ("prompt", _) => (halted, "hook", "prompt"),
+        ("pre_iteration", _) => (halted, "hook", "pre_iteration"),
+        ("chat_params", _) => (halted, "hook", "chat_params"),
+        ("pre_tool", Veto::Halt) => (halted, "hook", "pre_tool"),
+        ("stop", Veto::Halt) => (halted, "hook", "stop"),
+        ("approval", Veto::Halt) => (halted, "hook", "approval"),
+        ("tool", Veto::Halt) => (halted, "tool", "act"),
+        // The model is told, and answers in its next turn.
+        ("pre_tool" | "stop" | "approval" | "tool", Veto::No) => {
+            (Termination::Stop, "turn", "natural_completion")
+        }
+        ("compaction", _) => (Termination::ErrorCompactionFailed, "limit", "compaction"),
+        ("forced compaction", _) => {
+            (Termination::ErrorPromptTooLong, "provider", "context_length_exceeded")
+        }
+        ("look" | "look_at_end" | "step of tools" | "step of text", Veto::No) => {
+            (Termination::Submitted, "policy", "watches")
+        }
+        ("look" | "look_at_end" | "step of tools" | "step of text", Veto::Halt) => {
+            (halted, "policy", "watches")
+        }
+        ("detect_termination", _) => (Termination::ErrorDuringExecution, "turn", "unknown_finish"),
+        _ => return None,
+    })
+}
+
+#[tokio::test]
+async fn a_veto_ends_the_run_or_is_told_to_the_model() {
+    let mut seen = 0;
+    for veto in [Veto::No, Veto::Halt] {
+        for point in points() {
+            let Some((termination, layer, name)) = vetoed(point.name, veto) else { continue };
+            seen += 1;
+            let code = Code::new(Does::Veto(veto));
+            let case = Case::new(point.name, &code, (point.make)(&code));
+            let outcome = case.ending(case.agent.run("go").unwrap()).await;
+            assert_eq!(outcome.termination, termination, "{}: {outcome:?}", point.name);
+            assert_eq!(decided_by(&outcome), (layer, name), "{}", point.name);
+            if termination == Termination::ErrorHalted {
+                assert!(outcome.halted_reason.is_some(), "{}", point.name);
+            }
+            case.afterwards(&outcome).await;
+        }
+    }
+    assert_eq!(seen, 28, "a veto that is not tried");
+}
+
+#[tokio::test]
+async fn a_panic_ends_the_run_once_and_the_outcome_names_who() {
+    for point in points() {
+        let code = Code::new(Does::Panic);
+        let case = Case::new(point.name, &code, (point.make)(&code));
+        let outcome = case.ending(case.agent.run("go").unwrap()).await;
+        let name = point.name;
+        assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{name}: {outcome:?}");
+        assert_eq!(decided_by(&outcome), ("fault", point.decides), "{name}: {outcome:?}");
+        let evidence = &outcome.decided_by.evidence;
+        assert!(evidence.ends_with(&format!("panicked: {WORDS}")), "{name}: {evidence}");
+        assert_eq!(outcome.error_diagnostic.as_ref(), Some(evidence), "{name}");
+        case.afterwards(&outcome).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_is_bounded_by_the_deadline_of_the_run() {
+    let mut seen = 0;
+    for point in points().into_iter().filter(|point| point.waits) {
+        seen += 1;
+        let code = Code::new(Does::Hang);
+        let deadline = Duration::from_secs(60);
+        let limits = Limits {
+            timeout: Some(deadline),
+            turn_timeout: None,
+            stall_timeout: None,
+            tool_timeout: None,
+            ..Limits::default()
+        };
+        let most = deadline + limits.cancel_grace + Duration::from_secs(2);
+        let case = Case::new(point.name, &code, (point.make)(&code).limits(limits));
+        let began = tokio::time::Instant::now();
+        let outcome = case.ending(case.agent.run("go").unwrap()).await;
+        let (took, name) = (began.elapsed(), point.name);
+        assert_eq!(outcome.termination, Termination::ErrorTimeout, "{name}: {outcome:?}");
+        assert_eq!(decided_by(&outcome), ("limit", "timeout"), "{name}");
+        assert!(took >= deadline && took < most, "{name}: {took:?}");
+        tokio::time::resume();
+        case.afterwards(&outcome).await;
+        tokio::time::pause();
+    }
+    assert_eq!(seen, 10, "a future that is not tried");
+}

@@ -1,0 +1,88 @@
+//! User code at every point where a run calls it: what says no, panics, hangs, blocks, or is stopped
+//! meanwhile; and the one ending of each.
+//!
+//! [`code`] is what misbehaves, once; [`points`] are the places where it stands.
+
+mod blocks;
+mod code;
+mod ends;
+mod points;
+mod rest;
+mod stops;
+
+use crate::scenarios::{STRICT, Strict, events};
+use code::Code;
+use endstop::agent::AgentEvent;
+use endstop::testkit::Turn;
+use endstop::{AgentBuilder, AgentLoop, Message, Outcome, RunHandle, StartError, Termination};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A loop with user code in it, and what its observers heard.
+struct Case {
+    point: &'static str,
+    agent: AgentLoop,
+    code: Code,
+    busy: Arc<Mutex<Vec<bool>>>,
+}
+
+impl Case {
+    fn new(point: &'static str, code: &Code, builder: AgentBuilder) -> Case {
+        let busy = Arc::<Mutex<Vec<bool>>>::default();
+        let heard = Arc::clone(&busy);
+        let agent = builder.on_busy(move |now| heard.lock().unwrap().push(now)).build().unwrap();
+        code.stands_in(&agent);
+        Case { point, agent, code: code.clone(), busy }
+    }
+
+    /// The outcome of the first run, which is the one ending and the last event.
+    async fn ending(&self, handle: RunHandle) -> Outcome {
+        let (events, outcome) = events(handle).await;
+        let point = self.point;
+        let endings = events.iter().filter(|e| matches!(e, AgentEvent::Ended(_))).count();
+        assert_eq!(endings, 1, "{point}: {events:?}");
+        assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{point}: the last event");
+        assert!(self.code.was_reached(), "{point}: it was never called: {outcome:?}");
+        outcome
+    }
+
+    /// Nothing is left, the conversation can be sent, and the loop can run again, or never.
+    ///
+    /// On real time: the conversation is sent to a server.
+    async fn afterwards(self, outcome: &Outcome) {
+        let point = self.point;
+        let settled = tokio::time::timeout(Duration::from_secs(10), self.agent.settled()).await;
+        assert!(settled.is_ok(), "{point}: something of the loop goes on");
+        assert_eq!(self.code.under_way(), 0, "{point}: the user's code goes on");
+        assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");
+        goes_on(point, &outcome.messages).await;
+        match self.agent.run("again") {
+            Err(refused) => {
+                assert_eq!(refused, StartError::Terminated, "{point}");
+                assert!(self.code.terminated(), "{point}: nobody terminated it");
+                assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");
+            }
+            Ok(handle) => {
+                assert!(!self.code.terminated(), "{point}: a terminated loop runs");
+                let again = handle.await;
+                assert_eq!(again.termination, Termination::Stop, "{point}: {again:?}");
+                assert_eq!(*self.busy.lock().unwrap(), [true, false, true, false], "{point}");
+            }
+        }
+    }
+}
+
+/// Providers take the conversation.
+async fn goes_on(point: &str, messages: &[Message]) {
+    for api in STRICT {
+        let strict = Strict::new(api, [Turn::text("fine")]);
+        let agent = strict.agent().history(messages.to_vec()).build().unwrap();
+        let outcome = agent.run("Go on.").unwrap().await;
+        strict.accepted_all();
+        assert_eq!(outcome.termination, Termination::Stop, "{point}: {outcome:?}");
+    }
+}
+
+fn decided_by(outcome: &Outcome) -> (&str, &str) {
+    (&outcome.decided_by.layer, &outcome.decided_by.name)
+}

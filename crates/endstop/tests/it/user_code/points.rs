@@ -1,0 +1,399 @@
+//! The points at which a run calls the user's code, and a loop that calls it at each.
+//!
+//! ```text
+//! for point in points() { let builder = (point.make)(&code); … }
+//! ```
+
+use super::code::{Code, Veto};
+use crate::support::agent;
+use endstop::agent::AgentEvent;
+use endstop::hook::{Approver, Compactor, Hook, HookFuture};
+use endstop::provider::{
+    CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
+};
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::{AgentTool, Tool, ToolContext, ToolFuture, ToolOutput};
+use endstop::{
+    AgentBuilder, AgentLoop, Answer, Compaction, Confidence, ConsultPoint, Hooks, Message,
+    Permission, ProactiveCompaction, RunEvent, SignalReason, StepContext, StepResult, Stop,
+    TerminationPolicy, TerminationSignal, ToolCall, Verdict,
+};
+use serde_json::{Map, Value, json};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Where the code runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Runs {
+    /// On a task of its own.
+    Apart,
+    /// On the run's task.
+    Within,
+    /// On the run's task, within the kernel: what it does comes before what is asked meanwhile.
+    InKernel,
+    /// On the thread that starts the run.
+    AtStart,
+}
+
+pub struct Point {
+    pub name: &'static str,
+    pub runs: Runs,
+    /// Who has decided where it panics.
+    pub decides: &'static str,
+    /// Whether it is a future, which may wait.
+    pub waits: bool,
+    /// Whether the answer is there already: it is never thrown away.
+    pub answered: bool,
+    pub make: Box<dyn Fn(&Code) -> AgentBuilder>,
+}
+
+/// All of them.
+pub fn points() -> Vec<Point> {
+    let mut all = Vec::new();
+    let mut add = |name, runs, decides, make: Box<dyn Fn(&Code) -> AgentBuilder>| {
+        all.push(Point { name, runs, decides, waits: false, answered: false, make });
+    };
+    let hooks: [(&'static str, Hooks); 5] = [
+        ("prompt", Hooks { prompt: true, ..Hooks::default() }),
+        ("pre_iteration", Hooks { pre_iteration: true, ..Hooks::default() }),
+        ("chat_params", Hooks { chat_params: true, ..Hooks::default() }),
+        ("pre_tool", Hooks { pre_tool: true, ..Hooks::default() }),
+        ("stop", Hooks { stop: true, ..Hooks::default() }),
+    ];
+    for (name, at) in hooks {
+        let make = move |code: &Code| acts(&Code::idle()).hook(Asked(code.clone(), at));
+        add(name, Runs::Apart, name, Box::new(make));
+    }
+    add(
+        "approval",
+        Runs::Apart,
+        "approval",
+        Box::new(|code| {
+            acts(&Code::idle())
+                .permission("act", Permission::Ask)
+                .approver(Asked(code.clone(), none()))
+        }),
+    );
+    add(
+        "compaction",
+        Runs::Apart,
+        "compaction",
+        Box::new(|code| {
+            says("fine")
+                .compactor(Asked(code.clone(), none()))
+                .proactive_compaction(ProactiveCompaction::Ask)
+        }),
+    );
+    add(
+        "forced compaction",
+        Runs::Apart,
+        "compaction",
+        Box::new(|code| {
+            script([Turn::error(413, "too large"), Turn::text("fine")])
+                .compactor(Asked(code.clone(), none()))
+        }),
+    );
+    add("tool", Runs::Apart, "act", Box::new(acts));
+    add(
+        "agent within",
+        Runs::Apart,
+        "ask",
+        Box::new(|code| {
+            let code = code.clone();
+            let ask = AgentTool::new("ask", "Asks.", move || {
+                code.now();
+                agent([Turn::text("42")])
+            });
+            script([Turn::call("ask", &json!({"task": "what is it"})), Turn::text("fine")])
+                .tool(ask)
+        }),
+    );
+
+    let policies = ["reset", "begin_turn", "look", "look_at_end", "step of tools", "step of text"];
+    for at in policies {
+        let make = move |code: &Code| acts(&Code::idle()).policy(Watches(code.clone(), at));
+        add(at, Runs::InKernel, "watches", Box::new(make));
+    }
+
+    for (name, wanted) in HEARD {
+        let make = move |code: &Code| {
+            let code = code.clone();
+            let turns = match name {
+                "attempt failed" => vec![Turn::error(500, "oops"), Turn::text("fine")],
+                "told" => vec![Turn::text(""), Turn::text("fine")],
+                _ => vec![Turn::text("well").and_call("act", &json!({})), Turn::text("fine")],
+            };
+            with_act(script(turns), &Code::idle()).on_event(move |event| {
+                if wanted(event) {
+                    code.now();
+                }
+            })
+        };
+        add(name, Runs::Within, "observer", Box::new(make));
+    }
+
+    let provider = [
+        ("open", Runs::AtStart),
+        ("call", Runs::Within),
+        ("stream", Runs::Within),
+        ("detect_termination", Runs::Within),
+        ("is_terminal", Runs::Within),
+    ];
+    for (at, runs) in provider {
+        let make = move |code: &Code| AgentLoop::builder(Model::new(at, code));
+        add(at, runs, "provider", Box::new(make));
+    }
+    add(
+        "points of a hook",
+        Runs::AtStart,
+        "hook",
+        Box::new(|code| says("fine").hook(Lists(code.clone()))),
+    );
+    for at in ["description", "schema"] {
+        let make = move |code: &Code| {
+            script([Turn::call("act", &json!({})), Turn::text("fine")]).tool(Act(code.clone(), at))
+        };
+        add(at, Runs::AtStart, "act", Box::new(make));
+    }
+    for point in &mut all {
+        let functions = ["agent within"];
+        point.waits = match point.runs {
+            Runs::Apart => !functions.contains(&point.name),
+            _ => point.name == "stream",
+        };
+        let answers = ["step of text", "detect_termination", "is_terminal"];
+        point.answered = answers.contains(&point.name);
+    }
+    all
+}
+
+type Heard = fn(&AgentEvent) -> bool;
+
+const HEARD: [(&str, Heard); 7] = [
+    ("turn started", |event| matches!(event, AgentEvent::Run(RunEvent::TurnStarted { .. }))),
+    ("attempt failed", |event| matches!(event, AgentEvent::Run(RunEvent::AttemptFailed { .. }))),
+    ("delta", |event| matches!(event, AgentEvent::Delta(_))),
+    ("turn ended", |event| matches!(event, AgentEvent::Run(RunEvent::TurnEnded { .. }))),
+    ("tool started", |event| matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. }))),
+    ("tool ended", |event| matches!(event, AgentEvent::Run(RunEvent::ToolEnded { .. }))),
+    ("told", |event| matches!(event, AgentEvent::Run(RunEvent::Told { .. }))),
+];
+
+fn none() -> Hooks {
+    Hooks::default()
+}
+
+/// Plays a script, and its last turn for ever: the run after this one plays on.
+fn script(turns: impl IntoIterator<Item = Turn>) -> AgentBuilder {
+    AgentLoop::builder(ScriptedModel::new(turns).repeat_last())
+}
+
+fn says(text: &str) -> AgentBuilder {
+    script([Turn::text(text)])
+}
+
+/// A turn with a tool, and one that answers.
+fn acts(code: &Code) -> AgentBuilder {
+    let turns = [Turn::text("I look.").and_call("act", &json!({})), Turn::text("fine")];
+    with_act(script(turns), code)
+}
+
+fn with_act(builder: AgentBuilder, code: &Code) -> AgentBuilder {
+    builder.tool(Act(code.clone(), "call"))
+}
+
+/// A hook, an approver and a compactor.
+struct Asked(Code, Hooks);
+
+impl Hook for Asked {
+    fn points(&self) -> Hooks {
+        self.1
+    }
+    fn consult(&self, _: ConsultPoint) -> HookFuture<'_> {
+        Box::pin(async {
+            self.0.later().await;
+            match self.0.vetoes() {
+                Some(Veto::No) => Answer::Deny("no".to_owned()),
+                Some(Veto::Halt) => Answer::Halt("halt".to_owned()),
+                None => Answer::Proceed,
+            }
+        })
+    }
+}
+
+impl Approver for Asked {
+    fn approve(&self, call: ToolCall) -> HookFuture<'_> {
+        self.consult(ConsultPoint::Approval { call })
+    }
+}
+
+impl Compactor for Asked {
+    fn compact(
+        &self,
+        messages: Vec<Message>,
+        _: bool,
+    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+        Box::pin(async move {
+            self.0.later().await;
+            match self.0.vetoes() {
+                Some(_) => Compaction::Failed("no".to_owned()),
+                None => Compaction::Done { messages, cost: endstop::NanoUsd::ZERO },
+            }
+        })
+    }
+}
+
+/// A hook that says where it is asked.
+struct Lists(Code);
+
+impl Hook for Lists {
+    fn points(&self) -> Hooks {
+        self.0.now();
+        Hooks { prompt: true, ..Hooks::default() }
+    }
+    fn consult(&self, _: ConsultPoint) -> HookFuture<'_> {
+        Box::pin(std::future::ready(Answer::Proceed))
+    }
+}
+
+/// A tool, with the code in one of its functions.
+struct Act(Code, &'static str);
+
+impl Act {
+    fn at(&self, place: &str) {
+        if self.1 == place {
+            self.0.now();
+        }
+    }
+}
+
+impl Tool for Act {
+    fn name(&self) -> &'static str {
+        "act"
+    }
+    fn description(&self) -> &'static str {
+        self.at("description");
+        "Acts."
+    }
+    fn schema(&self) -> Value {
+        self.at("schema");
+        json!({"type": "object"})
+    }
+    fn call(&self, _: Map<String, Value>, _: ToolContext) -> ToolFuture<'_> {
+        Box::pin(async {
+            if self.1 != "call" {
+                return ToolOutput::ok("done");
+            }
+            self.0.later().await;
+            match self.0.vetoes() {
+                Some(Veto::No) => ToolOutput::error("no"),
+                Some(Veto::Halt) => ToolOutput::halt("halt"),
+                None => ToolOutput::ok("done"),
+            }
+        })
+    }
+}
+
+/// A policy, with the code in one of its functions.
+struct Watches(Code, &'static str);
+
+impl Watches {
+    fn at(&self, place: &str) -> Option<Stop> {
+        if self.1 != place {
+            return None;
+        }
+        self.0.now();
+        let mut stop = Stop::submitted("watches", "it says so").answer("it");
+        if self.0.vetoes()? == Veto::Halt {
+            stop.ends_as = endstop::policy::PolicyEnd::Halted;
+        }
+        Some(stop)
+    }
+}
+
+impl TerminationPolicy for Watches {
+    fn name(&self) -> &str {
+        "watches"
+    }
+    fn should_terminate(&mut self, step: &StepResult, _: &StepContext) -> Verdict {
+        let place = if step.outputs.is_empty() { "step of text" } else { "step of tools" };
+        self.at(place).map_or(Verdict::Continue, Verdict::Stop)
+    }
+    fn begin_turn(&mut self) {
+        self.at("begin_turn");
+    }
+    fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
+        if piece.is_empty() { None } else { self.at("look") }
+    }
+    fn look_at_end(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
+        self.at("look_at_end")
+    }
+    fn reset(&mut self) {
+        self.at("reset");
+    }
+}
+
+/// A provider, with the code in one of its functions; it says `fine`.
+#[derive(Clone)]
+struct Model(ScriptedModel, &'static str, Code);
+
+impl Model {
+    fn new(at: &'static str, code: &Code) -> Model {
+        Model(ScriptedModel::new([Turn::text("fine")]).repeat_last(), at, code.clone())
+    }
+    fn at(&self, place: &str) {
+        if self.1 == place {
+            self.2.now();
+        }
+    }
+}
+
+impl Provider for Model {
+    fn name(&self) -> &str {
+        "mine"
+    }
+    fn model(&self) -> &str {
+        "mine"
+    }
+    fn open(&self, spec: SessionSpec) -> Box<dyn Session> {
+        self.at("open");
+        Box::new(Talks(self.clone(), self.0.open(spec)))
+    }
+    fn is_terminal(&self, response: &Response) -> bool {
+        self.at("is_terminal");
+        self.0.is_terminal(response)
+    }
+    fn detect_termination(&self, response: &Response) -> Option<TerminationSignal> {
+        self.at("detect_termination");
+        if self.1 == "detect_termination" && self.2.vetoes().is_some() {
+            let reason = SignalReason::Unknown;
+            return Some(TerminationSignal::new(reason, Confidence::Low));
+        }
+        // `is_terminal` is asked where it says nothing.
+        self.0.detect_termination(response).filter(|_| self.1 != "is_terminal")
+    }
+}
+
+struct Talks(Model, Box<dyn Session>);
+
+impl Session for Talks {
+    fn call(&mut self, call: CallSpec<'_>) -> CallStream {
+        self.0.at("call");
+        let code = (self.0.1 == "stream").then(|| self.0.2.later());
+        Box::pin(Streams(code.map(|code| Box::pin(code) as _), self.1.call(call)))
+    }
+}
+
+struct Streams(Option<Pin<Box<dyn Future<Output = ()> + Send>>>, CallStream);
+
+impl futures_core::Stream for Streams {
+    type Item = CallEvent;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<CallEvent>> {
+        if let Some(code) = &mut self.0 {
+            std::task::ready!(code.as_mut().poll(cx));
+            self.0 = None;
+        }
+        self.1.as_mut().poll_next(cx)
+    }
+}

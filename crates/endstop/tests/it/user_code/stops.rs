@@ -1,0 +1,85 @@
+//! A cancel and a terminate while user code hangs, panics, or asks for them itself.
+
+use super::code::{Code, Does};
+use super::points::{Runs, points};
+use super::{Case, decided_by};
+use crate::support::eventually;
+use endstop::{AgentLoop, Outcome, Termination};
+use std::time::Duration;
+
+pub type Stop = (fn(&AgentLoop), Termination, &'static str);
+
+pub const STOPS: [Stop; 2] = [
+    (AgentLoop::cancel, Termination::Cancelled, "cancel"),
+    (AgentLoop::terminate, Termination::Terminated, "terminate"),
+];
+
+pub fn is_stopped(point: &str, outcome: &Outcome, (_, termination, name): Stop) {
+    assert_eq!(outcome.termination, termination, "{point}: {outcome:?}");
+    assert_eq!(decided_by(outcome), ("caller", name), "{point}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_a_hang() {
+    for stop in STOPS {
+        for point in points().into_iter().filter(|point| point.waits) {
+            let code = Code::new(Does::Hang);
+            let case = Case::new(point.name, &code, (point.make)(&code));
+            let handle = case.agent.run("go").unwrap();
+            eventually(point.name, || code.was_reached()).await;
+            let asked = tokio::time::Instant::now();
+            stop.0(&case.agent);
+            let outcome = case.ending(handle).await;
+            // A tool has its grace, and some time to be dropped.
+            assert!(asked.elapsed() < Duration::from_secs(5), "{}", point.name);
+            is_stopped(point.name, &outcome, stop);
+            tokio::time::resume();
+            case.afterwards(&outcome).await;
+            tokio::time::pause();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stop_outranks_a_panic_of_the_same_instant() {
+    for stop in STOPS {
+        for stop_first in [true, false] {
+            for point in points().into_iter().filter(|point| point.waits) {
+                let code = Code::new(Does::PanicLater);
+                let case = Case::new(point.name, &code, (point.make)(&code));
+                let handle = case.agent.run("go").unwrap();
+                eventually(point.name, || code.was_reached()).await;
+                // Nothing of the run moves between these two: they are one instant to it.
+                if stop_first {
+                    stop.0(&case.agent);
+                    code.go_on();
+                } else {
+                    code.go_on();
+                    stop.0(&case.agent);
+                }
+                let outcome = case.ending(handle).await;
+                is_stopped(point.name, &outcome, stop);
+                case.afterwards(&outcome).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn code_that_stops_its_own_loop_and_panics_is_a_stop() {
+    for (stop, does) in STOPS.into_iter().zip([Does::CancelAndPanic, Does::TerminateAndPanic]) {
+        for point in points() {
+            let code = Code::new(does);
+            let case = Case::new(point.name, &code, (point.make)(&code));
+            let outcome = case.ending(case.agent.run("go").unwrap()).await;
+            if point.runs == Runs::InKernel {
+                // The step that it was asked about comes before what was asked meanwhile.
+                assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
+                assert_eq!(decided_by(&outcome), ("fault", "watches"), "{}", point.name);
+            } else {
+                is_stopped(point.name, &outcome, stop);
+            }
+            case.afterwards(&outcome).await;
+        }
+    }
+}
