@@ -303,6 +303,25 @@ fn resume(
     finish(replay, events, kept, perform)
 }
 
+/// Ends a run whose ending was decided when its process died: nothing that was still to end will.
+/// The events of it, and the outcome; `None` where nothing was decided.
+pub fn close(spec: RunSpec, recorded: &[Event]) -> Option<(Vec<Event>, Box<Outcome>)> {
+    let mut replay = Replay::new(spec);
+    for event in recorded {
+        replay.feed(event.clone());
+    }
+    if let Some(outcome) = replay.outcome.take() {
+        return Some((Vec::new(), outcome));
+    }
+    if replay.run()?.phase() != "stopping" {
+        return None;
+    }
+    let resumed = Resumption { lost: replay.lost(), ..Resumption::default() };
+    let event = Event::new(replay.at(), EventKind::Resumed(Box::new(resumed)));
+    replay.feed(event.clone());
+    Some((vec![event], replay.outcome?))
+}
+
 fn finish(
     replay: Replay,
     events: Vec<Event>,

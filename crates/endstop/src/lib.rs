@@ -25,6 +25,7 @@ pub mod agent;
 pub mod budget;
 mod clock;
 pub mod hook;
+pub mod journal;
 pub mod process;
 pub mod provider;
 pub mod schema;
@@ -33,7 +34,9 @@ pub mod simulate;
 pub mod testkit;
 pub mod tool;
 
-pub use agent::{AgentBuilder, AgentLoop, COMPACTION_SHARE, Lifecycle, RunHandle, StartError};
+pub use agent::{
+    AgentBuilder, AgentLoop, COMPACTION_SHARE, Lifecycle, Resume, RunHandle, StartError,
+};
 pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;

@@ -4,6 +4,7 @@ use super::policy::SharedPolicy;
 use super::{AgentEvent, AgentLoop, Config, Lifecycle, Shared, StartError, State};
 use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
+use crate::journal::Journal;
 use crate::provider::Provider;
 use crate::schema::OutputSchema;
 use crate::tool::{Permissions, Tool, ToolSet};
@@ -59,6 +60,8 @@ impl AgentBuilder {
                 working_dir: None,
                 observers: Vec::new(),
                 busy_observers: Vec::new(),
+                journal: None,
+                journal_settings: Value::Null,
             },
             tools: Vec::new(),
             permissions: Permissions::default(),
@@ -236,6 +239,19 @@ impl AgentBuilder {
     /// ends or terminates: it should be quick. One that panics is left out.
     pub fn on_busy(mut self, observer: impl Fn(bool) + Send + Sync + 'static) -> Self {
         self.config.busy_observers.push(Box::new(observer));
+        self
+    }
+
+    /// Where the runs are kept; then they can be explained, and gone on with
+    /// ([`AgentLoop::resume`]).
+    pub fn journal(mut self, journal: impl Journal + 'static) -> Self {
+        self.config.journal = Some(Arc::new(journal));
+        self
+    }
+
+    /// What a journal keeps beside a run for whoever started it: never a key.
+    pub fn journal_settings(mut self, settings: Value) -> Self {
+        self.config.journal_settings = settings;
         self
     }
 

@@ -6,17 +6,19 @@
 
 use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
-use super::handle::{AgentEvent, DeltaEvent, EventSink};
+use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::opened::Opened;
-use super::{COMPACTION_SHARE, Shared, user_code};
+use super::recorder::Recorder;
+use super::{Conversation, Shared, user_code};
 use crate::budget::SharedBudget;
 use crate::hook::{Hook, asks};
+use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session};
 use crate::tool::{Spent, Tool, ToolContext, ToolOutput};
 use endstop_core::{
-    Answer, Compaction, CompactionSpec, ConsultPoint, Effect, EffectId, ErrorClass, Event,
-    EventKind, Message, ModelError, NanoUsd, Outcome, ProactiveCompaction, Run, RunSpec, Step,
-    Termination, TerminationSignal, ToolReport, ToolStart, ToolStatus, TurnDelta,
+    Answer, Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, ModelError,
+    NanoUsd, Outcome, Run, Step, Termination, TerminationSignal, ToolReport, ToolStart, ToolStatus,
+    TurnDelta,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -44,6 +46,32 @@ enum Work {
     },
 }
 
+/// How a run begins.
+pub(crate) enum Beginning {
+    /// At its start.
+    New(Conversation),
+    /// Where it was.
+    Again(Box<Again>),
+}
+
+/// A run that goes on.
+pub(crate) struct Again {
+    pub(super) opened: Opened,
+    pub(super) step: Step,
+    pub(super) perform: Vec<Effect>,
+    /// Time on its clock.
+    pub(super) at: Duration,
+    pub(super) recorder: Box<Recorder>,
+}
+
+/// What is done first.
+enum First {
+    /// The journal takes the run.
+    Keep(Box<RunHeader>),
+    /// These were asked for before; the run may have ended so.
+    Perform(Vec<Effect>, Option<Box<Outcome>>),
+}
+
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     number: u64,
@@ -54,6 +82,11 @@ pub(crate) struct Driver {
     run: Option<Run>,
     session: Option<Box<dyn Session>>,
     began: Instant,
+    /// Time on the run's clock that was before.
+    earlier: Duration,
+    /// Boxed, for a run without a journal to hold less.
+    recorder: Option<Box<Recorder>>,
+    beginning: Option<First>,
     call: Option<(EffectId, CallStream)>,
     tasks: JoinSet<EventKind>,
     /// Which effect a task works on, for one that panics.
@@ -76,51 +109,20 @@ impl Driver {
         control: Control,
         ending: EndingCell,
         sink: EventSink,
-        messages: Vec<Message>,
-        epoch: u64,
+        beginning: Beginning,
     ) -> Driver {
-        let config = &shared.config;
-        let opened = Opened::new(config);
-        let spec = RunSpec {
-            epoch,
-            limits: config.limits.clone(),
-            policy: config.policy.clone().map(|policy| Box::new(policy) as _),
-            tools: config.tool_specs.clone(),
-            finish_tool: config.finish_tool,
-            hooks: opened.hooks,
-            output_schema: config.schema.is_some(),
-            compaction: CompactionSpec {
-                proactive: config.proactive.unwrap_or(match &config.compactor {
-                    Some(_) => ProactiveCompaction::AtShare(COMPACTION_SHARE),
-                    None => ProactiveCompaction::Never,
-                }),
-                reactive: config.compactor.is_some(),
-            },
-            context_window: config.context_window,
-            max_output: opened.max_output,
-            prompt_overhead: opened.overhead as u64,
-            output_cap: config.output_cap,
-            reserve: config.limits.max_budget_usd.is_some()
-                || config.limits.max_tokens.is_some()
-                || config.budget.is_some(),
-            shared_budget: config.budget.is_some(),
-            streaming: config.streaming,
-            nudge: config.nudge,
-            variables: config.variables.clone(),
-            model: opened.model,
-            provider: opened.provider,
-            run_id: Some(format!("{number}")),
-            ..RunSpec::new(messages)
-        };
-        Driver {
+        let mut driver = Driver {
             number,
             control,
             heard: None,
             ending,
             sink,
-            run: Some(Run::new(spec)),
-            session: opened.session,
+            run: None,
+            session: None,
             began: Instant::now(),
+            earlier: Duration::ZERO,
+            recorder: None,
+            beginning: None,
             call: None,
             tasks: JoinSet::new(),
             task_of: HashMap::new(),
@@ -130,29 +132,49 @@ impl Driver {
             reserved: HashMap::new(),
             timer: None,
             effects: Vec::new(),
-            queue: opened.faults.into(),
+            queue: VecDeque::new(),
             finished: false,
             shared,
+        };
+        match beginning {
+            Beginning::New(conversation) => {
+                let config = &driver.shared.config;
+                let opened = Opened::new(config);
+                let id = match config.journal {
+                    Some(_) => crate::clock::run_id(),
+                    None => number.to_string(),
+                };
+                let spec = opened.spec(config, conversation, id);
+                if config.journal.is_some() {
+                    let header = opened.header(config, &spec);
+                    driver.beginning = Some(First::Keep(Box::new(header)));
+                }
+                driver.run = Some(Run::new(spec));
+                driver.session = opened.session;
+                driver.queue = opened.faults.into();
+            }
+            Beginning::Again(again) => {
+                let Again { opened, step, perform, at, recorder } = *again;
+                driver.session = opened.session;
+                driver.queue = opened.faults.into();
+                driver.earlier = at;
+                driver.recorder = Some(recorder);
+                let ended = match step {
+                    Step::Continue(run) => {
+                        driver.run = Some(run);
+                        None
+                    }
+                    Step::Ended(outcome) => Some(outcome),
+                };
+                driver.beginning = Some(First::Perform(perform, ended));
+            }
         }
+        driver
     }
 
     /// Drives the run to its end.
     pub(crate) async fn drive(mut self) {
-        let config = &self.shared.config;
-        let start = EventKind::Start {
-            seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
-            price: config.price,
-            wall_ms: Some(crate::clock::wall_ms()),
-        };
-        // A cancel or terminate that came before the start stands before it.
-        let mut outcome = match self.control.pending(None) {
-            Some(request) => self.feed(requested(request)),
-            // What cannot even be opened is not begun.
-            None => match self.queue.pop_front() {
-                Some(fault) => self.feed(fault),
-                None => self.feed(start),
-            },
-        };
+        let mut outcome = self.begin();
         // Without its kernel nothing can end it: the drop guard does.
         while outcome.is_none() && self.run.is_some() {
             let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
@@ -160,6 +182,75 @@ impl Driver {
         }
         if let Some(outcome) = outcome {
             self.finish(*outcome).await;
+        }
+    }
+
+    /// The run's first event, or what is to be done where it goes on.
+    fn begin(&mut self) -> Option<Box<Outcome>> {
+        let mut starts = true;
+        match self.beginning.take() {
+            None => {}
+            Some(First::Keep(header)) => {
+                let config = &self.shared.config;
+                let keys = config.provider.known_keys();
+                let recorder = config.journal.as_ref().map(|journal| {
+                    journal
+                        .begin(&header)
+                        .map_or_else(Recorder::failed, |log| Recorder::new(log, keys))
+                });
+                self.recorder = recorder.map(Box::new);
+                self.tell_problem();
+            }
+            Some(First::Perform(effects, ended)) => {
+                self.tell_problem();
+                // What it spent before is no gift to whoever shares the budget.
+                let spent = match (&ended, &self.run) {
+                    (Some(outcome), _) => outcome.cost,
+                    (None, Some(run)) => run.spent(),
+                    (None, None) => NanoUsd::ZERO,
+                };
+                if let Some(budget) = &self.shared.config.budget {
+                    budget.settle(NanoUsd::ZERO, spent);
+                }
+                for effect in effects {
+                    self.perform(effect);
+                }
+                if ended.is_some() {
+                    return ended;
+                }
+                starts = self.run.as_ref().is_some_and(|run| run.phase() == "new");
+            }
+        }
+        // A cancel or terminate that came before the start stands before it.
+        if let Some(request) = self.control.pending(None) {
+            return self.feed(requested(request));
+        }
+        // What cannot even be opened is not begun.
+        if let Some(fault @ EventKind::Fault { .. }) = self.queue.front().cloned() {
+            self.queue.pop_front();
+            return self.feed(fault);
+        }
+        if !starts {
+            return None;
+        }
+        let config = &self.shared.config;
+        let start = EventKind::Start {
+            seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
+            price: config.price,
+            wall_ms: Some(crate::clock::wall_ms()),
+        };
+        self.feed(start)
+    }
+
+    /// Time on the run's clock.
+    fn now(&self) -> Duration {
+        self.earlier.saturating_add(self.began.elapsed())
+    }
+
+    /// Tells what is wrong with the journal, once.
+    fn tell_problem(&mut self) {
+        if let Some(problem) = self.recorder.as_mut().and_then(|recorder| recorder.problem()) {
+            self.tell(AgentEvent::Warning(WarningEvent::new(problem)));
         }
     }
 
@@ -267,7 +358,8 @@ impl Driver {
     fn feed(&mut self, event: EventKind) -> Option<Box<Outcome>> {
         self.book_running();
         let run = self.run.take()?;
-        let event = Event::new(self.began.elapsed(), event);
+        let event = Event::new(self.now(), event);
+        let before = self.recorder.as_ref().and_then(|recorder| recorder.before(&event));
         let step = run.handle(event, &mut self.effects);
         let mut effects = std::mem::take(&mut self.effects);
         let outcome = match step {
@@ -277,6 +369,11 @@ impl Driver {
             }
             Step::Ended(outcome) => Some(outcome),
         };
+        // On disk before anything of it is done.
+        if let Some(recorder) = &mut self.recorder {
+            recorder.after(before, &effects, outcome.is_some());
+            self.tell_problem();
+        }
         for effect in effects.drain(..) {
             self.perform(effect);
         }
@@ -296,12 +393,14 @@ impl Driver {
     fn book(&mut self, spent: Option<Spent>) {
         let Some(Spent { usage, cost, cost_unknown }) = spent else { return };
         let Some(run) = self.run.take() else { return };
-        let event = EventKind::Spent { usage, cost, cost_unknown };
+        let event = Event::new(self.now(), EventKind::Spent { usage, cost, cost_unknown });
+        let before = self.recorder.as_ref().and_then(|recorder| recorder.before(&event));
         // This event asks for nothing and ends no run.
-        if let Step::Continue(run) =
-            run.handle(Event::new(self.began.elapsed(), event), &mut self.effects)
-        {
+        if let Step::Continue(run) = run.handle(event, &mut self.effects) {
             self.run = Some(run);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.after(before, &[], false);
         }
     }
 
@@ -329,7 +428,7 @@ impl Driver {
                 }
             }
             Effect::WakeAt { at } => {
-                let at = self.began + at;
+                let at = self.began + at.saturating_sub(self.earlier);
                 match &mut self.timer {
                     Some(timer) => timer.as_mut().reset(at),
                     None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
@@ -558,11 +657,15 @@ impl Driver {
             };
             let _ = tokio::time::timeout(LAST_WAIT, dropped).await;
         }
+        let now = self.now();
         // What they said to have spent until then is a part of what the run cost.
         for spent in self.tools.values().filter_map(ToolContext::take_spent) {
-            outcome.usage.add(&spent.usage);
-            outcome.cost += spent.cost;
-            outcome.cost_unknown |= spent.cost_unknown;
+            let Spent { usage, cost, cost_unknown } = spent;
+            outcome.add_spent(&usage, cost, cost_unknown);
+            if let Some(recorder) = &mut self.recorder {
+                let event = Event::new(now, EventKind::Spent { usage, cost, cost_unknown });
+                recorder.keep(&event, &[], None);
+            }
         }
         self.give(outcome, true);
     }
@@ -581,6 +684,10 @@ impl Driver {
         let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
         for id in reserved {
             self.settle(id, NanoUsd::ZERO);
+        }
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| whole) {
+            recorder.ended(&outcome);
+            self.tell_problem();
         }
         let event = AgentEvent::Ended(Arc::new(outcome.clone()));
         // An observer that panics on the last event cannot change the ending any more.
@@ -605,13 +712,18 @@ impl Drop for Driver {
             EventKind::Fault { name: "driver".to_owned(), message }
         };
         self.book_running();
-        let at = self.began.elapsed();
+        let at = self.now();
+        let event = Event::new(at, event);
+        let before = self.recorder.as_ref().and_then(|recorder| recorder.before(&event));
         let run = self.run.take();
         let mut effects = Vec::new();
-        let outcome = run.and_then(|run| match run.handle(Event::new(at, event), &mut effects) {
+        let outcome = run.and_then(|run| match run.handle(event, &mut effects) {
             Step::Ended(outcome) => Some(*outcome),
             Step::Continue(_) => None,
         });
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| outcome.is_some()) {
+            recorder.after(before, &effects, true);
+        }
         // What a call that was cut has cost is no gift to whoever shares the budget.
         for effect in effects {
             if let Effect::Settle { id, spent } = effect {

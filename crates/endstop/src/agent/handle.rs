@@ -28,6 +28,8 @@ pub enum AgentEvent {
     Run(RunEvent),
     /// More of the turn that is under way.
     Delta(DeltaEvent),
+    /// Something beside the run is not as it should be: its journal does not keep it.
+    Warning(WarningEvent),
     /// The run has ended; always the last.
     Ended(Arc<Outcome>),
 }
@@ -46,6 +48,23 @@ pub struct DeltaEvent {
 impl DeltaEvent {
     pub(crate) fn new(delta: TurnDelta) -> DeltaEvent {
         DeltaEvent { kind: "delta", delta }
+    }
+}
+
+/// Something beside the run is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WarningEvent {
+    /// Always `warning`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// What, for a person.
+    pub message: String,
+}
+
+impl WarningEvent {
+    /// A warning of these words.
+    pub fn new(message: impl Into<String>) -> WarningEvent {
+        WarningEvent { kind: "warning", message: message.into() }
     }
 }
 

@@ -25,19 +25,23 @@ mod handle;
 mod models;
 mod opened;
 mod policy;
+mod recorder;
+mod resume;
 mod sync;
 mod user_code;
 
 pub use builder::{AgentBuilder, COMPACTION_SHARE};
-pub use handle::{AgentEvent, RunHandle};
+pub use handle::{AgentEvent, RunHandle, WarningEvent};
+pub use resume::Resume;
 
 use crate::budget::SharedBudget;
 use crate::hook::{Approver, Compactor, Hook};
+use crate::journal::{Change, Journal, JournalError};
 use crate::provider::Provider;
 use crate::schema::OutputSchema;
 use crate::tool::{Tool, ToolSet};
 use control::Control;
-use driver::Driver;
+use driver::{Beginning, Driver};
 use ending::EndingCell;
 use endstop_core::{
     EventKind, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role,
@@ -52,6 +56,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Why a run could not be started. How a run ended is an [`Outcome`], never an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +68,13 @@ pub enum StartError {
     Busy,
     /// The loop cannot run as it is configured; what to do about it.
     Config(String),
+    /// The journal does not give the run that is to go on.
+    Journal(JournalError),
+    /// These are not as they were when the run began: it does not go on until that is accepted
+    /// ([`Resume::accept_changes`]).
+    Changed(Vec<Change>),
+    /// The run has ended, and why it does not go on.
+    Ended(String),
 }
 
 impl fmt::Display for StartError {
@@ -70,7 +82,12 @@ impl fmt::Display for StartError {
         match self {
             StartError::Terminated => f.write_str("AgentLoop has been terminated"),
             StartError::Busy => f.write_str("AgentLoop is busy: a run is under way"),
-            StartError::Config(what) => f.write_str(what),
+            StartError::Config(what) | StartError::Ended(what) => f.write_str(what),
+            StartError::Journal(problem) => problem.fmt(f),
+            StartError::Changed(changes) => {
+                f.write_str("the run was made otherwise")?;
+                changes.iter().try_for_each(|change| write!(f, "; {change}"))
+            }
         }
     }
 }
@@ -126,6 +143,48 @@ struct Running {
     control: Control,
 }
 
+/// What a run is about.
+#[derive(Clone)]
+pub(crate) struct Conversation {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) epoch: u64,
+}
+
+/// The loop's one place for a run, taken. What follows asks the provider, the hooks and the
+/// observers, and no lock is held: a stop waits for none of them.
+struct Place {
+    shared: Arc<Shared>,
+    runtime: tokio::runtime::Handle,
+    number: u64,
+    control: Control,
+    conversation: Conversation,
+    _under_way: TaskTrackerToken,
+    started: bool,
+}
+
+impl Place {
+    fn start(mut self, beginning: Beginning) -> RunHandle {
+        self.started = true;
+        let ending = EndingCell::default();
+        let (handle, sink) = RunHandle::new(ending.clone(), self.control.clone());
+        let shared = Arc::clone(&self.shared);
+        let driver =
+            Driver::new(shared, self.number, self.control.clone(), ending, sink, beginning);
+        self.shared.tell_busy();
+        self.shared.tasks.spawn_on(driver.drive(), &self.runtime);
+        handle
+    }
+}
+
+impl Drop for Place {
+    /// No run came of it.
+    fn drop(&mut self) {
+        if !self.started {
+            self.shared.finished(self.number, None);
+        }
+    }
+}
+
 type Observer = Box<dyn Fn(&AgentEvent) + Send + Sync>;
 type BusyObserver = Box<dyn Fn(bool) + Send + Sync>;
 
@@ -155,6 +214,8 @@ struct Config {
     working_dir: Option<std::path::PathBuf>,
     observers: Vec<Observer>,
     busy_observers: Vec<BusyObserver>,
+    journal: Option<Arc<dyn Journal>>,
+    journal_settings: Value,
 }
 
 impl fmt::Debug for AgentLoop {
@@ -197,37 +258,42 @@ impl AgentLoop {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn run_parts(&self, input: Vec<Part>) -> Result<RunHandle, StartError> {
+        let place = self.take_place()?;
+        let Conversation { mut messages, epoch } = place.conversation.clone();
+        let id = MessageId(messages.last().map_or(1, |message| message.id.0 + 1));
+        messages.push(Message { id, role: Role::User, parts: input });
+        Ok(place.start(Beginning::New(Conversation { messages, epoch })))
+    }
+
+    /// Takes the one place for a run; observers hear of it when the run starts.
+    fn take_place(&self) -> Result<Place, StartError> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             StartError::Config("a run needs a tokio runtime: call it within one".to_owned())
         })?;
         let shared = &self.0;
-        let (number, control, messages, epoch, _under_way) = {
-            let mut state = shared.state();
-            match state.lifecycle {
-                Lifecycle::Terminated => return Err(StartError::Terminated),
-                Lifecycle::Running => return Err(StartError::Busy),
-                Lifecycle::Idle => {}
-            }
-            let number = shared.runs.fetch_add(1, Ordering::Relaxed) + 1;
-            let control = Control::new(shared.token.child_token());
-            let mut messages = state.messages.clone();
-            let id = MessageId(messages.last().map_or(1, |message| message.id.0 + 1));
-            messages.push(Message { id, role: Role::User, parts: input });
-            state.lifecycle = Lifecycle::Running;
-            state.running = Some(Running { number, control: control.clone() });
-            state.now_busy(true);
+        let mut state = shared.state();
+        match state.lifecycle {
+            Lifecycle::Terminated => return Err(StartError::Terminated),
+            Lifecycle::Running => return Err(StartError::Busy),
+            Lifecycle::Idle => {}
+        }
+        let number = shared.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        let control = Control::new(shared.token.child_token());
+        state.lifecycle = Lifecycle::Running;
+        state.running = Some(Running { number, control: control.clone() });
+        state.now_busy(true);
+        let conversation = Conversation { messages: state.messages.clone(), epoch: state.epoch };
+        drop(state);
+        Ok(Place {
+            shared: Arc::clone(shared),
+            runtime,
+            number,
+            control,
+            conversation,
             // `settled` waits for what is being prepared, too.
-            (number, control, messages, state.epoch, shared.tasks.token())
-        };
-        // Without the lock: what follows asks the provider, the hooks and the observers, and a stop
-        // waits for none of them.
-        let ending = EndingCell::default();
-        let (handle, sink) = RunHandle::new(ending.clone(), control.clone());
-        let driver =
-            Driver::new(Arc::clone(shared), number, control, ending, sink, messages, epoch);
-        shared.tell_busy();
-        shared.tasks.spawn_on(driver.drive(), &runtime);
-        Ok(handle)
+            _under_way: shared.tasks.token(),
+            started: false,
+        })
     }
 
     /// Cancels the run that is under way; the loop can run again. Does nothing on an idle or

@@ -6,9 +6,10 @@
 //! queue.extend(opened.faults); // what panicked ends the run before its first call
 //! ```
 
-use super::{Config, user_code};
+use super::{COMPACTION_SHARE, Config, Conversation, user_code};
+use crate::journal::RunHeader;
 use crate::provider::{Session, SessionSpec, ToolDefinition};
-use endstop_core::{EventKind, Hooks};
+use endstop_core::{CompactionSpec, EventKind, Hooks, ProactiveCompaction, RunSpec};
 
 #[derive(Default)]
 pub(super) struct Opened {
@@ -21,6 +22,8 @@ pub(super) struct Opened {
     /// `None`: it panicked.
     pub(super) session: Option<Box<dyn Session>>,
     pub(super) faults: Vec<EventKind>,
+    /// The tools as the model is told of them, where a journal wants to know.
+    definitions: Vec<ToolDefinition>,
 }
 
 impl Opened {
@@ -34,6 +37,9 @@ impl Opened {
                 .iter()
                 .map(|t| t.name.len() + t.description.len() + t.schema.to_string().len() + 64)
                 .sum::<usize>();
+        if config.journal.is_some() {
+            opened.definitions.clone_from(&tools);
+        }
         let spec = SessionSpec {
             system: config.system.clone(),
             tools,
@@ -51,6 +57,61 @@ impl Opened {
             (opened.max_output, opened.session) = (max_output, Some(session));
         }
         opened
+    }
+
+    /// What the kernel is given of a run over this conversation.
+    pub(super) fn spec(&self, config: &Config, conversation: Conversation, id: String) -> RunSpec {
+        let Conversation { messages, epoch } = conversation;
+        RunSpec {
+            epoch,
+            limits: config.limits.clone(),
+            policy: config.policy.clone().map(|policy| Box::new(policy) as _),
+            tools: config.tool_specs.clone(),
+            finish_tool: config.finish_tool,
+            hooks: self.hooks,
+            output_schema: config.schema.is_some(),
+            compaction: CompactionSpec {
+                proactive: config.proactive.unwrap_or(match &config.compactor {
+                    Some(_) => ProactiveCompaction::AtShare(COMPACTION_SHARE),
+                    None => ProactiveCompaction::Never,
+                }),
+                reactive: config.compactor.is_some(),
+            },
+            context_window: config.context_window,
+            max_output: self.max_output,
+            prompt_overhead: self.overhead as u64,
+            output_cap: config.output_cap,
+            reserve: config.limits.max_budget_usd.is_some()
+                || config.limits.max_tokens.is_some()
+                || config.budget.is_some(),
+            shared_budget: config.budget.is_some(),
+            streaming: config.streaming,
+            nudge: config.nudge,
+            variables: config.variables.clone(),
+            model: self.model.clone(),
+            provider: self.provider.clone(),
+            run_id: Some(id),
+            ..RunSpec::new(messages)
+        }
+    }
+
+    /// What a journal keeps of such a run at its beginning.
+    pub(super) fn header(&self, config: &Config, spec: &RunSpec) -> RunHeader {
+        RunHeader {
+            id: spec.run_id.clone().unwrap_or_default(),
+            continues: None,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_ms: crate::clock::wall_ms(),
+            spec: spec.again(None),
+            policy: spec
+                .policy
+                .as_ref()
+                .map(|policy| policy.specification().unwrap_or_else(|| policy.name().into())),
+            system: config.system.clone(),
+            tools: self.definitions.clone(),
+            output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
+            settings: config.journal_settings.clone(),
+        }
     }
 
     /// What user code answers; `None`, and a fault, where it panics.

@@ -83,14 +83,19 @@ impl Recorder {
             let record = self.record(event);
             let wall_ms = wall_ms.unwrap_or(record.wall_ms);
             let effects = briefs(effects).map(|text| self.clean(text));
-            self.push(Record { effects, wall_ms, ..record });
+            self.push(Record { wall_ms, effects, ..record });
         }
+    }
+
+    /// Keeps now what was given to be kept.
+    pub(super) fn write(&mut self) {
+        self.join();
+        self.commit();
     }
 
     /// The run has ended so.
     pub(super) fn ended(&mut self, outcome: &Outcome) {
-        self.join();
-        self.commit();
+        self.write();
         if !self.batch.is_empty() {
             return;
         }

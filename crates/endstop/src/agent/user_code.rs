@@ -10,6 +10,7 @@
 
 use crate::provider::Provider;
 use endstop_core::EventKind;
+use endstop_wire::redact::excerpt;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -44,7 +45,7 @@ pub(super) fn message(provider: &dyn Provider, payload: Box<dyn Any + Send>) -> 
     // Both are the user's, too: what a panic carries, and the provider that knows its keys.
     let clean = catch_unwind(AssertUnwindSafe(|| {
         drop(payload);
-        said.map(|said| provider.redact(&said))
+        said.map(|said| excerpt(&provider.known_keys().out_of_text(&said)))
     }));
     clean.ok().flatten().unwrap_or_else(|| "no message".to_owned())
 }

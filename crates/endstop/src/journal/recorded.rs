@@ -15,7 +15,7 @@
 
 use super::{JournalError, JournalErrorKind};
 use crate::provider::ToolDefinition;
-use endstop_core::{Event, Message, Registry, Replay, RunSpec, TerminationPolicy, ToolSpec};
+use endstop_core::{Event, Registry, Replay, RunSpec, TerminationPolicy, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;

@@ -25,7 +25,7 @@ use endstop_wire::api::{Dialect, Family};
 use endstop_wire::models::{self, ModelLimits};
 use endstop_wire::prices;
 use endstop_wire::providers::{Overrides, ResolveError, Secret, resolve_with};
-use endstop_wire::redact::{KnownKeys, address, excerpt, secrets_out};
+use endstop_wire::redact::{KnownKeys, address, secrets_out};
 use endstop_wire::request::OutputSchema;
 use endstop_wire::{Delta, Encoder, Eof, RequestFacts, RequestSpec, StreamDecoder, ToolSpec};
 use futures_core::Stream;
@@ -352,8 +352,8 @@ impl Provider for HttpProvider {
     fn price(&self) -> Option<Price> {
         self.price
     }
-    fn redact(&self, text: &str) -> String {
-        excerpt(&KnownKeys::new(self.secrets()).out_of_text(text))
+    fn known_keys(&self) -> KnownKeys {
+        KnownKeys::new(self.secrets())
     }
 }
 

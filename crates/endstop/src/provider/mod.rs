@@ -20,8 +20,9 @@ use endstop_core::{
     Confidence, Message, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, TurnDelta,
     Usage,
 };
-use endstop_wire::redact::excerpt;
+use endstop_wire::redact::KnownKeys;
 use futures_core::Stream;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
 
@@ -55,7 +56,8 @@ pub struct SessionSpec {
 }
 
 /// A tool as the model is told of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ToolDefinition {
     /// Its name.
     pub name: String,
@@ -156,15 +158,14 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// Its keys, which must not come to a journal, nor to an outcome.
+    fn known_keys(&self) -> KnownKeys {
+        KnownKeys::default()
+    }
+
     /// What the model costs, where known.
     fn price(&self) -> Option<endstop_core::Price> {
         None
-    }
-
-    /// A text for an outcome, such as what a panic said, without credentials: what looks like one is
-    /// cut out, and of a long text the rest. One that knows its keys cuts these out, too.
-    fn redact(&self, text: &str) -> String {
-        excerpt(text)
     }
 }
 

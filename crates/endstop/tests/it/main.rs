@@ -14,6 +14,7 @@ mod azure;
 mod bedrock;
 mod cohere;
 mod compaction;
+mod journal;
 mod lies;
 mod lifecycle;
 mod nested;

@@ -25,7 +25,9 @@ use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Runs in one file of SQLite. Cheap to clone; clones share the file.
 #[derive(Clone)]
@@ -37,6 +39,8 @@ struct Inner {
     /// `None`: opened to be read.
     driver: Option<Driver>,
     keys: Mutex<Arc<KnownKeys>>,
+    /// Whoever holds the file was waited for once; the run does not wait at every step.
+    impatient: AtomicBool,
 }
 
 impl fmt::Debug for SqliteJournal {
@@ -77,15 +81,14 @@ impl SqliteJournal {
             | OpenFlags::SQLITE_OPEN_URI;
         let open = |immutable: bool| -> Result<Connection, JournalError> {
             let connection = if immutable {
-                let mut address = String::from("file:");
-                for byte in path.as_os_str().as_encoded_bytes() {
-                    match byte {
-                        b'?' | b'#' | b'%' => address.push_str(&format!("%{byte:02x}")),
-                        _ if byte.is_ascii() => address.push(char::from(*byte)),
-                        _ => address.push_str(&format!("%{byte:02x}")),
-                    }
-                }
-                Connection::open_with_flags(format!("{address}?immutable=1"), flags)
+                // As an address it is spelled in ASCII.
+                let spelled = |byte: &u8| match byte {
+                    b'?' | b'#' | b'%' | 0x80.. => format!("%{byte:02x}"),
+                    _ => char::from(*byte).to_string(),
+                };
+                let path = path.as_os_str().as_encoded_bytes();
+                let address: String = path.iter().map(spelled).collect();
+                Connection::open_with_flags(format!("file:{address}?immutable=1"), flags)
             } else {
                 Connection::open_with_flags(path, flags - OpenFlags::SQLITE_OPEN_URI)
             };
@@ -111,6 +114,7 @@ impl SqliteJournal {
             connection: Mutex::new(connection),
             driver,
             keys: Mutex::default(),
+            impatient: AtomicBool::new(false),
         }))
     }
 
@@ -130,6 +134,18 @@ impl SqliteJournal {
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.0.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After a wait in vain, no more waiting until something was written again.
+    fn wait_less(&self, connection: &Connection, written: &rusqlite::Result<()>) {
+        let busy = written
+            .as_ref()
+            .is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy));
+        let was = self.0.impatient.swap(busy, Ordering::Relaxed);
+        if was != busy {
+            let patience = if busy { Duration::ZERO } else { schema::PATIENCE };
+            let _ = connection.busy_timeout(patience);
+        }
     }
 
     fn failure(&self, error: &rusqlite::Error) -> JournalError {
@@ -240,6 +256,17 @@ struct Log {
     next: i64,
 }
 
+impl Drop for Log {
+    /// Nobody drives it any more, whether or not it has ended.
+    fn drop(&mut self) {
+        let Ok(driver) = self.journal.driver() else { return };
+        let _ = self.journal.connection().execute(
+            "UPDATE runs SET driver = NULL WHERE id = ?1 AND driver = ?2",
+            params![self.run, driver.name],
+        );
+    }
+}
+
 impl RunJournal for Log {
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
         let keys = self.journal.keys();
@@ -272,6 +299,7 @@ impl RunJournal for Log {
                 transaction.commit()
             }),
         };
+        self.journal.wait_less(&connection, &written);
         written.map_err(|error| self.journal.failure(&error))?;
         self.next += records.len() as i64;
         Ok(())
@@ -286,7 +314,7 @@ impl RunJournal for Log {
         self.journal
             .connection()
             .prepare_cached(
-                "UPDATE runs SET driver = NULL, ended_ms = ?2, termination = ?3, category = ?4,
+                "UPDATE runs SET ended_ms = ?2, termination = ?3, category = ?4,
                  turns = ?5, cost_usd = ?6, outcome = ?7, verified = ?8 WHERE id = ?1",
             )
             .and_then(|mut update| {
@@ -342,6 +370,12 @@ fn failure(path: &Path, error: &rusqlite::Error) -> JournalError {
                 Kind::Damaged,
                 "it is damaged: what is whole can be read; move it away to begin a new one",
             ),
+            // A page that the file should have is not there.
+            ErrorCode::SystemIoFailure
+                if code.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ =>
+            {
+                (Kind::Damaged, "it is cut: what is whole can be read")
+            }
             ErrorCode::NotADatabase => (Kind::Damaged, "no journal of Endstop: give another file"),
             ErrorCode::DiskFull => (Kind::Io, "the disk is full"),
             ErrorCode::ReadOnly => (Kind::Io, "it cannot be written"),

@@ -119,10 +119,10 @@ impl SqliteJournal {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
         let damaged = |what: String| problem(self.path(), JournalErrorKind::Damaged, what);
-        type Written = (String, Option<String>, Option<bool>);
-        let (header, outcome, verified): Written = connection
+        let (header, outcome, verified) = connection
             .query_row("SELECT header, outcome, verified FROM runs WHERE id = ?1", [id], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                let (header, outcome): (String, Option<String>) = (row.get(0)?, row.get(1)?);
+                Ok((header, outcome, row.get::<_, Option<bool>>(2)?))
             })
             .map_err(|error| match error {
                 rusqlite::Error::QueryReturnedNoRows => {

@@ -18,7 +18,7 @@ pub(super) const VERSION: i64 = 1;
 const APPLICATION: i64 = 0x456e_6473;
 
 /// How long another process may hold the file for a moment.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 const TABLES: &str = "
 CREATE TABLE runs (

@@ -1,0 +1,194 @@
+//! Goes on with a run of the journal: one whose process died, or one that ended otherwise than as
+//! a success and has now what it lacked.
+//!
+//! ```
+//! # #[cfg(feature = "journal")]
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use endstop::journal::SqliteJournal;
+//! use endstop::testkit::{ScriptedModel, Turn};
+//! use endstop::{AgentLoop, Limits, Termination};
+//! use serde_json::json;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let journal = SqliteJournal::open(dir.path().join("journal.db"))?;
+//! let agent = |max_turns| {
+//!     let script = [Turn::call("look", &json!({})), Turn::text("Paris.")];
+//!     AgentLoop::builder(ScriptedModel::new(script.into_iter().skip(max_turns as usize - 1)))
+//!         .limits(Limits { max_turns: Some(max_turns), ..Limits::default() })
+//!         .journal(journal.clone())
+//!         .build()
+//! };
+//! let outcome = agent(1)?.run("What is the capital of France?")?.outcome().await;
+//! assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+//!
+//! // With one turn more it goes on where it was; what it has spent is remembered.
+//! let id = outcome.run_id.unwrap();
+//! let outcome = agent(2)?.resume(id)?.outcome().await;
+//! assert_eq!((outcome.termination, outcome.turns), (Termination::Stop, 2));
+//! # Ok(()) }
+//! # #[cfg(not(feature = "journal"))] fn main() {}
+//! ```
+
+use super::driver::{Again, Beginning};
+use super::opened::Opened;
+use super::recorder::Recorder;
+use super::{AgentLoop, Config, Conversation, RunHandle, StartError};
+use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
+use endstop_core::replay::{GoesOn, close, go_on};
+use endstop_core::{Replay, Resumption, RunSpec, TerminationPolicy};
+
+/// Which run goes on, and how.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Resume {
+    run: String,
+    accept_changes: bool,
+}
+
+impl Resume {
+    /// The run of this id.
+    pub fn new(run: impl Into<String>) -> Resume {
+        Resume { run: run.into(), accept_changes: false }
+    }
+
+    /// Goes on though the loop's model, tools, instructions, policy or schema are not those that the
+    /// run began with. (Limits may always differ: those of the loop hold.)
+    pub fn accept_changes(mut self) -> Resume {
+        self.accept_changes = true;
+        self
+    }
+}
+
+impl<T: Into<String>> From<T> for Resume {
+    fn from(run: T) -> Resume {
+        Resume::new(run)
+    }
+}
+
+impl AgentLoop {
+    /// Goes on with a run of the loop's journal; the conversation becomes the run's.
+    ///
+    /// What had ended is not done again. A model call that was under way is made again, and booked as
+    /// an estimate; a tool that was running begins anew where it is
+    /// [repeatable](crate::tool::Tool::repeatable), else the model is told that it may have run. The
+    /// run's clock goes on from where it stood: the time between does not count.
+    ///
+    /// A run whose process died keeps its id. One that had ended keeps its ending: what goes on is
+    /// another run, with all that is behind it, from where the ending was decided.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run). The journal has no such run, or another process drives it; the run was
+    /// a success, or would end again at once; the loop is not as the run began.
+    pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
+        let how = how.into();
+        let place = self.take_place()?;
+        let config = &self.0.config;
+        let Some(journal) = &config.journal else {
+            let what =
+                "the loop has no journal to find the run in: give one with `AgentBuilder::journal`";
+            return Err(StartError::Config(what.to_owned()));
+        };
+        let opened = Opened::new(config);
+        let again = find(&**journal, config, opened, &how)?;
+        Ok(place.start(Beginning::Again(Box::new(again))))
+    }
+}
+
+fn find(
+    journal: &dyn Journal,
+    config: &Config,
+    opened: Opened,
+    how: &Resume,
+) -> Result<Again, StartError> {
+    let mut recorded = journal.load(&how.run).map_err(StartError::Journal)?;
+    let mut log = None;
+    if recorded.outcome.is_none() {
+        // Nobody else drives it from here on; what was written until now is all of it.
+        log = Some(journal.go_on(&how.run).map_err(StartError::Journal)?);
+        recorded = journal.load(&how.run).map_err(StartError::Journal)?;
+    }
+    if let Some(damage) = &recorded.damage {
+        let what = format!(
+            "run {} does not go on, for a part of it is lost: {damage}. `endstop explain {0}` shows what is left",
+            how.run
+        );
+        return Err(StartError::Ended(what));
+    }
+    let nothing = Conversation { messages: Vec::new(), epoch: 0 };
+    let now = opened.spec(config, nothing, how.run.clone());
+    let header = opened.header(config, &now);
+    let changes = recorded.changes(&header);
+    if !changes.is_empty() && !how.accept_changes {
+        return Err(StartError::Changed(changes));
+    }
+    let policy =
+        || config.policy.clone().map(|policy| Box::new(policy) as Box<dyn TerminationPolicy>);
+    let with = resumption(&recorded, now, config);
+    let this = |id: &str| -> Result<(GoesOn, RunSpec), StartError> {
+        let spec =
+            || RunSpec { run_id: Some(id.to_owned()), ..recorded.header.spec.again(policy()) };
+        go_on(spec, recorded.events.clone(), with.clone())
+            .map_err(|why| StartError::Ended(format!("run {}: {why}", how.run)))
+            .map(|on| (on, spec()))
+    };
+    let keys = config.provider.known_keys();
+    let (mut on, mut spec) = this(&how.run)?;
+    let mut recorder = match log {
+        // Its process died: it is the same run.
+        Some(log) if on.kept == recorded.events.len() => Recorder::new(log, keys),
+        log => {
+            if let Some(log) = log {
+                end(log, spec, &recorded, &keys);
+            }
+            // It has ended, once: what goes on is a run of its own, with all that was before.
+            let id = crate::clock::run_id();
+            (on, spec) = this(&id)?;
+            on.kept = 0;
+            let continues = Some(recorded.header.id.clone());
+            let header = RunHeader { id, continues, spec: spec.again(None), ..header };
+            let log = journal.begin(&header).map_err(StartError::Journal)?;
+            Recorder::new(log, keys)
+        }
+    };
+    let at = on.events.last().map(|event| event.at).unwrap_or_default();
+    let mut replay = Replay::new(spec);
+    for (nth, event) in on.events.iter().enumerate() {
+        let effects = replay.feed(event.clone());
+        if nth >= on.kept {
+            recorder.keep(event, effects, recorded.wall_ms.get(nth).copied());
+        }
+    }
+    recorder.write();
+    Ok(Again { opened, step: on.step, perform: on.perform, at, recorder: Box::new(recorder) })
+}
+
+/// What is new, as the kernel is told.
+fn resumption(recorded: &RecordedRun, now: RunSpec, config: &Config) -> Resumption {
+    let then = &recorded.header.spec;
+    let changed = |was: &Option<String>, is: Option<String>| if *was == is { None } else { is };
+    Resumption {
+        limits: Some(now.limits).filter(|limits| *limits != then.limits),
+        tools: Some(now.tools).filter(|tools| *tools != then.tools),
+        model: changed(&then.model, now.model),
+        provider: changed(&then.provider, now.provider),
+        price: config.price,
+        wall_ms: Some(crate::clock::wall_ms()),
+        ..Resumption::default()
+    }
+}
+
+/// Writes the ending that was decided when the process died.
+fn end(
+    log: Box<dyn RunJournal>,
+    spec: RunSpec,
+    recorded: &RecordedRun,
+    keys: &endstop_wire::redact::KnownKeys,
+) {
+    if let Some((events, outcome)) = close(spec, &recorded.events) {
+        let mut recorder = Recorder::new(log, keys.clone());
+        for event in &events {
+            recorder.keep(event, &[], None);
+        }
+        recorder.ended(&outcome);
+    }
+}

@@ -1,0 +1,53 @@
+//! The journal: what is kept of a run, that it replays to the same outcome, and what is left of one
+//! that is damaged, newer, held or full.
+
+mod kept;
+mod replayed;
+mod resumed;
+mod trouble;
+
+use endstop::journal::SqliteJournal;
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::{Tool, ToolOutput, tool_fn};
+use endstop::{AgentBuilder, AgentLoop, NanoUsd, Price};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+pub(crate) struct Place {
+    pub dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { dir: tempfile::tempdir().unwrap() }
+    }
+    pub fn file(&self) -> PathBuf {
+        self.dir.path().join("state/journal.db")
+    }
+    pub fn journal(&self) -> SqliteJournal {
+        SqliteJournal::open(self.file()).unwrap()
+    }
+}
+
+pub(crate) fn price() -> Price {
+    Price { input: NanoUsd::from_usd(3.0), output: NanoUsd::from_usd(15.0), ..Price::default() }
+}
+
+pub(crate) fn agent(
+    turns: impl IntoIterator<Item = Turn>,
+    journal: &SqliteJournal,
+) -> AgentBuilder {
+    let model = ScriptedModel::new(turns).price(price());
+    AgentLoop::builder(model).seed(7).journal(journal.clone())
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Note {
+    pub text: String,
+}
+
+/// A tool that says what it is told.
+pub(crate) fn echo() -> impl Tool + 'static {
+    tool_fn("echo", "Says it again.", |note: Note, _| async move { ToolOutput::ok(note.text) })
+}

@@ -1,0 +1,133 @@
+//! Replaying a journal gives the outcome that was written, byte for byte.
+
+use super::{Place, agent, echo, price};
+use endstop::budget::SharedBudget;
+use endstop::journal::{SqliteJournal, brief};
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::{ToolOutput, tool_fn};
+use endstop::{AgentLoop, Limits, NanoUsd, Outcome, Registry, Replay};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+fn turn(dice: &mut Dice) -> Turn {
+    let turn = match dice.below(12) {
+        0..=3 => Turn::call("echo", &json!({"text": format!("{}", dice.below(3))})),
+        4 => Turn::call("echo", &json!({"text": "a"})).and_call("slow", &json!({"text": "b"})),
+        5 => Turn::call("slow", &json!({"text": "c"})),
+        6 => Turn::call("nothing_of_that_name", &json!({})),
+        7 => Turn::error(500, "{\"error\":{\"message\":\"oops\"}}"),
+        8 => Turn::text("I think FINAL(the answer) is it").pace(Duration::from_micros(200)),
+        9 => Turn::pieces(&["let me ", "think a ", "while"]).finish("length"),
+        10 => Turn::text(""),
+        _ => Turn::pieces(&["All ", "is ", "well."]),
+    };
+    turn.usage(20 + dice.below(50), 5 + dice.below(30))
+}
+
+async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
+    let mut dice = Dice(seed);
+    let turns: Vec<Turn> = (0..3 + dice.below(8)).map(|_| turn(&mut dice)).collect();
+    let slow = tool_fn("slow", "Takes its time.", |note: super::Note, _| async move {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        ToolOutput::ok(note.text)
+    });
+    let limits = Limits {
+        max_turns: Some(2 + dice.below(6) as u32),
+        max_retries: dice.below(2) as u32,
+        max_continuations: dice.below(2) as u32,
+        max_budget_usd: (dice.below(4) == 0).then_some(0.012),
+        timeout: (dice.below(6) == 0).then(|| Duration::from_millis(1 + dice.below(6))),
+        tool_timeout: Some(Duration::from_millis(if dice.below(5) == 0 { 1 } else { 500 })),
+        cancel_grace: Duration::from_millis(5),
+        ..Limits::default()
+    };
+    let model = ScriptedModel::new(turns).price(price());
+    let mut builder =
+        AgentLoop::builder(model).limits(limits).journal(journal.clone()).tool(echo()).tool(slow);
+    if dice.below(2) == 0 {
+        builder = builder.policy(Registry::new().build(&json!("final_pattern")).unwrap());
+    }
+    if dice.below(5) == 0 {
+        builder = builder.shared_budget(SharedBudget::new(NanoUsd::from_usd(0.02)));
+    }
+    let agent = builder.build().unwrap();
+    let handle = agent.run(format!("run {seed}")).unwrap();
+    match dice.below(8) {
+        0 => {
+            tokio::time::sleep(Duration::from_micros(dice.below(4_000))).await;
+            agent.cancel();
+        }
+        1 => {
+            tokio::time::sleep(Duration::from_micros(dice.below(4_000))).await;
+            agent.terminate();
+        }
+        _ => {}
+    }
+    let outcome = handle.outcome().await;
+    agent.settled().await;
+    outcome
+}
+
+#[tokio::test]
+async fn a_thousand_random_runs_replay_to_their_outcomes() {
+    let place = Place::new();
+    let journal = place.journal();
+    let mut endings = std::collections::BTreeMap::<String, u32>::new();
+    for seed in 0..1_000 {
+        let outcome = play(seed, &journal).await;
+        *endings.entry(outcome.termination.to_string()).or_default() += 1;
+        let run = journal.load(outcome.run_id.as_deref().unwrap()).unwrap();
+        assert_eq!(run.damage, None);
+        let written = run.outcome.clone().unwrap().to_string();
+        assert_eq!(written, serde_json::to_string(&outcome).unwrap(), "{seed}");
+        let replay = run.replay(None).unwrap();
+        let again = serde_json::to_string(replay.outcome().expect("it has ended")).unwrap();
+        assert_eq!(again, written, "{seed}: replayed");
+        // And what it asked for was what it asks for again.
+        let mut replay = Replay::new(run.spec(None).unwrap());
+        for (event, asked) in run.events.iter().zip(&run.effects) {
+            let effects: Vec<Value> = replay.feed(event.clone()).iter().filter_map(brief).collect();
+            assert_eq!(effects, *asked, "{seed}");
+        }
+    }
+    assert!(endings.len() > 8, "{endings:?}");
+}
+
+#[tokio::test]
+async fn a_policy_that_is_code_is_wanted_for_the_replay() {
+    struct Never;
+    impl endstop::TerminationPolicy for Never {
+        fn name(&self) -> &str {
+            "never"
+        }
+        fn should_terminate(
+            &mut self,
+            _: &endstop::StepResult,
+            _: &endstop::StepContext,
+        ) -> endstop::Verdict {
+            endstop::Verdict::Continue
+        }
+        fn reset(&mut self) {}
+    }
+    let place = Place::new();
+    let journal = place.journal();
+    let agent = agent([Turn::text("a")], &journal).policy(Never).build().unwrap();
+    let outcome = agent.run("q").unwrap().outcome().await;
+    let run = journal.load(outcome.run_id.as_deref().unwrap()).unwrap();
+    let error = run.replay(None).unwrap_err().to_string();
+    assert!(error.contains("never") && error.contains("code"), "{error}");
+    assert!(run.replay(Some(Box::new(Never))).unwrap().outcome().is_some());
+}

@@ -1,0 +1,254 @@
+//! Going on with a run of the journal.
+
+use super::{Note, Place, agent, echo};
+use endstop::journal::{
+    Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
+};
+use endstop::testkit::Turn;
+use endstop::tool::{ToolOutput, tool_fn};
+use endstop::{Limits, Outcome, Part, Resume, StartError, Termination, ToolStatus};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A journal that takes nothing more after some records: what a process that dies there leaves.
+#[derive(Clone)]
+struct Dies {
+    inner: SqliteJournal,
+    after: u32,
+}
+
+struct DyingLog {
+    inner: Box<dyn RunJournal>,
+    left: u32,
+}
+
+impl Journal for Dies {
+    fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
+        Ok(Box::new(DyingLog { inner: self.inner.begin(header)?, left: self.after }))
+    }
+    fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
+        self.inner.load(id)
+    }
+    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        self.inner.go_on(id)
+    }
+}
+
+impl RunJournal for DyingLog {
+    fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        let Some(left) = self.left.checked_sub(1) else { return Ok(()) };
+        self.left = left;
+        self.inner.append(records)
+    }
+    fn ended(&mut self, outcome: &Outcome) -> Result<(), JournalError> {
+        if self.left == 0 { Ok(()) } else { self.inner.ended(outcome) }
+    }
+}
+
+fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
+    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match part {
+            Part::ToolResult(result) => Some((result.status, result.content.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Turns 1 to 6 call a tool, the seventh answers; the script begins where the run is.
+fn script(done: usize) -> Vec<Turn> {
+    let mut turns: Vec<Turn> = (1..=6)
+        .map(|n| Turn::call("count", &json!({"text": format!("{n}")})).usage(100 * n, 10))
+        .collect();
+    turns.push(Turn::text("counted").usage(700, 10));
+    turns.into_iter().skip(done).collect()
+}
+
+fn turns_kept(run: &RecordedRun) -> usize {
+    run.events.iter().filter(|event| event.kind.name() == "turn_ended").count()
+}
+
+#[tokio::test]
+async fn a_run_that_died_after_any_record_goes_on_and_repeats_nothing() {
+    let counted = Arc::new(AtomicU32::new(0));
+    let count = |repeatable: bool| {
+        let counted = Arc::clone(&counted);
+        let tool = tool_fn("count", "Counts.", move |note: Note, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move { ToolOutput::ok(note.text) }
+        });
+        if repeatable { tool.repeatable() } else { tool }
+    };
+    let whole = {
+        let place = Place::new();
+        let journal = place.journal();
+        let agent = agent(script(0), &journal).tool(count(false)).build().unwrap();
+        agent.run("count").unwrap().outcome().await
+    };
+    for repeatable in [false, true] {
+        let mut lost = 0;
+        // A start, then twice the turn and its tool, then the last turn.
+        for after in 1..14 {
+            let place = Place::new();
+            counted.store(0, Ordering::SeqCst);
+            let id = {
+                let inner = place.journal();
+                let dies = Dies { inner: inner.clone(), after };
+                let agent = agent(script(0), &inner).journal(dies).tool(count(repeatable)).build();
+                let outcome = agent.unwrap().run("count").unwrap().outcome().await;
+                outcome.run_id.clone().unwrap()
+            };
+            // The process and its lock are gone.
+            let journal = place.journal();
+            let before = journal.load(&id).unwrap();
+            assert!(before.outcome.is_none(), "after {after}");
+            let done = turns_kept(&before);
+            counted.store(0, Ordering::SeqCst);
+            let agent = agent(script(done), &journal).tool(count(repeatable)).build().unwrap();
+            let outcome = agent.resume(Resume::new(&id)).unwrap().outcome().await;
+
+            assert_eq!(outcome.termination, Termination::Stop, "after {after}");
+            assert_eq!(outcome.run_id.as_deref(), Some(id.as_str()));
+            assert_eq!((outcome.turns, outcome.tool_calls), (7, 6), "after {after}");
+            let told = results(&outcome);
+            let cut: Vec<_> = told.iter().filter(|(status, _)| *status != ToolStatus::Ok).collect();
+            lost += cut.len();
+            for (status, content) in cut {
+                assert_eq!(*status, ToolStatus::Aborted);
+                assert!(content.contains("may have done"), "{content}");
+            }
+            let in_flight = before
+                .effects
+                .last()
+                .is_some_and(|last| last.iter().any(|effect| effect["effect"] == "call_model"));
+            // What the call that was cut may have cost is on top, and said to be an estimate.
+            assert_eq!(outcome.usage.estimated, in_flight, "after {after}");
+            assert!(outcome.cost >= whole.cost, "after {after}");
+            assert!(outcome.cost.0 <= whole.cost.0 + 5_000_000, "after {after}: {}", outcome.cost);
+            assert_eq!(outcome.model_calls, whole.model_calls + u32::from(in_flight));
+
+            let run = journal.load(&id).unwrap();
+            let again = run.replay(None).unwrap();
+            assert_eq!(
+                serde_json::to_string(again.outcome().unwrap()).unwrap(),
+                run.outcome.unwrap().to_string()
+            );
+            let written = journal.runs(10).unwrap();
+            assert_eq!(written.len(), 1, "one run, one ending");
+        }
+        assert_eq!(lost, if repeatable { 0 } else { 6 });
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_ended_at_a_limit_goes_on_as_another_where_the_limit_is_raised() {
+    let place = Place::new();
+    let journal = place.journal();
+    let limits = |max_turns| Limits { max_turns: Some(max_turns), ..Limits::default() };
+    let build =
+        |done: usize, max_turns| {
+            agent(script(done), &journal)
+                .tool(tool_fn("count", "Counts.", |note: Note, _| async move {
+                    ToolOutput::ok(note.text)
+                }))
+                .limits(limits(max_turns))
+                .build()
+                .unwrap()
+        };
+    let first = build(0, 3).run("count").unwrap().outcome().await;
+    assert_eq!(first.termination, Termination::ErrorMaxTurns);
+    let id = first.run_id.clone().unwrap();
+
+    let same = build(3, 3).resume(Resume::new(&id)).unwrap_err();
+    let StartError::Ended(why) = &same else { panic!("{same:?}") };
+    assert!(why.contains("error_max_turns") && why.contains("raise"), "{why}");
+
+    let agent = build(3, 10);
+    let second = agent.resume(Resume::new(&id)).unwrap().outcome().await;
+    assert_eq!(second.termination, Termination::Stop);
+    assert_eq!((second.turns, second.model_calls), (7, 7));
+    assert!(!second.usage.estimated, "nothing was lost");
+    assert!(second.messages.starts_with(&first.messages[..6]));
+    assert_eq!(agent.messages(), second.messages, "the conversation is the loop's");
+    assert_ne!(second.run_id, first.run_id);
+
+    let runs = journal.runs(10).unwrap();
+    assert_eq!(runs.len(), 2);
+    assert_eq!(runs[0].continues.as_deref(), Some(id.as_str()));
+    let unchanged = journal.load(&id).unwrap();
+    assert_eq!(unchanged.outcome.unwrap()["termination"], "error_max_turns");
+    let again = journal.load(&runs[0].id).unwrap();
+    let replayed = again.replay(None).unwrap();
+    assert_eq!(
+        serde_json::to_string(replayed.outcome().unwrap()).unwrap(),
+        serde_json::to_string(&second).unwrap()
+    );
+
+    let done = build(7, 10).resume(Resume::new(&runs[0].id)).unwrap_err().to_string();
+    assert!(done.contains("ended as stop") && done.contains("nothing to go on with"), "{done}");
+}
+
+#[tokio::test]
+async fn a_loop_that_is_not_as_the_run_began_is_told_so_and_asks() {
+    let place = Place::new();
+    let journal = place.journal();
+    let id = {
+        let dies = Dies { inner: place.journal(), after: 3 };
+        let agent = agent(script(0), &journal).journal(dies).tool(echo()).system("old").build();
+        agent.unwrap().run("count").unwrap().outcome().await.run_id.clone().unwrap()
+    };
+    let other = || agent(script(1), &journal).system("new").build().unwrap();
+    let agent = other();
+    let error = agent.resume(Resume::new(&id)).unwrap_err();
+    let StartError::Changed(changes) = &error else { panic!("{error:?}") };
+    let what: Vec<&str> = changes.iter().map(|change| change.what.as_str()).collect();
+    assert_eq!(what, ["instructions", "tool echo"]);
+    assert!(error.to_string().contains("was old, is new"), "{error}");
+    assert_eq!(agent.lifecycle(), endstop::Lifecycle::Idle, "nothing was begun");
+
+    let outcome = other().resume(Resume::new(&id).accept_changes()).unwrap().outcome().await;
+    assert_eq!(outcome.termination, Termination::ErrorConsecutiveMistakes, "the tool is gone");
+    assert!(results(&outcome).last().unwrap().1.contains("unknown tool"));
+}
+
+#[tokio::test]
+async fn a_run_under_way_is_not_taken_from_who_drives_it() {
+    let place = Place::new();
+    let journal = place.journal();
+    let hang = tool_fn("count", "Hangs.", |_: Note, context| async move {
+        context.cancelled().await;
+        ToolOutput::ok("stopped")
+    });
+    let agent_one = agent(script(0), &journal).tool(hang).build().unwrap();
+    let mut handle = agent_one.run("count").unwrap();
+    while let Some(event) = handle.next().await {
+        if serde_json::to_value(&event).unwrap()["type"] == "tool_started" {
+            break;
+        }
+    }
+    let other = place.journal();
+    let run = other.runs(1).unwrap().remove(0);
+    assert!(run.running);
+    let thief = agent(script(1), &other).tool(echo()).build().unwrap();
+    let error = thief.resume(Resume::new(&run.id)).unwrap_err().to_string();
+    assert!(error.contains("under way in another process"), "{error}");
+    agent_one.cancel();
+    handle.outcome().await;
+    assert!(!other.runs(1).unwrap()[0].running);
+}
+
+#[tokio::test]
+async fn without_a_journal_or_a_run_of_that_name_the_error_says_what_to_do() {
+    let place = Place::new();
+    let journal = place.journal();
+    let none = agent([], &journal).build().unwrap();
+    let error = none.resume(Resume::new("zzz")).unwrap_err();
+    assert!(matches!(&error, StartError::Journal(_)), "{error:?}");
+    assert!(error.to_string().contains("no run `zzz`"), "{error}");
+    let bare =
+        endstop::AgentLoop::builder(endstop::testkit::ScriptedModel::new([])).build().unwrap();
+    let error = bare.resume(Resume::new("zzz")).unwrap_err().to_string();
+    assert!(error.contains("AgentBuilder::journal"), "{error}");
+    assert_eq!(none.lifecycle(), endstop::Lifecycle::Idle);
+}
