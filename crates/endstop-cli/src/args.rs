@@ -29,7 +29,9 @@ pub(crate) enum Command {
     Decide(DecideArgs),
     /// Run the kernel on a script in virtual time and print the outcome it would have.
     Simulate(SimulateArgs),
-    /// Show the timeline of a run from its --events file, and what ended it.
+    /// List the runs that were kept, the newest first.
+    Runs(RunsArgs),
+    /// Show the timeline of a run, the limits at each turn, and what ended it.
     Explain(ExplainArgs),
     /// List the providers that are understood, with their keys and endpoints.
     Providers(ProvidersArgs),
@@ -88,6 +90,18 @@ pub(crate) struct RunArgs {
     /// is given; tools run as always, and must be given again.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
+    /// Go on with a run that was kept: one whose process died, or that ended otherwise than as a success
+    /// and has now what it lacked (raise the limit that ended it). Its id, the beginning of it, or
+    /// `last`. Task and settings are the run's own; flags stand above them.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["task", "replay", "config"])]
+    pub(crate) resume: Option<String>,
+    /// Go on although the model, the tools, the instructions, the policy or the schema are not those that
+    /// the run began with.
+    #[arg(long, requires = "resume")]
+    pub(crate) accept_changes: bool,
+    /// Where runs are kept: a file, or `off` [default: journal.db in the user's state folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
     /// What the model costs, in US dollars per million tokens: in=3,out=15, and if you like cached=0.3
     /// and cache_write=3.75.
     #[arg(long, value_name = "PRICE")]
@@ -247,9 +261,26 @@ pub(crate) struct SimulateArgs {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RunsArgs {
+    /// How many.
+    #[arg(short, long, value_name = "N", default_value_t = 20)]
+    pub(crate) number: u32,
+    /// Where the runs are kept [default: journal.db in the user's state folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
-    /// The file that `endstop run --events` wrote.
+    /// The run: its id, the beginning of it, `last`, or a file that `endstop run --events` wrote.
+    #[arg(default_value = "last")]
     pub(crate) run: PathBuf,
+    /// Write a page of one file with a picture of the run.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Where the runs are kept [default: journal.db in the user's state folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]

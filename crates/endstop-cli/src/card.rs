@@ -13,8 +13,16 @@ use endstop::{Category, Limits, Outcome, Termination};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// The card of an outcome; `color` paints its head.
-pub(crate) fn card(outcome: &Outcome, limits: &Limits, color: bool) -> String {
+/// A run that is in the journal.
+pub(crate) struct Kept {
+    /// Its id.
+    pub(crate) run: String,
+    /// Whether `--resume` can go on with it.
+    pub(crate) goes_on: bool,
+}
+
+/// The card of an outcome. `kept`: it is in the journal; `color` paints its head.
+pub(crate) fn card(outcome: &Outcome, limits: &Limits, kept: Option<&Kept>, color: bool) -> String {
     let termination = outcome.termination;
     let head = format!("stopped: {termination} ({})", termination.category());
     let rule = "─".repeat(66usize.saturating_sub(head.chars().count() + 4));
@@ -59,7 +67,11 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, color: bool) -> String {
         Some(false) => row("verified", "NO: the verifier says that the work is not right"),
         None => {}
     }
-    row("next", &next(outcome));
+    let goes_on = kept.filter(|kept| kept.goes_on).map(|kept| kept.run.as_str());
+    row("next", &next(outcome, goes_on));
+    if let Some(Kept { run, .. }) = kept {
+        row("run", &format!("{run} (endstop explain {run})"));
+    }
     out.pop();
     out
 }
@@ -140,11 +152,14 @@ fn meaning(outcome: &Outcome) -> String {
 }
 
 /// What to do about an ending.
-fn next(outcome: &Outcome) -> String {
+fn next(outcome: &Outcome, kept: Option<&str>) -> String {
     let limit = outcome.decided_by.name.as_str();
-    let raise = || match limit {
-        "shared_budget" => "raise the shared budget, or run fewer at once".to_owned(),
-        limit => format!("raise --{}, or ask for less", limit.replace('_', "-")),
+    let raise = || match (limit, kept) {
+        ("shared_budget", _) => "raise the shared budget, or run fewer at once".to_owned(),
+        (limit, None) => format!("raise --{}, or ask for less", limit.replace('_', "-")),
+        (limit, Some(run)) => {
+            format!("go on with more: endstop run --resume {run} --{} …", limit.replace('_', "-"))
+        }
     };
     match outcome.termination {
         Termination::Stop | Termination::Submitted if outcome.verified == Some(false) => {
@@ -179,7 +194,10 @@ fn next(outcome: &Outcome) -> String {
                 "timeout" => {
                     "run again; if it repeats, raise --stall-timeout or --turn-timeout, or look at the provider's status"
                 }
-                _ => "run again; if it repeats, check the address and the provider's status",
+                _ => match kept {
+                    Some(run) => return format!("go on with it: endstop run --resume {run}; if it repeats, check the address and the provider's status"),
+                    None => "run again; if it repeats, check the address and the provider's status",
+                },
             }
             .to_owned(),
         },
@@ -200,9 +218,10 @@ fn next(outcome: &Outcome) -> String {
             let name = outcome.provider.as_deref().unwrap_or("NAME");
             format!("check the key: `endstop providers {name}` says which variable")
         }
-        Termination::Cancelled | Termination::Terminated => {
-            "nothing is left running; run again when you like".to_owned()
-        }
+        Termination::Cancelled | Termination::Terminated => match kept {
+            Some(run) => format!("nothing is left running; to go on: endstop run --resume {run}"),
+            None => "nothing is left running; run again when you like".to_owned(),
+        },
         _ => String::new(),
     }
 }

@@ -4,8 +4,9 @@
 mod args;
 mod card;
 mod commands;
+mod events;
 mod input;
-mod journal;
+mod kept;
 mod output;
 mod screen;
 mod settings;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Detect(detect) => commands::detect::run(&detect),
         Command::Decide(decide) => commands::decide::run(&decide),
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
+        Command::Runs(runs) => commands::runs::run(&runs, json),
         Command::Explain(explain) => commands::explain::run(&explain, json),
         Command::Providers(providers) => commands::providers::run(&providers, json),
         Command::Policies => Ok(commands::policies::run(json)),

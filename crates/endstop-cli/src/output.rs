@@ -1,6 +1,6 @@
 //! Standard output and error, written so that a closed one is no panic: the cleaning up goes on.
 
-use endstop::wire::redact::secrets_out;
+use endstop::wire::redact::{KnownKeys, secrets_out};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -16,6 +16,12 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_string(value)?;
     line(&text)
+}
+
+/// Writes a value as one line of JSON to standard output, without these keys.
+pub(crate) fn json_without(value: &impl Serialize, keys: &KnownKeys) -> io::Result<()> {
+    let text = serde_json::to_string(value)?;
+    line(&keys.out_of_text(&text))
 }
 
 /// Writes a line to standard error; a closed one is not told to anybody.

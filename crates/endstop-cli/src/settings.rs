@@ -3,14 +3,16 @@
 use crate::args::RunArgs;
 use crate::input::Source;
 use crate::{Failure, Result};
+use endstop::journal::RecordedRun;
 use endstop::schema::OutputSchema;
 use endstop::wire::prices::parse_price;
 use endstop::{Limits, Policy, Price, Registry};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// The keys of `endstop.toml` beside `[limits]`, `[policy]` and `[price]`.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "model",
     "api",
     "base_url",
@@ -22,6 +24,7 @@ const KEYS: [&str; 11] = [
     "verify",
     "context_window",
     "stream",
+    "journal",
 ];
 
 /// What a run is configured with.
@@ -42,6 +45,23 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     pub(crate) policy: Option<Policy>,
     pub(crate) output_schema: Option<Value>,
+    pub(crate) journal: Option<PathBuf>,
+}
+
+/// What a journal keeps of the settings.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    model: Option<String>,
+    api: Option<String>,
+    base_url: Option<String>,
+    tools: Vec<String>,
+    ask: bool,
+    dir: Option<PathBuf>,
+    max_output_tokens: Option<u64>,
+    verify: Option<String>,
+    context_window: Option<u64>,
+    no_stream: bool,
+    price: Option<Price>,
 }
 
 impl Settings {
@@ -54,6 +74,68 @@ impl Settings {
             None if default.exists() => settings.read(default)?,
             None => {}
         }
+        settings.above(args)?;
+        Ok(settings)
+    }
+
+    /// The settings of a run that was kept, and the flags above them.
+    pub(crate) fn of_kept(run: &RecordedRun, args: &RunArgs) -> Result<Settings> {
+        let header = &run.header;
+        let wrong = |problem: String| Failure::usage(format!("run {}: {problem}", header.id));
+        let saved: Saved = serde_json::from_value(header.settings.clone()).map_err(|_| {
+            wrong("it was not begun by `endstop run`, and goes on only where it was".to_owned())
+        })?;
+        let mut settings = Settings {
+            model: saved.model,
+            api: saved.api,
+            base_url: saved.base_url,
+            system: header.system.clone(),
+            tools: saved.tools,
+            ask: saved.ask,
+            dir: saved.dir,
+            max_output_tokens: saved.max_output_tokens,
+            verify: saved.verify,
+            context_window: saved.context_window,
+            no_stream: saved.no_stream,
+            price: saved.price,
+            limits: run.limits().clone(),
+            policy: None,
+            output_schema: header.output_schema.clone(),
+            journal: None,
+        };
+        if let Some(spec) = &header.policy {
+            let policy = Registry::default().build(spec);
+            settings.policy = Some(policy.map_err(|error| wrong(format!("its policy: {error}")))?);
+        }
+        settings.above(args)?;
+        Ok(settings)
+    }
+
+    /// What a journal keeps of them, to go on with the run. The rest it knows by itself.
+    pub(crate) fn saved(&self) -> Value {
+        let saved = Saved {
+            model: self.model.clone(),
+            api: self.api.clone(),
+            base_url: self.base_url.clone(),
+            tools: self.tools.clone(),
+            ask: self.ask,
+            // Where it was: it may be gone on with from another folder.
+            dir: std::env::current_dir().ok().map(|here| match &self.dir {
+                Some(dir) => here.join(dir),
+                None => here,
+            }),
+            max_output_tokens: self.max_output_tokens,
+            verify: self.verify.clone(),
+            context_window: self.context_window,
+            no_stream: self.no_stream,
+            price: self.price,
+        };
+        serde_json::to_value(saved).unwrap_or_default()
+    }
+
+    /// Takes the flags.
+    fn above(&mut self, args: &RunArgs) -> Result<()> {
+        let settings = self;
         let take = |own: &mut Option<String>, flag: &Option<String>| {
             if flag.is_some() {
                 own.clone_from(flag);
@@ -75,7 +157,7 @@ impl Settings {
         }
         settings.ask |= args.ask;
         settings.no_stream |= args.no_stream;
-        settings.dir = args.dir.clone().or(settings.dir);
+        settings.dir = args.dir.clone().or_else(|| settings.dir.take());
         settings.max_output_tokens = args.max_output_tokens.or(settings.max_output_tokens);
         settings.context_window = args.context_window.or(settings.context_window);
         for (name, text) in args.limits.given() {
@@ -98,7 +180,7 @@ impl Settings {
             OutputSchema::new(schema.clone()).map_err(wrong)?;
             settings.output_schema = Some(schema);
         }
-        Ok(settings)
+        Ok(())
     }
 
     fn read(&mut self, path: &Path) -> Result<()> {
@@ -131,6 +213,7 @@ impl Settings {
                         .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
                     self.price = Some(price);
                 }
+                "journal" => self.journal = Some(text()?.into()),
                 "dir" => self.dir = Some(text()?.into()),
                 "ask" => self.ask = switch()?,
                 "stream" => self.no_stream = !switch()?,

@@ -2,11 +2,13 @@
 //! server; everything else is real: the encoder, the socket, the decoder, the kernel, the tools,
 //! which work in a temporary folder.
 
-use super::run::Job;
+use super::run::{Begin, Job};
 use crate::args::DemoArgs;
+use crate::kept::{self, Place};
 use crate::tape::Tape;
 use crate::{Failure, Result, output};
 use endstop::agent::{AgentBuilder, AgentLoop};
+use endstop::journal::SqliteJournal;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::{Limits, NanoUsd, Price};
@@ -57,9 +59,13 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
         output::note(&format!("demo `{name}`: {about}\n"));
     }
     let limits = limits(name);
-    let agent = agent(name, &server, dir, &limits)?;
+    // Kept as any other run, to be explained.
+    let journal = kept::to_write(&Place::of(None, None))?;
+    let agent = agent(name, &server, dir, &limits, journal.as_ref())?;
     let verify = (*name == "fix").then(|| "sh test.sh".to_owned());
-    let job = Job { events: None, verify, tape: Tape::default(), json };
+    let secrets = endstop::process::environment_secrets();
+    let job =
+        Job { events: None, verify, tape: Tape::default(), journal, goes_on: false, secrets, json };
     let task = match *name {
         "fix" => "The test in test.sh fails. Find out why, repair it, and see it pass.",
         "loop" => "Wait until note.txt says that the build is done.",
@@ -74,7 +80,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
             agent.cancel();
         });
     }
-    job.perform(&agent, task.to_owned(), &limits, Some(dir))
+    job.perform(&agent, Begin::Task(task.to_owned()), &limits, Some(dir))
 }
 
 fn prepare(dir: &Path, unfixable: bool) -> std::io::Result<()> {
@@ -90,7 +96,13 @@ fn limits(name: &str) -> Limits {
     }
 }
 
-fn agent(name: &str, server: &Server, dir: &Path, limits: &Limits) -> Result<AgentLoop> {
+fn agent(
+    name: &str,
+    server: &Server,
+    dir: &Path,
+    limits: &Limits,
+    journal: Option<&SqliteJournal>,
+) -> Result<AgentLoop> {
     let options = HttpOptions {
         model: "script".to_owned(),
         base_url: Some(server.base_url()),
@@ -103,10 +115,13 @@ fn agent(name: &str, server: &Server, dir: &Path, limits: &Limits) -> Result<Age
     };
     // No variable of the environment is looked at: a demo needs no key, and sends none.
     let provider = HttpProvider::new(&options, &|_| None).map_err(Failure::fault)?;
-    let builder = AgentLoop::builder(provider)
+    let mut builder = AgentLoop::builder(provider)
         .system("You are a careful engineer. Work in the current folder.")
         .limits(limits.clone())
         .working_dir(dir);
+    if let Some(journal) = journal {
+        builder = builder.journal(journal.clone()).journal_settings(json!({"demo": name}));
+    }
     tools(builder, name)?.build().map_err(|error| Failure::fault(error.to_string()))
 }
 

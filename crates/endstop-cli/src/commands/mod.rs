@@ -7,4 +7,5 @@ pub(crate) mod explain;
 pub(crate) mod policies;
 pub(crate) mod providers;
 pub(crate) mod run;
+pub(crate) mod runs;
 pub(crate) mod simulate;

@@ -2,17 +2,21 @@
 
 use super::demo;
 use crate::args::{DemoArgs, RunArgs};
-use crate::card::{card, visible};
-use crate::journal::{Journal, Keep};
+use crate::card::{Kept, card, count, shorten, visible};
+use crate::events::{EventFile, Keep};
+use crate::kept::{self, Place};
 use crate::screen::Screen;
 use crate::settings::Settings;
 use crate::tape::Tape;
 use crate::{Failure, Result, output};
 use endstop::agent::{AgentEvent, AgentLoop, Lifecycle, RunHandle};
 use endstop::hook::{Approver, HookFuture};
+use endstop::journal::{Change, JournalError, SqliteJournal};
 use endstop::process::{CommandLine, Stop};
+use endstop::provider::Provider as _;
 use endstop::provider::http::HttpOptions;
-use endstop::{Answer, Limits, Outcome, Permission, Termination, ToolCall};
+use endstop::wire::redact::KnownKeys;
+use endstop::{Answer, Limits, Outcome, Permission, Resume, StartError, Termination, ToolCall};
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +29,9 @@ Give one with --model PROVIDER/MODEL (`endstop providers` lists them), or in end
 const VERIFIER_GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
+    if let Some(name) = &args.resume {
+        return resume(args, name, json);
+    }
     let settings = Settings::of(args)?;
     let mut tape = Tape::of(args, &settings)?;
     let configured = settings.model.is_some() || settings.base_url.is_some();
@@ -41,12 +48,73 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let verify = settings.verify.clone();
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
+    let journal = kept::to_write(&Place::of(args.journal.as_deref(), settings.journal.as_deref()))?;
     // Before the task is read: what cannot run should not wait for its input.
-    let agent = build(settings, &mut tape)?;
+    let (agent, secrets) = build(settings, &mut tape, journal.as_ref())?;
     let task = task(args, &tape)?;
     tape.task(&task);
-    let job = Job { events: args.events.clone(), verify, tape, json };
-    job.perform(&agent, task, &limits, dir.as_deref())
+    let job =
+        Job { events: args.events.clone(), verify, tape, journal, goes_on: true, secrets, json };
+    job.perform(&agent, Begin::Task(task), &limits, dir.as_deref())
+}
+
+/// Goes on with a run that was kept.
+fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
+    let journal = kept::to_write(&Place::of(args.journal.as_deref(), None))?.ok_or_else(|| {
+        Failure::usage(
+            "--resume: there is no journal to find the run in: give its file with --journal FILE",
+        )
+    })?;
+    let wrong = |error: JournalError| Failure::usage(format!("--resume: {error}"));
+    let id = journal.find(name).map_err(wrong)?;
+    let recorded = journal.load(&id).map_err(wrong)?;
+    let settings = Settings::of_kept(&recorded, args)?;
+    let mut tape = Tape::of(args, &settings)?;
+    let (verify, dir, limits) =
+        (settings.verify.clone(), settings.dir.clone(), settings.limits.clone());
+    let (agent, secrets) = build(settings, &mut tape, Some(&journal))?;
+    let mut how = Resume::new(&id);
+    if args.accept_changes {
+        how = how.accept_changes();
+    }
+    let turns = recorded.events.iter().filter(|event| event.kind.name() == "turn_ended").count();
+    output::note(&format!(
+        "▶ going on with run {id} after {}: {}",
+        count(turns as u64, "response"),
+        shorten(recorded.task(), 100)
+    ));
+    tape.task(recorded.task());
+    let journal = Some(journal);
+    let job =
+        Job { events: args.events.clone(), verify, tape, journal, goes_on: true, secrets, json };
+    job.perform(&agent, Begin::Again(how), &limits, dir.as_deref())
+}
+
+/// Says what differs from the run as it began, and asks on the terminal whether to go on.
+fn accepted(changes: &[Change]) -> Result<()> {
+    output::note("the run was begun otherwise:");
+    for change in changes {
+        let shown = |text: &str| shorten(text, 200).replace('\n', " ");
+        let (was, is) = (shown(&change.was), shown(&change.is));
+        output::note(&format!(
+            "  {}: was {was}\n  {:>width$}  is {is}",
+            change.what,
+            "",
+            width = change.what.chars().count()
+        ));
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "the run was begun otherwise (above): give what it was begun with, or --accept-changes",
+        ));
+    }
+    output::note("go on all the same? y or n:");
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    match (read, line.trim()) {
+        (Ok(_), "y" | "yes") => Ok(()),
+        _ => Err(Failure::usage("not gone on with: the run stays as it was")),
+    }
 }
 
 /// The task: the argument, that of the recording which is played, or standard input.
@@ -76,7 +144,12 @@ fn task(args: &RunArgs, tape: &Tape) -> Result<String> {
     Ok(task)
 }
 
-fn build(settings: Settings, tape: &mut Tape) -> Result<AgentLoop> {
+fn build(
+    settings: Settings,
+    tape: &mut Tape,
+    journal: Option<&SqliteJournal>,
+) -> Result<(AgentLoop, KnownKeys)> {
+    let saved = settings.saved();
     if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
         return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
     }
@@ -94,14 +167,18 @@ fn build(settings: Settings, tape: &mut Tape) -> Result<AgentLoop> {
         context_window: settings.context_window,
     };
     let provider = tape.provider(&options)?;
+    let secrets = provider.known_keys().and(&endstop::process::environment_secrets());
     // A replay asks as the recorded run did, unless it is told otherwise.
     let whole = settings.no_stream || tape.recording().is_some_and(|played| !played.streamed());
     let mut builder = AgentLoop::builder(provider).limits(settings.limits).streaming(!whole);
+    if let Some(journal) = journal {
+        builder = builder.journal(journal.clone()).journal_settings(saved);
+    }
     if let Some(system) = settings.system {
         builder = builder.system(system);
     }
     if let Some(policy) = settings.policy {
-        builder = builder.boxed_policy(policy.into_inner());
+        builder = builder.policy(policy);
     }
     if let Some(schema) = settings.output_schema {
         builder = builder.output_schema(schema);
@@ -128,7 +205,8 @@ fn build(settings: Settings, tape: &mut Tape) -> Result<AgentLoop> {
     if settings.ask {
         builder = builder.approver(AskOnTerminal);
     }
-    builder.build().map_err(|error| Failure::usage(error.to_string()))
+    let agent = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
+    Ok((agent, secrets))
 }
 
 /// Asks on the terminal before each tool call.
@@ -169,7 +247,19 @@ pub(crate) struct Job {
     pub(crate) events: Option<PathBuf>,
     pub(crate) verify: Option<String>,
     pub(crate) tape: Tape,
+    /// Where the run is kept.
+    pub(crate) journal: Option<SqliteJournal>,
+    /// Whether `--resume` can go on with it.
+    pub(crate) goes_on: bool,
+    /// What must not come to a file or a screen.
+    pub(crate) secrets: KnownKeys,
     pub(crate) json: bool,
+}
+
+/// How a run begins.
+pub(crate) enum Begin {
+    Task(String),
+    Again(Resume),
 }
 
 /// What a signal asked for.
@@ -203,7 +293,7 @@ impl Job {
     pub(crate) fn perform(
         &self,
         agent: &AgentLoop,
-        task: String,
+        begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
     ) -> Result {
@@ -211,7 +301,7 @@ impl Job {
             .enable_all()
             .build()
             .map_err(|error| Failure::fault(format!("the runtime did not start: {error}")))?;
-        let status = runtime.block_on(self.drive(agent, task, limits, dir));
+        let status = runtime.block_on(self.drive(agent, begin, limits, dir));
         // A thread that still reads the terminal must not keep the process.
         runtime.shutdown_background();
         status
@@ -220,19 +310,34 @@ impl Job {
     async fn drive(
         &self,
         agent: &AgentLoop,
-        task: String,
+        begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
     ) -> Result {
-        let mut journal = match &self.events {
-            Some(path) => Some(Journal::create(path)?),
+        let mut events = match &self.events {
+            Some(path) => Some(EventFile::create(path, self.secrets.clone())?),
             None => None,
         };
         let mut signals = Signals::listen()?;
         let mut screen = Screen::new(limits.clone());
-        let mut handle = agent.run(task).map_err(|error| Failure::usage(error.to_string()))?;
+        let refused = |error: StartError| match error {
+            error @ (StartError::Ended(_) | StartError::Journal(_)) => {
+                Failure::usage(format!("--resume: {error}"))
+            }
+            error => Failure::usage(error.to_string()),
+        };
+        let mut handle = match begin {
+            Begin::Task(task) => agent.run(task).map_err(refused)?,
+            Begin::Again(how) => match agent.resume(how.clone()) {
+                Err(StartError::Changed(changes)) => {
+                    accepted(&changes)?;
+                    agent.resume(how.accept_changes()).map_err(refused)?
+                }
+                resumed => resumed.map_err(refused)?,
+            },
+        };
         let (outcome, mut heard) =
-            self.follow(agent, &mut handle, &mut journal, &mut screen, &mut signals).await?;
+            self.follow(agent, &mut handle, &mut events, &mut screen, &mut signals).await?;
         agent.settled().await;
         let mut outcome = Arc::unwrap_or_clone(outcome);
         screen.end_line();
@@ -244,16 +349,17 @@ impl Job {
             unverified = heard != Heard::Nothing;
         }
         self.tape.ended(&outcome);
-        self.warn(&mut journal, &mut screen);
-        if let Some(journal) = &mut journal {
-            journal.write(&AgentEvent::Ended(Arc::new(outcome.clone())), Keep::Now);
-            journal.finish();
+        self.warn(&mut events, &mut screen);
+        if let Some(events) = &mut events {
+            events.write(&AgentEvent::Ended(Arc::new(outcome.clone())), Keep::Now);
+            events.finish();
         }
+        let kept = self.kept(&outcome);
         if self.json {
-            let _ = output::json(&outcome);
+            let _ = output::json_without(&outcome, &self.secrets);
         } else {
             show_answer(&outcome);
-            output::note(&format!("\n{}", card(&outcome, limits, screen.color())));
+            output::note(&format!("\n{}", card(&outcome, limits, kept.as_ref(), screen.color())));
         }
         Ok(match heard {
             Heard::Terminate => 143,
@@ -263,14 +369,25 @@ impl Job {
         })
     }
 
+    /// The run's name in the journal, with what the verifier said of it.
+    fn kept(&self, outcome: &Outcome) -> Option<Kept> {
+        let (journal, id) = (self.journal.as_ref()?, outcome.run_id.as_deref()?);
+        if let Some(verified) = outcome.verified
+            && let Err(error) = journal.verified(id, verified)
+        {
+            output::note(&format!("endstop: what the verifier said is not kept: {error}"));
+        }
+        journal.find(id).ok().map(|run| Kept { run, goes_on: self.goes_on })
+    }
+
     /// Tells what is not as it was recorded.
-    fn warn(&self, journal: &mut Option<Journal>, screen: &mut Screen) {
+    fn warn(&self, events: &mut Option<EventFile>, screen: &mut Screen) {
         for warning in self.tape.warnings() {
-            if let Some(journal) = journal {
-                journal.write(&warning, Keep::Now);
+            if let Some(events) = events {
+                events.write(&warning, Keep::Now);
             }
             if self.json {
-                screen.closed |= output::json(&warning).is_err();
+                screen.closed |= output::json_without(&warning, &self.secrets).is_err();
             }
             screen.end_line();
             output::note(&format!("⚠ {}", visible(&warning.message)));
@@ -336,7 +453,7 @@ impl Job {
         &self,
         agent: &AgentLoop,
         handle: &mut RunHandle,
-        journal: &mut Option<Journal>,
+        events: &mut Option<EventFile>,
         screen: &mut Screen,
         signals: &mut Signals,
     ) -> Result<(Arc<Outcome>, Heard)> {
@@ -367,22 +484,22 @@ impl Job {
                         screen.end_line();
                         output::note(&format!("■ the recorded run was {how} here"));
                     }
-                    self.warn(journal, screen);
+                    self.warn(events, screen);
                 }
                 event = handle.next() => match event {
                     Some(AgentEvent::Ended(outcome)) => return Ok((outcome, heard)),
                     Some(event) => {
-                        if let Some(journal) = journal {
+                        if let Some(events) = events {
                             // A crash loses text that was streaming, never a step of the run's life.
                             let delta = matches!(event, AgentEvent::Delta(_));
-                            journal.write(&event, if delta { Keep::Soon } else { Keep::Now });
+                            events.write(&event, if delta { Keep::Soon } else { Keep::Now });
                         }
                         if self.json {
-                            screen.closed |= output::json(&event).is_err();
+                            screen.closed |= output::json_without(&event, &self.secrets).is_err();
                         } else {
                             screen.show(&event);
                         }
-                        self.warn(journal, screen);
+                        self.warn(events, screen);
                         if screen.closed {
                             if !std::mem::replace(&mut told, true) {
                                 output::note("endstop: nobody reads standard output any more: the run is cancelled");

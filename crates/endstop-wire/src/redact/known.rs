@@ -31,6 +31,9 @@ const SHORTEST_RANDOM: usize = 20;
 pub struct KnownKeys {
     whole: Vec<Vec<u8>>,
     parts: HashSet<[u8; PART]>,
+    /// The pairs of bytes that a part begins with: most text has few of them, and a look at a bit is
+    /// quicker than one into the set.
+    begins: Option<Box<[u64; 1024]>>,
 }
 
 impl std::fmt::Debug for KnownKeys {
@@ -57,7 +60,18 @@ impl KnownKeys {
                 }));
             }
         }
+        for part in &known.parts {
+            let begins = known.begins.get_or_insert_with(|| Box::new([0; 1024]));
+            let pair = pair(part[0], part[1]);
+            begins[pair / 64] |= 1 << (pair % 64);
+        }
         known
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(&self, other: &KnownKeys) -> KnownKeys {
+        KnownKeys::new(self.whole.iter().chain(&other.whole))
     }
 
     /// There are none.
@@ -100,9 +114,10 @@ impl KnownKeys {
         for key in &self.whole {
             found.extend(memmem::find_iter(bytes, key).map(|at| at..at + key.len()));
         }
-        if !self.parts.is_empty() {
+        if let Some(begins) = &self.begins {
             for (at, part) in bytes.windows(PART).enumerate() {
-                if self.parts.contains(part) {
+                let pair = pair(part[0], part[1]);
+                if begins[pair / 64] & (1 << (pair % 64)) != 0 && self.parts.contains(part) {
                     found.push(at..at + PART);
                 }
             }
@@ -117,6 +132,10 @@ impl KnownKeys {
         }
         joined
     }
+}
+
+fn pair(first: u8, second: u8) -> usize {
+    usize::from(first) << 8 | usize::from(second)
 }
 
 /// Bytes that go, and whether `[redacted]` stands for them; `None`: unless another cut of the same

@@ -111,6 +111,7 @@ impl Opened {
             tools: self.definitions.clone(),
             output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
             settings: config.journal_settings.clone(),
+            keys: config.provider.known_keys(),
         }
     }
 

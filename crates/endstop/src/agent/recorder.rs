@@ -99,8 +99,9 @@ impl Recorder {
         if !self.batch.is_empty() {
             return;
         }
+        let text = self.clean(serde_json::to_string(outcome).unwrap_or_default());
         if let Some(log) = &mut self.log
-            && let Err(problem) = log.ended(outcome)
+            && let Err(problem) = log.ended(outcome, &text)
         {
             self.problem.get_or_insert(problem);
         }

@@ -73,11 +73,12 @@ pub trait RunJournal: Send {
     /// They are not kept, and may be given again with what comes next.
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError>;
 
-    /// The run has ended; nothing comes after it.
+    /// The run has ended; nothing comes after it. `text` is the outcome as JSON, without the keys that
+    /// are known.
     ///
     /// # Errors
     /// The outcome is not kept; it follows from the records.
-    fn ended(&mut self, outcome: &Outcome) -> Result<(), JournalError>;
+    fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError>;
 }
 
 /// One step of a run: what the kernel was told, and what it asked for then.

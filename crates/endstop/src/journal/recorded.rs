@@ -15,7 +15,10 @@
 
 use super::{JournalError, JournalErrorKind};
 use crate::provider::ToolDefinition;
-use endstop_core::{Event, Registry, Replay, RunSpec, TerminationPolicy, ToolSpec};
+use endstop_core::{
+    Event, EventKind, Limits, Registry, Replay, RunSpec, TerminationPolicy, ToolSpec,
+};
+use endstop_wire::redact::KnownKeys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -44,6 +47,9 @@ pub struct RunHeader {
     pub output_schema: Option<Value>,
     /// What whoever started it wants to know again; never a key.
     pub settings: Value,
+    /// What must not be written.
+    #[serde(skip)]
+    pub keys: KnownKeys,
 }
 
 /// A run as a journal has it.
@@ -122,6 +128,15 @@ impl RecordedRun {
             problem: format!("its policy cannot be made again without the code of it: {problem}"),
             kind: JournalErrorKind::NotFound,
         })
+    }
+
+    /// The limits that held at last.
+    pub fn limits(&self) -> &Limits {
+        let raised = self.events.iter().rev().find_map(|event| match &event.kind {
+            EventKind::Resumed(with) => with.limits.as_ref(),
+            _ => None,
+        });
+        raised.unwrap_or(&self.header.spec.limits)
     }
 
     /// The task.

@@ -5,6 +5,8 @@
 //! name. This keeps secrets out of what a command prints by accident; it is no wall: a command of
 //! the same user can still read the files and the processes of that user.
 
+use endstop_wire::redact::KnownKeys;
+
 /// The variables of this process that a command must not get.
 pub(super) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
     std::env::vars_os()
@@ -14,6 +16,16 @@ pub(super) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
             looks_secret(&name) && !allowed.iter().any(|allowed| *allowed == name)
         })
         .collect()
+}
+
+/// The values of this process's variables whose names look like those of secrets: what a journal or
+/// a log must not have.
+pub(super) fn secrets() -> KnownKeys {
+    let values = std::env::vars_os().filter(|(name, value)| {
+        // A path to a file of credentials is none.
+        looks_secret(&name.to_string_lossy()) && !std::path::Path::new(value).exists()
+    });
+    KnownKeys::new(values.map(|(_, value)| value.into_encoded_bytes()))
 }
 
 /// Whether a variable's name looks like that of a secret.

@@ -40,6 +40,13 @@ mod strays;
 mod tree;
 
 pub use capture::Capture;
+
+/// The values of this process's variables whose names look like those of secrets: what a journal or
+/// a log must not have.
+pub fn environment_secrets() -> endstop_wire::redact::KnownKeys {
+    environment::secrets()
+}
+
 use running::{Exit, Running, Starting};
 
 use std::io;

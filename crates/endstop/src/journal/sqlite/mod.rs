@@ -173,7 +173,7 @@ impl SqliteJournal {
 impl Journal for SqliteJournal {
     fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
         let driver = self.driver()?;
-        let keys = self.keys();
+        let keys = self.keys().and(&header.keys);
         let text = serde_json::to_string(header).map_err(|error| {
             problem(
                 &self.0.path,
@@ -305,12 +305,8 @@ impl RunJournal for Log {
         Ok(())
     }
 
-    fn ended(&mut self, outcome: &Outcome) -> Result<(), JournalError> {
+    fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
         let keys = self.journal.keys();
-        let text = serde_json::to_string(outcome).map_err(|error| {
-            let what = format!("the outcome has no JSON form: {error}");
-            problem(&self.journal.0.path, JournalErrorKind::Io, what)
-        })?;
         self.journal
             .connection()
             .prepare_cached(
@@ -326,7 +322,7 @@ impl RunJournal for Log {
                     outcome.turns,
                     // No price is no cost of nothing.
                     (!outcome.cost_unknown).then(|| outcome.cost.to_usd()),
-                    keys.out_of_text(&text),
+                    keys.out_of_text(text),
                     outcome.verified,
                 ])
             })

@@ -41,8 +41,8 @@ impl RunJournal for DyingLog {
         self.left = left;
         self.inner.append(records)
     }
-    fn ended(&mut self, outcome: &Outcome) -> Result<(), JournalError> {
-        if self.left == 0 { Ok(()) } else { self.inner.ended(outcome) }
+    fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
+        if self.left == 0 { Ok(()) } else { self.inner.ended(outcome, text) }
     }
 }
 

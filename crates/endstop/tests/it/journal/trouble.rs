@@ -177,8 +177,8 @@ impl RunJournal for FullLog {
         }
         self.inner.append(records)
     }
-    fn ended(&mut self, outcome: &Outcome) -> Result<(), JournalError> {
-        self.inner.ended(outcome)
+    fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
+        self.inner.ended(outcome, text)
     }
 }
 

@@ -1,21 +1,23 @@
 //! The file of `--events`: events on disk, a line each, with the time since the start.
 //!
 //! ```ignore
-//! let mut journal = Journal::create(Path::new("events.jsonl"))?;
-//! journal.write(&event, Keep::Now);
-//! journal.finish();
+//! let mut events = EventFile::create(Path::new("events.jsonl"), secrets)?;
+//! events.write(&event, Keep::Now);
+//! events.finish();
 //! ```
 
 use crate::{Failure, Result, output};
+use endstop::wire::redact::KnownKeys;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-pub(crate) struct Journal {
+pub(crate) struct EventFile {
     file: BufWriter<File>,
     path: PathBuf,
+    secrets: KnownKeys,
     began: Instant,
     failed: bool,
 }
@@ -28,13 +30,15 @@ pub(crate) enum Keep {
     Soon,
 }
 
-impl Journal {
-    pub(crate) fn create(path: &Path) -> Result<Journal> {
+impl EventFile {
+    /// A new file; these keys do not come to it.
+    pub(crate) fn create(path: &Path, secrets: KnownKeys) -> Result<EventFile> {
         let file = File::create(path)
             .map_err(|error| Failure::usage(format!("--events {}: {error}", path.display())))?;
-        Ok(Journal {
+        Ok(EventFile {
             file: BufWriter::new(file),
             path: path.to_owned(),
+            secrets,
             began: Instant::now(),
             failed: false,
         })
@@ -49,7 +53,7 @@ impl Journal {
             event.to_string()
         });
         let written = line.map_err(io::Error::from).and_then(|line| {
-            writeln!(self.file, "{line}")?;
+            writeln!(self.file, "{}", self.secrets.out_of_text(&line))?;
             if keep == Keep::Soon { Ok(()) } else { self.file.flush() }
         });
         if let Err(error) = written

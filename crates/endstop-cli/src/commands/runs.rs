@@ -1,0 +1,72 @@
+//! `endstop runs`: the runs that were kept, the newest first.
+
+use crate::args::RunsArgs;
+use crate::card::{seconds, shorten};
+use crate::kept::{self, Place};
+use crate::{Failure, Result, output};
+use endstop::journal::RunSummary;
+use serde_json::json;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
+    let journal = kept::to_read(&Place::of(args.journal.as_deref(), None))?;
+    let runs = journal.runs(args.number).map_err(|error| Failure::usage(error.to_string()))?;
+    if as_json {
+        for run in &runs {
+            let _ = output::json(&json!(run));
+        }
+        return Ok(0);
+    }
+    if runs.is_empty() {
+        output::note(&format!("no run was kept in {} yet", journal.path().display()));
+        return Ok(0);
+    }
+    let now = now_ms();
+    let _ = output::line(&format!(
+        "{:<10}  {:>12}  {:<28}  {:>5}  {:>9}  task",
+        "run", "began", "ended as", "turns", "cost"
+    ));
+    for run in &runs {
+        let _ = output::line(&line(run, now));
+    }
+    Ok(0)
+}
+
+fn line(run: &RunSummary, now: u64) -> String {
+    let ended = match &run.termination {
+        Some(termination) if run.verified == Some(false) => format!("{termination}, not right"),
+        Some(termination) => termination.clone(),
+        None if run.running => "(running)".to_owned(),
+        None => "(its process died)".to_owned(),
+    };
+    let turns = run.turns.map_or_else(|| "–".to_owned(), |turns| turns.to_string());
+    let cost = run.cost_usd.map_or_else(|| "–".to_owned(), |usd| format!("${usd:.4}"));
+    format!(
+        "{:<10}  {:>12}  {ended:<28}  {turns:>5}  {cost:>9}  {}",
+        run.id,
+        ago(run.started_ms, now),
+        shorten(&run.task, 60).replace('\n', " ")
+    )
+}
+
+/// `3 min ago`; a clock that was set back gives `now`.
+fn ago(then: u64, now: u64) -> String {
+    let passed = Duration::from_millis(now.saturating_sub(then));
+    let days = passed.as_secs() / 86_400;
+    let hours = passed.as_secs() / 3600;
+    let minutes = passed.as_secs() / 60;
+    match (days, hours, minutes) {
+        (0, 0, 0) if passed < Duration::from_secs(1) => "now".to_owned(),
+        (0, 0, 0) => {
+            format!("{} ago", seconds(Duration::from_secs(passed.as_secs())).replace(".0", ""))
+        }
+        (0, 0, minutes) => format!("{minutes} min ago"),
+        (0, hours, _) => format!("{hours} h ago"),
+        (days, ..) => format!("{days} d ago"),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long ago, for a person")]
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
