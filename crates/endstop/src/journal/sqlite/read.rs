@@ -67,6 +67,20 @@ impl SqliteJournal {
         Ok(runs)
     }
 
+    /// Whether a process drives this run.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or has no such run.
+    pub fn is_running(&self, id: &str) -> Result<bool, JournalError> {
+        let sql = "SELECT driver FROM runs WHERE id = ?1 AND termination IS NULL
+                   UNION ALL SELECT NULL FROM runs WHERE id = ?1 AND termination IS NOT NULL";
+        let driver: Option<String> = self
+            .connection()
+            .query_row(sql, [id], |row| row.get(0))
+            .map_err(|error| self.failure(&error))?;
+        Ok(driver.is_some_and(|name| driver::is_alive(self.path(), &name)))
+    }
+
     /// The id of a run that is named by its id, the beginning of it, or `last`.
     ///
     /// # Errors

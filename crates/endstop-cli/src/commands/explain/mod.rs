@@ -1,17 +1,60 @@
-//! `endstop explain`: the timeline of a run from its events, and what ended it.
+//! `endstop explain`: the timeline of a run, how near its limits were at each turn, and what ended it;
+//! as text, JSON, or a page with a picture.
+
+mod page;
+mod picture;
+mod story;
+mod words;
 
 use crate::args::ExplainArgs;
-use crate::card::{count, seconds, shorten, visible};
+use crate::card::shorten;
 use crate::input::Source;
+use crate::kept::{self, Place};
 use crate::{Failure, Result, output};
 use endstop::core::RunEvent;
 use endstop::core::decide::parse_json;
 use serde::Deserialize as _;
-use serde_json::{Value, json};
-use std::time::Duration;
+use serde_json::Value;
+use std::path::Path;
+use story::Story;
+use words::text;
 
 pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
-    let source = Source::of(Some(&args.run));
+    // A file stands before a run of the same name: it can be seen.
+    let story = if args.run.is_file() || args.run == Path::new("-") {
+        Story::of_events(read(&args.run)?)
+    } else {
+        recorded(args)?
+    };
+    if let Some(file) = &args.html {
+        std::fs::write(file, page::page(&story))
+            .map_err(|error| Failure::usage(format!("--html {}: {error}", file.display())))?;
+        output::note(&format!("written: {}", file.display()));
+        if !as_json {
+            return Ok(0);
+        }
+    }
+    if as_json {
+        let _ = output::json(&story);
+        return Ok(0);
+    }
+    tell(&story);
+    Ok(0)
+}
+
+/// The story of a run of the journal.
+fn recorded(args: &ExplainArgs) -> Result<Story> {
+    let name = args.run.to_string_lossy();
+    let journal = kept::to_read(&Place::of(args.journal.as_deref(), None))?;
+    let wrong = |error: endstop::journal::JournalError| Failure::usage(error.to_string());
+    let id = journal.find(&name).map_err(wrong)?;
+    let running = journal.is_running(&id).map_err(wrong)?;
+    Story::of_run(&journal.load(&id).map_err(wrong)?, running)
+}
+
+/// The events of a file that `endstop run --events` wrote.
+fn read(path: &Path) -> Result<Vec<Value>> {
+    let source = Source::of(Some(path));
     let mut events = Vec::new();
     // A run that was killed may leave its last line half written: what came before is shown.
     let mut cut: Option<Failure> = None;
@@ -66,21 +109,38 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
             source.name()
         )));
     }
-    let outcome = events.iter().rev().find(|event| event["type"] == "outcome");
-    if as_json {
-        let _ = output::json(
-            &json!({"events": events.len(), "outcome": outcome, "timeline": timeline(&events)}),
-        );
-        return Ok(0);
+    Ok(events)
+}
+
+fn tell(story: &Story) {
+    if let Some(run) = &story.run {
+        let model = run.model.as_deref().unwrap_or("?");
+        let _ =
+            output::line(&format!("run {} · {} · {model}", run.id, words::date(run.started_ms)));
+        if let Some(earlier) = &run.continues {
+            let _ = output::line(&format!("goes on with run {earlier}, which had ended"));
+        }
+        let _ = output::line(&format!("task: {}\n", shorten(&run.task, 300)));
     }
-    for line in timeline(&events) {
+    for problem in &story.problems {
+        output::note(&format!("⚠ {problem}"));
+    }
+    for line in timeline(story) {
         let _ = output::line(&line);
     }
-    let Some(outcome) = outcome else {
-        let _ = output::line(
-            "\nno outcome: the file ends before the run did (it was killed, or still runs)",
-        );
-        return Ok(0);
+    for (nth, repeat) in story.repeats.iter().enumerate() {
+        let calls: Vec<String> = repeat
+            .calls
+            .iter()
+            .map(|call| format!("{}({})", call.name, shorten(&call.arguments, 80)))
+            .collect();
+        let what = calls.join(", ");
+        let heading = if nth == 0 { "\n" } else { "" };
+        let _ = output::line(&format!("{heading}repeats: {what}: {}", words::repeated(repeat)));
+    }
+    let Some(outcome) = &story.outcome else {
+        let _ = output::line(&format!("\n{}", words::no_outcome(story.state)));
+        return;
     };
     let by = &outcome["decided_by"];
     let _ = output::line(&format!(
@@ -95,30 +155,26 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
         let also: Vec<String> = also.iter().map(text).collect();
         let _ = output::line(&format!("also true then: {}", also.join(", ")));
     }
-    // As the card has it: what nobody has a price for did not cost nothing.
-    let cost = match (&outcome["cost_usd"], outcome["cost_unknown"] == true) {
-        (cost, true) if cost.as_f64() == Some(0.0) => "cost unknown (no price)".to_owned(),
-        (cost, true) => format!("at least ${cost}"),
-        (cost, false) if outcome["usage"]["estimated"] == true => format!("~${cost}"),
-        (cost, false) => format!("${cost}"),
-    };
-    let counted = |key: &str, what: &str| count(outcome[key].as_u64().unwrap_or(0), what);
-    let _ = output::line(&format!(
-        "{}, {}, {}, {cost}, {}",
-        counted("turns", "turn"),
-        counted("model_calls", "model call"),
-        counted("tool_calls", "tool call"),
-        time(&outcome["duration_ms"]),
-    ));
-    Ok(0)
+    let _ = output::line(&words::spent(outcome));
+    if let Some(end) = story.limits.last() {
+        let _ = output::line(&format!("limits at the end: {}", words::limits(end)));
+    }
 }
 
 /// A line for each event that a reader wants to see.
-fn timeline(events: &[Value]) -> Vec<String> {
+fn timeline(story: &Story) -> Vec<String> {
     let mut lines = Vec::new();
-    for event in events {
+    for event in &story.timeline {
         let what = match event["type"].as_str().unwrap_or_default() {
-            "turn_started" => format!("turn {} attempt {}", event["turn"], event["attempt"]),
+            "turn_started" => {
+                let limits = story.limits.iter().find(|at| {
+                    event["attempt"] == 1 && at.turn.is_some() && at.turn == event["turn"].as_u64()
+                });
+                let limits =
+                    limits.map_or_else(String::new, |at| format!("   [{}]", words::limits(at)));
+                format!("turn {} attempt {}{limits}", event["turn"], event["attempt"])
+            }
+            "resumed" => "▶ gone on with: what was in flight is lost".to_owned(),
             "turn_ended" => format!(
                 "  said {:?} ({} = {:?}, {} tokens, ${:.4} so far)",
                 shorten(&text(&event["text"]), 100),
@@ -155,18 +211,7 @@ fn timeline(events: &[Value]) -> Vec<String> {
             "stopping" => format!("■ stopping: {}", text(&event["reason"])),
             _ => continue,
         };
-        lines.push(format!("{:>10}  {what}", time(&event["at_ms"])));
+        lines.push(format!("{:>10}  {what}", words::ms(event["at_ms"].as_f64().unwrap_or(0.0))));
     }
     lines
-}
-
-/// Milliseconds as a person reads them; a file may say anything.
-fn time(ms: &Value) -> String {
-    let secs = ms.as_f64().unwrap_or(0.0).max(0.0) / 1e3;
-    seconds(Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX))
-}
-
-/// A JSON value as a person reads it.
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), visible)
 }

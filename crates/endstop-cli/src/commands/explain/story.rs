@@ -1,0 +1,345 @@
+//! What happened in a run, in order: what observers heard, the limits before each turn, and what
+//! repeated. From a run of the journal, whose events are replayed, or from a file of `--events`.
+//!
+//! ```ignore
+//! let story = Story::of_run(&recorded);
+//! for turn in story.turns() { … }
+//! ```
+
+use crate::{Failure, Result};
+use endstop::core::RunEvent;
+use endstop::journal::{RecordedRun, brief};
+use endstop::{CheckState, Effect, EventKind, Replay};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// A run's life.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Story {
+    /// What the run was made of, where a journal has it.
+    pub(super) run: Option<About>,
+    /// `ended`, `running`, `interrupted`, or `cut`: the events stop, and nobody knows why.
+    pub(super) state: &'static str,
+    /// What cannot be told, or is not as it should be.
+    pub(super) problems: Vec<String>,
+    /// What observers heard, with `at_ms` on the run's clock.
+    pub(super) timeline: Vec<Value>,
+    /// How near each limit was before each turn, and at the end.
+    pub(super) limits: Vec<Boundary>,
+    /// Turns that did the same, with the same result, and said nothing new.
+    pub(super) repeats: Vec<Repeat>,
+    /// The outcome, once it ended.
+    pub(super) outcome: Option<Value>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct About {
+    pub(super) id: String,
+    pub(super) continues: Option<String>,
+    pub(super) started_ms: u64,
+    pub(super) version: String,
+    pub(super) provider: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) task: String,
+    pub(super) policy: Option<Value>,
+    pub(super) verified: Option<bool>,
+}
+
+/// The limits at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Boundary {
+    pub(super) at_ms: f64,
+    /// The turn that begins; `None`: the end.
+    pub(super) turn: Option<u64>,
+    pub(super) checks: Vec<CheckState>,
+}
+
+/// Calls that came again with the same result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Repeat {
+    /// What was called, and what came of it.
+    pub(super) calls: Vec<Call>,
+    /// The turns, in order.
+    pub(super) turns: Vec<u64>,
+    /// What those turns behind the first cost, in US dollars; `None`: no price is known.
+    pub(super) cost_usd: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) arguments: String,
+    pub(super) result: String,
+}
+
+/// A turn of the story.
+#[derive(Debug, Default)]
+pub(super) struct Turn<'a> {
+    pub(super) number: u64,
+    /// Each attempt: from, to, and what failed.
+    pub(super) attempts: Vec<(f64, f64, Option<String>)>,
+    pub(super) text: &'a str,
+    /// Prompt and generated tokens.
+    pub(super) tokens: (u64, u64),
+    /// US dollars spent by the run when it ended.
+    pub(super) cost: Option<f64>,
+    pub(super) finish: String,
+    pub(super) tools: Vec<Tool<'a>>,
+    pub(super) told: Vec<&'a str>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tool<'a> {
+    pub(super) name: &'a str,
+    pub(super) arguments: &'a str,
+    pub(super) from: f64,
+    /// `None`: it was never told as ended.
+    pub(super) to: Option<f64>,
+    pub(super) status: &'a str,
+    pub(super) content: &'a str,
+}
+
+impl Story {
+    /// The story of a run of the journal.
+    pub(super) fn of_run(run: &RecordedRun, running: bool) -> Result<Story> {
+        let header = &run.header;
+        let mut story = Story {
+            run: Some(About {
+                id: header.id.clone(),
+                continues: header.continues.clone(),
+                started_ms: header.started_ms,
+                version: header.version.clone(),
+                provider: header.spec.provider.clone(),
+                model: header.spec.model.clone(),
+                task: header.spec.task.clone(),
+                policy: header.policy.clone(),
+                verified: run.verified,
+            }),
+            problems: run.damage.iter().map(|what| format!("a part is lost: {what}")).collect(),
+            ..Story::default()
+        };
+        let spec = run.spec(None).or_else(|error| {
+            // Without the policy's code the rest can be told, until it decided something.
+            story.problems.push(error.problem);
+            Ok(header.spec.again(None))
+        });
+        let mut replay =
+            Replay::new(spec.map_err(|error: endstop::journal::JournalError| {
+                Failure::usage(error.to_string())
+            })?);
+        let mut differs = false;
+        for (nth, event) in run.events.iter().enumerate() {
+            let at_ms = event.at.as_secs_f64() * 1e3;
+            let resumed = matches!(event.kind, EventKind::Resumed(_));
+            let effects = replay.feed(event.clone()).to_vec();
+            let asked: Vec<Value> = effects.iter().filter_map(brief).collect();
+            if run.effects.get(nth).is_some_and(|was| *was != asked) && !differs {
+                differs = true;
+                story.problems.push(format!(
+                    "from event {nth} ({}) on, this version of Endstop would have decided otherwise than version {} did: what is told behind it may be wrong",
+                    event.kind.name(),
+                    header.version
+                ));
+            }
+            if resumed {
+                story.timeline.push(json!({"type": "resumed", "at_ms": at_ms}));
+            }
+            for effect in effects {
+                let Effect::Emit(event) = effect else { continue };
+                if let RunEvent::TurnStarted { turn, attempt: 1 } = event
+                    && let Some(live) = replay.run()
+                {
+                    let turn = Some(u64::from(turn));
+                    story.limits.push(Boundary { at_ms, turn, checks: live.checks() });
+                }
+                if let Ok(mut told) = serde_json::to_value(&event) {
+                    told["at_ms"] = at_ms.into();
+                    story.timeline.push(told);
+                }
+            }
+        }
+        story.outcome.clone_from(&run.outcome);
+        if story.outcome.is_none() {
+            // It had ended, and its process died before that was written down.
+            let followed = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
+            story.outcome = followed;
+        }
+        story.state = match (&story.outcome, running) {
+            (Some(_), _) => "ended",
+            (None, true) => "running",
+            (None, false) => "interrupted",
+        };
+        story.close();
+        Ok(story)
+    }
+
+    /// The story that a file of events tells.
+    pub(super) fn of_events(events: Vec<Value>) -> Story {
+        let (outcome, timeline): (Vec<Value>, Vec<Value>) =
+            events.into_iter().partition(|event| event["type"] == "outcome");
+        let outcome = outcome.into_iter().next_back();
+        let state = if outcome.is_some() { "ended" } else { "cut" };
+        let timeline = timeline.into_iter().filter(|event| event["type"] != "delta").collect();
+        let mut story = Story { state, timeline, outcome, ..Story::default() };
+        story.close();
+        story
+    }
+
+    /// What is seen from the end: the limits there, and what repeated.
+    fn close(&mut self) {
+        self.repeats = self.find_repeats();
+        let (Some(outcome), Some(last)) = (&self.outcome, self.limits.last()) else { return };
+        let number = |value: &Value| value.as_f64();
+        let mut end = Boundary { turn: None, ..last.clone() };
+        end.at_ms = number(&outcome["duration_ms"]).unwrap_or(end.at_ms).max(end.at_ms);
+        for check in &mut end.checks {
+            let decided = outcome["decided_by"]["name"] == check.limit;
+            let value = match check.limit {
+                "max_turns" => number(&outcome["turns"]),
+                "max_budget_usd" => number(&outcome["cost_usd"]),
+                "timeout" => number(&outcome["duration_ms"]).map(|ms| ms / 1e3),
+                _ if decided => check.max,
+                _ => None,
+            };
+            check.value = value.unwrap_or(check.value);
+            check.met |= decided || check.max.is_some_and(|max| check.value >= max);
+        }
+        self.limits.push(end);
+    }
+
+    /// The turns, in order.
+    pub(super) fn turns(&self) -> Vec<Turn<'_>> {
+        let mut turns: Vec<Turn<'_>> = Vec::new();
+        for event in &self.timeline {
+            let at = event["at_ms"].as_f64().unwrap_or(0.0);
+            let text = |key: &str| event[key].as_str().unwrap_or_default();
+            let kind = text("type");
+            if kind == "turn_started" {
+                let number = event["turn"].as_u64().unwrap_or(0);
+                if turns.last().is_none_or(|turn| turn.number != number) {
+                    turns.push(Turn { number, ..Turn::default() });
+                }
+            }
+            let Some(turn) = turns.last_mut() else { continue };
+            match kind {
+                "turn_started" => turn.attempts.push((at, at, Some(String::new()))),
+                "attempt_failed" => {
+                    if let Some(attempt) = turn.attempts.last_mut() {
+                        let class = event["error"]["class"].as_str().unwrap_or("failed");
+                        (attempt.1, attempt.2) = (at, Some(class.to_owned()));
+                    }
+                }
+                "turn_ended" => {
+                    if let Some(attempt) = turn.attempts.last_mut() {
+                        (attempt.1, attempt.2) = (at, None);
+                    }
+                    turn.text = text("text");
+                    let usage = &event["usage"];
+                    let tokens = |key: &str| usage[key].as_u64().unwrap_or(0);
+                    turn.tokens = (tokens("input_tokens"), tokens("output_tokens"));
+                    turn.cost = event["cost"].as_f64().map(|nano| nano / 1e9);
+                    let said = &event["signal"]["provider_specific"]["original_value"];
+                    turn.finish = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+                }
+                "tool_started" => turn.tools.push(Tool {
+                    name: text("name"),
+                    arguments: text("arguments"),
+                    from: at,
+                    to: None,
+                    status: "",
+                    content: "",
+                }),
+                "tool_ended" => {
+                    let (name, status) = (text("name"), text("status"));
+                    let open = turn.tools.iter_mut().find(|t| t.to.is_none() && t.name == name);
+                    match open {
+                        Some(tool) => {
+                            (tool.to, tool.status) = (Some(at), status);
+                            tool.content = text("content");
+                        }
+                        // It was answered without being run.
+                        None => turn.tools.push(Tool {
+                            name,
+                            arguments: "",
+                            from: at,
+                            to: Some(at),
+                            status,
+                            content: text("content"),
+                        }),
+                    }
+                }
+                "told" => turn.told.push(text("text")),
+                _ => {}
+            }
+        }
+        let end = self.end_ms();
+        for turn in &mut turns {
+            for attempt in &mut turn.attempts {
+                // It was under way when the story ends.
+                if attempt.2.as_ref().is_some_and(String::is_empty) {
+                    (attempt.1, attempt.2) = (end, Some("cut".to_owned()));
+                }
+            }
+        }
+        turns
+    }
+
+    /// When the story ends, on the run's clock.
+    pub(super) fn end_ms(&self) -> f64 {
+        let last = self.timeline.iter().rev().find_map(|event| event["at_ms"].as_f64());
+        let duration = self.outcome.as_ref().and_then(|outcome| outcome["duration_ms"].as_f64());
+        last.unwrap_or(0.0).max(duration.unwrap_or(0.0))
+    }
+
+    fn find_repeats(&self) -> Vec<Repeat> {
+        let mut repeats: Vec<Repeat> = Vec::new();
+        let mut before = 0.0;
+        for turn in self.turns() {
+            let spent = turn.cost.unwrap_or(before);
+            let own = spent - before;
+            before = spent;
+            if turn.tools.is_empty() {
+                continue;
+            }
+            let mut calls: Vec<Call> = turn
+                .tools
+                .iter()
+                .map(|tool| Call {
+                    name: tool.name.to_owned(),
+                    arguments: canonical(tool.arguments),
+                    result: tool.content.to_owned(),
+                })
+                .collect();
+            calls.sort_by(|a, b| (&a.name, &a.arguments).cmp(&(&b.name, &b.arguments)));
+            match repeats.iter_mut().find(|repeat| repeat.calls == calls) {
+                Some(repeat) => {
+                    repeat.turns.push(turn.number);
+                    repeat.cost_usd = Some(repeat.cost_usd.unwrap_or(0.0) + own);
+                }
+                None => repeats.push(Repeat { calls, turns: vec![turn.number], cost_usd: None }),
+            }
+        }
+        repeats.retain(|repeat| repeat.turns.len() > 1);
+        if self.outcome.as_ref().is_some_and(|outcome| outcome["cost_unknown"] == true) {
+            repeats.iter_mut().for_each(|repeat| repeat.cost_usd = None);
+        }
+        repeats
+    }
+}
+
+/// Arguments as they are compared: without the order of keys.
+fn canonical(arguments: &str) -> String {
+    fn sorted(value: Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let mut members: Vec<(String, Value)> = map.into_iter().collect();
+                members.sort_by(|a, b| a.0.cmp(&b.0));
+                members.into_iter().map(|(key, value)| (key, sorted(value))).collect()
+            }
+            Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+            other => other,
+        }
+    }
+    serde_json::from_str(arguments)
+        .map_or_else(|_| arguments.to_owned(), |value| sorted(value).to_string())
+}

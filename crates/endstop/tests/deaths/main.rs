@@ -1,0 +1,38 @@
+//! A run whose process is killed with `kill -9`, after each record of its journal and at moments that
+//! nobody chose: it goes on, no step that had finished is done again, none is lost, and it ends once.
+//!
+//! ```text
+//! cargo test -p endstop --test deaths                        # each record, and 12 moments
+//! ENDSTOP_DEATHS=200 cargo test -p endstop --test deaths     # 200 moments
+//! ```
+//!
+//! The program is its own victim: with arguments it is the process that runs the agent.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::pedantic,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "tests"
+)]
+
+use std::process::ExitCode;
+
+#[cfg(unix)]
+mod victim;
+#[cfg(unix)]
+mod watch;
+
+#[cfg(unix)]
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("victim") => victim::run(&arguments[1..]),
+        _ => watch::all(),
+    }
+}
+
+#[cfg(not(unix))]
+fn main() -> ExitCode {
+    ExitCode::SUCCESS
+}
