@@ -8,16 +8,16 @@ use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::opened::Opened;
+use super::questions::{answer, whose};
 use super::recorder::Recorder;
 use super::{Conversation, Shared, user_code};
 use crate::budget::SharedBudget;
-use crate::hook::{Hook, asks};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session};
 use crate::tool::{Spent, Tool, ToolContext, ToolOutput};
 use endstop_core::{
-    Answer, Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, ModelError,
-    NanoUsd, Outcome, Run, Step, Termination, TerminationSignal, ToolReport, ToolStart, ToolStatus,
+    Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, ModelError, NanoUsd,
+    Outcome, Run, Step, Termination, TerminationSignal, ToolReport, ToolStart, ToolStatus,
     TurnDelta,
 };
 use std::collections::{HashMap, VecDeque};
@@ -464,9 +464,8 @@ impl Driver {
     }
 
     fn settle(&mut self, id: EffectId, spent: NanoUsd) {
-        if let (Some(granted), Some(budget)) =
-            (self.reserved.remove(&id), &self.shared.config.budget)
-        {
+        let granted = self.reserved.remove(&id).unwrap_or_default();
+        if let Some(budget) = &self.shared.config.budget {
             budget.settle(granted, spent);
         }
     }
@@ -523,19 +522,11 @@ impl Driver {
     }
 
     fn consult(&mut self, id: EffectId, point: ConsultPoint) {
-        let hooks: Vec<Arc<dyn Hook>> = self.shared.config.hooks.clone();
-        let approver = self.shared.config.approver.clone();
+        let config = &self.shared.config;
+        let (hooks, approver) = (config.hooks.clone(), config.approver.clone());
         let (name, what) = whose(&point);
         self.ask(id, name, what, async move {
-            let answer = match (&point, approver) {
-                (ConsultPoint::Approval { call }, Some(approver)) => {
-                    approver.approve(call.clone()).await
-                }
-                (ConsultPoint::Approval { .. }, None) => {
-                    Answer::Deny("there is nobody to ask".to_owned())
-                }
-                _ => ask_hooks(&hooks, &point).await,
-            };
+            let answer = answer(&hooks, approver.as_deref(), point).await;
             EventKind::Answered { id, answer }
         });
     }
@@ -751,19 +742,6 @@ fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T
     user_code::guard(provider, "provider", "the provider", code)
 }
 
-/// Who is asked at a point: by its name, and for a person.
-fn whose(point: &ConsultPoint) -> (&'static str, &'static str) {
-    match point {
-        ConsultPoint::Prompt => ("prompt", "a hook"),
-        ConsultPoint::PreIteration { .. } => ("pre_iteration", "a hook"),
-        ConsultPoint::ChatParams { .. } => ("chat_params", "a hook"),
-        ConsultPoint::PreTool { .. } => ("pre_tool", "a hook"),
-        ConsultPoint::Approval { .. } => ("approval", "the approver"),
-        ConsultPoint::Stop { .. } => ("stop", "a hook"),
-        _ => ("hook", "a hook"),
-    }
-}
-
 async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -> EventKind {
     let id = start.id;
     // The last look before it starts: a token made after a terminate is born cancelled.
@@ -785,25 +763,5 @@ async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -
     EventKind::ToolEnded {
         tool: id,
         report: ToolReport { status, content, halt, started: true, variables, metrics },
-    }
-}
-
-/// Asks the hooks in order; the first that does not let the run go on decides.
-async fn ask_hooks(hooks: &[Arc<dyn Hook>], point: &ConsultPoint) -> Answer {
-    let mut told = Vec::new();
-    let mut cap = None;
-    for hook in hooks.iter().filter(|hook| asks(hook.points(), point)) {
-        match hook.consult(point.clone()).await {
-            Answer::Proceed => {}
-            Answer::ProceedWith(text) => told.push(text),
-            Answer::OutputCap(tokens) => cap = Some(tokens),
-            decided => return decided,
-        }
-    }
-    match (told.is_empty(), cap) {
-        // At chat parameters the cap is the answer; words belong to the other points.
-        (_, Some(tokens)) => Answer::OutputCap(tokens),
-        (false, None) => Answer::ProceedWith(told.join("\n")),
-        (true, None) => Answer::Proceed,
     }
 }

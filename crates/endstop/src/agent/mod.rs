@@ -25,6 +25,7 @@ mod handle;
 mod models;
 mod opened;
 mod policy;
+mod questions;
 mod recorder;
 mod resume;
 mod sync;
