@@ -10,6 +10,7 @@ use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::opened::Opened;
 use super::questions::{answer, whose};
 use super::recorder::Recorder;
+use super::user_code::Panicked;
 use super::{Conversation, Shared, user_code};
 use crate::budget::SharedBudget;
 use crate::journal::RunHeader;
@@ -279,8 +280,8 @@ impl Driver {
             let turn = std::task::ready!(coop::poll_proceed(cx));
             let provider = &*self.shared.config.provider;
             match in_provider(provider, || stream.as_mut().poll_next(cx)) {
-                Err(fault) => {
-                    self.queue.push_back(fault);
+                Err(panicked) => {
+                    self.queue.push_back(panicked.into());
                     self.hang_up();
                     return self.poll_next(cx);
                 }
@@ -303,7 +304,7 @@ impl Driver {
     fn hang_up(&mut self) {
         let (call, provider) = (self.call.take(), &*self.shared.config.provider);
         let gone = in_provider(provider, || drop(call));
-        self.queue.extend(gone.err());
+        self.queue.extend(gone.err().map(EventKind::from));
     }
 
     /// Reads what came of the model call.
@@ -319,7 +320,7 @@ impl Driver {
                     Ok(signal) => {
                         EventKind::TurnEnded { call, turn: Box::new(response.into_turn(signal)) }
                     }
-                    Err(fault) => fault,
+                    Err(panicked) => panicked.into(),
                 }
             }
             Some(CallEvent::Failed(error, partial)) => {
@@ -346,7 +347,7 @@ impl Driver {
         }
     }
 
-    fn signal(&self, response: &Response) -> Result<TerminationSignal, EventKind> {
+    fn signal(&self, response: &Response) -> Result<TerminationSignal, Panicked> {
         let (provider, strict) =
             (&*self.shared.config.provider, self.shared.config.strict_detection);
         user_code::guard(provider, "provider", "the provider's detection", || {
@@ -410,10 +411,10 @@ impl Driver {
                 self.purse = None;
                 self.call_model(id, output_cap);
             }
-            Effect::AbortModel { id } => {
-                if self.call.as_ref().is_some_and(|(running, _)| *running == id) {
-                    self.hang_up();
-                }
+            Effect::AbortModel { id }
+                if self.call.as_ref().is_some_and(|(running, _)| *running == id) =>
+            {
+                self.hang_up();
             }
             Effect::StartTools { calls } => {
                 for start in calls {
@@ -475,7 +476,7 @@ impl Driver {
         let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
         match in_provider(&*self.shared.config.provider, || session.call(call)) {
             Ok(stream) => self.call = Some((id, stream)),
-            Err(fault) => self.queue.push_back(fault),
+            Err(panicked) => self.queue.push_back(panicked.into()),
         }
     }
 
@@ -592,7 +593,7 @@ impl Driver {
                     Some(Work::Question { name, what, .. }) => (name.to_owned(), what.to_owned()),
                     None => ("driver".to_owned(), "a task".to_owned()),
                 };
-                user_code::panicked(provider, &name, &what, error.into_panic())
+                user_code::panicked(provider, &name, &what, error.into_panic()).into()
             }
             (Err(_), Some(Work::Tool { id, .. })) => EventKind::ToolEnded {
                 tool: id,
@@ -603,8 +604,8 @@ impl Driver {
     }
 
     fn tell(&mut self, event: AgentEvent) {
-        if let Err(fault) = self.shared.tell(&event) {
-            self.queue.push_back(fault);
+        if let Err(panicked) = self.shared.tell(&event) {
+            self.queue.push_back(panicked.into());
         }
         if self.sink.is_open() {
             self.sink.send(event);
@@ -738,7 +739,7 @@ fn requested(request: Request) -> EventKind {
 }
 
 /// Runs code of the provider's.
-fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, EventKind> {
+fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, Panicked> {
     user_code::guard(provider, "provider", "the provider", code)
 }
 

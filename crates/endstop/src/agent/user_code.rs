@@ -4,7 +4,7 @@
 //! ```text
 //! match guard(&provider, "observer", "an observer", || observer(&event)) {
 //!     Ok(()) => …,
-//!     Err(fault) => …, // for the kernel: `an observer panicked: …`, decided by `observer`
+//!     Err(panicked) => queue.push_back(panicked.into()), // decided by `observer`
 //! }
 //! ```
 
@@ -14,26 +14,37 @@ use endstop_wire::redact::excerpt;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs user code; a panic is the fault that ends the run. `name` goes into `decided_by`, `what` is
-/// for a person.
+/// Whose code panicked, and its words: the fault that ends the run.
+pub(super) struct Panicked {
+    name: String,
+    message: String,
+}
+
+impl From<Panicked> for EventKind {
+    fn from(Panicked { name, message }: Panicked) -> EventKind {
+        EventKind::Fault { name, message }
+    }
+}
+
+/// Runs user code. `name` goes into `decided_by` where it panics, `what` is for a person.
 pub(super) fn guard<T>(
     provider: &dyn Provider,
     name: &str,
     what: &str,
     code: impl FnOnce() -> T,
-) -> Result<T, EventKind> {
+) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| panicked(provider, name, what, payload))
 }
 
-/// The fault of user code that panicked.
+/// User code that panicked.
 pub(super) fn panicked(
     provider: &dyn Provider,
     name: &str,
     what: &str,
     payload: Box<dyn Any + Send>,
-) -> EventKind {
+) -> Panicked {
     let message = format!("{what} panicked: {}", message(provider, payload));
-    EventKind::Fault { name: name.to_owned(), message }
+    Panicked { name: name.to_owned(), message }
 }
 
 /// What a panic said, without the provider's credentials.

@@ -8,6 +8,7 @@ use super::stops::{STOPS, is_stopped};
 use crate::support::eventually;
 use endstop::Termination;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_stop_waits_for_no_code_that_blocks() {
@@ -17,12 +18,13 @@ async fn a_stop_waits_for_no_code_that_blocks() {
             let case = Case::new(point.name, &code, (point.make)(&code));
             let agent = case.agent.clone();
             // The start itself may block.
-            let start = tokio::spawn(async move { agent.run("go").unwrap() });
+            let mut start = JoinSet::new();
+            start.spawn(async move { agent.run("go").unwrap() });
             eventually(point.name, || code.was_reached()).await;
             // It returns while the code blocks: nobody lets that go on before.
             stop.0(&case.agent);
             let outcome = if point.runs == Runs::Apart {
-                let ending = case.ending(start.await.unwrap());
+                let ending = case.ending(start.join_next().await.unwrap().unwrap());
                 let outcome = tokio::time::timeout(Duration::from_secs(10), ending).await;
                 assert_eq!(code.under_way(), 1, "{}: it blocks still", point.name);
                 let settled = case.agent.settled();
@@ -32,7 +34,7 @@ async fn a_stop_waits_for_no_code_that_blocks() {
                 outcome.expect("the run waits for code that blocks")
             } else {
                 code.go_on();
-                case.ending(start.await.unwrap()).await
+                case.ending(start.join_next().await.unwrap().unwrap()).await
             };
             if point.answered {
                 assert_eq!(outcome.termination, Termination::Stop, "{}: {outcome:?}", point.name);
