@@ -192,15 +192,18 @@ impl Driver {
         match self.beginning.take() {
             None => {}
             Some(First::Keep(header)) => {
-                let config = &self.shared.config;
-                let keys = config.provider.known_keys();
-                let recorder = config.journal.as_ref().map(|journal| {
-                    journal
-                        .begin(&header)
-                        .map_or_else(Recorder::failed, |log| Recorder::new(log, keys))
-                });
-                self.recorder = recorder.map(Box::new);
-                self.tell_problem();
+                let (provider, journal) =
+                    (&*self.shared.config.provider, &self.shared.config.journal);
+                match (in_provider(provider, || provider.known_keys()), journal) {
+                    (Ok(keys), Some(journal)) => {
+                        let recorder = Recorder::begin(&**journal, &header, keys);
+                        self.recorder = Some(Box::new(recorder));
+                        self.tell_problem();
+                    }
+                    // Without its keys nothing is written.
+                    (Err(panicked), _) => self.queue.push_back(panicked.into()),
+                    (Ok(_), None) => {}
+                }
             }
             Some(First::Perform(effects, ended)) => {
                 self.tell_problem();
@@ -213,8 +216,11 @@ impl Driver {
                 if let Some(budget) = &self.shared.config.budget {
                     budget.settle(NanoUsd::ZERO, spent);
                 }
+                // With it all that was settled since.
                 for effect in effects {
-                    self.perform(effect);
+                    if !matches!(effect, Effect::Settle { .. }) {
+                        self.perform(effect);
+                    }
                 }
                 if ended.is_some() {
                     return ended;
