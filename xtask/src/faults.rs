@@ -88,8 +88,8 @@ const FAULTS: &[Fault] = &[
     fault(
         "one-success-does-not-reset-mistakes",
         "tools.rs",
-        "judged.iter().all(|(_, result)| result.status.is_error())",
-        "judged.iter().any(|(_, result)| result.status.is_error())",
+        "first.status.is_error() && ended.all(|(_, r)| r.status.is_error())",
+        "first.status.is_error() || ended.any(|(_, r)| r.status.is_error())",
     ),
     fault(
         "repeated-text-is-progress",
@@ -122,6 +122,24 @@ const FAULTS: &[Fault] = &[
         "                fault(\"driver\", String::new())\n            }\n            other => {",
     ),
     fault(
+        "a-fault-names-nobody",
+        "ending.rs",
+        "                fault(name, message)\n",
+        "                fault(\"driver\", message)\n",
+    ),
+    fault(
+        "a-compaction-costs-nothing",
+        "boundary.rs",
+        "        self.ledger.book(&crate::usage::Usage::default(), cost, false);\n",
+        "",
+    ),
+    fault(
+        "a-shared-budget-hears-of-no-compaction",
+        "boundary.rs",
+        "if self.shared_budget && cost > NanoUsd::ZERO {",
+        "if false && cost > NanoUsd::ZERO {",
+    ),
+    fault(
         "questions-outlive-a-cancel",
         "ending.rs",
         "        fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));\n        let until",
@@ -142,8 +160,8 @@ const FAULTS: &[Fault] = &[
     fault(
         "pings-reset-the-stall-clock",
         "turn.rs",
-        "            TurnDelta::Reasoning(0) | TurnDelta::ToolArguments(0) => return Ok(()),\n",
-        "",
+        "        if delta.is_empty() {\n            return Ok(());\n        }\n        let text",
+        "        let text",
     ),
     fault("deadline-does-not-preempt", "mod.rs", "if late && ", "if false && late && "),
     fault(

@@ -4,6 +4,7 @@
 //! for problem in checks::outcome(&outcome, &asked) { tally.broken(&problem); }
 //! ```
 
+use crate::rough::WORDS;
 use endstop::agent::AgentEvent;
 use endstop::{Category, Limits, Outcome, Part, RunEvent, Termination};
 use std::time::Duration;
@@ -15,6 +16,8 @@ pub(crate) struct Asked {
     /// It was cancelled, or its handle dropped.
     pub(crate) cancel: bool,
     pub(crate) terminate: bool,
+    /// There is user code in it that says no, and panics.
+    pub(crate) rough: bool,
     /// From before its start until after its end.
     pub(crate) took: Duration,
 }
@@ -41,6 +44,11 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     let decided = &outcome.decided_by;
     must(!decided.layer.is_empty() && !decided.evidence.is_empty(), "nobody decided it");
 
+    let faulty = decided.layer == "fault";
+    let panicked = asked.rough && decided.evidence.ends_with(WORDS) && decided.name != "driver";
+    must(!faulty || panicked, &format!("a fault of {}: {}", decided.name, decided.evidence));
+    let halted = termination == Termination::ErrorHalted;
+    must(!halted || asked.rough && outcome.halted_reason.is_some(), "nobody halted it");
     must(termination != Termination::Cancelled || asked.cancel, "nobody cancelled it");
     must(termination != Termination::Terminated || asked.terminate, "nobody terminated it");
     let limits = &asked.limits;

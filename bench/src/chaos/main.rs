@@ -1,5 +1,6 @@
 //! `bench-chaos [RUNS] [SEED] [--leak fd|task|process|connection]`: runs over servers that answer
-//! well, badly or not at all, stopped at any moment; and what is left of them.
+//! well, badly or not at all, some with user code that says no, panics, hangs or blocks, stopped at
+//! any moment; and what is left of them.
 //!
 //! ```text
 //! cargo build --release -p endstop-bench
@@ -20,6 +21,8 @@ mod checks;
 mod dice;
 #[cfg(target_os = "linux")]
 mod left;
+#[cfg(target_os = "linux")]
+mod rough;
 #[cfg(target_os = "linux")]
 mod rounds;
 #[cfg(target_os = "linux")]

@@ -7,6 +7,7 @@
 use crate::budgets::Budgets;
 use crate::checks::{self, Asked};
 use crate::dice::Dice;
+use crate::rough::Rough;
 use crate::tally::Tally;
 use crate::tools::{Act, AtWork, Deaf};
 use endstop::agent::AgentEvent;
@@ -115,6 +116,7 @@ struct Conversation<'a> {
     agent: AgentLoop,
     limits: Limits,
     budget: bool,
+    rough: bool,
     heard: Arc<Heard>,
     at_work: AtWork,
 }
@@ -153,7 +155,15 @@ impl<'a> Conversation<'a> {
         let dice = &mut Dice::new(world.seed, &place);
         let at = dice.below(world.providers.len() as u64) as usize;
         let provider = world.providers.get(at).ok_or("no provider")?.clone();
-        let (limits, heard, at_work) = (limits(dice), Arc::<Heard>::default(), AtWork::default());
+        let (mut limits, heard, at_work) =
+            (limits(dice), Arc::<Heard>::default(), AtWork::default());
+        let budget = if dice.percent(40) { world.budgets.one(dice) } else { None };
+        let within = budget.is_some();
+        let rough = dice.percent(30).then(|| Rough::new(dice, within, &at_work, &world.tally));
+        if rough.is_some() {
+            // Code that hangs has no clock of its own.
+            limits.timeout = limits.timeout.or(Some(dice.millis(50, 400)));
+        }
         let tally = Arc::clone(&world.tally);
         let (told, told_busy) = (Arc::clone(&heard), Arc::clone(&heard));
         let mut builder = tools(provider.clone(), &at_work)
@@ -171,20 +181,26 @@ impl<'a> Conversation<'a> {
             builder = builder.tool(Shell::default());
         }
         if dice.percent(8) {
-            let (inner, at_work) = (limits.clone(), at_work.clone());
+            let (inner, at_work, rough) = (limits.clone(), at_work.clone(), rough.clone());
             let ask = AgentTool::new("ask", "Asks another.", move || {
-                tools(provider.clone(), &at_work).limits(inner.clone())
+                let agent = tools(provider.clone(), &at_work).limits(inner.clone());
+                match &rough {
+                    Some(rough) => rough.stand_in(agent),
+                    None => agent,
+                }
             });
             let ask = if dice.percent(50) { ask.timeout(dice.millis(20, 200)) } else { ask };
             builder = builder.tool(ask);
         }
-        let budget = if dice.percent(40) { world.budgets.one(dice) } else { None };
-        let within = budget.is_some();
+        if let Some(rough) = &rough {
+            builder = rough.stand_in(builder);
+        }
         if let Some(budget) = budget {
             builder = builder.shared_budget(budget);
         }
         let agent = builder.build().map_err(|problem| problem.to_string())?;
-        Ok(Conversation { world, place, agent, limits, budget: within, heard, at_work })
+        let rough = rough.is_some();
+        Ok(Conversation { world, place, agent, limits, budget: within, rough, heard, at_work })
     }
 
     fn broken(&self, what: &str) {
@@ -235,7 +251,8 @@ impl<'a> Conversation<'a> {
         let stop = dice.weighed(Stop::No, &others);
         self.world.tally.stopped(&format!("{stop:?}"));
         let at = Duration::from_micros(dice.below(80_000));
-        let mut asked = Asked { limits: self.limits.clone(), ..Asked::default() };
+        let mut asked =
+            Asked { limits: self.limits.clone(), rough: self.rough, ..Asked::default() };
         asked.cancel = matches!(stop, Stop::Cancel | Stop::CancelTheLoop | Stop::Drop);
         asked.terminate = matches!(stop, Stop::Terminate | Stop::TerminateFromAfar);
 

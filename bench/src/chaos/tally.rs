@@ -22,6 +22,7 @@ struct Counts {
     stops: BTreeMap<String, u64>,
     answers: BTreeMap<String, u64>,
     tools: BTreeMap<String, u64>,
+    code: BTreeMap<String, u64>,
     /// Within the shared budgets, in nano-dollars: what the runs say to have cost, and what was
     /// booked.
     told: u64,
@@ -61,6 +62,11 @@ impl Tally {
         *self.counts().tools.entry(name.to_owned()).or_default() += 1;
     }
 
+    /// User code did so.
+    pub(crate) fn code(&self, how: &str) {
+        *self.counts().code.entry(how.to_owned()).or_default() += 1;
+    }
+
     /// What a round cost within its budgets, as its runs say and as it was booked.
     pub(crate) fn cost(&self, told: u64, booked: u64) {
         let mut counts = self.counts();
@@ -96,6 +102,7 @@ impl Tally {
             ("stop", &counts.stops),
             ("answer", &counts.answers),
             ("tool", &counts.tools),
+            ("user code", &counts.code),
         ] {
             println!("| {title} | times |\n|---|---|");
             for (name, times) in table {

@@ -22,14 +22,14 @@ impl AtWork {
         self.0.load(Ordering::SeqCst)
     }
 
-    fn begin(&self) -> Call {
+    pub(crate) fn begin(&self) -> Call {
         self.0.fetch_add(1, Ordering::SeqCst);
         Call(Arc::clone(&self.0))
     }
 }
 
 /// A call under way.
-struct Call(Arc<AtomicUsize>);
+pub(crate) struct Call(Arc<AtomicUsize>);
 
 impl Drop for Call {
     fn drop(&mut self) {

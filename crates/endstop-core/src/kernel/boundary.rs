@@ -387,6 +387,17 @@ impl Inner {
         fx.push(Effect::Compact { id, forced });
     }
 
+    /// Books what a compaction cost, in the shared budget too: nothing was reserved for it.
+    pub(super) fn book_compaction(&mut self, id: EffectId, cost: NanoUsd, fx: &mut Vec<Effect>) {
+        if !matches!(self.phase, Phase::Compacting { id: waited, .. } if waited == id) {
+            return;
+        }
+        self.ledger.book(&crate::usage::Usage::default(), cost, false);
+        if self.shared_budget && cost > NanoUsd::ZERO {
+            fx.push(Effect::Settle { id, spent: cost });
+        }
+    }
+
     pub(super) fn compacted(
         &mut self,
         id: EffectId,
@@ -398,8 +409,7 @@ impl Inner {
             _ => return Ok(()),
         };
         match result {
-            Compaction::Done { messages, cost } => {
-                self.ledger.settle(&crate::usage::Usage::default(), Some(cost), None);
+            Compaction::Done { messages, .. } => {
                 let before = self.state.messages.len() as u32;
                 self.state.replace(messages);
                 self.known_prompt = None;

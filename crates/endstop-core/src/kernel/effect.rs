@@ -62,11 +62,12 @@ pub enum Effect {
         /// The least with which the call makes sense.
         least: NanoUsd,
     },
-    /// Tell a shared budget what a reserved call cost, and give the rest back.
+    /// Tell a shared budget what a reserved call cost, and give the rest back; or what a compaction
+    /// cost, for which nothing was reserved.
     Settle {
-        /// The reservation.
+        /// The reservation, or the compaction.
         id: EffectId,
-        /// What the call cost.
+        /// What it cost.
         spent: NanoUsd,
     },
     /// Validate an answer against the output schema; answered by `Validated`.

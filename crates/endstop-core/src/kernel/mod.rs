@@ -345,6 +345,10 @@ impl Inner {
             EventKind::Resumed(with) => return self.resumed(*with, fx),
             _ => {}
         }
+        // So was this, also where it comes too late.
+        if let EventKind::Compacted { id, result: Compaction::Done { cost, .. } } = &event {
+            self.book_compaction(*id, *cost, fx);
+        }
         // Deadlines pre-empt; what ended on the very instant was still in time, and an answer that
         // was there in time is judged to its end.
         if let Some(deadline) = self.limits.timeout {

@@ -1063,3 +1063,29 @@ fn the_least_that_is_asked_of_a_shared_budget_is_enough() {
         assert!(hand.cap().is_none_or(|cap| cap >= 256), "{:?}", hand.cap());
     }
 }
+
+#[test]
+fn what_a_compaction_cost_is_booked_also_where_it_comes_too_late() {
+    for (at, termination) in [(0, None), (50, Some(Termination::ErrorTimeout))] {
+        let mut spec = spec();
+        spec.compaction.proactive = ProactiveCompaction::Ask;
+        spec.limits.timeout = Some(Duration::from_millis(50));
+        spec.shared_budget = true;
+        let mut hand = Hand::start(spec, None);
+        let compact = hand.effects.iter().find_map(|effect| match effect {
+            Effect::Compact { id, .. } => Some(*id),
+            _ => None,
+        });
+        let (id, cost) = (compact.unwrap(), NanoUsd(7));
+        let messages = vec![Message::text(MessageId(1), Role::User, "in short")];
+        let result = Compaction::Done { messages, cost };
+        hand.at(at).feed(EventKind::Compacted { id, result });
+        let told = hand.effects.contains(&Effect::Settle { id, spent: cost });
+        assert!(told, "the shared budget hears of it: {:?}", hand.effects);
+        assert_eq!(hand.outcome.as_ref().map(|outcome| outcome.termination), termination);
+        if termination.is_none() {
+            hand.feed(EventKind::Cancel);
+        }
+        assert_eq!(hand.outcome().cost, cost);
+    }
+}

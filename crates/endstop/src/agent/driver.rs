@@ -8,16 +8,17 @@ use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::opened::Opened;
+use super::questions::{answer, whose};
 use super::recorder::Recorder;
+use super::user_code::Panicked;
 use super::{Conversation, Shared, user_code};
 use crate::budget::SharedBudget;
-use crate::hook::{Hook, asks};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session};
 use crate::tool::{Spent, Tool, ToolContext, ToolOutput};
 use endstop_core::{
-    Answer, Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, ModelError,
-    NanoUsd, Outcome, Run, Step, Termination, TerminationSignal, ToolReport, ToolStart, ToolStatus,
+    Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, ModelError, NanoUsd,
+    Outcome, Run, Step, Termination, TerminationSignal, ToolReport, ToolStart, ToolStatus,
     TurnDelta,
 };
 use std::collections::{HashMap, VecDeque};
@@ -191,15 +192,18 @@ impl Driver {
         match self.beginning.take() {
             None => {}
             Some(First::Keep(header)) => {
-                let config = &self.shared.config;
-                let keys = config.provider.known_keys();
-                let recorder = config.journal.as_ref().map(|journal| {
-                    journal
-                        .begin(&header)
-                        .map_or_else(Recorder::failed, |log| Recorder::new(log, keys))
-                });
-                self.recorder = recorder.map(Box::new);
-                self.tell_problem();
+                let (provider, journal) =
+                    (&*self.shared.config.provider, &self.shared.config.journal);
+                match (in_provider(provider, || provider.known_keys()), journal) {
+                    (Ok(keys), Some(journal)) => {
+                        let recorder = Recorder::begin(&**journal, &header, keys);
+                        self.recorder = Some(Box::new(recorder));
+                        self.tell_problem();
+                    }
+                    // Without its keys nothing is written.
+                    (Err(panicked), _) => self.queue.push_back(panicked.into()),
+                    (Ok(_), None) => {}
+                }
             }
             Some(First::Perform(effects, ended)) => {
                 self.tell_problem();
@@ -212,8 +216,11 @@ impl Driver {
                 if let Some(budget) = &self.shared.config.budget {
                     budget.settle(NanoUsd::ZERO, spent);
                 }
+                // With it all that was settled since.
                 for effect in effects {
-                    self.perform(effect);
+                    if !matches!(effect, Effect::Settle { .. }) {
+                        self.perform(effect);
+                    }
                 }
                 if ended.is_some() {
                     return ended;
@@ -279,8 +286,8 @@ impl Driver {
             let turn = std::task::ready!(coop::poll_proceed(cx));
             let provider = &*self.shared.config.provider;
             match in_provider(provider, || stream.as_mut().poll_next(cx)) {
-                Err(fault) => {
-                    self.queue.push_back(fault);
+                Err(panicked) => {
+                    self.queue.push_back(panicked.into());
                     self.hang_up();
                     return self.poll_next(cx);
                 }
@@ -303,7 +310,7 @@ impl Driver {
     fn hang_up(&mut self) {
         let (call, provider) = (self.call.take(), &*self.shared.config.provider);
         let gone = in_provider(provider, || drop(call));
-        self.queue.extend(gone.err());
+        self.queue.extend(gone.err().map(EventKind::from));
     }
 
     /// Reads what came of the model call.
@@ -319,7 +326,7 @@ impl Driver {
                     Ok(signal) => {
                         EventKind::TurnEnded { call, turn: Box::new(response.into_turn(signal)) }
                     }
-                    Err(fault) => fault,
+                    Err(panicked) => panicked.into(),
                 }
             }
             Some(CallEvent::Failed(error, partial)) => {
@@ -346,7 +353,7 @@ impl Driver {
         }
     }
 
-    fn signal(&self, response: &Response) -> Result<TerminationSignal, EventKind> {
+    fn signal(&self, response: &Response) -> Result<TerminationSignal, Panicked> {
         let (provider, strict) =
             (&*self.shared.config.provider, self.shared.config.strict_detection);
         user_code::guard(provider, "provider", "the provider's detection", || {
@@ -410,10 +417,10 @@ impl Driver {
                 self.purse = None;
                 self.call_model(id, output_cap);
             }
-            Effect::AbortModel { id } => {
-                if self.call.as_ref().is_some_and(|(running, _)| *running == id) {
-                    self.hang_up();
-                }
+            Effect::AbortModel { id }
+                if self.call.as_ref().is_some_and(|(running, _)| *running == id) =>
+            {
+                self.hang_up();
             }
             Effect::StartTools { calls } => {
                 for start in calls {
@@ -464,9 +471,8 @@ impl Driver {
     }
 
     fn settle(&mut self, id: EffectId, spent: NanoUsd) {
-        if let (Some(granted), Some(budget)) =
-            (self.reserved.remove(&id), &self.shared.config.budget)
-        {
+        let granted = self.reserved.remove(&id).unwrap_or_default();
+        if let Some(budget) = &self.shared.config.budget {
             budget.settle(granted, spent);
         }
     }
@@ -476,7 +482,7 @@ impl Driver {
         let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
         match in_provider(&*self.shared.config.provider, || session.call(call)) {
             Ok(stream) => self.call = Some((id, stream)),
-            Err(fault) => self.queue.push_back(fault),
+            Err(panicked) => self.queue.push_back(panicked.into()),
         }
     }
 
@@ -523,19 +529,11 @@ impl Driver {
     }
 
     fn consult(&mut self, id: EffectId, point: ConsultPoint) {
-        let hooks: Vec<Arc<dyn Hook>> = self.shared.config.hooks.clone();
-        let approver = self.shared.config.approver.clone();
+        let config = &self.shared.config;
+        let (hooks, approver) = (config.hooks.clone(), config.approver.clone());
         let (name, what) = whose(&point);
         self.ask(id, name, what, async move {
-            let answer = match (&point, approver) {
-                (ConsultPoint::Approval { call }, Some(approver)) => {
-                    approver.approve(call.clone()).await
-                }
-                (ConsultPoint::Approval { .. }, None) => {
-                    Answer::Deny("there is nobody to ask".to_owned())
-                }
-                _ => ask_hooks(&hooks, &point).await,
-            };
+            let answer = answer(&hooks, approver.as_deref(), point).await;
             EventKind::Answered { id, answer }
         });
     }
@@ -601,7 +599,7 @@ impl Driver {
                     Some(Work::Question { name, what, .. }) => (name.to_owned(), what.to_owned()),
                     None => ("driver".to_owned(), "a task".to_owned()),
                 };
-                user_code::panicked(provider, &name, &what, error.into_panic())
+                user_code::panicked(provider, &name, &what, error.into_panic()).into()
             }
             (Err(_), Some(Work::Tool { id, .. })) => EventKind::ToolEnded {
                 tool: id,
@@ -612,8 +610,8 @@ impl Driver {
     }
 
     fn tell(&mut self, event: AgentEvent) {
-        if let Err(fault) = self.shared.tell(&event) {
-            self.queue.push_back(fault);
+        if let Err(panicked) = self.shared.tell(&event) {
+            self.queue.push_back(panicked.into());
         }
         if self.sink.is_open() {
             self.sink.send(event);
@@ -747,21 +745,8 @@ fn requested(request: Request) -> EventKind {
 }
 
 /// Runs code of the provider's.
-fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, EventKind> {
+fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, Panicked> {
     user_code::guard(provider, "provider", "the provider", code)
-}
-
-/// Who is asked at a point: by its name, and for a person.
-fn whose(point: &ConsultPoint) -> (&'static str, &'static str) {
-    match point {
-        ConsultPoint::Prompt => ("prompt", "a hook"),
-        ConsultPoint::PreIteration { .. } => ("pre_iteration", "a hook"),
-        ConsultPoint::ChatParams { .. } => ("chat_params", "a hook"),
-        ConsultPoint::PreTool { .. } => ("pre_tool", "a hook"),
-        ConsultPoint::Approval { .. } => ("approval", "the approver"),
-        ConsultPoint::Stop { .. } => ("stop", "a hook"),
-        _ => ("hook", "a hook"),
-    }
 }
 
 async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -> EventKind {
@@ -785,25 +770,5 @@ async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -
     EventKind::ToolEnded {
         tool: id,
         report: ToolReport { status, content, halt, started: true, variables, metrics },
-    }
-}
-
-/// Asks the hooks in order; the first that does not let the run go on decides.
-async fn ask_hooks(hooks: &[Arc<dyn Hook>], point: &ConsultPoint) -> Answer {
-    let mut told = Vec::new();
-    let mut cap = None;
-    for hook in hooks.iter().filter(|hook| asks(hook.points(), point)) {
-        match hook.consult(point.clone()).await {
-            Answer::Proceed => {}
-            Answer::ProceedWith(text) => told.push(text),
-            Answer::OutputCap(tokens) => cap = Some(tokens),
-            decided => return decided,
-        }
-    }
-    match (told.is_empty(), cap) {
-        // At chat parameters the cap is the answer; words belong to the other points.
-        (_, Some(tokens)) => Answer::OutputCap(tokens),
-        (false, None) => Answer::ProceedWith(told.join("\n")),
-        (true, None) => Answer::Proceed,
     }
 }

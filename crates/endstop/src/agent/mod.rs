@@ -25,6 +25,7 @@ mod handle;
 mod models;
 mod opened;
 mod policy;
+mod questions;
 mod recorder;
 mod resume;
 mod sync;
@@ -44,8 +45,7 @@ use control::Control;
 use driver::{Beginning, Driver};
 use ending::EndingCell;
 use endstop_core::{
-    EventKind, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role,
-    ToolSpec,
+    Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role, ToolSpec,
 };
 use policy::SharedPolicy;
 use serde_json::{Map, Value};
@@ -57,6 +57,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use user_code::Panicked;
 
 /// Why a run could not be started. How a run ended is an [`Outcome`], never an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -376,7 +377,7 @@ impl Shared {
     /// Tells the observers of an event, unless the loop was terminated.
     ///
     /// `Err`: one of them panicked; the others have heard it.
-    fn tell(&self, event: &AgentEvent) -> Result<(), EventKind> {
+    fn tell(&self, event: &AgentEvent) -> Result<(), Panicked> {
         let provider = &*self.config.provider;
         let mut told = Ok(());
         for observer in &self.config.observers {

@@ -124,7 +124,7 @@ impl Opened {
         code: impl FnOnce() -> T,
     ) -> Option<T> {
         let answer = user_code::guard(&*config.provider, name, what, code);
-        answer.map_err(|fault| self.faults.push(fault)).ok()
+        answer.map_err(|panicked| self.faults.push(panicked.into())).ok()
     }
 
     fn tool_definitions(&mut self, config: &Config) -> Vec<ToolDefinition> {

@@ -8,12 +8,15 @@
 //! ```
 //!
 //! A journal that fails does not end the run: what could not be kept is given again with what comes
-//! next, and the failure is told once.
+//! next, and the failure is told once. One that panics is given up.
 
+use super::user_code;
 use crate::journal::briefs;
-use crate::journal::{JournalError, Record, RunJournal};
+use crate::journal::{Journal, JournalError, JournalErrorKind, Record, RunHeader, RunJournal};
 use endstop_core::{Effect, Event, EventKind, Joiner, Outcome};
 use endstop_wire::redact::KnownKeys;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// Deltas that waited so long are kept: a call that is lost with its process is then booked for all
@@ -48,8 +51,17 @@ impl Recorder {
         Recorder { log: Some(log), keys, ..Recorder::default() }
     }
 
+    /// Of a run that begins.
+    pub(super) fn begin(journal: &dyn Journal, header: &RunHeader, keys: KnownKeys) -> Recorder {
+        match catch_unwind(AssertUnwindSafe(|| journal.begin(header))) {
+            Ok(Ok(log)) => Recorder::new(log, keys),
+            Ok(Err(problem)) => Recorder::failed(problem),
+            Err(payload) => Recorder::failed(panicked(&keys, payload)),
+        }
+    }
+
     /// One whose journal did not take the run.
-    pub(super) fn failed(problem: JournalError) -> Recorder {
+    fn failed(problem: JournalError) -> Recorder {
         Recorder { problem: Some(problem), ..Recorder::default() }
     }
 
@@ -100,10 +112,11 @@ impl Recorder {
             return;
         }
         let text = self.clean(serde_json::to_string(outcome).unwrap_or_default());
-        if let Some(log) = &mut self.log
-            && let Err(problem) = log.ended(outcome, &text)
-        {
-            self.problem.get_or_insert(problem);
+        let Some(log) = &mut self.log else { return };
+        match catch_unwind(AssertUnwindSafe(|| log.ended(outcome, &text))) {
+            Ok(Ok(())) => {}
+            Ok(Err(problem)) => drop(self.problem.get_or_insert(problem)),
+            Err(payload) => self.give_up(Some(payload)),
         }
     }
 
@@ -164,19 +177,36 @@ impl Recorder {
         if self.batch.is_empty() {
             return;
         }
-        match log.append(&self.batch) {
-            Ok(()) => {
+        match catch_unwind(AssertUnwindSafe(|| log.append(&self.batch))) {
+            Ok(Ok(())) => {
                 self.batch.clear();
                 self.behind = 0;
             }
-            Err(problem) => {
+            Ok(Err(problem)) => {
                 self.problem.get_or_insert(problem);
                 if self.behind > MOST_BEHIND {
-                    // A journal has no holes: what comes later would be none of this run.
-                    self.batch = Vec::new();
-                    self.log = None;
+                    self.give_up(None);
                 }
             }
+            Err(payload) => self.give_up(Some(payload)),
         }
+    }
+
+    /// A journal has no holes: what comes later would be none of this run.
+    fn give_up(&mut self, payload: Option<Box<dyn Any + Send>>) {
+        if let Some(payload) = payload {
+            let problem = panicked(&self.keys, payload);
+            self.problem.get_or_insert(problem);
+        }
+        self.batch = Vec::new();
+        user_code::let_go(self.log.take());
+    }
+}
+
+fn panicked(keys: &KnownKeys, payload: Box<dyn Any + Send>) -> JournalError {
+    JournalError {
+        journal: "the journal's code".to_owned(),
+        problem: format!("it panicked: {}", user_code::words(keys, payload)),
+        kind: JournalErrorKind::Io,
     }
 }

@@ -1,7 +1,8 @@
 //! When a conversation is shortened: before its window is full, or after the provider refused it.
 
 use crate::support::agent;
-use endstop::core::{Compaction, Message, NanoUsd, ProactiveCompaction};
+use endstop::budget::SharedBudget;
+use endstop::core::{Compaction, Message, NanoUsd, Price, ProactiveCompaction};
 use endstop::hook::Compactor;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
@@ -86,4 +87,34 @@ async fn a_compaction_that_does_not_help_is_not_repeated() {
     let outcome = agent.run("a long story").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorPromptTooLong, "{outcome:?}");
     assert_eq!((*compactions.lock().unwrap(), outcome.model_calls), (1, 2));
+}
+
+/// Has a model of its own shorten it, which costs something.
+struct Summarises(NanoUsd);
+
+impl Compactor for Summarises {
+    fn compact(
+        &self,
+        messages: Vec<Message>,
+        _: bool,
+    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+        Box::pin(async move { Compaction::Done { messages, cost: self.0 } })
+    }
+}
+
+#[tokio::test]
+async fn what_it_costs_is_booked_in_a_shared_budget() {
+    let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
+    let price = Price { input: NanoUsd::from_usd(1.0), ..Price::default() };
+    let model = ScriptedModel::new([Turn::text("Done.").usage(20, 2)]).price(price);
+    let agent = AgentLoop::builder(model)
+        .compactor(Summarises(NanoUsd(700)))
+        .proactive_compaction(ProactiveCompaction::Ask)
+        .shared_budget(budget.clone())
+        .build()
+        .unwrap();
+    let outcome = agent.run("a long story").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(outcome.cost, NanoUsd(700 + 20_000));
+    assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));
 }

@@ -1,12 +1,13 @@
 //! Going on with a run of the journal.
 
 use super::{Note, Place, agent, echo};
+use endstop::budget::SharedBudget;
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
 };
 use endstop::testkit::Turn;
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Limits, Outcome, Part, Resume, StartError, Termination, ToolStatus};
+use endstop::{Limits, NanoUsd, Outcome, Part, Resume, StartError, Termination, ToolStatus};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -251,4 +252,32 @@ async fn without_a_journal_or_a_run_of_that_name_the_error_says_what_to_do() {
     let error = bare.resume(Resume::new("zzz")).unwrap_err().to_string();
     assert!(error.contains("AgentBuilder::journal"), "{error}");
     assert_eq!(none.lifecycle(), endstop::Lifecycle::Idle);
+}
+
+#[tokio::test]
+async fn what_was_spent_before_is_booked_once_in_the_budget_of_the_loop_that_goes_on() {
+    // Also where a call was under way, which is booked as an estimate and made again.
+    for after in 1..10 {
+        let place = Place::new();
+        let whole = || SharedBudget::new(NanoUsd::from_usd(10.0));
+        let id = {
+            let inner = place.journal();
+            let dies = Dies { inner: inner.clone(), after };
+            let agent = agent(script(0), &inner).journal(dies).shared_budget(whole());
+            let agent = agent.max_output_tokens(500).tool(echo_count()).build().unwrap();
+            agent.run("count").unwrap().outcome().await.run_id.unwrap()
+        };
+        let (journal, budget) = (place.journal(), whole());
+        let done = turns_kept(&journal.load(&id).unwrap());
+        let agent = agent(script(done), &journal).shared_budget(budget.clone());
+        let agent = agent.max_output_tokens(500).tool(echo_count()).build().unwrap();
+        let outcome = agent.resume(Resume::new(&id)).unwrap().outcome().await;
+        assert_eq!(outcome.termination, Termination::Stop, "after {after}: {outcome:?}");
+        let booked = (budget.spent(), budget.reserved());
+        assert_eq!(booked, (outcome.cost, NanoUsd::ZERO), "after {after}");
+    }
+}
+
+fn echo_count() -> impl endstop::tool::Tool + 'static {
+    tool_fn("count", "Counts.", |note: Note, _| async move { ToolOutput::ok(note.text) })
 }

@@ -4,42 +4,55 @@
 use super::Case;
 use super::code::{Code, Does};
 use super::points::{Runs, points};
-use super::stops::{STOPS, is_stopped};
+use super::stops::{STOPS, Stop, is_stopped};
 use crate::support::eventually;
 use endstop::Termination;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+/// Cases at once: fewer than there are threads to block.
+const AT_ONCE: usize = 6;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 10)]
 async fn a_stop_waits_for_no_code_that_blocks() {
+    let mut cases = JoinSet::new();
     for stop in STOPS {
         for point in points() {
             let code = Code::new(Does::Block);
             let case = Case::new(point.name, &code, (point.make)(&code));
-            let agent = case.agent.clone();
-            // The start itself may block.
-            let start = tokio::spawn(async move { agent.run("go").unwrap() });
-            eventually(point.name, || code.was_reached()).await;
-            // It returns while the code blocks: nobody lets that go on before.
-            stop.0(&case.agent);
-            let outcome = if point.runs == Runs::Apart {
-                let ending = case.ending(start.await.unwrap());
-                let outcome = tokio::time::timeout(Duration::from_secs(10), ending).await;
-                assert_eq!(code.under_way(), 1, "{}: it blocks still", point.name);
-                let settled = case.agent.settled();
-                let settled = tokio::time::timeout(Duration::ZERO, settled).await;
-                assert!(settled.is_err(), "{}: settled, and it blocks still", point.name);
-                code.go_on();
-                outcome.expect("the run waits for code that blocks")
-            } else {
-                code.go_on();
-                case.ending(start.await.unwrap()).await
-            };
-            if point.answered {
-                assert_eq!(outcome.termination, Termination::Stop, "{}: {outcome:?}", point.name);
-            } else {
-                is_stopped(point.name, &outcome, stop);
+            cases.spawn(blocks(case, point.runs, point.answered, stop));
+            if cases.len() == AT_ONCE {
+                cases.join_next().await.unwrap().unwrap();
             }
-            case.afterwards(&outcome).await;
         }
     }
+    cases.join_all().await;
+}
+
+async fn blocks(case: Case, runs: Runs, answered: bool, stop: Stop) {
+    let (point, code, agent) = (case.point, case.code.clone(), case.agent.clone());
+    // The start itself may block.
+    let mut start = JoinSet::new();
+    start.spawn(async move { agent.run("go").unwrap() });
+    eventually(point, || code.was_reached()).await;
+    // It returns while the code blocks: nobody lets that go on before.
+    stop.0(&case.agent);
+    let outcome = if runs == Runs::Apart {
+        let ending = case.ending(start.join_next().await.unwrap().unwrap());
+        let outcome = tokio::time::timeout(Duration::from_secs(10), ending).await;
+        assert_eq!(code.under_way(), 1, "{point}: it blocks still");
+        let settled = tokio::time::timeout(Duration::ZERO, case.agent.settled()).await;
+        assert!(settled.is_err(), "{point}: settled, and it blocks still");
+        code.go_on();
+        outcome.expect("the run waits for code that blocks")
+    } else {
+        code.go_on();
+        case.ending(start.join_next().await.unwrap().unwrap()).await
+    };
+    if answered {
+        assert_eq!(outcome.termination, Termination::Stop, "{point}: {outcome:?}");
+    } else {
+        is_stopped(point, &outcome, stop);
+    }
+    case.afterwards(&outcome).await;
 }

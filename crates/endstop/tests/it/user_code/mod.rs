@@ -6,6 +6,7 @@
 mod blocks;
 mod code;
 mod ends;
+mod journals;
 mod points;
 mod rest;
 mod stops;

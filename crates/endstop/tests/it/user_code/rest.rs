@@ -26,6 +26,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 type Arguments = Map<String, Value>;
+type In = fn(AgentBuilder) -> AgentBuilder;
 
 #[tokio::test]
 async fn an_observer_that_panics_hides_nothing_from_the_others() {
@@ -311,7 +312,7 @@ async fn the_words_of_a_panic_have_no_key_of_the_provider() {
         HttpProvider::new(&options, &|name| (name == "OPENAI_API_KEY").then(|| KEY.to_owned()));
     let provider = provider.unwrap();
     let none = Hooks::default();
-    let leaks: [(&str, fn(AgentBuilder) -> AgentBuilder); 5] = [
+    let leaks: [(&str, In); 5] = [
         ("pre_tool", |builder| builder.hook(Leaky(Hooks { pre_tool: true, ..Hooks::default() }))),
         ("leaky", |builder| builder.policy(Leaky(Hooks::default()))),
         ("observer", |builder| builder.on_event(|_| says_the_key())),
@@ -340,7 +341,6 @@ async fn the_words_of_a_panic_have_no_key_of_the_provider() {
 
 #[tokio::test]
 async fn a_panic_in_mid_stream_closes_the_connection() {
-    type In = fn(AgentBuilder) -> AgentBuilder;
     let ways: [(&str, In); 2] = [
         ("leaky", |builder| builder.policy(Leaky(Hooks::default()))),
         ("observer", |builder| {

@@ -1,0 +1,258 @@
+//! User code that says no, panics, hangs, blocks or is slow: hooks, an approver, a compactor, a
+//! policy, an observer, a tool.
+//!
+//! ```text
+//! let rough = Rough::new(&mut dice, &at_work, &tally);
+//! builder = rough.stand_in(builder);
+//! ```
+
+use crate::dice::Dice;
+use crate::tally::Tally;
+use crate::tools::AtWork;
+use endstop::hook::{Approver, Compactor, Hook, HookFuture};
+use endstop::policy::PolicyEnd;
+use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
+use endstop::{
+    AgentBuilder, Answer, Compaction, ConsultPoint, Hooks, Message, NanoUsd, Permission,
+    ProactiveCompaction, StepContext, StepResult, Stop, TerminationPolicy, ToolCall, Verdict,
+};
+use serde_json::{Map, Value, json};
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What a panic says.
+pub(crate) const WORDS: &str = "the chaos panics";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Well,
+    Says,
+    No,
+    Halt,
+    Panics,
+    Hangs,
+    Slow,
+    Blocks,
+}
+
+const WAYS: [(u64, Way); 7] = [
+    (6, Way::Says),
+    (6, Way::No),
+    (3, Way::Halt),
+    (5, Way::Panics),
+    (4, Way::Hangs),
+    (10, Way::Slow),
+    (4, Way::Blocks),
+];
+
+/// The same code in all its places.
+#[derive(Clone)]
+pub(crate) struct Rough(Arc<Inner>);
+
+struct Inner {
+    dice: Mutex<Dice>,
+    at_work: AtWork,
+    tally: Arc<Tally>,
+    hooks: Hooks,
+    /// Approver, compactor, policy, observer.
+    places: [bool; 4],
+    /// What a compaction costs: nothing where a budget must not be passed.
+    cost: NanoUsd,
+}
+
+impl Rough {
+    pub(crate) fn new(
+        dice: &mut Dice,
+        budget: bool,
+        at_work: &AtWork,
+        tally: &Arc<Tally>,
+    ) -> Rough {
+        let mut here = |share: u64| dice.percent(share);
+        let hooks = Hooks {
+            prompt: here(25),
+            pre_iteration: here(25),
+            chat_params: here(25),
+            pre_tool: here(25),
+            stop: here(25),
+        };
+        let places = [here(30), here(20), here(40), here(20)];
+        Rough(Arc::new(Inner {
+            dice: Mutex::new(Dice::new(dice.below(u64::MAX), &[])),
+            at_work: at_work.clone(),
+            tally: Arc::clone(tally),
+            hooks,
+            places,
+            cost: if budget { NanoUsd::ZERO } else { NanoUsd(1_000) },
+        }))
+    }
+
+    /// Puts it into a loop.
+    pub(crate) fn stand_in(&self, mut builder: AgentBuilder) -> AgentBuilder {
+        let [approver, compactor, policy, observer] = self.0.places;
+        builder = builder.hook(self.clone()).tool(self.clone());
+        if approver {
+            builder = builder.permission("act", Permission::Ask).approver(self.clone());
+        }
+        if compactor {
+            builder =
+                builder.compactor(self.clone()).proactive_compaction(ProactiveCompaction::Ask);
+        }
+        if policy {
+            builder = builder.policy(self.clone());
+        }
+        if observer {
+            let rough = self.clone();
+            builder = builder.on_event(move |_| {
+                rough.within("observer");
+            });
+        }
+        builder
+    }
+
+    fn way(&self, place: &str, share: u64) -> (Way, Duration) {
+        let mut dice = self.0.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let rough = dice.percent(share);
+        let way = if rough { dice.weighed(Way::Well, &WAYS) } else { Way::Well };
+        if way != Way::Well {
+            self.0.tally.code(&format!("{place}: {way:?}"));
+        }
+        (way, dice.millis(1, 8))
+    }
+
+    /// On the run's own task, many times in a run.
+    fn within(&self, place: &str) -> Way {
+        let (way, time) = self.way(place, 10);
+        match way {
+            // A payload of its own, and no words on the screen.
+            Way::Panics => resume_unwind(Box::new(WORDS)),
+            // It cannot hang, and be bounded.
+            Way::Hangs | Way::Slow | Way::Blocks => std::thread::sleep(time),
+            _ => {}
+        }
+        way
+    }
+
+    /// On a task of its own.
+    async fn apart(&self, place: &str) -> Way {
+        let _under_way = self.0.at_work.begin();
+        let (way, time) = self.way(place, 100);
+        match way {
+            Way::Panics => resume_unwind(Box::new(WORDS)),
+            Way::Hangs => std::future::pending().await,
+            Way::Slow => tokio::time::sleep(time).await,
+            Way::Blocks => std::thread::sleep(time),
+            _ => {}
+        }
+        way
+    }
+}
+
+impl Hook for Rough {
+    fn points(&self) -> Hooks {
+        self.0.hooks
+    }
+    fn consult(&self, point: ConsultPoint) -> HookFuture<'_> {
+        Box::pin(async move {
+            let place = match &point {
+                ConsultPoint::Prompt => "prompt",
+                ConsultPoint::PreIteration { .. } => "pre_iteration",
+                ConsultPoint::ChatParams { .. } => "chat_params",
+                ConsultPoint::PreTool { .. } => "pre_tool",
+                ConsultPoint::Stop { .. } => "stop",
+                _ => "approval",
+            };
+            match self.apart(place).await {
+                Way::Says if place == "chat_params" => Answer::OutputCap(200),
+                Way::Says => Answer::ProceedWith("By the way.".to_owned()),
+                Way::No => Answer::Deny("no".to_owned()),
+                Way::Halt => Answer::Halt("halt".to_owned()),
+                _ => Answer::Proceed,
+            }
+        })
+    }
+}
+
+impl Approver for Rough {
+    fn approve(&self, call: ToolCall) -> HookFuture<'_> {
+        self.consult(ConsultPoint::Approval { call })
+    }
+}
+
+impl Compactor for Rough {
+    fn compact(
+        &self,
+        messages: Vec<Message>,
+        _: bool,
+    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+        Box::pin(async move {
+            match self.apart("compaction").await {
+                Way::No | Way::Halt => Compaction::Failed("no".to_owned()),
+                Way::Says => Compaction::Done { messages, cost: self.0.cost },
+                _ => Compaction::NotNeeded,
+            }
+        })
+    }
+}
+
+impl Rough {
+    fn verdict(&self, place: &str) -> (Way, Option<Stop>) {
+        let way = self.within(place);
+        let mut stop = Stop::submitted("rough", "it was enough").answer("enough");
+        if way == Way::Halt {
+            stop.ends_as = PolicyEnd::Halted;
+        }
+        (way, matches!(way, Way::No | Way::Halt).then_some(stop))
+    }
+}
+
+impl TerminationPolicy for Rough {
+    fn name(&self) -> &'static str {
+        "rough"
+    }
+    fn should_terminate(&mut self, _: &StepResult, _: &StepContext) -> Verdict {
+        match self.verdict("step") {
+            (_, Some(stop)) => Verdict::Stop(stop),
+            (Way::Says, None) => Verdict::Tell("Mind the time.".to_owned()),
+            _ => Verdict::Continue,
+        }
+    }
+    fn begin_turn(&mut self) {
+        self.within("begin_turn");
+    }
+    fn look(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
+        self.verdict("look").1
+    }
+    fn look_at_end(&mut self, _: &str, _: &StepContext) -> Option<Stop> {
+        self.verdict("look_at_end").1
+    }
+    fn reset(&mut self) {
+        self.within("reset");
+    }
+}
+
+impl Tool for Rough {
+    fn name(&self) -> &'static str {
+        "rough"
+    }
+    fn description(&self) -> &'static str {
+        "Acts."
+    }
+    fn schema(&self) -> Value {
+        json!({"type": "object"})
+    }
+    fn call(&self, _: Map<String, Value>, _: ToolContext) -> ToolFuture<'_> {
+        Box::pin(async move {
+            match self.apart("tool").await {
+                Way::No => ToolOutput::error("no"),
+                Way::Halt => ToolOutput::halt("halt"),
+                _ => ToolOutput::ok("done"),
+            }
+        })
+    }
+    fn parallel_safe(&self) -> bool {
+        true
+    }
+}
