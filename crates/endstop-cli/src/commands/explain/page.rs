@@ -41,9 +41,9 @@ pub(super) fn page(story: &Story) -> String {
         limits(&mut out, story, end);
     }
     if !turns.is_empty() {
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<section><h2>The run over time</h2><div class=\"wide\">{}</div><div class=\"narrow\">{}</div></section>\n",
+            "<section><h2>The run over time</h2><div class=\"wide\">{}</div><div class=\"narrow\">{}</div></section>",
             picture(story, &turns, 1000.0),
             picture(story, &turns, 380.0)
         );

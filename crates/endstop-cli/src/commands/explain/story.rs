@@ -321,7 +321,9 @@ impl Story {
         }
         repeats.retain(|repeat| repeat.turns.len() > 1);
         if self.outcome.as_ref().is_some_and(|outcome| outcome["cost_unknown"] == true) {
-            repeats.iter_mut().for_each(|repeat| repeat.cost_usd = None);
+            for repeat in &mut repeats {
+                repeat.cost_usd = None;
+            }
         }
         repeats
     }
