@@ -33,9 +33,10 @@ use super::driver::{Again, Beginning};
 use super::opened::Opened;
 use super::recorder::Recorder;
 use super::{AgentLoop, Config, Conversation, RunHandle, StartError};
-use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
+use crate::journal::{Journal, RecordedRun, RunHeader};
 use endstop_core::replay::{GoesOn, close, go_on};
-use endstop_core::{Replay, Resumption, RunSpec, TerminationPolicy};
+use endstop_core::{Replay, Resumption, RunSpec, Step, TerminationPolicy};
+use std::time::Duration;
 
 /// Which run goes on, and how.
 #[derive(Clone, Debug)]
@@ -132,14 +133,30 @@ fn find(
             .map(|on| (on, spec()))
     };
     let keys = config.provider.known_keys();
+    // It may have died when its ending was decided, and not yet written.
+    let decided = match &log {
+        Some(_) => close(recorded.header.spec.again(policy()), &recorded.events),
+        None => None,
+    };
+    if let Some((events, outcome)) = decided
+        && let Some(log) = log.take()
+    {
+        let mut recorder = Recorder::new(log, keys.clone());
+        for event in &events {
+            recorder.keep(event, &[], None);
+        }
+        if outcome.is_success() {
+            let (step, at) = (Step::Ended(outcome), Duration::ZERO);
+            let (perform, recorder) = (Vec::new(), Box::new(recorder));
+            return Ok(Again { opened, step, perform, at, recorder });
+        }
+        recorder.ended(&outcome);
+    }
     let (mut on, mut spec) = this(&how.run)?;
     let mut recorder = match log {
         // Its process died: it is the same run.
-        Some(log) if on.kept == recorded.events.len() => Recorder::new(log, keys),
-        log => {
-            if let Some(log) = log {
-                end(log, spec, &recorded, &keys);
-            }
+        Some(log) => Recorder::new(log, keys),
+        None => {
             // It has ended, once: what goes on is a run of its own, with all that was before.
             let id = crate::clock::run_id();
             (on, spec) = this(&id)?;
@@ -167,28 +184,12 @@ fn resumption(recorded: &RecordedRun, now: RunSpec, config: &Config) -> Resumpti
     let then = &recorded.header.spec;
     let changed = |was: &Option<String>, is: Option<String>| if *was == is { None } else { is };
     Resumption {
-        limits: Some(now.limits).filter(|limits| *limits != then.limits),
+        limits: Some(now.limits).filter(|limits| limits != recorded.limits()),
         tools: Some(now.tools).filter(|tools| *tools != then.tools),
         model: changed(&then.model, now.model),
         provider: changed(&then.provider, now.provider),
         price: config.price,
         wall_ms: Some(crate::clock::wall_ms()),
         ..Resumption::default()
-    }
-}
-
-/// Writes the ending that was decided when the process died.
-fn end(
-    log: Box<dyn RunJournal>,
-    spec: RunSpec,
-    recorded: &RecordedRun,
-    keys: &endstop_wire::redact::KnownKeys,
-) {
-    if let Some((events, outcome)) = close(spec, &recorded.events) {
-        let mut recorder = Recorder::new(log, keys.clone());
-        for event in &events {
-            recorder.keep(event, &[], None);
-        }
-        recorder.ended(&outcome);
     }
 }
