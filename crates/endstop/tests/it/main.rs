@@ -15,6 +15,7 @@ mod bedrock;
 mod cohere;
 mod compaction;
 mod journal;
+mod hostile_servers;
 mod lies;
 mod lifecycle;
 mod nested;
