@@ -64,9 +64,9 @@ mod jumping {
 #[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::{jumping, wall_ms};
+    use crate::agent::AgentEvent;
     use crate::testkit::{ScriptedModel, Turn};
     use crate::tool::{ToolOutput, tool_fn};
-    use crate::agent::AgentEvent;
     use crate::{AgentLoop, Limits, RunEvent};
     use endstop_core::{Outcome, Termination};
     use serde_json::{Map, Value, json};

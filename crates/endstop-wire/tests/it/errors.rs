@@ -105,7 +105,9 @@ fn a_redirect_says_where_to_and_that_nothing_was_sent_there() {
     for status in [301, 302, 303, 307, 308] {
         let error = classify(status, &headers, "", "openai");
         assert_eq!(error.class, ErrorClass::UnknownError);
-        let place = format!("HTTP status {status}: the server sends requests on to https://elsewhere.example/v1/chat?key=[redacted], and");
+        let place = format!(
+            "HTTP status {status}: the server sends requests on to https://elsewhere.example/v1/chat?key=[redacted], and"
+        );
         assert!(error.message.starts_with(&place), "{}", error.message);
         assert!(error.message.ends_with("make it the base URL"), "{}", error.message);
         let error = classify(status, &Headers::new(), "", "openai");

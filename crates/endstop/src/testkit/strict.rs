@@ -32,6 +32,7 @@ pub fn problem(format: &str, body: &Value) -> Option<String> {
 
 fn openai(messages: &[Value]) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
+    let mut ids = HashSet::new();
     for (at, message) in messages.iter().enumerate() {
         let wrong = |what: &str| Err(format!("message {at}: {what}"));
         let role = message["role"].as_str().unwrap_or_default();
@@ -51,7 +52,11 @@ fn openai(messages: &[Value]) -> Result<(), String> {
                     return wrong("it says nothing and calls nothing");
                 }
                 for call in calls {
-                    open.push(openai_call(call, &open).map_err(|e| format!("message {at}: {e}"))?);
+                    let id = openai_call(call).map_err(|e| format!("message {at}: {e}"))?;
+                    if !ids.insert(id) {
+                        return wrong(&format!("the id `{id}` twice"));
+                    }
+                    open.push(id);
                 }
             }
             "tool" => {
@@ -59,7 +64,7 @@ fn openai(messages: &[Value]) -> Result<(), String> {
                 let Some(place) = open.iter().position(|open| *open == id) else {
                     return wrong(&format!("the result `{id}` answers no call before it"));
                 };
-                open.remove(place);
+                ids.remove(open.remove(place));
                 if !message["content"].is_string() && !message["content"].is_array() {
                     return wrong("a result without content");
                 }
@@ -73,11 +78,8 @@ fn openai(messages: &[Value]) -> Result<(), String> {
     }
 }
 
-fn openai_call<'a>(call: &'a Value, open: &[&str]) -> Result<&'a str, String> {
+fn openai_call(call: &Value) -> Result<&str, String> {
     let id = call["id"].as_str().filter(|id| !id.is_empty()).ok_or("a call without an id")?;
-    if open.contains(&id) {
-        return Err(format!("the id `{id}` twice"));
-    }
     let function = &call["function"];
     named(function, id)?;
     let arguments = function["arguments"].as_str().unwrap_or_default();

@@ -169,7 +169,9 @@ impl Connection {
 fn answer(api: &str, turn: &Turn) -> String {
     let body = body(api, turn);
     let length = body.len();
-    format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{body}")
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
 }
 
 fn body(api: &str, turn: &Turn) -> String {
@@ -181,11 +183,7 @@ fn body(api: &str, turn: &Turn) -> String {
 
 /// No retries, and a stall is one after a third of a second.
 fn limits() -> Limits {
-    Limits {
-        max_retries: 0,
-        stall_timeout: Some(Duration::from_millis(300)),
-        ..Limits::default()
-    }
+    Limits { max_retries: 0, stall_timeout: Some(Duration::from_millis(300)), ..Limits::default() }
 }
 
 async fn run(url: &str, api: &str, limits: Limits) -> Outcome {
@@ -227,8 +225,7 @@ async fn bytes_that_say_nothing_do_not_keep_a_stream_alive() {
     ] {
         // A byte at a time, for longer than anybody waits.
         let reply = Reply::new(200, "text/event-stream", nothing.repeat(2_000));
-        let server =
-            Server::start(move |_| reply.clone().drip(Duration::from_millis(5))).unwrap();
+        let server = Server::start(move |_| reply.clone().drip(Duration::from_millis(5))).unwrap();
         let outcome = run(&server.base_url(), api, limits()).await;
         failed(&outcome, "stall_timeout: the model call brought no content within 300ms");
         assert!(outcome.duration >= Duration::from_millis(300), "{outcome:?}");
@@ -413,7 +410,10 @@ async fn a_redirect_is_told_and_the_key_goes_nowhere() {
         let provider = HttpProvider::new(&options, &key).unwrap();
         let agent = AgentLoop::builder(provider).limits(limits()).build().unwrap();
         let outcome = agent.run("hi").unwrap().await;
-        let place = format!("HTTP status {status}: the server sends requests on to http://{}/v1", trap.address);
+        let place = format!(
+            "HTTP status {status}: the server sends requests on to http://{}/v1",
+            trap.address
+        );
         failed(&outcome, &place);
         let all = format!("{outcome:?}");
         assert!(!all.contains(KEY) && !all.contains("secret"), "{all}");

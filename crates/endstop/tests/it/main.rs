@@ -16,8 +16,11 @@ mod cohere;
 mod compaction;
 mod journal;
 mod hostile_servers;
+#[cfg(target_os = "linux")]
+mod hostile_tools;
 mod lies;
 mod lifecycle;
+mod many_calls;
 mod nested;
 mod ollama;
 #[cfg(target_os = "linux")]
