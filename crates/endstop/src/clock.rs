@@ -61,7 +61,6 @@ mod jumping {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::{jumping, wall_ms};
     use crate::agent::AgentEvent;
