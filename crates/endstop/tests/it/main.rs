@@ -14,10 +14,10 @@ mod azure;
 mod bedrock;
 mod cohere;
 mod compaction;
-mod journal;
 mod hostile_servers;
 #[cfg(target_os = "linux")]
 mod hostile_tools;
+mod journal;
 mod lies;
 mod lifecycle;
 mod many_calls;
