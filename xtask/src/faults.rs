@@ -163,6 +163,12 @@ const FAULTS: &[Fault] = &[
         "        if delta.is_empty() {\n            return Ok(());\n        }\n        let text",
         "        let text",
     ),
+    fault(
+        "a-clock-may-go-back",
+        "mod.rs",
+        "inner.now = inner.now.max(event.at);",
+        "inner.now = event.at;",
+    ),
     fault("deadline-does-not-preempt", "mod.rs", "if late && ", "if false && late && "),
     fault(
         "serial-tools-run-together",

@@ -40,6 +40,11 @@ enum Status {
     Below,
 }
 
+/// A name as a part of a line: a model may call a tool by any, and by none it begins a line of ours.
+fn in_line(name: &str) -> String {
+    shorten(&name.replace(['\n', '\r'], " "), 100)
+}
+
 impl Screen {
     pub(crate) fn new(limits: Limits) -> Screen {
         // A dumb terminal has neither colours nor a line that moves.
@@ -110,13 +115,14 @@ impl Screen {
                 self.note(&format!("✗ {}{then}", shorten(&error.to_string(), 300)));
             }
             RunEvent::ToolStarted { name, arguments, .. } => {
-                self.note(&format!("→ {name} {}", shorten(&arguments.replace('\n', " "), 200)));
+                let arguments = shorten(&arguments.replace('\n', " "), 200);
+                self.note(&format!("→ {} {arguments}", in_line(name)));
             }
             RunEvent::ToolEnded { name, status, content, duration_ms, .. } => {
                 let first = content.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
                 self.note(&format!(
                     "← {} {} in {duration_ms} ms: {}",
-                    shorten(name, 100),
+                    in_line(name),
                     status.as_str(),
                     shorten(first, 160)
                 ));

@@ -113,12 +113,33 @@ impl MultiTurnState {
             return false;
         };
         self.pending_calls.swap_remove(at);
+        self.completed(result);
+        true
+    }
+
+    /// As [`complete`](MultiTurnState::complete) for each of the results: in one pass where they
+    /// come in the order in which their calls are pending.
+    pub fn complete_all<'a>(&mut self, results: impl IntoIterator<Item = &'a ToolResult>) {
+        let mut pending = std::mem::take(&mut self.pending_calls).into_iter().peekable();
+        for result in results {
+            if pending.next_if(|id| *id == result.call_id).is_some() {
+                self.completed(result);
+                continue;
+            }
+            // Out of order: what is left is searched.
+            self.pending_calls.extend(pending);
+            self.complete(result);
+            pending = std::mem::take(&mut self.pending_calls).into_iter().peekable();
+        }
+        self.pending_calls.extend(pending);
+    }
+
+    fn completed(&mut self, result: &ToolResult) {
         self.completed_calls.push(CompletedCall {
             call_id: result.call_id.clone(),
             name: result.name.clone(),
             status: result.status,
             iteration: self.iteration,
         });
-        true
     }
 }

@@ -19,7 +19,7 @@ pub use hints::{retry_after_ms, should_retry};
 
 use crate::api::{Family, dialect};
 use crate::headers::Headers;
-use crate::redact::excerpt;
+use crate::redact::{address, excerpt};
 use endstop_core::{ErrorClass, ModelError};
 
 /// The header in which AWS names the exception that a response is.
@@ -50,6 +50,10 @@ pub(crate) fn from_body(
     let (field, value) = body.original(status, google);
     let message =
         if body.message.is_empty() { default_message(status) } else { excerpt(&body.message) };
+    let message = match headers.get("location").filter(|_| (300..400).contains(&status)) {
+        Some(to) => format!("{message}: {}", redirected(to)),
+        None => message,
+    };
     ModelError {
         class,
         status: (status != 0).then_some(status),
@@ -60,6 +64,14 @@ pub(crate) fn from_body(
         }),
         original: Some((field, excerpt(&value))),
     }
+}
+
+/// Keys are not sent after a redirect: where it leads is told instead.
+fn redirected(to: &str) -> String {
+    format!(
+        "the server sends requests on to {}, and they are not sent there, with their key; where that is the right place, make it the base URL",
+        excerpt(&address(to))
+    )
 }
 
 fn default_message(status: u16) -> String {

@@ -64,6 +64,23 @@ pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&bytes[from..]);
 }
 
+/// The longest name of a tool that providers take.
+const NAME_BYTES: usize = 64;
+
+/// Appends the name of a tool that a model has called, as every provider takes it back: a model may
+/// call what there is not, by any name, and OpenAI, Anthropic and Amazon refuse a conversation for
+/// ever that has a name with other characters or a longer one. A tool that there is has such a name.
+pub(crate) fn called(out: &mut Vec<u8>, name: &str) {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    out.push(b'"');
+    let from = out.len();
+    out.extend(name.chars().take(NAME_BYTES).map(|c| if fits(c) { c as u8 } else { b'_' }));
+    if out.len() == from {
+        out.push(b'_');
+    }
+    out.push(b'"');
+}
+
 /// Appends a value that serde writes; what cannot be written is `null`.
 pub(crate) fn value(out: &mut Vec<u8>, v: &impl Serialize) {
     let start = out.len();

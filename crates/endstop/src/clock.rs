@@ -1,24 +1,29 @@
 //! The one place that reads the wall clock; durations come from the monotonic one.
+//!
+//! ```ignore
+//! let started = clock::wall_ms(); // to show, never to subtract from another
+//! let headers = signer.headers(&url, &headers, body, clock::now())?;
+//! ```
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Unix time in milliseconds, for display.
-#[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// The wall clock, for signatures.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn now() -> SystemTime {
-    SystemTime::now()
+    let now = SystemTime::now();
+    #[cfg(test)]
+    let now = jumping::set_by(now);
+    now
 }
 
 /// A seed for the jitter of one run: different in each run and process.
-#[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn seed(run: u64) -> u64 {
-    let nanos =
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let nanos = now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     nanos ^ (u64::from(std::process::id()) << 40) ^ run.rotate_left(32)
 }
 
@@ -34,4 +39,96 @@ pub(crate) fn run_id() -> String {
     bits ^= bits >> 32;
     let letters = (0..10).map(|at| char::from(LETTERS[(bits >> (5 * at)) as usize % 32]));
     letters.collect()
+}
+
+/// A wall clock that a test sets, for its own thread.
+#[cfg(test)]
+mod jumping {
+    use std::cell::Cell;
+    use std::time::{Duration, SystemTime};
+
+    thread_local!(static SET_BY: Cell<i64> = const { Cell::new(0) });
+
+    /// The clock is this many seconds ahead, or, below zero, behind.
+    pub(super) fn set(seconds: i64) {
+        SET_BY.set(seconds);
+    }
+
+    pub(super) fn set_by(now: SystemTime) -> SystemTime {
+        let by = Duration::from_secs(SET_BY.get().unsigned_abs());
+        if SET_BY.get() < 0 { now - by } else { now + by }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{jumping, wall_ms};
+    use crate::agent::AgentEvent;
+    use crate::testkit::{ScriptedModel, Turn};
+    use crate::tool::{ToolOutput, tool_fn};
+    use crate::{AgentLoop, Limits, RunEvent};
+    use endstop_core::{Outcome, Termination};
+    use serde_json::{Map, Value, json};
+    use std::time::{Duration, Instant};
+
+    const HOUR: i64 = 3_600;
+
+    /// Ahead, behind, and before 1970.
+    const JUMPS: [i64; 5] = [5 * HOUR, -5 * HOUR, 24 * 365 * HOUR, -24 * 365 * 100 * HOUR, 0];
+
+    /// A run whose tool sets the clock at each call, and how long it really took.
+    async fn jumps(limits: Limits, then: Turn) -> (Vec<AgentEvent>, Outcome, Duration) {
+        let set = tool_fn("set", "Sets the clock.", |args: Map<String, Value>, _| async move {
+            jumping::set(args["by"].as_i64().unwrap());
+            ToolOutput::ok(wall_ms().to_string())
+        });
+        let turns = JUMPS.map(|by| Turn::call("set", &json!({ "by": by })));
+        let model = ScriptedModel::new(turns.into_iter().chain([then]));
+        let agent = AgentLoop::builder(model).tool(set).limits(limits).build().unwrap();
+        let began = Instant::now();
+        let mut handle = agent.run("hi").unwrap();
+        let mut events = Vec::new();
+        while let Some(event) = handle.next().await {
+            events.push(event);
+        }
+        (events, handle.await, began.elapsed())
+    }
+
+    /// On one thread, whose clock it is that is set.
+    #[tokio::test]
+    async fn a_wall_clock_that_jumps_moves_no_duration_and_no_deadline() {
+        let minute = Some(Duration::from_secs(60));
+        let limits = Limits {
+            timeout: minute,
+            turn_timeout: minute,
+            stall_timeout: minute,
+            tool_timeout: minute,
+            ..Limits::default()
+        };
+        let (events, outcome, took) = jumps(limits, Turn::text("done")).await;
+        assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+        assert!(outcome.duration <= took, "{:?} of {took:?}", outcome.duration);
+        let mut shown = Vec::new();
+        for event in &events {
+            if let AgentEvent::Run(RunEvent::ToolEnded { duration_ms, content, .. }) = event {
+                assert!(u128::from(*duration_ms) <= took.as_millis(), "{duration_ms} ms");
+                shown.push(content.parse::<u64>().unwrap());
+            }
+        }
+        // The clock was moved indeed, and before 1970 there is no time to show.
+        let hours = |at: usize| (shown[at].abs_diff(shown[4]) + 1_800_000) / 3_600_000;
+        let moved = (hours(0), hours(1), hours(2), shown[3]);
+        assert_eq!(moved, (5, 5, 24 * 365, 0), "{shown:?}");
+    }
+
+    #[tokio::test]
+    async fn a_deadline_comes_in_its_time_though_the_clock_has_jumped() {
+        let limits = Limits { timeout: Some(Duration::from_millis(300)), ..Limits::default() };
+        let late = Turn::text("late").after(Duration::from_secs(60));
+        let (_, outcome, took) = jumps(limits, late).await;
+        assert_eq!(outcome.termination, Termination::ErrorTimeout, "{outcome:?}");
+        assert!(outcome.duration >= Duration::from_millis(300) && outcome.duration <= took);
+        assert!(took < Duration::from_secs(30), "{took:?}");
+        assert_eq!(outcome.turns as usize, JUMPS.len(), "{outcome:?}");
+    }
 }

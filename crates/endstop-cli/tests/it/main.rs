@@ -12,6 +12,10 @@
 mod bad_input;
 mod cli;
 #[cfg(target_os = "linux")]
+mod hostile;
+#[cfg(target_os = "linux")]
+mod http2;
+#[cfg(target_os = "linux")]
 mod killed;
 mod record;
 mod recorded;

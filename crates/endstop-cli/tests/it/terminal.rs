@@ -15,7 +15,9 @@ use std::time::Duration;
 const ROWS: u16 = 12;
 const COLUMNS: u16 = 40;
 
-struct Terminal {
+pub(crate) struct Terminal {
+    /// Its folder, which is there until the end.
+    cli: Cli,
     child: Child,
     screen: Arc<Mutex<vt100::Parser>>,
     reader: std::thread::JoinHandle<()>,
@@ -23,7 +25,7 @@ struct Terminal {
 
 impl Terminal {
     /// Runs the binary with all three standard streams on a terminal.
-    fn run(server: &Server, args: &[&str]) -> Terminal {
+    pub(crate) fn run(server: &Server, args: &[&str]) -> Terminal {
         let cli = Cli::new();
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
@@ -46,7 +48,7 @@ impl Terminal {
                 fed.lock().unwrap().process(&bytes[..read]);
             }
         });
-        Terminal { child, screen, reader }
+        Terminal { cli, child, screen, reader }
     }
 
     fn rows(&self) -> Vec<String> {
@@ -56,7 +58,7 @@ impl Terminal {
 
     /// All that was written, its end reached: what has scrolled away, then the screen, lines that
     /// were wrapped joined again.
-    fn finish(mut self) -> (i32, String) {
+    pub(crate) fn finish(mut self) -> (i32, String) {
         let status = self.child.wait().unwrap();
         self.reader.join().unwrap();
         let mut parser = self.screen.lock().unwrap();

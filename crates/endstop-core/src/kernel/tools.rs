@@ -249,10 +249,13 @@ impl Inner {
                 if !unrun {
                     self.tool_calls = self.tool_calls.saturating_add(1);
                 }
-                self.state.complete(&result);
                 parts.push(Part::ToolResult(result));
             }
         }
+        self.state.complete_all(parts.iter().filter_map(|part| match part {
+            Part::ToolResult(result) => Some(result),
+            _ => None,
+        }));
         if !parts.is_empty() {
             self.state.push(Role::Tool, parts);
         }
@@ -362,7 +365,8 @@ impl Inner {
             if self.finish_tool {
                 names.push("finish");
             }
-            let problem = format!("unknown tool `{}`; there are: {}", call.name, names.join(", "));
+            let name = excerpt(&call.name);
+            let problem = format!("unknown tool `{name}`; there are: {}", names.join(", "));
             open.finished(at, ToolStatus::Error, problem, false);
             return;
         }

@@ -5,7 +5,10 @@
 //! `ENDSTOP_CASES` raises the number of worlds; `cargo run --release -p endstop-core --example
 //! soak` plays a million and prints its counts.
 
-use crate::world::{Rng, all_of, cut_elsewhere, cut_in_mid_stream, play, replay};
+use crate::world::{
+    Rng, all_of, cut_elsewhere, cut_in_mid_stream, play, replay, replayed_with, set_back,
+};
+use std::time::Duration;
 
 #[test]
 fn every_run_of_a_random_world_keeps_the_laws() {
@@ -23,6 +26,28 @@ fn every_run_of_a_random_world_keeps_the_laws() {
             }
         }
     }
+}
+
+/// A clock that is set back takes nothing from what has passed: the same run, the same outcome, and
+/// on the way no duration shrinks.
+#[test]
+fn a_clock_that_is_set_back_changes_nothing() {
+    silence_scripted_panics();
+    let mut earlier = 0_usize;
+    for seed in 0..4_000 {
+        let played = play(seed).unwrap_or_else(|law| panic!("world {seed}: {law}"));
+        let told = set_back(&played.events, &mut Rng(seed ^ 0x5e7));
+        earlier += told.windows(2).filter(|two| two[1].at < two[0].at).count();
+        let mut elapsed = Duration::ZERO;
+        let outcome = replayed_with(seed, &told, &mut |run| {
+            assert!(run.elapsed() >= elapsed, "world {seed}: the time since the start shrinks");
+            elapsed = run.elapsed();
+        })
+        .unwrap();
+        assert!(outcome.duration >= elapsed, "world {seed}: the whole is shorter than its part");
+        assert_eq!(all_of(&outcome), all_of(&played.outcome), "world {seed}: set back");
+    }
+    assert!(earlier > 4_000, "the clock was set back {earlier} times");
 }
 
 /// Policies of the world panic on purpose; their messages would drown the test's.

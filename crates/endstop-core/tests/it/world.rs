@@ -427,17 +427,48 @@ fn play_from(
 
 /// Plays recorded events on a fresh run of the same seed.
 pub fn replay(seed: u64, events: &[Event]) -> Result<Outcome, String> {
+    replayed_with(seed, events, &mut |_| ())
+}
+
+/// As [`replay`], with a look at the run after each event.
+pub fn replayed_with(
+    seed: u64,
+    events: &[Event],
+    look: &mut dyn FnMut(&Run),
+) -> Result<Outcome, String> {
     let (spec, _) = spec(&mut Rng(seed));
     let mut run = Run::new(spec);
     let mut effects = Vec::new();
     for event in events {
         effects.clear();
         match run.handle(event.clone(), &mut effects) {
-            Step::Continue(next) => run = next,
+            Step::Continue(next) => {
+                look(&next);
+                run = next;
+            }
             Step::Ended(outcome) => return Ok(*outcome),
         }
     }
     Err("the replay did not end".to_owned())
+}
+
+/// The recorded events as a clock tells of them that now and then is set back: of some it says an
+/// earlier time than of the one before.
+pub fn set_back(events: &[Event], rng: &mut Rng) -> Vec<Event> {
+    let mut latest = Duration::ZERO;
+    let mut told = Vec::with_capacity(events.len());
+    for event in events {
+        // An event that comes at the time of the last one may as well be said to come before it.
+        let repeats = event.at <= latest;
+        latest = latest.max(event.at);
+        let at = if repeats && rng.chance(60) {
+            latest.saturating_sub(Duration::from_millis(1 + rng.below(10_000_000)))
+        } else {
+            event.at
+        };
+        told.push(Event::new(at, event.kind.clone()));
+    }
+    told
 }
 
 /// Cuts the texts of recorded events elsewhere: each is split, at random.

@@ -204,7 +204,7 @@ fn tool_use(out: &mut Vec<u8>, id: &str, call: &ToolCall) {
     out.extend_from_slice(b"{\"type\":\"tool_use\",\"id\":");
     json::string(out, id);
     out.extend_from_slice(b",\"name\":");
-    json::string(out, &call.name);
+    json::called(out, &call.name);
     out.extend_from_slice(b",\"input\":");
     json::arguments(out, &call.arguments);
     out.push(b'}');

@@ -224,7 +224,7 @@ fn tool_use(out: &mut Vec<u8>, call: &ToolCall) {
     out.extend_from_slice(b"{\"toolUse\":{\"toolUseId\":");
     json::string(out, &call.id);
     out.extend_from_slice(b",\"name\":");
-    json::string(out, &call.name);
+    json::called(out, &call.name);
     out.extend_from_slice(b",\"input\":");
     json::arguments(out, &call.arguments);
     out.extend_from_slice(b"}}");

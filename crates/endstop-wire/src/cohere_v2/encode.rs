@@ -171,7 +171,7 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
     out.extend_from_slice(b"{\"id\":");
     json::string(out, &call.id);
     out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
-    json::string(out, &call.name);
+    json::called(out, &call.name);
     out.extend_from_slice(b",\"arguments\":");
     json::arguments_text(out, &call.arguments);
     out.extend_from_slice(b"}}");

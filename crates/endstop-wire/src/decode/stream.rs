@@ -188,6 +188,8 @@ impl StreamDecoder {
                 }
             }
             Kind::Json => self.json(&held),
+            // That the connection broke says more.
+            Kind::Unknown if eof == Eof::Reset => {}
             Kind::Unknown => self.feed.broken(Broken {
                 class: ErrorClass::IncompleteStream,
                 message: "the body is empty".to_owned(),
@@ -302,6 +304,13 @@ impl Feed {
     }
 
     fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) {
+        if self.is_over() {
+            let body = ErrorBody::read(data);
+            if body.found {
+                self.error(body);
+            }
+            return;
+        }
         self.events += 1;
         if let Err(e) = self.turn.event(name, data, sink) {
             // A turn that had its finish is whole, though what came behind it is cut.
@@ -314,7 +323,7 @@ impl Feed {
 
     /// An object of a stream of such, or a line that is none: the stream is broken then.
     fn object(&mut self, text: &str, sink: DeltaSink<'_>) {
-        if text.starts_with('{') {
+        if text.starts_with('{') || self.is_over() {
             return self.event("", text, sink);
         }
         self.events += 1;
@@ -370,6 +379,12 @@ impl Feed {
                 self.events += 1;
             }
         }
+    }
+
+    /// The protocol's own end was seen. What stands behind it is no part of the turn, whether or not
+    /// it came in the same piece; but where it is an error, that is believed.
+    fn is_over(&mut self) -> bool {
+        self.turn.common().terminated
     }
 
     fn finished(&mut self) -> bool {

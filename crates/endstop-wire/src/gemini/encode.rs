@@ -241,7 +241,7 @@ fn id(out: &mut Vec<u8>, id: &str) {
 
 fn function_response(out: &mut Vec<u8>, result: &ToolResult) {
     out.extend_from_slice(b"{\"functionResponse\":{\"name\":");
-    json::string(out, &result.name);
+    json::called(out, &result.name);
     id(out, &result.call_id);
     json::key(out, "response");
     out.push(b'{');
@@ -253,7 +253,7 @@ fn function_response(out: &mut Vec<u8>, result: &ToolResult) {
 /// A call, whose part is still open.
 fn function_call(out: &mut Vec<u8>, call: &ToolCall) {
     out.extend_from_slice(b"{\"functionCall\":{\"name\":");
-    json::string(out, &call.name);
+    json::called(out, &call.name);
     id(out, &call.id);
     json::key(out, "args");
     json::arguments(out, &call.arguments);

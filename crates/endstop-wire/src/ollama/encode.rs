@@ -211,7 +211,7 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
     id(out, "id", &call.id);
     json::key(out, "type");
     out.extend_from_slice(b"\"function\",\"function\":{\"name\":");
-    json::string(out, &call.name);
+    json::called(out, &call.name);
     json::key(out, "arguments");
     json::arguments(out, &call.arguments);
     out.extend_from_slice(b"}}");
@@ -220,7 +220,7 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
 fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
     open(out, "tool");
     json::key(out, "tool_name");
-    json::string(out, &result.name);
+    json::called(out, &result.name);
     id(out, "tool_call_id", &result.call_id);
     json::key(out, "content");
     json::string(out, &result.content);

@@ -294,7 +294,7 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall, way: Way) {
     out.extend_from_slice(b"{\"id\":");
     json::string(out, &call_id(&call.id, way.call_id_length));
     out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
-    json::string(out, &call.name);
+    json::called(out, &call.name);
     out.extend_from_slice(b",\"arguments\":");
     json::arguments_text(out, &call.arguments);
     out.extend_from_slice(b"}}");

@@ -141,7 +141,7 @@ fn function_call(out: &mut Vec<u8>, call: &ToolCall, mark: Option<&str>) {
         json::string(out, &call.id);
     }
     json::key(out, "name");
-    json::string(out, &call.name);
+    json::called(out, &call.name);
     json::key(out, "arguments");
     json::arguments_text(out, &call.arguments);
     out.push(b'}');

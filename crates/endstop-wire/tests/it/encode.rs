@@ -196,6 +196,50 @@ fn anthropic_is_sent_no_id_of_a_call_twice() {
     }
 }
 
+/// All the names of calls and of results in a request, wherever its format has them.
+fn names(value: &Value) -> Vec<&str> {
+    let below = |value| names(value);
+    match value {
+        Value::Array(items) => items.iter().flat_map(below).collect(),
+        Value::Object(fields) => {
+            let named = ["name", "tool_name"].iter().filter_map(|key| fields.get(*key)?.as_str());
+            named.chain(fields.values().flat_map(below)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn a_name_that_no_tool_has_goes_back_as_every_provider_takes_it() {
+    let long = "x".repeat(10_000);
+    for (name, sent) in [
+        ("read_file-2", "read_file-2"),
+        ("functions.read:0", "functions_read_0"),
+        ("rm -rf\n\u{1b}[2J\u{0}\u{9b}", "rm_-rf___2J__"),
+        ("лес", "___"),
+        ("", "_"),
+        (long.as_str(), &long[..64]),
+    ] {
+        let Part::ToolCall(called) = call("a", "{}") else { unreachable!() };
+        let Part::ToolResult(told) = result("a", ToolStatus::Error, "unknown") else {
+            unreachable!()
+        };
+        let called = Part::ToolCall(ToolCall { name: name.into(), ..called });
+        let told = Part::ToolResult(ToolResult { name: name.into(), ..told });
+        let history = [
+            message(1, Role::User, vec![text("Go.")]),
+            message(2, Role::Assistant, vec![called]),
+            message(3, Role::Tool, vec![told]),
+        ];
+        for dialect in all() {
+            let b = body(dialect, &RequestSpec::default(), &history, None);
+            let names = names(&b);
+            assert!(!names.is_empty(), "{}: {b}", dialect.name);
+            assert!(names.iter().all(|name| *name == sent), "{}: {names:?}", dialect.name);
+        }
+    }
+}
+
 fn ollama() -> &'static Dialect {
     dialect("ollama").unwrap()
 }

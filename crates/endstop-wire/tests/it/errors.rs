@@ -1,5 +1,6 @@
 //! The catalogue of errors: each row's words and status have the row's class.
 
+use endstop_core::ErrorClass;
 use endstop_wire::Headers;
 use endstop_wire::errors::classify;
 use serde_json::{Map, Value, json};
@@ -95,4 +96,23 @@ fn the_catalogue_agrees() {
     }
     println!("{checked} rows");
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_redirect_says_where_to_and_that_nothing_was_sent_there() {
+    let to = "https://user:pass@elsewhere.example/v1/chat?key=sk-abcdef1234567890";
+    let headers = Headers::from_iter([("Location", to)]);
+    for status in [301, 302, 303, 307, 308] {
+        let error = classify(status, &headers, "", "openai");
+        assert_eq!(error.class, ErrorClass::UnknownError);
+        let place = format!(
+            "HTTP status {status}: the server sends requests on to https://elsewhere.example/v1/chat?key=[redacted], and"
+        );
+        assert!(error.message.starts_with(&place), "{}", error.message);
+        assert!(error.message.ends_with("make it the base URL"), "{}", error.message);
+        let error = classify(status, &Headers::new(), "", "openai");
+        assert_eq!(error.message, format!("HTTP status {status}"));
+    }
+    // Elsewhere the header says something else.
+    assert_eq!(classify(500, &headers, "", "openai").message, "HTTP status 500");
 }

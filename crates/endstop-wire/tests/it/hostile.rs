@@ -408,3 +408,42 @@ fn arguments_before_the_name_are_shown_behind_it() {
         ]
     );
 }
+
+/// What stands behind the end of a stream is no part of the turn, however the bytes were cut.
+#[test]
+fn what_comes_behind_the_end_is_not_read() {
+    let chat = |text: &str| {
+        format!(
+            "data: {}\n\ndata: [DONE]\n\n",
+            json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]})
+        )
+    };
+    let claude = |text: &str| {
+        [
+            json!({"type": "message_start", "message": {"usage": {"input_tokens": 1}}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": text}}),
+            json!({"type": "content_block_stop", "index": 0}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}),
+            json!({"type": "message_stop"}),
+        ]
+        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()))
+        .concat()
+    };
+    let llama = |text: &str| {
+        format!("{}\n", json!({"message": {"content": text}, "done": true, "done_reason": "stop"}))
+    };
+    for (family, said, more) in [
+        (Family::OpenAiChat, chat("so"), chat(" and more")),
+        (Family::Anthropic, claude("so"), claude(" and more")),
+        (Family::Ollama, llama("so"), llama(" and more")),
+        (Family::OpenAiChat, chat("so"), "data: {torn".into()),
+    ] {
+        let all = format!("{said}{more}");
+        let alone = with(of(family), &Headers::new(), said.as_bytes(), 1 << 20);
+        assert!(is_success(&alone) && text(&alone) == "so", "{family}: {alone:?}");
+        for cut in [1, 7, said.len(), said.len() + 1, all.len()] {
+            let d = with(of(family), &Headers::new(), all.as_bytes(), cut);
+            assert_eq!(d, alone, "{family}, cut at each {cut}");
+        }
+    }
+}

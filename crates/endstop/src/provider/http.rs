@@ -41,6 +41,10 @@ use std::time::Duration;
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// How many bytes of a body are read before whoever else is on the thread has a turn: a body that
+/// was packed is there at once, and may be endless, while stops and clocks wait.
+const TURN_BYTES: usize = 256 << 10;
+
 /// Which model, and where.
 #[derive(Clone, Debug, Default)]
 pub struct HttpOptions {
@@ -389,6 +393,7 @@ impl Session for HttpSession {
             dialect: provider.dialect,
             facts: self.request.facts(call.output_cap),
             ready: VecDeque::new(),
+            read: 0,
         };
         match signed {
             Ok(_) => call.state = Unsent { url: url.clone(), headers, body }.start(provider),
@@ -437,6 +442,8 @@ struct HttpCall {
     dialect: &'static Dialect,
     facts: RequestFacts,
     ready: VecDeque<CallEvent>,
+    /// Bytes that were read since somebody else had a turn.
+    read: usize,
 }
 
 impl HttpCall {
@@ -486,8 +493,18 @@ impl Stream for HttpCall {
                     Err(error) => this.fail(error),
                 },
                 State::Reading(body, decoder) => {
-                    let eof = match ready!(body.poll_next(cx)) {
+                    if this.read >= TURN_BYTES {
+                        this.read = 0;
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    let Poll::Ready(next) = body.poll_next(cx) else {
+                        this.read = 0;
+                        return Poll::Pending;
+                    };
+                    let eof = match next {
                         Some(Ok(chunk)) => {
+                            this.read += chunk.len();
                             if let Some(tap) = &mut this.tap {
                                 tap.chunk(&chunk);
                             }

@@ -156,6 +156,28 @@ mod tests {
         }
     }
 
+    /// The signature is refused then, which is told; nothing panics.
+    #[test]
+    fn a_clock_that_is_set_wrong_still_signs() {
+        let keys = SigningKeys {
+            id: "AKIDEXAMPLE".to_owned(),
+            secret: Secret::new("secret"),
+            session: None,
+            service: "bedrock",
+            region: "eu-west-3".to_owned(),
+        };
+        let url = Url::parse("https://example.amazonaws.com/").unwrap();
+        let years = |n: u64| Duration::from_secs(n * 365 * 86_400);
+        for at in [
+            SystemTime::UNIX_EPOCH - years(100),
+            SystemTime::UNIX_EPOCH - Duration::from_nanos(1),
+            SystemTime::UNIX_EPOCH + years(1_000),
+        ] {
+            let signed = Signer::new(&keys).headers(&url, &HeaderMap::new(), b"", at);
+            assert!(signed.is_ok_and(|more| more.contains_key("authorization")), "{at:?}");
+        }
+    }
+
     /// Computed by botocore for the same request: a path that is escaped is escaped again.
     #[test]
     fn a_call_of_bedrock_is_signed_as_the_python_sdk_signs_it() {

@@ -32,6 +32,7 @@ pub fn problem(format: &str, body: &Value) -> Option<String> {
 
 fn openai(messages: &[Value]) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
+    let mut ids = HashSet::new();
     for (at, message) in messages.iter().enumerate() {
         let wrong = |what: &str| Err(format!("message {at}: {what}"));
         let role = message["role"].as_str().unwrap_or_default();
@@ -51,7 +52,11 @@ fn openai(messages: &[Value]) -> Result<(), String> {
                     return wrong("it says nothing and calls nothing");
                 }
                 for call in calls {
-                    open.push(openai_call(call, &open).map_err(|e| format!("message {at}: {e}"))?);
+                    let id = openai_call(call).map_err(|e| format!("message {at}: {e}"))?;
+                    if !ids.insert(id) {
+                        return wrong(&format!("the id `{id}` twice"));
+                    }
+                    open.push(id);
                 }
             }
             "tool" => {
@@ -59,7 +64,7 @@ fn openai(messages: &[Value]) -> Result<(), String> {
                 let Some(place) = open.iter().position(|open| *open == id) else {
                     return wrong(&format!("the result `{id}` answers no call before it"));
                 };
-                open.remove(place);
+                ids.remove(open.remove(place));
                 if !message["content"].is_string() && !message["content"].is_array() {
                     return wrong("a result without content");
                 }
@@ -73,15 +78,10 @@ fn openai(messages: &[Value]) -> Result<(), String> {
     }
 }
 
-fn openai_call<'a>(call: &'a Value, open: &[&str]) -> Result<&'a str, String> {
+fn openai_call(call: &Value) -> Result<&str, String> {
     let id = call["id"].as_str().filter(|id| !id.is_empty()).ok_or("a call without an id")?;
-    if open.contains(&id) {
-        return Err(format!("the id `{id}` twice"));
-    }
     let function = &call["function"];
-    if function["name"].as_str().is_none_or(str::is_empty) {
-        return Err(format!("the call `{id}` has no name"));
-    }
+    named(function, id)?;
     let arguments = function["arguments"].as_str().unwrap_or_default();
     match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(_)) => Ok(id),
@@ -121,6 +121,9 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
                     if id.is_empty() || !ids.insert(id) {
                         return wrong(&format!("the id `{id}` is empty or not the first"));
                     }
+                    if let Err(problem) = named(block, id) {
+                        return wrong(&problem);
+                    }
                     if !block["input"].is_object() {
                         return wrong(&format!("the input of `{id}` is no object"));
                     }
@@ -146,6 +149,17 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
             Err("the last message is the assistant's".to_owned())
         }
         None => Ok(()),
+    }
+}
+
+/// A name of a tool, as it may be.
+fn named(call: &Value, id: &str) -> Result<(), String> {
+    let name = call["name"].as_str().unwrap_or_default();
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    match name.len() {
+        0 => Err(format!("the call `{id}` has no name")),
+        1..=64 if name.bytes().all(fits) => Ok(()),
+        _ => Err(format!("the name of the call `{id}` is none for a tool")),
     }
 }
 
@@ -187,6 +201,12 @@ mod tests {
                 user,
                 json!({"role": "assistant", "tool_calls": [call("a", "{}"), call("a", "{}")]}),
             ],
+            vec![
+                json!({"role": "user", "content": "hi"}),
+                json!({"role": "assistant", "tool_calls": [{"id": "a", "type": "function",
+                    "function": {"name": "f g", "arguments": "{}"}}]}),
+                result("a"),
+            ],
             vec![],
         ];
         for messages in torn {
@@ -211,7 +231,12 @@ mod tests {
             vec![user.clone(), user.clone()],
             vec![calls.clone()],
             vec![user.clone(), calls.clone(), json!({"role": "user", "content": [text, result]})],
-            vec![user.clone(), calls.clone(), answer.clone(), calls, answer],
+            vec![user.clone(), calls.clone(), answer.clone(), calls, answer.clone()],
+            vec![
+                user.clone(),
+                json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f\n", "input": {}}]}),
+                answer,
+            ],
             vec![user.clone(), json!({"role": "assistant", "content": []})],
             vec![user, json!({"role": "assistant", "content": [{"type": "text", "text": " "}]})],
         ];

@@ -14,9 +14,13 @@ mod azure;
 mod bedrock;
 mod cohere;
 mod compaction;
+mod hostile_servers;
+#[cfg(target_os = "linux")]
+mod hostile_tools;
 mod journal;
 mod lies;
 mod lifecycle;
+mod many_calls;
 mod nested;
 mod ollama;
 #[cfg(target_os = "linux")]

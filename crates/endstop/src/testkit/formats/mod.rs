@@ -82,6 +82,8 @@ fn halves(text: &str) -> [&str; 2] {
 
 /// The arguments of the call of this id, as the script has them.
 fn raw_arguments<'a>(turn: &'a Turn, id: &Value) -> [&'a str; 2] {
-    let call = turn.calls.iter().find(|(known, ..)| id == known);
+    // Its id ends in its number.
+    let number = id.as_str().and_then(|id| id.rsplit('_').next()?.parse::<usize>().ok());
+    let call = number.and_then(|number| turn.calls.get(number.checked_sub(1)?));
     halves(call.map_or("", |(_, _, arguments)| arguments))
 }

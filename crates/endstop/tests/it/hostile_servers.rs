@@ -1,0 +1,559 @@
+//! Servers that mean no good, over real sockets: bytes that say nothing, heads without end, answers
+//! that nobody asked for, redirects, bombs. Each run ends once, in time, and says what was wrong.
+
+use crate::support::{at, eventually, over};
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::testkit::{Reply, Server, Turn, sse};
+use endstop::tool::{ToolOutput, tool_fn};
+use endstop::{AgentLoop, Category, Limits, Outcome, Termination};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Map, Value, json};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Less than any limit that a run has unless it is told.
+const SOON: Duration = Duration::from_secs(10);
+
+const APIS: [&str; 2] = ["openai-chat", "anthropic-messages"];
+
+/// A server below HTTP: what is written goes out as it is.
+struct Raw {
+    address: String,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stopped: AtomicBool,
+    accepted: AtomicUsize,
+    open: AtomicUsize,
+    /// The bodies of the requests that were read.
+    requests: Mutex<Vec<String>>,
+}
+
+/// A connection of it, by number from 0.
+struct Connection {
+    number: usize,
+    stream: TcpStream,
+    shared: Arc<Shared>,
+}
+
+impl Raw {
+    fn start(serve: impl Fn(&mut Connection) + Send + Sync + 'static) -> Raw {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let serve = Arc::new(serve);
+        let accepting = std::thread::spawn(move || {
+            let mut serving = Vec::new();
+            for stream in listener.incoming() {
+                if theirs.stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                let stream = stream.unwrap();
+                stream.set_nodelay(true).unwrap();
+                stream.set_read_timeout(Some(SOON)).unwrap();
+                stream.set_write_timeout(Some(SOON)).unwrap();
+                let number = theirs.accepted.fetch_add(1, Ordering::SeqCst);
+                theirs.open.fetch_add(1, Ordering::SeqCst);
+                let shared = Arc::clone(&theirs);
+                let serve = Arc::clone(&serve);
+                serving.push(std::thread::spawn(move || {
+                    let mut connection = Connection { number, stream, shared };
+                    serve(&mut connection);
+                    connection.shared.open.fetch_sub(1, Ordering::SeqCst);
+                }));
+            }
+            serving.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        Raw { address, shared, accepting: Some(accepting) }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.shared.requests.lock().unwrap().clone()
+    }
+
+    /// Nobody is connected any more.
+    async fn left_alone(&self) {
+        eventually("all connections are closed", || self.shared.open.load(Ordering::SeqCst) == 0)
+            .await;
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(&self.address);
+        let ended = self.accepting.take().unwrap().join();
+        if !std::thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+impl Connection {
+    /// Reads a request; `false` where the client has closed.
+    fn request(&mut self) -> bool {
+        let Some((head, mut body)) = self.head() else { return false };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length: usize = length.unwrap().trim().parse().unwrap();
+        let mut buffer = [0; 16 * 1024];
+        while body.len() < length {
+            match self.stream.read(&mut buffer) {
+                Ok(read @ 1..) => body.extend_from_slice(&buffer[..read]),
+                _ => return false,
+            }
+        }
+        self.shared.requests.lock().unwrap().push(String::from_utf8(body).unwrap());
+        true
+    }
+
+    /// Reads the head of a request, and no more of its body than comes with it.
+    fn head(&mut self) -> Option<(String, Vec<u8>)> {
+        let mut got = Vec::new();
+        let mut buffer = [0; 1024];
+        loop {
+            if let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") {
+                let body = got.split_off(end + 4);
+                return Some((String::from_utf8(got).unwrap().to_lowercase(), body));
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(read @ 1..) => got.extend_from_slice(&buffer[..read]),
+                _ => return None,
+            }
+        }
+    }
+
+    fn say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Says it again and again until the client has closed; how many bytes were taken. With a
+    /// breath now and then: how fast this client reads is not what is tested.
+    fn say_for_ever(&mut self, bytes: &[u8]) -> usize {
+        let many = bytes.repeat(1 + 4 * 1024 / bytes.len());
+        let mut taken = 0;
+        while self.say(&many) {
+            taken += many.len();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        taken
+    }
+
+    /// Waits until the client has closed.
+    fn closed(&mut self) {
+        let mut buffer = [0; 1024];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+                Err(error) => panic!("the client holds the connection: {error}"),
+            }
+        }
+    }
+}
+
+/// A turn as a stream, its length in the head.
+fn answer(api: &str, turn: &Turn) -> String {
+    let body = body(api, turn);
+    let length = body.len();
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+fn body(api: &str, turn: &Turn) -> String {
+    match api {
+        "openai-chat" => sse::openai(turn).concat(),
+        _ => sse::anthropic(turn).concat(),
+    }
+}
+
+/// No retries, and a stall is one after a third of a second.
+fn limits() -> Limits {
+    Limits { max_retries: 0, stall_timeout: Some(Duration::from_millis(300)), ..Limits::default() }
+}
+
+async fn run(url: &str, api: &str, limits: Limits) -> Outcome {
+    let agent = at(url, api).limits(limits).build().unwrap();
+    let began = Instant::now();
+    let outcome = agent.run("hi").unwrap().await;
+    assert!(began.elapsed() < SOON, "{:?}: {outcome:?}", began.elapsed());
+    outcome
+}
+
+/// A failure, whose evidence and diagnostic have this in them.
+#[track_caller]
+fn failed(outcome: &Outcome, says: &str) {
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
+    assert_eq!(outcome.category(), Category::Retryable);
+    let told = format!("{:?} {:?}", outcome.decided_by.evidence, outcome.error_diagnostic);
+    assert!(told.contains(says), "no {says:?} in {told}");
+}
+
+/// A tool that notes its calls, and takes this long.
+fn act(calls: &Arc<AtomicUsize>, takes: Duration) -> impl endstop::tool::Tool + use<> {
+    let calls = Arc::clone(calls);
+    tool_fn("act", "Acts.", move |_: Map<String, Value>, _| {
+        calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(takes).await;
+            ToolOutput::ok("acted")
+        }
+    })
+}
+
+#[tokio::test]
+async fn bytes_that_say_nothing_do_not_keep_a_stream_alive() {
+    for (api, nothing) in [
+        ("openai-chat", ": still here\n\n"),
+        ("openai-chat", "\n"),
+        ("openai-chat", "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"}}]}\n\n"),
+        ("anthropic-messages", "event: ping\ndata: {\"type\":\"ping\"}\n\n"),
+    ] {
+        // A byte at a time, for longer than anybody waits.
+        let reply = Reply::new(200, "text/event-stream", nothing.repeat(2_000));
+        let server = Server::start(move |_| reply.clone().drip(Duration::from_millis(5))).unwrap();
+        let outcome = run(&server.base_url(), api, limits()).await;
+        failed(&outcome, "stall_timeout: the model call brought no content within 300ms");
+        assert!(outcome.duration >= Duration::from_millis(300), "{outcome:?}");
+        assert!(server.until(|server| server.open_connections() == 0).await);
+    }
+}
+
+#[tokio::test]
+async fn content_that_drips_keeps_a_stream_alive_until_its_turn_is_up() {
+    let dripping = Turn::pieces(&["word "; 12]).pace(Duration::from_millis(50));
+    let server = Server::start(move |request| Reply::turn(request, &dripping)).unwrap();
+    let outcome = run(&server.base_url(), "openai-chat", limits()).await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert!(outcome.duration > Duration::from_millis(300), "{outcome:?}");
+    let hurried = Limits { turn_timeout: Some(Duration::from_millis(250)), ..limits() };
+    let outcome = run(&server.base_url(), "openai-chat", hurried).await;
+    failed(&outcome, "turn_timeout: the model call brought no end within 250ms");
+}
+
+#[tokio::test]
+async fn a_head_without_end_is_an_error_in_time() {
+    for (endless, says) in [
+        ("HTTP/1.1 200 OK\r\n|x-more: and more\r\n", "message head is too large"),
+        ("HTTP/1.1 200 OK\r\nx-long: |x", "message head is too large"),
+        ("HTTP/1.1 200 |OK", "message head is too large"),
+        ("|no HTTP at all ", "invalid HTTP version"),
+        // Told again and again that the answer is under way.
+        ("|HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", "stall_timeout"),
+        ("|HTTP/1.1 100 Continue\r\n\r\n", "stall_timeout"),
+    ] {
+        let (first, again) = endless.split_once('|').unwrap();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&taken);
+        let server = Raw::start(move |connection| {
+            if connection.request() && connection.say(first) {
+                counted.fetch_add(connection.say_for_ever(again.as_bytes()), Ordering::SeqCst);
+            }
+        });
+        let outcome = run(&server.url(), "openai-chat", limits()).await;
+        failed(&outcome, says);
+        server.left_alone().await;
+        if !says.contains("timeout") {
+            // What is on its way in the sockets counts too.
+            let taken = taken.load(Ordering::SeqCst);
+            assert!(taken < 16 << 20, "{taken} bytes of a head were taken");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_behind_many_interim_ones_is_the_answer() {
+    for api in APIS {
+        let server = Raw::start(move |connection| {
+            if connection.request() {
+                connection.say("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(500));
+                connection.say(answer(api, &Turn::text("the answer")));
+                connection.closed();
+            }
+        });
+        let outcome = run(&server.url(), api, limits()).await;
+        assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+        assert_eq!(outcome.last_text.as_deref(), Some("the answer"));
+        server.left_alone().await;
+    }
+}
+
+/// A second answer on the connection, of which nobody has asked, answers no later question.
+#[tokio::test]
+async fn two_answers_to_one_request_are_one() {
+    for api in APIS {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let server = Raw::start(move |connection| {
+            while connection.request() {
+                let asked = connection.shared.requests.lock().unwrap().len();
+                if asked > 1 {
+                    connection.say(answer(api, &Turn::text("honest")));
+                } else {
+                    let called = answer(api, &Turn::call("act", &json!({})));
+                    let smuggled = answer(api, &Turn::text("smuggled"));
+                    connection.say(format!("{called}{smuggled}"));
+                }
+            }
+        });
+        let agent = at(&server.url(), api)
+            .limits(limits())
+            .tool(act(&calls, Duration::from_millis(20)))
+            .build()
+            .unwrap();
+        let outcome = agent.run("hi").unwrap().await;
+        assert_eq!(outcome.termination, Termination::Stop, "{api}: {outcome:?}");
+        assert_eq!(outcome.last_text.as_deref(), Some("honest"), "{api}");
+        assert_eq!((outcome.turns, outcome.model_calls), (2, 2), "{api}");
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert_eq!(server.requests().len(), 2);
+        drop(agent);
+        server.left_alone().await;
+    }
+}
+
+#[tokio::test]
+async fn what_stands_behind_the_end_of_a_stream_is_not_read() {
+    for api in APIS {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let whole = body(api, &Turn::text("the answer"));
+        let more = body(api, &Turn::text("and more").and_call("act", &json!({})));
+        for cut in [whole.len() + more.len(), whole.len(), 7] {
+            let reply = Reply::new(200, "text/event-stream", format!("{whole}{more}")).split(cut);
+            let server = Server::start(move |_| reply.clone()).unwrap();
+            let agent = over(&server, api)
+                .limits(limits())
+                .tool(act(&calls, Duration::ZERO))
+                .build()
+                .unwrap();
+            let outcome = agent.run("hi").unwrap().await;
+            assert_eq!(outcome.termination, Termination::Stop, "{api} {cut}: {outcome:?}");
+            assert_eq!(outcome.last_text.as_deref(), Some("the answer"), "{api} {cut}");
+            assert_eq!(calls.load(Ordering::SeqCst), 0);
+            assert_eq!(server.requests().len(), 1);
+        }
+    }
+}
+
+/// Two lengths, or a length and chunks: where a body ends must not be a matter of opinion.
+#[tokio::test]
+async fn a_body_of_two_lengths_never_ends_as_what_was_not_said() {
+    let whole = body("openai-chat", &Turn::text("the answer"));
+    let more = body("openai-chat", &Turn::call("act", &json!({})));
+    let (one, two) = (whole.len(), whole.len() + more.len());
+    let unread = "the connection broke: invalid content-length parsed";
+    for (lengths, says) in [
+        (format!("content-length: {one}\r\ncontent-length: {two}"), unread),
+        (format!("content-length: {one}, {two}"), unread),
+        (format!("content-length: -{one}"), unread),
+        ("content-length: 99999999999999999999999".to_owned(), unread),
+        // Chunks it is, and these are none.
+        (
+            format!("content-length: {one}\r\ntransfer-encoding: chunked"),
+            "the connection broke before the stream's end",
+        ),
+        // Read to the end that the stream itself has.
+        ("transfer-encoding: gzip, identity\r\ncontent-length: 5".to_owned(), ""),
+    ] {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let said = format!("HTTP/1.1 200 OK\r\n{lengths}\r\n\r\n{whole}{more}");
+        let server = Raw::start(move |connection| {
+            if connection.request() {
+                connection.say(&said);
+                connection.closed();
+            }
+        });
+        let agent = at(&server.url(), "openai-chat")
+            .limits(limits())
+            .tool(act(&calls, Duration::ZERO))
+            .build()
+            .unwrap();
+        let outcome = agent.run("hi").unwrap().await;
+        if says.is_empty() {
+            assert_eq!(outcome.termination, Termination::Stop, "{lengths}: {outcome:?}");
+            assert_eq!(outcome.last_text.as_deref(), Some("the answer"));
+        } else {
+            failed(&outcome, says);
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), 0, "{lengths}");
+        server.left_alone().await;
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_told_and_the_key_goes_nowhere() {
+    const KEY: &str = "sk-proj-TheKeyThatMustNotGoElsewhere";
+    let trap = Raw::start(|connection| drop(connection.head()));
+    for status in [301, 302, 303, 307, 308] {
+        let to = format!("http://user:secret@{}/v1/chat/completions", trap.address);
+        let reply = Reply::new(status, "text/plain", "").header("location", &to);
+        let server = Server::start(move |_| reply.clone()).unwrap();
+        let options = HttpOptions {
+            model: "openai/gpt-4o".to_owned(),
+            base_url: Some(server.base_url()),
+            ..HttpOptions::default()
+        };
+        let key = |name: &str| (name == "OPENAI_API_KEY").then(|| KEY.to_owned());
+        let provider = HttpProvider::new(&options, &key).unwrap();
+        let agent = AgentLoop::builder(provider).limits(limits()).build().unwrap();
+        let outcome = agent.run("hi").unwrap().await;
+        let place = format!(
+            "HTTP status {status}: the server sends requests on to http://{}/v1",
+            trap.address
+        );
+        failed(&outcome, &place);
+        let all = format!("{outcome:?}");
+        assert!(!all.contains(KEY) && !all.contains("secret"), "{all}");
+        let asked = server.requests();
+        assert_eq!((asked.len(), outcome.model_calls), (1, 1), "it is not asked again");
+        assert!(asked[0].headers["authorization"].contains(KEY), "the key was there to leak");
+    }
+    assert_eq!(trap.shared.accepted.load(Ordering::SeqCst), 0, "somebody followed");
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_before_the_request_was_read_counts() {
+    // More than fits into the sockets, so that it is never sent whole.
+    let task = "a long task ".repeat(1 << 20);
+    let patient = Limits { max_retries: 0, ..Limits::default() };
+    for api in APIS {
+        let server = Raw::start(move |connection| {
+            if connection.head().is_some() {
+                connection.say(answer(api, &Turn::text("the answer")));
+                // It never reads the rest, and waits for the client to give up.
+                while connection.stream.take_error().unwrap().is_none() {
+                    if !connection.say("") || connection.shared.stopped.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        });
+        let agent = at(&server.url(), api).limits(patient.clone()).build().unwrap();
+        let outcome = agent.run(task.as_str()).unwrap().await;
+        assert_eq!(outcome.termination, Termination::Stop, "{api}: {:?}", outcome.decided_by);
+        assert_eq!(outcome.last_text.as_deref(), Some("the answer"));
+    }
+}
+
+/// A connection that is kept and dies while tools run costs no attempt, or one that is counted.
+#[tokio::test]
+async fn a_connection_that_dies_between_turns_costs_no_turn() {
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Dies {
+        AtOnce,
+        WhileTheToolRuns,
+        WhenAskedAgain,
+    }
+    for api in APIS {
+        for dies in [Dies::AtOnce, Dies::WhileTheToolRuns, Dies::WhenAskedAgain] {
+            let calls = Arc::new(AtomicUsize::new(0));
+            let server = Raw::start(move |connection| {
+                if !connection.request() {
+                    return;
+                }
+                if connection.number > 0 {
+                    connection.say(answer(api, &Turn::text("done").usage(7, 2)));
+                    return connection.closed();
+                }
+                connection.say(answer(api, &Turn::call("act", &json!({})).usage(5, 3)));
+                match dies {
+                    Dies::AtOnce => {}
+                    Dies::WhileTheToolRuns => std::thread::sleep(Duration::from_millis(50)),
+                    Dies::WhenAskedAgain => drop(connection.request()),
+                }
+            });
+            let agent = at(&server.url(), api)
+                .tool(act(&calls, Duration::from_millis(150)))
+                .build()
+                .unwrap();
+            let outcome = agent.run("hi").unwrap().await;
+            assert_eq!(outcome.termination, Termination::Stop, "{api} {dies:?}: {outcome:?}");
+            assert_eq!(calls.load(Ordering::SeqCst), 1, "{dies:?}: the tool ran twice");
+            // Only a request that went unanswered is an attempt of its own.
+            let asked = server.requests().len();
+            assert_eq!(asked, outcome.model_calls as usize, "{api} {dies:?}");
+            assert_eq!(outcome.turns, 2);
+            assert_eq!(outcome.usage.input_tokens, Some(12), "{api} {dies:?}");
+            assert_eq!(outcome.usage.output_tokens, Some(5), "{api} {dies:?}");
+            assert!(!outcome.usage.estimated, "{api} {dies:?}");
+            drop(agent);
+            server.left_alone().await;
+        }
+    }
+}
+
+/// Dates are read against each other, never against a clock: those of 1994 ask for a second.
+#[tokio::test]
+async fn a_date_to_come_back_at_is_measured_by_the_servers_own_clock() {
+    let server = Server::start(|request| match request.number {
+        1 => Reply::new(429, "application/json", "{}")
+            .header("date", "Sun, 06 Nov 1994 08:49:36 GMT")
+            .header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        // Its clock was set back between the two: there is nothing to wait for.
+        2 => Reply::new(429, "application/json", "{}")
+            .header("date", "Sun, 06 Nov 2094 08:49:37 GMT")
+            .header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        _ => Reply::turn(request, &Turn::text("done")),
+    })
+    .unwrap();
+    let agent = over(&server, "openai-chat").build().unwrap();
+    let outcome = agent.run("hi").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    let at: Vec<Instant> = server.requests().iter().map(|request| request.at).collect();
+    assert!(at[1] - at[0] >= Duration::from_secs(1) && at[1] - at[0] < SOON);
+    assert!(at[2] - at[1] < SOON);
+}
+
+/// A gigabyte of it, in few bytes: a megabyte is packed so that it points at nothing before it, and
+/// said a thousand times.
+fn bomb(of: &str) -> Vec<u8> {
+    let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+    gz.write_all(of.repeat((1 << 20) / of.len()).as_bytes()).unwrap();
+    gz.flush().unwrap();
+    let (head, block) = gz.get_ref().split_at(10);
+    [head, &block.repeat(1024)].concat()
+}
+
+#[tokio::test]
+async fn what_is_small_to_send_and_endless_to_unpack_starves_no_clock_and_no_stop() {
+    for (status, of, says) in [
+        (200, ": nothing\n", "stall_timeout"),
+        (200, "x", "a line of the stream exceeds 16777216 bytes"),
+        (500, "no ", "stall_timeout"),
+    ] {
+        let reply = Reply::new(status, "text/event-stream", bomb(of));
+        let reply = reply.header("content-encoding", "gzip");
+        let server = Server::start(move |_| reply.clone()).unwrap();
+        let began = Instant::now();
+        let outcome = run(&server.base_url(), "openai-chat", limits()).await;
+        failed(&outcome, says);
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        assert!(server.until(|server| server.open_connections() == 0).await);
+
+        let agent = over(&server, "openai-chat").build().unwrap();
+        let handle = agent.run("hi").unwrap();
+        // On the thread of the run: that this comes to its turn is a part of what is tested.
+        let began = Instant::now();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        agent.cancel();
+        let outcome = handle.await;
+        if says.contains("timeout") {
+            assert_eq!(outcome.termination, Termination::Cancelled, "{outcome:?}");
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Commands that do not behave: they hide their output, ignore what they are told, die oddly, write
+//! what is no text, or are not there. The run goes on, the model is told, and nothing is left.
+
+use crate::processes::{SOON, alive, gone, marker};
+use crate::support::agent;
+use endstop::testkit::Turn;
+use endstop::tool::{ReadFile, Shell, ToolOutput, tool_fn};
+use endstop::{Limits, Outcome, Part, Termination, ToolResult, ToolStatus};
+use serde_json::{Map, Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const TICK: Duration = Duration::from_millis(300);
+
+fn limits() -> Limits {
+    Limits { tool_timeout: Some(TICK), cancel_grace: TICK, ..Limits::default() }
+}
+
+/// A run that calls the shell with these lines, a turn each, then ends.
+async fn shell_in(dir: Option<&Path>, lines: &[&str], limits: Limits) -> Outcome {
+    let turns = lines.iter().map(|line| Turn::call("shell", &json!({ "command": line })));
+    let mut builder =
+        agent(turns.chain([Turn::text("done")])).tool(Shell::default()).limits(limits);
+    if let Some(dir) = dir {
+        builder = builder.working_dir(dir);
+    }
+    let began = Instant::now();
+    let outcome = builder.build().unwrap().run("hi").unwrap().await;
+    assert!(began.elapsed() < SOON, "{:?}: {outcome:?}", began.elapsed());
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    outcome
+}
+
+fn results(outcome: &Outcome) -> Vec<&ToolResult> {
+    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match part {
+            Part::ToolResult(result) => Some(result),
+            _ => None,
+        })
+        .collect()
+}
+
+/// What the model was told of one command line.
+async fn told(line: &str) -> (ToolStatus, String) {
+    let outcome = shell_in(None, &[line], limits()).await;
+    let result = results(&outcome)[0];
+    (result.status, result.content.clone())
+}
+
+#[tokio::test]
+async fn who_closes_its_output_and_lives_on_is_held_until_its_time_is_up() {
+    let mark = marker();
+    let (status, content) = told(&format!("echo begun; exec >&- 2>&-; sleep {mark}")).await;
+    assert_eq!(status, ToolStatus::Timeout, "{content}");
+    assert!(content.contains("timed out after 300ms") && content.contains("begun"), "{content}");
+    gone(mark);
+    // One that ends by itself is waited for, and how it ended is told.
+    let (status, content) = told("echo begun; exec >&- 2>&-; sleep 0.05; exit 3").await;
+    assert_eq!((status, content.as_str()), (ToolStatus::Error, "begun\n[exit status 3]"));
+    // So is one that closes all that it has from the beginning.
+    let (status, content) = told("exec <&- >&- 2>&-; sleep 0.05; true").await;
+    assert_eq!((status, content.as_str()), (ToolStatus::Ok, "[exit status 0]"));
+}
+
+#[tokio::test]
+async fn who_ignores_every_request_is_killed_and_the_run_goes_on() {
+    let mark = marker();
+    let line = format!("trap '' TERM HUP INT QUIT; sleep {mark}; sleep {mark}; sleep {mark}");
+    let outcome = shell_in(None, &[&line, "echo next"], limits()).await;
+    let results = results(&outcome);
+    assert_eq!(results[0].status, ToolStatus::Timeout, "{results:?}");
+    assert_eq!(results[1].content, "next\n[exit status 0]");
+    gone(mark);
+}
+
+#[tokio::test]
+async fn who_writes_for_ever_slowly_is_stopped_and_what_it_wrote_is_told() {
+    let mark = marker();
+    let line = format!("sleep {mark} & while :; do printf 'so far '; sleep 0.02; done");
+    let (status, content) = told(&line).await;
+    assert_eq!(status, ToolStatus::Timeout, "{content}");
+    assert!(content.contains("so far so far"), "{content}");
+    gone(mark);
+}
+
+#[tokio::test]
+async fn who_dies_by_a_signal_is_told_with_it() {
+    for (signal, number) in [("SEGV", 11), ("ABRT", 6), ("KILL", 9), ("TERM", 15), ("PIPE", 13)] {
+        let (status, content) = told(&format!("echo last words; kill -{signal} $$")).await;
+        let said = format!("last words\n[killed by signal {number}]");
+        assert_eq!((status, content), (ToolStatus::Error, said));
+    }
+    // A child's death is its parent's to tell.
+    let (status, content) = told("sh -c 'kill -9 $$'; echo \"child: $?\"").await;
+    assert_eq!(status, ToolStatus::Ok);
+    assert!(content.contains("child: 137"), "{content}");
+}
+
+#[tokio::test]
+async fn output_that_is_no_text_is_told_as_far_as_it_is_one() {
+    let (status, content) = told(r"printf 'a\000b\377\376c\303'; printf '\251\n\033[2J'").await;
+    assert_eq!(status, ToolStatus::Ok);
+    assert_eq!(content, "a\0b\u{fffd}\u{fffd}c\u{e9}\n\u{1b}[2J\n[exit status 0]");
+    // The conversation has it as JSON that reads back.
+    let outcome = shell_in(None, &[r"printf '\000\377'"], limits()).await;
+    let text = serde_json::to_string(&outcome).unwrap();
+    let again: Value = serde_json::from_str(&text).unwrap();
+    assert!(again["messages"].to_string().contains("\\u0000\u{fffd}"), "{again}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_is_an_error_that_names_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &str, mode: u32| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    script("plain", "#!/bin/sh\necho never\n", 0o644);
+    script("orphan", "#!/nonexistent/interpreter\necho never\n", 0o755);
+    script("garbage", "\u{7f}ELF\u{1}\u{2}\u{3}", 0o755);
+    for (line, says) in [
+        ("./plain", "ermission denied"),
+        ("./orphan", "not found"),
+        ("./absent", "not found"),
+        ("./garbage", "garbage"),
+        ("./", "ermission denied"),
+    ] {
+        let outcome = shell_in(Some(dir.path()), &[line], limits()).await;
+        let result = results(&outcome)[0];
+        assert_eq!(result.status, ToolStatus::Error, "{line}: {result:?}");
+        let named = result.content.contains(says) || result.content.contains("nonexistent");
+        assert!(named, "{line}: {result:?}");
+        let status = result.content.contains("[exit status 126]")
+            || result.content.contains("[exit status 127]")
+            || line == "./garbage";
+        assert!(status && !result.content.contains("never"), "{line}: {result:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_whose_folder_goes_ends_and_the_next_is_told_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let gone = format!("rm -r '{}'; echo gone; exit 0", work.display());
+    let outcome = shell_in(Some(&work), &[&gone, "echo here"], limits()).await;
+    let results = results(&outcome);
+    assert_eq!(results[0].content, "gone\n[exit status 0]");
+    assert_eq!(results[1].status, ToolStatus::Error);
+    let says = format!("the working folder {} is not there", work.display());
+    assert!(results[1].content.contains(&says), "{results:?}");
+}
+
+/// Names that no terminal, log or provider is meant to see.
+fn names() -> [String; 5] {
+    [
+        "rm -rf\n\r\t".to_owned(),
+        "\u{1b}[2J\u{1b}]0;owned\u{7}".to_owned(),
+        "a\u{0}b\u{9b}31m\u{202e}".to_owned(),
+        "x".repeat(10_000),
+        "../../bin/sh; exit".to_owned(),
+    ]
+}
+
+#[tokio::test]
+async fn a_tool_that_there_is_not_is_an_error_by_whatever_name() {
+    for name in names() {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let runs = Arc::clone(&ran);
+        let known = tool_fn("known", "Is there.", move |_: Map<String, Value>, _| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            async { ToolOutput::ok("ran") }
+        });
+        let turns = [Turn::call(&name, &json!({})), Turn::text("done")];
+        let outcome = agent(turns).tool(known).build().unwrap().run("hi").unwrap().await;
+        assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+        let result = results(&outcome)[0];
+        assert_eq!((result.status, result.started), (ToolStatus::Error, false));
+        assert!(result.content.ends_with("`; there are: known, finish"), "{}", result.content);
+        assert!(result.content.chars().count() < 300, "{}", result.content.len());
+        assert_eq!(ran.load(Ordering::SeqCst), 0);
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert!(!text.contains('\u{1b}') && !text.contains('\u{0}'), "it is escaped in JSON");
+    }
+}
+
+#[tokio::test]
+async fn files_and_commands_of_odd_names_are_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in
+        ["new\nline", "\u{1b}[31mred", "-rf", "q'uo\"te $(touch owned) `touch owned`", "é\u{301}"]
+    {
+        std::fs::write(dir.path().join(name), format!("in {name}")).unwrap();
+        let turns = [Turn::call("read_file", &json!({ "path": name })), Turn::text("done")];
+        let builder = agent(turns).tool(ReadFile::default()).working_dir(dir.path());
+        let outcome = builder.build().unwrap().run("hi").unwrap().await;
+        let result = results(&outcome)[0];
+        assert_eq!(result.status, ToolStatus::Ok, "{result:?}");
+        assert!(result.content.contains(&format!("in {name}")), "{result:?}");
+        // The shell's own quoting is the model's affair: it says which command there is not.
+        let line = format!("'./no such {}'", name.replace('\'', "'\\''"));
+        let outcome = shell_in(Some(dir.path()), &[&line], limits()).await;
+        assert_eq!(results(&outcome)[0].status, ToolStatus::Error, "{name:?}");
+    }
+    let long = "x".repeat(10_000);
+    let turns = [Turn::call("read_file", &json!({ "path": long })), Turn::text("done")];
+    let builder = agent(turns).tool(ReadFile::default()).working_dir(dir.path());
+    let outcome = builder.build().unwrap().run("hi").unwrap().await;
+    assert_eq!(results(&outcome)[0].status, ToolStatus::Error);
+    assert!(!dir.path().join("owned").exists(), "a name was run");
+}
+
+/// The small twin of the ten gigabytes that the command is tried with.
+#[tokio::test]
+async fn a_flood_until_the_time_is_up_is_cut_and_the_cut_is_marked() {
+    let mark = marker();
+    let (status, content) = told(&format!("sleep {mark} & yes")).await;
+    assert_eq!(status, ToolStatus::Timeout);
+    assert!(content.len() < 70_000, "{}", content.len());
+    gone(mark);
+    assert!(alive(mark).is_empty());
+    let plenty = Limits { tool_timeout: Some(SOON), ..limits() };
+    let outcome = shell_in(None, &["yes | head -c 300000000"], plenty).await;
+    let result = results(&outcome)[0];
+    assert_eq!(result.status, ToolStatus::Ok);
+    assert!(result.content.contains("[… 299934464 bytes left out …]"), "{:.200}", result.content);
+}
