@@ -66,7 +66,7 @@ fn asks_for_json() -> bool {
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// What is wrong, where, and what to do.
-    message: String,
+    pub(crate) message: String,
     /// 2: usage or bad input; 70: a fault of ours.
     status: u8,
 }

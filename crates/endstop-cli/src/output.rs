@@ -2,7 +2,9 @@
 
 use endstop::wire::redact::{KnownKeys, secrets_out};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 /// Writes a line to standard output.
 pub(crate) fn line(text: &str) -> io::Result<()> {
@@ -24,10 +26,23 @@ pub(crate) fn json_without(value: &impl Serialize, keys: &KnownKeys) -> io::Resu
     line(&keys.out_of_text(&text))
 }
 
+/// The keys that must not come to standard error, from here on.
+pub(crate) fn hide(keys: &KnownKeys) {
+    let _ = KEYS.set(keys.clone());
+}
+
+/// A process has one run, and one standard error.
+static KEYS: OnceLock<KnownKeys> = OnceLock::new();
+
+/// A text for standard error, without the keys that are known.
+pub(crate) fn hidden(text: &str) -> Cow<'_, str> {
+    KEYS.get().map_or(Cow::Borrowed(text), |keys| keys.out_of_text(text))
+}
+
 /// Writes a line to standard error; a closed one is not told to anybody.
 pub(crate) fn note(text: &str) {
     let mut err = io::stderr().lock();
-    let _ = writeln!(err, "{text}");
+    let _ = writeln!(err, "{}", hidden(text));
 }
 
 /// Says what went wrong: on standard error, and as an object on standard output under `--json`.

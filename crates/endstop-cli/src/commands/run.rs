@@ -314,6 +314,7 @@ impl Job {
         limits: &Limits,
         dir: Option<&Path>,
     ) -> Result {
+        output::hide(&self.secrets);
         let mut events = match &self.events {
             Some(path) => Some(EventFile::create(path, self.secrets.clone())?),
             None => None,

@@ -15,6 +15,7 @@ mod cli;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod http2;
+mod journal;
 #[cfg(target_os = "linux")]
 mod killed;
 mod record;

@@ -13,6 +13,7 @@ use crate::kept::{self, Place};
 use crate::{Failure, Result, output};
 use endstop::core::RunEvent;
 use endstop::core::decide::parse_json;
+use endstop::journal::{JournalError, JournalErrorKind};
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::path::Path;
@@ -21,7 +22,7 @@ use words::text;
 
 pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     // A file stands before a run of the same name: it can be seen.
-    let story = if args.run.is_file() || args.run == Path::new("-") {
+    let story = if args.run.exists() || args.run == Path::new("-") {
         Story::of_events(read(&args.run)?)
     } else {
         recorded(args)?
@@ -45,9 +46,17 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
 /// The story of a run of the journal.
 fn recorded(args: &ExplainArgs) -> Result<Story> {
     let name = args.run.to_string_lossy();
-    let journal = kept::to_read(&Place::of(args.journal.as_deref(), None))?;
-    let wrong = |error: endstop::journal::JournalError| Failure::usage(error.to_string());
-    let id = journal.find(&name).map_err(wrong)?;
+    let journal = kept::to_read(&Place::of(args.journal.as_deref(), None)).map_err(|error| {
+        Failure::usage(format!("{name}: No such file, and no run either: {}", error.message))
+    })?;
+    let wrong = |error: JournalError| Failure::usage(error.to_string());
+    let id = journal.find(&name).map_err(|error| match error.kind {
+        JournalErrorKind::NotFound if name != "last" => Failure::usage(format!(
+            "{name}: No such file, and {}: {}",
+            error.journal, error.problem
+        )),
+        _ => wrong(error),
+    })?;
     let running = journal.is_running(&id).map_err(wrong)?;
     Story::of_run(&journal.load(&id).map_err(wrong)?, running)
 }

@@ -22,6 +22,8 @@ pub(super) struct Story {
     pub(super) state: &'static str,
     /// What cannot be told, or is not as it should be.
     pub(super) problems: Vec<String>,
+    /// How many events there are.
+    pub(super) events: usize,
     /// What observers heard, with `at_ms` on the run's clock.
     pub(super) timeline: Vec<Value>,
     /// How near each limit was before each turn, and at the end.
@@ -115,6 +117,7 @@ impl Story {
                 policy: header.policy.clone(),
                 verified: run.verified,
             }),
+            events: run.events.len(),
             problems: run.damage.iter().map(|what| format!("a part is lost: {what}")).collect(),
             ..Story::default()
         };
@@ -175,12 +178,13 @@ impl Story {
 
     /// The story that a file of events tells.
     pub(super) fn of_events(events: Vec<Value>) -> Story {
+        let count = events.len();
         let (outcome, timeline): (Vec<Value>, Vec<Value>) =
             events.into_iter().partition(|event| event["type"] == "outcome");
         let outcome = outcome.into_iter().next_back();
         let state = if outcome.is_some() { "ended" } else { "cut" };
         let timeline = timeline.into_iter().filter(|event| event["type"] != "delta").collect();
-        let mut story = Story { state, timeline, outcome, ..Story::default() };
+        let mut story = Story { state, events: count, timeline, outcome, ..Story::default() };
         story.close();
         story
     }

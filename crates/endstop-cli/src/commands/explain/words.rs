@@ -84,15 +84,15 @@ pub(super) fn of(check: &CheckState) -> String {
     }
 }
 
-/// The limits that are on, in a line.
+/// The limits that are on and of which something is used, in a line.
 pub(super) fn limits(boundary: &Boundary) -> String {
-    let on: Vec<String> = boundary
+    let used: Vec<String> = boundary
         .checks
         .iter()
-        .filter(|check| check.max.is_some())
+        .filter(|check| check.max.is_some() && (check.value > 0.0 || check.met))
         .map(|check| format!("{} {}", check.limit, of(check)))
         .collect();
-    on.join(" · ")
+    used.join(" · ")
 }
 
 /// What repeated: how often, from which turn on, at what cost.

@@ -1,0 +1,267 @@
+//! Runs that are kept: listed, explained, gone on with after `kill -9`, and what a journal must not
+//! have in it.
+
+use crate::cli::{Cli, FORMATS, OPENAI_KEY, Started, agent_args, answering, eventually, playing};
+use endstop::testkit::{Reply, Request, Server, Turn};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const JOURNAL: [&str; 2] = ["--journal", "j.db"];
+
+/// A model that has the shell write a line a step, as many as it has results of, then answers.
+fn steps(most: usize) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
+    move |request| {
+        let body = request.body.to_string();
+        // Every format names the result's call once more: results are counted by what they say.
+        let done = body.matches("[exit status 0]").count() + body.matches("may have done").count();
+        let turn = if done < most {
+            Turn::call("shell", &json!({"command": format!("echo step {} >> steps.txt", done + 1)}))
+        } else {
+            Turn::text("All is done.")
+        };
+        Reply::turn(request, &turn.pace(Duration::from_millis(5)))
+    }
+}
+
+fn begin<'a>(server: &Server, api: &str, more: &[&'a str]) -> Vec<String> {
+    let args = [&["Do the steps.", "--tool", "shell"][..], &JOURNAL, more].concat();
+    agent_args(server, api, &args)
+}
+
+#[test]
+fn a_run_is_listed_explained_and_drawn() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        cli.write("note.txt", "still building <b>&</b>\n");
+        let server = playing([Turn::call("read_file", &json!({"path": "note.txt"}))]);
+        let args = [&["Wait.", "--tool", "read_file"][..], &JOURNAL].concat();
+        let done = cli.agent(&server, api, &args).exits(20);
+        let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
+        assert_eq!(runs.len(), 1);
+        let id = runs[0]["id"].as_str().unwrap();
+        assert_eq!(runs[0]["termination"], "error_no_progress");
+        done.notes(&[&format!("endstop explain {id}")]);
+
+        let listed = cli.run(["runs", "--journal", "j.db"]).exits(0).stdout;
+        assert!(listed.contains(id) && listed.contains("error_no_progress"), "{listed}");
+        let told = cli.run(["explain", &id[..6], "--journal", "j.db"]).exits(0).stdout;
+        for says in [
+            "turn 2 attempt 1   [max_turns 1 of 25 turns]",
+            "→ read_file",
+            "repeats: read_file({\"path\":\"note.txt\"}): turns 1 to 4",
+            "ended as error_no_progress (capacity), decided by limit `max_unproductive_turns`",
+            "max_unproductive_turns 3 of 3 turns",
+        ] {
+            assert!(told.contains(says), "no {says:?} in {told}");
+        }
+        let story = cli.run(["explain", "last", "--json", "--journal", "j.db"]).exits(0).lines();
+        let story = &story[0];
+        assert_eq!(story["state"], "ended");
+        assert_eq!(story["problems"], json!([]));
+        assert_eq!(story["repeats"][0]["turns"], json!([1, 2, 3, 4]));
+        let end = story["limits"].as_array().unwrap().last().unwrap();
+        assert!(end["turn"].is_null());
+        let met: Vec<&Value> =
+            end["checks"].as_array().unwrap().iter().filter(|check| check["met"] == true).collect();
+        assert_eq!(met.len(), 1);
+        assert_eq!(met[0]["limit"], "max_unproductive_turns");
+
+        cli.run(["explain", id, "--html", "run.html", "--journal", "j.db"]).exits(0);
+        let page = cli.read("run.html");
+        assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+        // One file: nothing is fetched, nothing runs, and what a tool said is text.
+        for no in ["http://", "https://", "<script", "src=", "@import", "<b>&"] {
+            assert!(!page.contains(no), "{no:?} in the page");
+        }
+        for says in ["<svg", "ended the run", "still building &lt;b&gt;&amp;&lt;/b&gt;", "A"] {
+            assert!(page.contains(says), "no {says:?} in the page");
+        }
+    }
+}
+
+#[test]
+fn a_killed_run_goes_on_under_its_name() {
+    for api in FORMATS {
+        let cli = Cli::new();
+        let server = answering(steps(6));
+        let mut started = Started::new(cli.command(begin(&server, api, &[])), "");
+        eventually("two steps", || {
+            std::fs::read_to_string(cli.path("steps.txt"))
+                .is_ok_and(|text| text.lines().count() >= 2)
+        });
+        started.child.kill().unwrap();
+        started.child.wait().unwrap();
+        let before = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
+        assert_eq!((before.len(), &before[0]["termination"]), (1, &Value::Null));
+        let listed = cli.run(["runs", "--journal", "j.db"]).exits(0).stdout;
+        assert!(listed.contains("(its process died)"), "{listed}");
+        let told = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
+        assert!(told.contains("no outcome: its process died"), "{told}");
+
+        let id = before[0]["id"].as_str().unwrap();
+        // Model, address, tools and limits are the run's own.
+        let done = cli.run(["run", "--resume", id, "--json", "--journal", "j.db"]).exits(0);
+        let outcome = done.outcome();
+        assert_eq!((&outcome["termination"], &outcome["run_id"]), (&json!("stop"), &json!(id)));
+        done.notes(&["going on with run", id]);
+        let text = cli.read("steps.txt");
+        let mut once: Vec<&str> = text.lines().collect();
+        once.dedup();
+        assert_eq!(once, text.lines().collect::<Vec<_>>(), "no step was done twice");
+        let after = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
+        assert_eq!((after.len(), &after[0]["termination"]), (1, &json!("stop")));
+        let again = ["run", "--resume", "last", "--journal", "j.db"];
+        cli.run(again).exits(2).notes(&["ended as stop", "nothing to go on with"]);
+    }
+}
+
+#[test]
+fn a_limit_that_is_raised_lets_a_run_go_on() {
+    let cli = Cli::new();
+    let server = answering(steps(4));
+    let done = cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
+    done.notes(&["endstop run --resume ", " --max-turns …"]);
+    let resume = |more: &[&str]| {
+        cli.run([&["run", "--resume", "last", "--json", "--journal", "j.db"], more].concat())
+    };
+    resume(&[]).exits(2).notes(&["would end again at once as error_max_turns", "raise"]);
+    let outcome = resume(&["--max-turns", "9"]).exits(0).outcome();
+    assert_eq!((&outcome["turns"], &outcome["tool_calls"]), (&json!(5), &json!(4)));
+    assert_eq!(cli.read("steps.txt"), "step 1\nstep 2\nstep 3\nstep 4\n");
+    let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
+    assert_eq!(runs[0]["continues"], runs[1]["id"]);
+}
+
+#[test]
+fn what_has_changed_is_said_and_asked_for() {
+    let cli = Cli::new();
+    let server = answering(steps(4));
+    cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
+    let other = ["run", "--resume", "last", "--max-turns", "9", "--tool", "read_file", "--system"];
+    let other = [&other[..], &["Be quick."], &JOURNAL].concat();
+    let refused = cli.run(&other).exits(2);
+    refused.notes(&[
+        "the run was begun otherwise",
+        "instructions: was none",
+        "is Be quick.",
+        "tool shell: was there",
+        "is gone",
+        "tool read_file: was not there",
+        "--accept-changes",
+    ]);
+    assert_eq!(cli.run(["runs", "--json", "--journal", "j.db"]).lines().len(), 1);
+    // The tool is gone: what is asked for is a mistake, and ends the run so.
+    let accepted = [&other[..], &["--accept-changes", "--json"]].concat();
+    let outcome = cli.run(&accepted).exits(20).outcome();
+    assert_eq!(outcome["termination"], "error_consecutive_mistakes");
+}
+
+#[test]
+fn a_journal_that_cannot_be_used_is_told_of() {
+    let cli = Cli::new();
+    let server = playing([Turn::text("Yes.")]);
+    cli.write("notes.txt", "dear diary, ".repeat(100));
+    let with =
+        |journal: &str| agent_args(&server, "openai-chat", &["Is it?", "--journal", journal]);
+    cli.run(with("notes.txt")).exits(2).notes(&["--journal notes.txt", "no journal of Endstop"]);
+    assert!(cli.read("notes.txt").starts_with("dear diary"));
+    cli.run(with("/proc/none/j.db")).exits(2).notes(&["--journal /proc/none/j.db"]);
+    cli.run(with("off")).exits(0);
+    cli.run(["runs", "--journal", "off"]).exits(2).notes(&["--journal FILE"]);
+    cli.run(["runs", "--journal", "none.db"]).exits(2).notes(&["there is no journal yet"]);
+    cli.run(["explain", "zzz", "--journal", "none.db"]).exits(2).notes(&["zzz: No such file"]);
+    // The usual place that cannot be written ends nothing.
+    let mut command = cli.command(agent_args(&server, "openai-chat", &["Is it?"]));
+    command.env("XDG_STATE_HOME", "/proc/none").env("HOME", "/proc/none");
+    Started::new(command, "").finish().exits(0).notes(&["this run is not kept", "--journal off"]);
+    // And the usual place that can.
+    let mut command = cli.command(agent_args(&server, "openai-chat", &["Is it?"]));
+    command.env("XDG_STATE_HOME", cli.path("state"));
+    Started::new(command, "").finish().exits(0);
+    assert!(cli.path("state/endstop/journal.db").exists());
+    // A file of endstop.toml.
+    cli.write("endstop.toml", "journal = \"kept/here.db\"\n");
+    cli.run(agent_args(&server, "openai-chat", &["Is it?"])).exits(0);
+    assert!(cli.path("kept/here.db").exists());
+    cli.run(["run", "x", "--resume", "last"]).exits(2).notes(&["--resume"]);
+}
+
+/// Keys in the environment, in headers, in an address, in the words of errors and of tools: none of
+/// them is in any byte that was written.
+#[test]
+fn no_key_is_in_any_byte_that_is_written() {
+    const DEPLOY: &str = "dpl0y-7Kq2Zx9Lm4Wn8Vb3Tc6Yd1";
+    for api in FORMATS {
+        let cli = Cli::new();
+        let key = if api == "anthropic-messages" { crate::cli::ANTHROPIC_KEY } else { OPENAI_KEY };
+        let server = answering(move |request| match request.number {
+            1 => {
+                let command =
+                    format!("echo {DEPLOY}; echo the key is {key}; cat key.txt >&2; exit 3");
+                Reply::turn(request, &Turn::call("shell", &json!({ "command": command })))
+            }
+            2 => Reply::turn(
+                request,
+                &Turn::error(500, format!("{{\"error\":{{\"message\":\"bad key {key}\"}}}}")),
+            ),
+            3 => Reply::turn(
+                request,
+                &Turn::error(401, format!("{{\"error\":{{\"message\":\"{DEPLOY} {key}\"}}}}")),
+            ),
+            _ => Reply::turn(request, &Turn::text(format!("The key is {key}, and {DEPLOY}."))),
+        });
+        cli.write("key.txt", format!("{key} {DEPLOY}"));
+        let url = server.base_url().replace("//", "//me:hunter2hunter2@");
+        let command = |args: &[&str]| {
+            let mut command = cli.command(args);
+            command.env("DEPLOY_TOKEN", DEPLOY);
+            command
+        };
+        let run = [
+            "run",
+            "Use it.",
+            "--model",
+            "scripted",
+            "--api",
+            api,
+            "--base-url",
+            &url,
+            "--tool",
+            "shell",
+            "--journal",
+            "j.db",
+            "--events",
+            "events.jsonl",
+        ];
+        let first = Started::new(command(&run), "").finish().exits(30);
+        let again = ["run", "--resume", "last", "--base-url", &url, "--journal", "j.db", "--json"];
+        let second = Started::new(command(&again), "").finish().exits(0);
+        assert_eq!(second.outcome()["termination"], "stop");
+        for run in cli.run(["runs", "--json", "--journal", "j.db"]).lines() {
+            let id = run["id"].as_str().unwrap();
+            let page = format!("{id}.html");
+            cli.run(["explain", id, "--html", &page, "--journal", "j.db"]).exits(0);
+            let told = cli.run(["explain", id, "--json", "--journal", "j.db"]).exits(0);
+            assert!(!told.stdout.contains(key) && !told.stdout.contains(DEPLOY));
+        }
+        let mut searched = 0;
+        let mut search = |what: &str, bytes: &[u8]| {
+            searched += 1;
+            for secret in [key, DEPLOY, "hunter2hunter2"] {
+                for part in secret.as_bytes().windows(10) {
+                    let found = bytes.windows(part.len()).position(|window| window == part);
+                    assert_eq!(found, None, "{api}: a part of {secret} is in {what}");
+                }
+            }
+        };
+        for file in std::fs::read_dir(cli.dir.path()).unwrap().flatten() {
+            if file.file_name() != "key.txt" && file.file_type().unwrap().is_file() {
+                search(&file.file_name().to_string_lossy(), &std::fs::read(file.path()).unwrap());
+            }
+        }
+        search("what was logged", first.stderr.as_bytes());
+        search("what was logged", second.stderr.as_bytes());
+        search("what was printed as JSON", second.stdout.as_bytes());
+        assert!(searched >= 7, "the journal, its log, events, two pages, the screen: {searched}");
+    }
+}
