@@ -23,7 +23,7 @@ fn steps(most: usize) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
     }
 }
 
-fn begin<'a>(server: &Server, api: &str, more: &[&'a str]) -> Vec<String> {
+fn begin(server: &Server, api: &str, more: &[&str]) -> Vec<String> {
     let args = [&["Do the steps.", "--tool", "shell"][..], &JOURNAL, more].concat();
     agent_args(server, api, &args)
 }

@@ -153,20 +153,19 @@ fn find(
         recorder.ended(&outcome);
     }
     let (mut on, mut spec) = this(&how.run)?;
-    let mut recorder = match log {
+    let log = if let Some(log) = log {
         // Its process died: it is the same run.
-        Some(log) => Recorder::new(log, keys),
-        None => {
-            // It has ended, once: what goes on is a run of its own, with all that was before.
-            let id = crate::clock::run_id();
-            (on, spec) = this(&id)?;
-            on.kept = 0;
-            let continues = Some(recorded.header.id.clone());
-            let header = RunHeader { id, continues, spec: spec.again(None), ..header };
-            let log = journal.begin(&header).map_err(StartError::Journal)?;
-            Recorder::new(log, keys)
-        }
+        log
+    } else {
+        // It has ended, once: what goes on is a run of its own, with all that was before.
+        let id = crate::clock::run_id();
+        (on, spec) = this(&id)?;
+        on.kept = 0;
+        let continues = Some(recorded.header.id.clone());
+        let header = RunHeader { id, continues, spec: spec.again(None), ..header };
+        journal.begin(&header).map_err(StartError::Journal)?
     };
+    let mut recorder = Recorder::new(log, keys);
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
     let mut replay = Replay::new(spec);
     for (nth, event) in on.events.iter().enumerate() {
