@@ -1,0 +1,40 @@
+//! `bench-journal [RUNS] [STEPS]`: what keeping a run costs, in processor time and bytes a step.
+//!
+//! ```text
+//! cargo build --release -p endstop-bench
+//! target/release/bench-journal 60 20
+//! ```
+//!
+//! Runs with a journal and without one take turns over a scripted server, which is this program once
+//! more: its processor time is not counted. Each step is a streamed response that asks for a tool, and
+//! the tool. The figures are medians; compare the ratio.
+
+#[path = "../measure.rs"]
+#[expect(dead_code, reason = "the other programs use the rest")]
+mod measure;
+mod work;
+
+use std::process::ExitCode;
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, or: usize| words.get(at).map_or(Ok(or), |word| word.parse());
+    let done = match words.first().map(String::as_str) {
+        Some(work::SERVE) => work::serve().map(|()| String::new()),
+        _ => match (number(0, 60), number(1, 20)) {
+            (Ok(runs), Ok(steps)) if runs > 0 && steps > 0 => work::measured(runs, steps),
+            _ => Err("give how many runs, and how many steps: 60 20".into()),
+        },
+    };
+    match done {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bench-journal: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

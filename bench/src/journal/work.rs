@@ -1,0 +1,155 @@
+//! The server, the runs, and what they cost.
+
+use crate::measure::{Watch, median};
+use endstop::journal::SqliteJournal;
+use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::testkit::{Reply, Request, Server, Turn};
+use endstop::tool::{ToolOutput, tool_fn};
+use endstop::{AgentLoop, Limits, NanoUsd, Price, Termination};
+use serde_json::{Map, Value, json};
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+
+/// The word that makes this program the server.
+pub(crate) const SERVE: &str = "serve";
+
+type Done<T> = Result<T, Box<dyn Error>>;
+
+/// Plays the model until standard input is closed: as many calls as the task says, then an answer.
+#[expect(clippy::print_stdout, reason = "its address is read there")]
+pub(crate) fn serve() -> Done<()> {
+    let server = Server::start(|request: &Request| {
+        let messages = request.body["messages"].as_array().map_or(&[][..], Vec::as_slice);
+        let steps = messages.iter().find(|message| message["role"] == "user");
+        let steps = steps.and_then(|message| message["content"].as_str()?.parse().ok());
+        let done = messages.iter().filter(|message| message["role"] == "tool").count();
+        let turn = if done < steps.unwrap_or(0) {
+            let text = "I look at the next file, and say why before I do: it is the one that the last one named.";
+            Turn::call("look", &json!({"path": format!("src/part_{done}.rs")})).and_text(text)
+        } else {
+            Turn::text("That is all of it.")
+        };
+        Reply::turn(request, &turn.usage(1_000 + 150 * done as u64, 60))
+    })?;
+    println!("{}", server.base_url());
+    std::io::stdout().flush()?;
+    let mut rest = Vec::new();
+    std::io::stdin().read_to_end(&mut rest)?;
+    Ok(())
+}
+
+/// The server, as long as this lives.
+struct Model {
+    child: Child,
+    url: String,
+}
+
+impl Model {
+    fn start() -> Done<Model> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(SERVE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut url = String::new();
+        let out = child.stdout.take().ok_or("the server has no output")?;
+        BufReader::new(out).read_line(&mut url)?;
+        Ok(Model { child, url: url.trim().to_owned() })
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs in turns, with a journal and without; the table.
+pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
+    let model = Model::start()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let options = HttpOptions {
+        model: "script".to_owned(),
+        base_url: Some(model.url.clone()),
+        price: Some(Price {
+            input: NanoUsd::from_usd(3.0),
+            output: NanoUsd::from_usd(15.0),
+            ..Price::default()
+        }),
+        ..HttpOptions::default()
+    };
+    let provider = HttpProvider::new(&options, &|name| {
+        // A key to look for in everything that is written, as a run has one.
+        (name == "OPENAI_API_KEY").then(|| "sk-proj-4fQ9xTz71LmN0pWv8aBcD".to_owned())
+    })?;
+    let folder = std::env::temp_dir().join(format!("bench-journal-{}", std::process::id()));
+    let file = folder.join("journal.db");
+    let journal = SqliteJournal::open(&file)?;
+    let one = |kept: bool| -> Done<f64> {
+        let look = tool_fn("look", "Reads a file.", |_: Map<String, Value>, _| async {
+            ToolOutput::ok(
+                "fn part() -> u32 {\n    // what a file has in it, a few lines of it\n    1\n}\n"
+                    .repeat(8),
+            )
+        });
+        let limits = Limits { max_turns: None, max_unproductive_turns: None, ..Limits::default() };
+        let mut builder = AgentLoop::builder(provider.clone()).tool(look).limits(limits);
+        if kept {
+            builder = builder.journal(journal.clone());
+        }
+        let agent = builder.build()?;
+        let watch = Watch::start();
+        let outcome = runtime.block_on(async {
+            let run = agent.run(steps.to_string())?;
+            Ok::<_, endstop::StartError>(run.outcome().await)
+        })?;
+        let (_, cpu) = watch.read();
+        match outcome.termination {
+            Termination::Stop if outcome.tool_calls as usize == steps => Ok(cpu),
+            other => Err(format!("it ended as {other}: {}", outcome.decided_by.evidence).into()),
+        }
+    };
+    // Both have run once: connections, caches, tables.
+    one(true)?;
+    one(false)?;
+    let written = size(&file);
+    let (mut kept, mut bare) = (Vec::new(), Vec::new());
+    for nth in 0..runs {
+        let order = if nth % 2 == 0 { [true, false] } else { [false, true] };
+        for keeps in order {
+            let costs = if keeps { &mut kept } else { &mut bare };
+            costs.push(one(keeps)?);
+        }
+    }
+    let bytes = size(&file).saturating_sub(written);
+    let last = journal.load(&journal.find("last")?)?;
+    let rows: usize = last.events.len();
+    let raw: usize =
+        last.events.iter().map(|event| serde_json::to_string(event).map_or(0, |t| t.len())).sum();
+    drop(journal);
+    let _ = std::fs::remove_dir_all(&folder);
+    let turns = steps as f64 + 1.0;
+    let a_turn = |costs: &mut [f64]| median(costs) * 1e6 / turns;
+    let (kept, bare) = (a_turn(&mut kept), a_turn(&mut bare));
+    Ok(format!(
+        "{runs} runs of {steps} steps each way, in turns\n\
+         processor time a turn   with a journal {kept:.1} µs, without {bare:.1} µs, ratio {:.3}\n\
+         the journal alone       {:.1} µs a step\n\
+         on disk                 {:.0} bytes a step (file and log grew by {bytes} bytes), of it {:.0} of events; {:.1} rows a step",
+        kept / bare,
+        kept - bare,
+        bytes as f64 / (runs as f64 * turns),
+        raw as f64 / turns,
+        rows as f64 / turns,
+    ))
+}
+
+/// The file and its log.
+fn size(file: &std::path::Path) -> u64 {
+    let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+    let mut log = file.as_os_str().to_owned();
+    log.push("-wal");
+    length(file) + length(log.as_ref())
+}
