@@ -265,3 +265,39 @@ fn no_key_is_in_any_byte_that_is_written() {
         assert!(searched >= 7, "the journal, its log, events, two pages, the screen: {searched}");
     }
 }
+
+/// No file may grow beyond some kilobytes: what a full disk is to a program.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_ends_no_run_and_loses_no_ending() {
+    let cli = Cli::new();
+    // The journal is there, with a run in it.
+    let small = playing([Turn::text("Yes.")]);
+    let begin = [&["Is it?"][..], &JOURNAL].concat();
+    cli.agent(&small, "openai-chat", &begin).exits(0);
+    let server =
+        playing([Turn::call("read_file", &json!({"path": "long.txt"})), Turn::text("It is long.")]);
+    cli.write("long.txt", "word ".repeat(12_000));
+    let args = agent_args(&server, "openai-chat", &["Read.", "--tool", "read_file", "--json"]);
+    let mut command = std::process::Command::new("sh");
+    let limited = "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\"";
+    let plain = cli.command(&args);
+    command.arg("-c").arg(limited).arg(plain.get_program()).args(&args).args(JOURNAL);
+    command.current_dir(cli.dir.path()).env_clear();
+    command
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("OPENAI_API_KEY", OPENAI_KEY);
+    let done = Started::new(command, "").finish().exits(0);
+    assert_eq!(done.outcome()["termination"], "stop", "{done:#?}");
+    let warnings: Vec<Value> =
+        done.lines().into_iter().filter(|line| line["type"] == "warning").collect();
+    assert_eq!(warnings.len(), 1, "said once: {done:#?}");
+    let said = warnings[0]["message"].as_str().unwrap();
+    assert!(said.contains("the journal does not keep this run"), "{said}");
+    // What was whole before is whole, and what is there of this run is told as what it is.
+    let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    assert_eq!((&runs[0]["termination"], &runs[1]["termination"]), (&Value::Null, &json!("stop")));
+    let told = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
+    assert!(told.contains("turn 1 attempt 1") && told.contains("no outcome"), "{told}");
+}
