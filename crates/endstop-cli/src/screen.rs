@@ -80,6 +80,10 @@ impl Screen {
                 }
             }
             AgentEvent::Run(event) => self.run_event(event),
+            AgentEvent::Warning(warning) => {
+                self.end_line();
+                self.note(&format!("⚠ {}", visible(&warning.message)));
+            }
             _ => {}
         }
     }

@@ -275,19 +275,22 @@ fn a_full_disk_ends_no_run_and_loses_no_ending() {
     let small = playing([Turn::text("Yes.")]);
     let begin = [&["Is it?"][..], &JOURNAL].concat();
     cli.agent(&small, "openai-chat", &begin).exits(0);
-    let server =
-        playing([Turn::call("read_file", &json!({"path": "long.txt"})), Turn::text("It is long.")]);
     cli.write("long.txt", "word ".repeat(12_000));
-    let args = agent_args(&server, "openai-chat", &["Read.", "--tool", "read_file", "--json"]);
-    let mut command = std::process::Command::new("sh");
-    let limited = "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\"";
-    let plain = cli.command(&args);
-    command.arg("-c").arg(limited).arg(plain.get_program()).args(&args).args(JOURNAL);
-    command.current_dir(cli.dir.path()).env_clear();
-    command
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("OPENAI_API_KEY", OPENAI_KEY);
-    let done = Started::new(command, "").finish().exits(0);
+    let run = |more: &[&str]| {
+        let read = Turn::call("read_file", &json!({"path": "long.txt"}));
+        let server = playing([read, Turn::text("It is long.")]);
+        let args = [&["Read.", "--tool", "read_file"][..], more].concat();
+        let args = agent_args(&server, "openai-chat", &args);
+        let mut command = std::process::Command::new("sh");
+        let limited = "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\"";
+        let plain = cli.command(&args);
+        command.arg("-c").arg(limited).arg(plain.get_program()).args(&args).args(JOURNAL);
+        command.current_dir(cli.dir.path()).env_clear();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command.env("PATH", path).env("OPENAI_API_KEY", OPENAI_KEY);
+        Started::new(command, "").finish().exits(0)
+    };
+    let done = run(&["--json"]);
     assert_eq!(done.outcome()["termination"], "stop", "{done:#?}");
     let warnings: Vec<Value> =
         done.lines().into_iter().filter(|line| line["type"] == "warning").collect();
@@ -300,4 +303,5 @@ fn a_full_disk_ends_no_run_and_loses_no_ending() {
     assert_eq!((&runs[0]["termination"], &runs[1]["termination"]), (&Value::Null, &json!("stop")));
     let told = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
     assert!(told.contains("turn 1 attempt 1") && told.contains("no outcome"), "{told}");
+    run(&[]).notes(&["⚠ the journal does not keep this run", "stopped: stop (success)"]);
 }
