@@ -262,7 +262,7 @@ impl AgentLoop {
         let place = self.take_place()?;
         let Conversation { mut messages, epoch } = place.conversation.clone();
         let id = MessageId(messages.last().map_or(1, |message| message.id.0 + 1));
-        messages.push(Message { id, role: Role::User, parts: input });
+        messages.push(Message::new(id, Role::User, input));
         Ok(place.start(Beginning::New(Conversation { messages, epoch })))
     }
 
