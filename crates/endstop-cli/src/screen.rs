@@ -138,7 +138,7 @@ impl Screen {
                 self.end_line();
                 self.note(&format!("■ stopping ({reason}): {running} tools still to end"));
             }
-            RunEvent::Compacted { before, after } => {
+            RunEvent::Compacted { before, after, .. } => {
                 self.note(&format!(
                     "· the conversation was shortened: {before} → {after} messages"
                 ));

@@ -126,6 +126,9 @@ impl<'s> Simulation<'s> {
                     ProactiveCompaction::Never
                 },
                 reactive: scenario.compaction.reactive,
+                // A script is taken at its word: its conversation has nothing to lose.
+                least_gain: 0.0,
+                ..CompactionSpec::default()
             },
             context_window: Some(scenario.context_window),
             reserve: false,
@@ -221,7 +224,7 @@ impl<'s> Simulation<'s> {
                 let answer = self.consult(&point);
                 self.soon(EventKind::Answered { id, answer });
             }
-            Effect::Compact { id, forced } => {
+            Effect::Compact { id, forced, .. } => {
                 let result = self.compact(forced);
                 self.soon(EventKind::Compacted { id, result });
             }
@@ -404,7 +407,7 @@ impl<'s> Simulation<'s> {
                 return Compaction::Failed("the scenario says that compaction fails".to_owned());
             }
             let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
-            return Compaction::Done { messages, cost: NanoUsd::ZERO };
+            return Compaction::done("scenario", messages);
         }
         if scripted.proactive_fails_at == Some(tool_turns) {
             return Compaction::Failed("the scenario says that compaction fails".to_owned());
