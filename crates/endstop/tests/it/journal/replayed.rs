@@ -6,7 +6,7 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::{SqliteJournal, brief};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Limits, NanoUsd, Outcome, Registry, Replay};
+use endstop::{AgentLoop, Limits, Message, MessageId, NanoUsd, Outcome, Registry, Replay, Role};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -56,12 +56,17 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
         ..Limits::default()
     };
     let mut model = ScriptedModel::new(turns).price(price());
+    let mut said = Vec::new();
     if seed % 3 == 0 {
         // Soon full, so that the conversation is shortened, or cannot be.
         model = model.context_window(60);
+        for (id, role) in [(1, Role::User), (2, Role::Assistant)] {
+            said.push(Message::text(MessageId(id), role, "much was said ".repeat(10)));
+        }
     }
     let mut builder = AgentLoop::builder(model)
         .compaction(CompactionConfig::default())
+        .history(said)
         .limits(limits)
         .journal(journal.clone())
         .tool(echo())

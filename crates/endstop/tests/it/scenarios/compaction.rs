@@ -193,7 +193,7 @@ async fn a_conversation_goes_on_in_the_next_run_behind_a_compaction() {
     let agent = builder
         .tool(read())
         .context_window(600)
-        .compaction(CompactionConfig::default())
+        .compaction(CompactionConfig::read(&json!("elide,drop")).unwrap())
         .build()
         .unwrap();
     let first = agent.run("Read.").unwrap().await;
