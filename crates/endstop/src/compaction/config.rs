@@ -15,10 +15,12 @@ use super::{DropOldTurns, ElideToolResults, InOrder, Summarise};
 use crate::agent::COMPACTION_SHARE;
 use endstop_core::CompactionSpec;
 use endstop_core::limits::unknown_key;
+use serde::Serialize;
 use serde_json::Value;
 
 /// A built-in strategy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Strategy {
     /// [`ElideToolResults`].
@@ -43,8 +45,8 @@ impl Strategy {
     }
 }
 
-/// How a loop shortens its conversation.
-#[derive(Clone, Debug, PartialEq)]
+/// How a loop shortens its conversation. Its JSON is what [`read`](Self::read) reads.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CompactionConfig {
     /// What is tried, in order; none: it is off.
     pub strategies: Vec<Strategy>,
@@ -185,7 +187,10 @@ mod tests {
             (json!("drop, elide"), vec![Strategy::Drop, Strategy::Elide]),
             (json!({"keep_turns": 5}), Strategy::ALL.to_vec()),
         ] {
-            assert_eq!(CompactionConfig::read(&value).unwrap().strategies, strategies, "{value}");
+            let config = CompactionConfig::read(&value).unwrap();
+            assert_eq!(config.strategies, strategies, "{value}");
+            let written = serde_json::to_value(&config).unwrap();
+            assert_eq!(CompactionConfig::read(&written), Ok(config), "{written}");
         }
     }
 }

@@ -130,7 +130,9 @@ impl<'s> Simulation<'s> {
                 least_gain: 0.0,
                 ..CompactionSpec::default()
             },
-            context_window: Some(scenario.context_window),
+            // A compaction that a script lets fail was due: the prompt is not known to fit.
+            context_window: (scenario.compaction.proactive_fails_at.is_none())
+                .then_some(scenario.context_window),
             reserve: false,
             streaming: false,
             ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "simulate")])
