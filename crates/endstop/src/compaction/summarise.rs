@@ -31,6 +31,9 @@ facts, no advice, in as few words as you can. Do not call tools and do not work 
 /// The longest text, arguments or result of which the model is shown all, in bytes.
 const MOST_OF_ONE: usize = 4096;
 
+/// No call is made for less than this part of the conversation.
+const LEAST: u64 = 8;
+
 /// Replaces old turns by a summary that a model writes. The task, what is pinned, the newest turns and
 /// what the model has not answered yet stay.
 #[derive(Clone)]
@@ -99,10 +102,13 @@ impl Summarise {
             return Err("there are no old turns to summarise".to_owned());
         };
         let old: Vec<&Message> = gone.iter().flat_map(|range| &messages[range.clone()]).collect();
+        let replaced: u64 = old.iter().map(|message| message.byte_len()).sum();
+        if replaced < request.bytes() / LEAST {
+            return Err("what is old is too little for a summary".to_owned());
+        }
         let task = messages.iter().find(|message| request.task == Some(message.id));
         let prompt = prompt(task, &old, self.most_prompt);
         let summary = self.ask(request, prompt).await?;
-        let replaced: u64 = old.iter().map(|message| message.byte_len()).sum();
         let text = format!("[A summary of the earlier part of this conversation]\n{summary}");
         let summary = Message::text(fresh_id(messages), Role::User, text);
         if summary.byte_len() >= replaced {
@@ -421,6 +427,19 @@ mod tests {
         let request = request(ScriptedModel::new([Turn::error(500, "oops")]), None);
         let failed = Summarise::default().summarise(&request).await.unwrap_err();
         assert!(failed.contains("oops"), "{failed}");
+    }
+
+    #[tokio::test]
+    async fn no_call_is_made_where_there_is_little_to_gain() {
+        let model = ScriptedModel::new([Turn::text("never")]);
+        let mut request = request(model.clone(), None);
+        request.messages = conversation(3, 20_000);
+        request.messages[2] = crate::compaction::tests::turn(1, 10, false).1;
+        let failed = Summarise::default().summarise(&request).await.unwrap_err();
+        assert_eq!(
+            (failed.as_str(), model.turns_left()),
+            ("what is old is too little for a summary", 1)
+        );
     }
 
     #[tokio::test]
