@@ -42,11 +42,8 @@ fn it_is_shortened_without_being_asked() {
         assert!(!told.is_empty(), "{outcome}");
         assert_eq!(outcome["compactions"].as_array().unwrap().len(), told.len());
         for one in &told {
-            assert_eq!(
-                (&one["strategy"], &one["forced"]),
-                (&json!("elide"), &json!(false)),
-                "{one}"
-            );
+            assert!(one["strategy"].as_str().unwrap().starts_with("elide"), "{one}");
+            assert_eq!(one["forced"], false);
             assert!(one["tokens_after"].as_u64() < one["tokens_before"].as_u64(), "{one}");
         }
         let longest = server.requests().iter().map(|request| request.bytes.len()).max().unwrap();
@@ -70,15 +67,12 @@ fn how_is_a_flag_above_a_setting() {
     assert_eq!(strategies("compaction = \"off\"", &["--compact", "drop"]), ["drop"]);
     let table = "[compaction]\nstrategies = [\"drop\"]\nat = 0.5\nkeep_turns = 1\n";
     assert_eq!(strategies(table, &[]), ["drop"]);
-    assert_eq!(
-        strategies("[compaction]\nat = 0.99\nstrategies = \"drop\"\n", &["--compact", "on"])[..],
-        ["elide"]
-    );
+    assert_eq!(strategies(table, &["--compact", "elide"]), ["elide"]);
 }
 
 #[test]
 fn a_person_reads_of_it() {
     let (cli, server) = (library(), reader());
     let args = ["Read it.", "--tool", "read_file", "--context-window", "6000"];
-    cli.agent(&server, "openai-chat", &args).exits(0).notes(&["shortened", "messages", "(elide)"]);
+    cli.agent(&server, "openai-chat", &args).exits(0).notes(&["shortened", "messages", "(elide"]);
 }
