@@ -172,7 +172,7 @@ fn build(
     let whole = settings.no_stream || tape.recording().is_some_and(|played| !played.streamed());
     let mut builder = AgentLoop::builder(provider)
         .limits(settings.limits)
-        .compaction(settings.compaction)
+        .compaction(&settings.compaction)
         .streaming(!whole);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone()).journal_settings(saved);

@@ -151,7 +151,7 @@ impl AgentBuilder {
 
     /// Shortens the conversation with the built-in strategies, as configuration says: where the
     /// context window is known before it is full, and after the provider refused a prompt.
-    pub fn compaction(mut self, config: CompactionConfig) -> Self {
+    pub fn compaction(mut self, config: &CompactionConfig) -> Self {
         self.config.compactor = config.compactor().map(|compactor| Arc::new(compactor) as _);
         self.config.proactive =
             self.config.compactor.is_some().then_some(ProactiveCompaction::AtShare(config.at));

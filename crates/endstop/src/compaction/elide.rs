@@ -81,15 +81,15 @@ impl Compactor for ElideToolResults {
 fn each_result(
     messages: &mut [Message],
     piece: &Piece,
-    shorter: fn(&ToolResult) -> Option<String>,
+    shorter: fn(&ToolResult) -> String,
 ) -> bool {
     let mut changed = false;
     for message in messages[piece.range.clone()].iter_mut().filter(|message| !message.pinned) {
         for part in &mut message.parts {
             let Part::ToolResult(result) = part else { continue };
             // What is not twice as long is not worth it; nor is a note, ever.
-            let short = shorter(result).filter(|short| short.len() * 2 < result.content.len());
-            if let Some(short) = short.filter(|_| !result.pinned) {
+            let short = shorter(result);
+            if short.len() * 2 < result.content.len() && !result.pinned {
                 result.content = short;
                 changed = true;
             }
@@ -98,19 +98,20 @@ fn each_result(
     changed
 }
 
-fn note(result: &ToolResult) -> Option<String> {
+fn note(result: &ToolResult) -> String {
     let (size, name, status) = (result.content.len(), &result.name, result.status.as_str());
-    Some(format!("[left out: {size} bytes that `{name}` gave, {status}]"))
+    format!("[left out: {size} bytes that `{name}` gave, {status}]")
 }
 
-fn cut(result: &ToolResult) -> Option<String> {
+/// All of it, where it is not long.
+fn cut(result: &ToolResult) -> String {
     let text = &result.content;
-    let head = (0..=HEAD).rev().find(|at| text.is_char_boundary(*at))?;
+    let head = (0..=HEAD).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let tail = text.len().saturating_sub(TAIL);
-    let tail = (tail..=text.len()).find(|at| text.is_char_boundary(*at))?;
-    let left_out = tail.checked_sub(head)?;
+    let tail = (tail..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    let Some(left_out) = tail.checked_sub(head) else { return text.clone() };
     let note = format!("\n[left out here: {left_out} bytes that `{}` gave]\n", result.name);
-    Some(format!("{}{note}{}", &text[..head], &text[tail..]))
+    format!("{}{note}{}", &text[..head], &text[tail..])
 }
 
 #[cfg(test)]

@@ -79,9 +79,10 @@ impl Compactor for InOrder {
                     budget.settle(NanoUsd::ZERO, spent);
                 }
                 request.spend(&endstop_core::Usage::default(), spent, false);
-                return Compaction::Failed(match failed.is_empty() {
-                    true => "no strategy had anything to do".to_owned(),
-                    false => failed.join("; "),
+                return Compaction::Failed(if failed.is_empty() {
+                    "no strategy had anything to do".to_owned()
+                } else {
+                    failed.join("; ")
                 });
             }
             Compaction::Done { messages: current, cost: spent, strategy: took.join("+") }

@@ -5,7 +5,7 @@
 //! use endstop::{AgentLoop, testkit::ScriptedModel};
 //! // The usual: old tool results first, then old turns, then a summary by the model.
 //! let model = || ScriptedModel::new([]).context_window(100_000);
-//! let agent = AgentLoop::builder(model()).compaction(CompactionConfig::default()).build()?;
+//! let agent = AgentLoop::builder(model()).compaction(&CompactionConfig::default()).build()?;
 //! // Or in code, with strategies of one's own between them.
 //! let short = InOrder::new().then(ElideToolResults::default()).then(DropOldTurns::keep(6));
 //! let agent = AgentLoop::builder(model()).compactor(short).build()?;

@@ -57,7 +57,7 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
     };
     let mut model = ScriptedModel::new(turns).price(price());
     let mut said = Vec::new();
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         // Soon full, so that the conversation is shortened, or cannot be.
         model = model.context_window(60);
         for (id, role) in [(1, Role::User), (2, Role::Assistant)] {
@@ -65,7 +65,7 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
         }
     }
     let mut builder = AgentLoop::builder(model)
-        .compaction(CompactionConfig::default())
+        .compaction(&CompactionConfig::default())
         .history(said)
         .limits(limits)
         .journal(journal.clone())

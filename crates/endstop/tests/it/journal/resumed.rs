@@ -329,7 +329,7 @@ async fn a_compaction_that_was_under_way_is_asked_for_again() {
     let journal = place.journal();
     let turns = vec![Turn::call("echo", &json!({"text": "a"})), Turn::text("done")];
     let agent =
-        nearly_full(turns, &journal).compaction(CompactionConfig::default()).build().unwrap();
+        nearly_full(turns, &journal).compaction(&CompactionConfig::default()).build().unwrap();
     let outcome = agent.resume(Resume::new(&id)).unwrap().outcome().await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     assert_eq!((outcome.compactions.len(), outcome.epoch), (1, 1));

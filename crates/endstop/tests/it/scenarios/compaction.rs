@@ -79,7 +79,7 @@ async fn sixty_turns_in_a_small_window_end_by_their_cap() {
             let mut builder = over(&server, api)
                 .tool(read())
                 .limits(sixty_turns())
-                .compaction(CompactionConfig::default());
+                .compaction(&CompactionConfig::default());
             if known {
                 builder = builder.context_window(WINDOW);
             }
@@ -155,7 +155,7 @@ async fn one_result_larger_than_the_window_is_cut_where_it_is_refused() {
                 max_unproductive_turns: None,
                 ..Limits::default()
             })
-            .compaction(CompactionConfig::default())
+            .compaction(&CompactionConfig::default())
             .build()
             .unwrap();
         let outcome = agent.run("Read the book.").unwrap().await;
@@ -193,7 +193,7 @@ async fn a_conversation_goes_on_in_the_next_run_behind_a_compaction() {
     let agent = builder
         .tool(read())
         .context_window(600)
-        .compaction(CompactionConfig::read(&json!("elide,drop")).unwrap())
+        .compaction(&CompactionConfig::read(&json!("elide,drop")).unwrap())
         .build()
         .unwrap();
     let first = agent.run("Read.").unwrap().await;
