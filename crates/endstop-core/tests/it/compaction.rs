@@ -212,3 +212,40 @@ fn a_refusal_is_answered_with_one_compaction_a_turn() {
     answer(&mut hand, Compaction::NotNeeded);
     assert_eq!(hand.ended(), Termination::ErrorPromptTooLong);
 }
+
+#[test]
+fn a_run_that_a_failed_compaction_has_ended_goes_on_with_another() {
+    let compaction = CompactionSpec { reactive: true, ..CompactionSpec::default() };
+    let spec = || RunSpec { run_id: None, ..talked(4_000, compaction) };
+    let mut replay = Replay::new(spec());
+    let mut events = Vec::new();
+    let mut feed = |kind: EventKind| {
+        events.push(Event::new(std::time::Duration::ZERO, kind.clone()));
+        replay.feed(events[events.len() - 1].clone()).to_vec()
+    };
+    let asked = feed(EventKind::Start { seed: 1, price: None, wall_ms: None });
+    let call = asked.iter().find_map(|effect| match effect {
+        Effect::CallModel { id, .. } => Some(*id),
+        _ => None,
+    });
+    let error = ModelError::new(ErrorClass::ContextLengthExceeded, "too long");
+    let asked = feed(EventKind::TurnFailed { call: call.unwrap(), error, partial: None });
+    let compact = |effects: &[Effect]| {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Compact { id, .. } => Some(*id),
+            _ => None,
+        })
+    };
+    let id = compact(&asked).unwrap();
+    feed(EventKind::Compacted { id, result: Compaction::Failed("no".to_owned()) });
+    let ended = replay.outcome().unwrap().termination;
+    assert_eq!(ended, Termination::ErrorPromptTooLong);
+
+    let on = replay::go_on(spec, events, Resumption::default()).unwrap();
+    let Step::Continue(run) = on.step else { panic!("it goes on") };
+    assert_eq!((run.phase(), compact(&on.perform)), ("compacting", Some(id)));
+    let result = Compaction::done("drop", vec![task()]);
+    let event = Event::new(run.elapsed(), EventKind::Compacted { id, result });
+    let Step::Continue(run) = run.handle(event, &mut Vec::new()) else { panic!("it goes on") };
+    assert_eq!((run.phase(), run.epoch()), ("calling", 1));
+}
