@@ -148,13 +148,13 @@ const FAULTS: &[Fault] = &[
     ),
     fault(
         "a-compaction-costs-nothing",
-        "boundary.rs",
-        "        self.ledger.book(&crate::usage::Usage::default(), cost, false);\n",
+        "compaction.rs",
+        "        self.ledger.book(&Usage::default(), cost, false);\n",
         "",
     ),
     fault(
         "a-shared-budget-hears-of-no-compaction",
-        "boundary.rs",
+        "compaction.rs",
         "if self.shared_budget && cost > NanoUsd::ZERO {",
         "if false && cost > NanoUsd::ZERO {",
     ),
