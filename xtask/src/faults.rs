@@ -33,6 +33,25 @@ const FAULTS: &[Fault] = &[
         "    PreTurnCheck::MaxTurns,\n    PreTurnCheck::Mistakes,\n    PreTurnCheck::BudgetUsd,",
         "    PreTurnCheck::Mistakes,\n    PreTurnCheck::MaxTurns,\n    PreTurnCheck::BudgetUsd,",
     ),
+    fault("compaction-need-not-shrink", "compaction.rs", "if enough {", "if enough || after > 0 {"),
+    fault(
+        "compactions-fail-for-ever",
+        "compaction.rs",
+        "if self.compactions.failed_in_a_row >= self.compaction.max_failures {",
+        "if self.compactions.failed_in_a_row == u32::MAX {",
+    ),
+    fault(
+        "compaction-loses-what-must-stay",
+        "compaction.rs",
+        "if let Some(problem) = shortened_problem(&self.state.messages, messages, self.asked) {",
+        "if let Some(problem) = crate::history::problem(messages) {",
+    ),
+    fault(
+        "compacted-after-every-refusal",
+        "turn.rs",
+        "            self.compactions.forced_this_turn = true;\n",
+        "",
+    ),
     fault("budget-not-met-at-equality", "ledger.rs", "self.spent >= max", "self.spent > max"),
     fault(
         "failed-attempts-are-free",
@@ -129,13 +148,13 @@ const FAULTS: &[Fault] = &[
     ),
     fault(
         "a-compaction-costs-nothing",
-        "boundary.rs",
-        "        self.ledger.book(&crate::usage::Usage::default(), cost, false);\n",
+        "compaction.rs",
+        "        self.ledger.book(&Usage::default(), cost, false);\n",
         "",
     ),
     fault(
         "a-shared-budget-hears-of-no-compaction",
-        "boundary.rs",
+        "compaction.rs",
         "if self.shared_budget && cost > NanoUsd::ZERO {",
         "if false && cost > NanoUsd::ZERO {",
     ),

@@ -9,7 +9,9 @@
 use crate::dice::Dice;
 use crate::tally::Tally;
 use crate::tools::AtWork;
-use endstop::hook::{Approver, Compactor, Hook, HookFuture};
+use endstop::compaction::CompactionRequest;
+use endstop::core::history;
+use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::policy::PolicyEnd;
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
@@ -17,9 +19,7 @@ use endstop::{
     ProactiveCompaction, StepContext, StepResult, Stop, TerminationPolicy, ToolCall, Verdict,
 };
 use serde_json::{Map, Value, json};
-use std::future::Future;
 use std::panic::resume_unwind;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -182,15 +182,11 @@ impl Approver for Rough {
 }
 
 impl Compactor for Rough {
-    fn compact(
-        &self,
-        messages: Vec<Message>,
-        _: bool,
-    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+    fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
         Box::pin(async move {
             match self.apart("compaction").await {
                 Way::No | Way::Halt => Compaction::Failed("no".to_owned()),
-                Way::Says => Compaction::Done { messages, cost: self.0.cost },
+                Way::Says => self.shortened(request),
                 _ => Compaction::NotNeeded,
             }
         })
@@ -198,6 +194,19 @@ impl Compactor for Rough {
 }
 
 impl Rough {
+    /// The task and what is not answered yet, where that is less: the kernel may take it or not.
+    fn shortened(&self, request: CompactionRequest) -> Compaction {
+        let (open, before) = (history::open_from(&request.messages), request.messages.len());
+        let stays =
+            |(at, message): &(usize, Message)| *at >= open || request.task == Some(message.id);
+        let kept = request.messages.into_iter().enumerate().filter(stays);
+        let messages: Vec<Message> = kept.map(|(_, message)| message).collect();
+        if messages.len() == before {
+            return Compaction::NotNeeded;
+        }
+        Compaction::Done { messages, cost: self.0.cost, strategy: "rough".to_owned() }
+    }
+
     fn verdict(&self, place: &str) -> (Way, Option<Stop>) {
         let way = self.within(place);
         let mut stop = Stop::submitted("rough", "it was enough").answer("enough");

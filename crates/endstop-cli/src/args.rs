@@ -109,6 +109,11 @@ pub(crate) struct RunArgs {
     /// The model's context window, in tokens; Ollama is told it.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) context_window: Option<u64>,
+    /// How the conversation is shortened where the context window is known and nearly full, or the
+    /// prompt was refused as too long: on, off, or strategies in order, as elide,drop,summarise
+    /// [default: on].
+    #[arg(long, value_name = "HOW")]
+    pub(crate) compact: Option<String>,
     /// Ask for whole responses instead of streams.
     #[arg(long)]
     pub(crate) no_stream: bool,

@@ -138,9 +138,18 @@ impl Screen {
                 self.end_line();
                 self.note(&format!("■ stopping ({reason}): {running} tools still to end"));
             }
-            RunEvent::Compacted { before, after } => {
+            RunEvent::Compacted {
+                before, after, tokens_before, tokens_after, strategy, ..
+            } => {
+                let by = if strategy.is_empty() { String::new() } else { format!(" ({strategy})") };
                 self.note(&format!(
-                    "· the conversation was shortened: {before} → {after} messages"
+                    "· the conversation was shortened: {before} → {after} messages, about {tokens_before} → {tokens_after} tokens{by}"
+                ));
+            }
+            RunEvent::CompactionFailed { why, .. } => {
+                self.note(&format!(
+                    "· the conversation could not be shortened: {}",
+                    shorten(why, 300)
                 ));
             }
             _ => {}

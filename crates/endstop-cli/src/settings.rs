@@ -3,6 +3,7 @@
 use crate::args::RunArgs;
 use crate::input::Source;
 use crate::{Failure, Result};
+use endstop::compaction::CompactionConfig;
 use endstop::journal::RecordedRun;
 use endstop::schema::OutputSchema;
 use endstop::wire::prices::parse_price;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The keys of `endstop.toml` beside `[limits]`, `[policy]` and `[price]`.
+/// The keys of `endstop.toml` beside `[limits]`, `[policy]`, `[compaction]` and `[price]`.
 const KEYS: [&str; 12] = [
     "model",
     "api",
@@ -46,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) policy: Option<Policy>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) journal: Option<PathBuf>,
+    pub(crate) compaction: CompactionConfig,
 }
 
 /// What a journal keeps of the settings.
@@ -62,6 +64,9 @@ struct Saved {
     context_window: Option<u64>,
     no_stream: bool,
     price: Option<Price>,
+    /// As configuration spells it; `None`: as is usual.
+    #[serde(default)]
+    compaction: Option<Value>,
 }
 
 impl Settings {
@@ -102,7 +107,13 @@ impl Settings {
             policy: None,
             output_schema: header.output_schema.clone(),
             journal: None,
+            compaction: CompactionConfig::default(),
         };
+        if let Some(said) = &saved.compaction {
+            let config = CompactionConfig::read(said);
+            settings.compaction =
+                config.map_err(|problem| wrong(format!("its compaction: {problem}")))?;
+        }
         if let Some(spec) = &header.policy {
             let policy = Registry::default().build(spec);
             settings.policy = Some(policy.map_err(|error| wrong(format!("its policy: {error}")))?);
@@ -129,6 +140,7 @@ impl Settings {
             context_window: self.context_window,
             no_stream: self.no_stream,
             price: self.price,
+            compaction: serde_json::to_value(&self.compaction).ok(),
         };
         serde_json::to_value(saved).unwrap_or_default()
     }
@@ -166,6 +178,12 @@ impl Settings {
             settings.limits.set(name, &value).map_err(|error| {
                 Failure::usage(format!("--{}: {}", name.replace('_', "-"), error.problem))
             })?;
+        }
+        if let Some(text) = &args.compact {
+            // The strategies are the flag's; the rest of it is the file's.
+            let said = CompactionConfig::read(&Value::String(text.clone()))
+                .map_err(|problem| Failure::usage(format!("--compact: {problem}")))?;
+            settings.compaction.strategies = said.strategies;
         }
         if let Some(spec) = &args.policy {
             settings.policy = Some(policy(spec)?);
@@ -234,6 +252,11 @@ impl Settings {
                         })?;
                     }
                 }
+                "compaction" => {
+                    self.compaction = CompactionConfig::read(&value).map_err(|problem| {
+                        Failure::usage(format!("{name}: [compaction]: {problem}"))
+                    })?;
+                }
                 "policy" => {
                     let policy = Registry::default()
                         .build(&value)
@@ -242,7 +265,7 @@ impl Settings {
                 }
                 _ => {
                     let mut known: Vec<&str> = KEYS.to_vec();
-                    known.extend(["price", "limits", "policy"]);
+                    known.extend(["price", "limits", "policy", "compaction"]);
                     let problem = endstop::core::limits::unknown_key(&key, &known);
                     return Err(wrong(&key, &format!("is an {problem}")));
                 }

@@ -12,6 +12,7 @@
 
 pub mod decide;
 pub mod error_class;
+pub mod history;
 pub mod joiner;
 pub mod kernel;
 pub mod limits;
@@ -28,10 +29,10 @@ pub mod usage;
 pub use error_class::{ErrorClass, ModelError};
 pub use joiner::Joiner;
 pub use kernel::{
-    Answer, CheckState, Compaction, CompactionSpec, ConsultPoint, DecidedBy, Effect, EffectId,
-    Event, EventKind, Hooks, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck,
-    ProactiveCompaction, RepeatedCall, Resumption, Run, RunEvent, RunSpec, Step, ToolReport,
-    ToolSpec, ToolStart, TurnDelta, Unsuccessful,
+    Answer, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
+    ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Hooks, NoProgressSnapshot,
+    Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption,
+    Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec, ToolStart, TurnDelta, Unsuccessful,
 };
 pub use limits::{LimitError, Limits};
 pub use message::{

@@ -45,6 +45,9 @@ pub struct Message {
     pub role: Role,
     /// What is said, in order.
     pub parts: Vec<Part>,
+    /// Whether a compaction must keep it as it is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub pinned: bool,
 }
 
 /// One part of a message.
@@ -190,12 +193,32 @@ pub struct ToolResult {
     pub content: String,
     /// Whether the tool had started: an aborted one that had may have done part of its work.
     pub started: bool,
+    /// Whether a compaction must keep it as it is, with its call.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub pinned: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl Message {
+    /// A message of these parts.
+    pub fn new(id: MessageId, role: Role, parts: Vec<Part>) -> Message {
+        Message { id, role, parts, pinned: false }
+    }
+
     /// A message of one text part.
     pub fn text(id: MessageId, role: Role, text: impl Into<String>) -> Message {
-        Message { id, role, parts: vec![Part::Text { text: text.into() }] }
+        Message::new(id, role, vec![Part::Text { text: text.into() }])
+    }
+
+    /// The same, pinned: no compaction drops or changes it.
+    #[must_use]
+    pub fn pin(mut self) -> Message {
+        self.pinned = true;
+        self
     }
 
     /// The visible text of all its text parts, joined.
@@ -206,6 +229,11 @@ impl Message {
     /// The tool calls it asks for.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
         calls(&self.parts)
+    }
+
+    /// The results it gives.
+    pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> {
+        self.parts.iter().filter_map(|p| if let Part::ToolResult(r) = p { Some(r) } else { None })
     }
 
     /// An upper bound on its size in tokens: its bytes (no tokenizer makes more than one token of

@@ -24,6 +24,7 @@
 //! is their list, with a turn's deltas joined.
 
 use crate::kernel::{Effect, EffectId, Event, EventKind, Outcome, Resumption, Run, RunSpec, Step};
+use crate::termination::Termination;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -221,9 +222,9 @@ impl std::error::Error for CannotGoOn {}
 /// What was in flight is lost ([`EventKind::Resumed`]), and all that is recorded stands. Of a run
 /// that had ended, or whose ending was decided, all stands that was
 /// before its ending was decided, and the results that came while it was stopped; a response, a
-/// failure or a result that ended it is judged again, by the limits that `with` has, and a call that
-/// had failed is made again. A run that was stopped before it began still wants its `Start`. `spec` is
-/// made twice.
+/// failure or a result that ended it is judged again, by the limits that `with` has, a call that had
+/// failed is made again, and a compaction that had failed asked for again. A run that was stopped
+/// before it began still wants its `Start`. `spec` is made twice.
 ///
 /// # Errors
 /// The run was a success, or had ended and would end again at once.
@@ -244,6 +245,10 @@ pub fn go_on(
     if let Some(outcome) = first.outcome.take_if(|outcome| outcome.is_success()) {
         return Err(CannotGoOn::Succeeded(outcome));
     }
+    let not_shortened = first.outcome().is_some_and(|outcome| {
+        let by = [Termination::ErrorPromptTooLong, Termination::ErrorCompactionFailed];
+        by.contains(&outcome.termination)
+    });
     let Some(decided) = decided else {
         return resume(first, recorded, with);
     };
@@ -267,6 +272,8 @@ pub fn go_on(
         let stands = match &event.kind {
             EventKind::ToolEnded { .. } | EventKind::Spent { .. } => true,
             EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => false,
+            // Another compactor may do better: it is asked again.
+            EventKind::Compacted { .. } if not_shortened => false,
             // What decided the ending is judged again; what came behind it was not waited for.
             _ => place == 0,
         };

@@ -95,7 +95,7 @@ impl MultiTurnState {
     pub fn push(&mut self, role: Role, parts: Vec<Part>) -> MessageId {
         let id = MessageId(self.next_message);
         self.next_message += 1;
-        self.messages.push(Message { id, role, parts });
+        self.messages.push(Message::new(id, role, parts));
         id
     }
 

@@ -21,7 +21,8 @@
 //! }
 //! ```
 
-use endstop_core::{Answer, Compaction, ConsultPoint, Hooks, Message, ToolCall};
+use crate::compaction::CompactionRequest;
+use endstop_core::{Answer, Compaction, ConsultPoint, Hooks, ToolCall};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -47,14 +48,39 @@ pub trait Approver: Send + Sync {
     fn approve(&self, call: ToolCall) -> HookFuture<'_>;
 }
 
-/// Shortens a conversation.
+/// The future of a compactor's answer.
+pub type CompactionFuture<'a> = Pin<Box<dyn Future<Output = Compaction> + Send + 'a>>;
+
+/// Shortens a conversation. The built-in ones are in [`compaction`](crate::compaction).
+///
+/// What it gives is taken where it is enough shorter, a conversation that providers accept, and has
+/// the task, what is pinned and what the model has not answered yet; else the compaction has failed,
+/// and the conversation is as it was.
+///
+/// ```
+/// use endstop::compaction::CompactionRequest;
+/// use endstop::core::history;
+/// use endstop::hook::{CompactionFuture, Compactor};
+/// use endstop::{Compaction, Role};
+///
+/// /// Forgets all that is answered, but the task.
+/// struct Forget;
+/// impl Compactor for Forget {
+///     fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
+///         let open = history::open_from(&request.messages);
+///         let messages = request.messages.into_iter().enumerate().filter_map(|(at, message)| {
+///             let stays = at >= open || request.task == Some(message.id) || message.pinned;
+///             stays.then_some(message)
+///         });
+///         let done = Compaction::done("forget", messages.collect());
+///         Box::pin(async { done })
+///     }
+/// }
+/// # let _ = Forget;
+/// ```
 pub trait Compactor: Send + Sync {
-    /// Shortens it. `forced`: the provider has refused the prompt.
-    fn compact(
-        &self,
-        messages: Vec<Message>,
-        forced: bool,
-    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>>;
+    /// Shortens it; the future is dropped where the run ends first.
+    fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_>;
 }
 
 /// Whether two sets of points share the one of `point`.

@@ -24,6 +24,7 @@
 pub mod agent;
 pub mod budget;
 mod clock;
+pub mod compaction;
 pub mod hook;
 pub mod journal;
 pub mod process;

@@ -170,7 +170,10 @@ fn build(
     let secrets = provider.known_keys().and(&endstop::process::environment_secrets());
     // A replay asks as the recorded run did, unless it is told otherwise.
     let whole = settings.no_stream || tape.recording().is_some_and(|played| !played.streamed());
-    let mut builder = AgentLoop::builder(provider).limits(settings.limits).streaming(!whole);
+    let mut builder = AgentLoop::builder(provider)
+        .limits(settings.limits)
+        .compaction(&settings.compaction)
+        .streaming(!whole);
     if let Some(journal) = journal {
         builder = builder.journal(journal.clone()).journal_settings(saved);
     }

@@ -185,7 +185,7 @@ fn what_a_run_is_given_is_looked_at_before_the_first_call() {
     cli.write("number.json", "5");
     cli.write("empty.json", "");
     let unknown_policy = &["--policy", "`nope`", "final_pattern, reward_threshold, confidence"][..];
-    let cases: [Case<'_>; 22] = [
+    let cases: [Case<'_>; 23] = [
         // A ceiling that nothing could hold.
         (&["Hi.", "--max-budget-usd", "1"], &["max_budget_usd", "`scripted`", "--price in="]),
         (&[""], &["the task is empty", "as an argument, or on standard input"]),
@@ -210,6 +210,7 @@ fn what_a_run_is_given_is_looked_at_before_the_first_call() {
         (&["Hi.", "--output-schema", "wrong.json"], &["wrong.json", "`/properties/n/type`"]),
         (&["Hi.", "--output-schema", "number.json"], &["number.json", "\"boolean\", \"object\""]),
         (&["Hi.", "--output-schema", "empty.json"], &["empty.json", "line 1"]),
+        (&["Hi.", "--compact", "elid"], &["--compact", "did you mean `elide`"]),
         (&["Hi.", "--config", "absent.toml"], &["absent.toml", "No such file"]),
         (&["Hi.", "--config", "."], &[".: ", "directory"]),
     ];
@@ -249,6 +250,11 @@ fn settings_that_are_none() {
         ("stream = \"yes\"", &["`stream`", "wants true or false"]),
         ("max_output_tokens = \"9\"", &["`max_output_tokens`", "1 or more"]),
         ("context_window = 0", &["`context_window`", "1 or more"]),
+        (
+            "compaction = \"shrink\"",
+            &["[compaction]", "`shrink`", "on, off, elide, drop, summarise"],
+        ),
+        ("[compaction]\nat = 60", &["[compaction]", "`at`", "between 0 and 1"]),
         ("policy = 5", &["[policy]", "a name or an object", "final_pattern, "]),
         ("[policy]\nany = [\"nope\"]", &["[policy]", "`nope`", "final_pattern, "]),
     ] {

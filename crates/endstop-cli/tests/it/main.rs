@@ -11,6 +11,7 @@
 
 mod bad_input;
 mod cli;
+mod compaction;
 #[cfg(target_os = "linux")]
 mod hostile;
 #[cfg(target_os = "linux")]

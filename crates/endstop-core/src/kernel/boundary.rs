@@ -6,8 +6,7 @@
 use super::ledger::Ceiling;
 use super::outcome::Ending;
 use super::{
-    Answer, Call, Compaction, ConsultPoint, Effect, EffectId, Flow, Inner, Phase, Point,
-    ProactiveCompaction, RunEvent, guarded,
+    Answer, Call, ConsultPoint, Effect, EffectId, Flow, Inner, Phase, Point, RunEvent, guarded,
 };
 use crate::message::{Message, Part, Role};
 use crate::streaming::StreamingState;
@@ -181,24 +180,17 @@ impl Inner {
         self.attempt = 0;
         self.retries = 0;
         self.call_again = false;
-        self.compacted_this_turn = false;
+        self.compactions.forced_this_turn = false;
         self.starved_this_turn = false;
         self.check_limits()?;
-        let due = match self.compaction.proactive {
-            ProactiveCompaction::Never => false,
-            ProactiveCompaction::Ask => true,
-            ProactiveCompaction::AtShare(share) => self
-                .context_window
-                .is_some_and(|window| self.prompt_estimate() as f64 >= share * window as f64),
-        };
-        if due {
+        if self.compaction_is_due() {
             self.compact(false, fx);
             return Ok(());
         }
         self.pre_iteration(fx)
     }
 
-    fn pre_iteration(&mut self, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn pre_iteration(&mut self, fx: &mut Vec<Effect>) -> Flow {
         if self.hooks.pre_iteration {
             let ask = ConsultPoint::PreIteration {
                 tool_turns: self.tool_turns,
@@ -374,70 +366,11 @@ impl Inner {
     }
 
     /// About how many tokens the next prompt has, a token for each four bytes not yet counted.
-    fn prompt_estimate(&mut self) -> u64 {
+    pub(super) fn prompt_estimate(&mut self) -> u64 {
         match self.known_prompt {
             Some((tokens, _)) => tokens + (self.prompt_bound() - tokens) / 4,
             None => self.prompt_bound() / 4,
         }
-    }
-
-    pub(super) fn compact(&mut self, forced: bool, fx: &mut Vec<Effect>) {
-        let id = self.effect_id();
-        self.phase = Phase::Compacting { id, forced };
-        fx.push(Effect::Compact { id, forced });
-    }
-
-    /// Books what a compaction cost, in the shared budget too: nothing was reserved for it.
-    pub(super) fn book_compaction(&mut self, id: EffectId, cost: NanoUsd, fx: &mut Vec<Effect>) {
-        if !matches!(self.phase, Phase::Compacting { id: waited, .. } if waited == id) {
-            return;
-        }
-        self.ledger.book(&crate::usage::Usage::default(), cost, false);
-        if self.shared_budget && cost > NanoUsd::ZERO {
-            fx.push(Effect::Settle { id, spent: cost });
-        }
-    }
-
-    pub(super) fn compacted(
-        &mut self,
-        id: EffectId,
-        result: Compaction,
-        fx: &mut Vec<Effect>,
-    ) -> Flow {
-        let forced = match self.phase {
-            Phase::Compacting { id: waited, forced } if waited == id => forced,
-            _ => return Ok(()),
-        };
-        match result {
-            Compaction::Done { messages, .. } => {
-                let before = self.state.messages.len() as u32;
-                self.state.replace(messages);
-                self.known_prompt = None;
-                self.counted = (0, 0);
-                let after = self.state.messages.len() as u32;
-                fx.push(Effect::Emit(RunEvent::Compacted { before, after }));
-            }
-            Compaction::NotNeeded => {}
-            Compaction::Failed(why) if forced => {
-                return Err(Ending::new(
-                    Termination::ErrorPromptTooLong,
-                    "provider",
-                    "context_length_exceeded",
-                    format!("the prompt does not fit, and compaction failed: {why}"),
-                )
-                .diagnostic(why));
-            }
-            Compaction::Failed(why) => {
-                return Err(Ending::new(
-                    Termination::ErrorCompactionFailed,
-                    "limit",
-                    "compaction",
-                    why.clone(),
-                )
-                .diagnostic(why));
-            }
-        }
-        if forced { self.before_call(fx) } else { self.pre_iteration(fx) }
     }
 
     /// A hook or a person answered; the pre-tool hook and approvals are the tools' affair.

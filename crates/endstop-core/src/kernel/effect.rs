@@ -1,7 +1,7 @@
 //! What the kernel asks for: effects, each with an id that its answer carries.
 
 use crate::error_class::ModelError;
-use crate::message::{ToolCall, ToolStatus};
+use crate::message::{MessageId, ToolCall, ToolStatus};
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,13 @@ pub enum Effect {
         id: EffectId,
         /// The provider refused the prompt: everything possible must be done.
         forced: bool,
+        /// The user's message that the run began with; it must stay.
+        task: Option<MessageId>,
+        /// How long the conversation is.
+        before: ConversationSize,
+        /// How many bytes it should have at most; more is taken as well, where it is enough less
+        /// than before.
+        target: u64,
     },
     /// An effect is no longer waited for: a prompt can be taken down, a compaction stopped, and what
     /// a shared budget granted, or grants yet, goes back.
@@ -99,6 +106,18 @@ pub enum Effect {
     },
     /// Tell the observers.
     Emit(RunEvent),
+}
+
+/// How long a conversation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationSize {
+    /// Messages.
+    pub messages: u32,
+    /// Their bytes, as [`Message::byte_len`](crate::Message::byte_len) counts them.
+    pub bytes: u64,
+    /// About how many tokens the prompt has, instructions and tools included: what the provider
+    /// counted, and a token for each four bytes that it has not.
+    pub tokens: u64,
 }
 
 /// A tool call to start.
@@ -225,6 +244,27 @@ pub enum RunEvent {
         before: u32,
         /// Messages after.
         after: u32,
+        /// Bytes of the messages before.
+        bytes_before: u64,
+        /// Bytes after.
+        bytes_after: u64,
+        /// About how many tokens the prompt had.
+        tokens_before: u64,
+        /// About how many it has now.
+        tokens_after: u64,
+        /// What shortened it, where that has a name.
+        strategy: String,
+        /// The provider had refused the prompt.
+        forced: bool,
+    },
+    /// The conversation could not be shortened, and is as it was.
+    CompactionFailed {
+        /// Why.
+        why: String,
+        /// The provider had refused the prompt.
+        forced: bool,
+        /// How many have failed in a row, with this one.
+        in_a_row: u32,
     },
     /// The run is being stopped; tools still have to end.
     Stopping {

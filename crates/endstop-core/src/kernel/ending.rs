@@ -154,6 +154,7 @@ impl Inner {
             turns: self.turns,
             model_calls: self.model_calls,
             tool_calls: self.tool_calls,
+            compactions: self.compactions.tried,
             retry_after: ending.retry_after,
             no_progress_snapshot: snapshot,
             error_diagnostic: ending.diagnostic,

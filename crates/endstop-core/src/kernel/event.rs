@@ -217,6 +217,9 @@ pub struct ToolReport {
     pub halt: Option<String>,
     /// Whether it had started; `false` only for one stopped before it began.
     pub started: bool,
+    /// Whether a compaction must keep what it says.
+    #[serde(default)]
+    pub pinned: bool,
     /// Values it set for policies.
     #[serde(default)]
     pub variables: Map<String, Value>,
@@ -233,6 +236,7 @@ impl ToolReport {
             content: content.into(),
             halt: None,
             started: true,
+            pinned: false,
             variables: Map::new(),
             metrics: Map::new(),
         }
@@ -261,13 +265,25 @@ pub enum Answer {
 pub enum Compaction {
     /// Nothing needed to be done (proactive only).
     NotNeeded,
-    /// The new conversation, and what the summariser's calls cost.
+    /// The new conversation, and what the summariser's calls cost. The run takes it where it is
+    /// shorter by [`CompactionSpec::least_gain`](super::CompactionSpec::least_gain), is a
+    /// conversation that providers accept ([`history`](crate::history)), and has all that must stay.
     Done {
         /// The messages that replace the history.
         messages: Vec<Message>,
         /// What it cost.
         cost: NanoUsd,
+        /// What shortened it, for observers and the outcome; may be empty.
+        #[serde(default)]
+        strategy: String,
     },
     /// It failed; why.
     Failed(String),
+}
+
+impl Compaction {
+    /// A new conversation that cost nothing.
+    pub fn done(strategy: impl Into<String>, messages: Vec<Message>) -> Compaction {
+        Compaction::Done { messages, cost: NanoUsd::ZERO, strategy: strategy.into() }
+    }
 }

@@ -33,6 +33,7 @@
 //! ended there is nothing left to feed.
 
 mod boundary;
+mod compaction;
 mod effect;
 mod ending;
 mod event;
@@ -46,20 +47,23 @@ mod tools;
 mod turn;
 
 pub use boundary::{CheckState, PRE_TURN, PreTurnCheck};
-pub use effect::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
+pub use effect::{ConsultPoint, ConversationSize, Effect, EffectId, RunEvent, ToolStart};
 pub use event::{Answer, Compaction, Event, EventKind, Resumption, ToolReport, TurnDelta};
-pub use outcome::{DecidedBy, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful};
+pub use outcome::{
+    CompactionAttempt, DecidedBy, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful,
+};
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolSpec};
 
 use crate::error_class::{ErrorClass, ModelError};
 use crate::limits::Limits;
-use crate::message::Message;
+use crate::message::{Message, MessageId, Role};
 use crate::policy::{StepContext, TerminationPolicy};
 use crate::signal::TerminationSignal;
 use crate::state::MultiTurnState;
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Usage};
+use compaction::Compactions;
 use jitter::Jitter;
 use ledger::{Ceiling, Ledger};
 use outcome::Ending;
@@ -99,6 +103,8 @@ struct Inner {
     hooks: Hooks,
     output_schema: bool,
     compaction: CompactionSpec,
+    /// The user's message that the run began with.
+    asked: Option<MessageId>,
     context_window: Option<u64>,
     prompt_overhead: u64,
     thinking_budget: u64,
@@ -131,7 +137,7 @@ struct Inner {
     retries: u32,
     /// The next failure of the call is answered with another, as it goes on after an ending.
     call_again: bool,
-    compacted_this_turn: bool,
+    compactions: Compactions,
     starved_this_turn: bool,
     mistakes: u32,
     empties: u32,
@@ -156,7 +162,7 @@ enum Phase {
     Calling(Call),
     Backoff { until: Duration },
     Tools(OpenCalls),
-    Compacting { id: EffectId, forced: bool },
+    Compacting { id: EffectId, forced: bool, before: ConversationSize },
     Validating { id: EffectId, success: Box<Ending> },
     Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
 }
@@ -189,6 +195,8 @@ struct Call {
 impl Run {
     /// A run that has not started; its first event is [`EventKind::Start`].
     pub fn new(spec: RunSpec) -> Run {
+        let asked = spec.messages.last().filter(|last| last.role == Role::User);
+        let asked = asked.map(|last| last.id);
         let mut state = MultiTurnState::new(spec.messages, spec.epoch);
         state.iteration_limit = spec.limits.max_turns;
         let ledger = Ledger {
@@ -203,6 +211,7 @@ impl Run {
             hooks: spec.hooks,
             output_schema: spec.output_schema,
             compaction: spec.compaction,
+            asked,
             context_window: spec.context_window,
             prompt_overhead: spec.prompt_overhead,
             thinking_budget: spec.thinking_budget,
@@ -236,7 +245,7 @@ impl Run {
             attempt: 0,
             retries: 0,
             call_again: false,
-            compacted_this_turn: false,
+            compactions: Compactions::default(),
             starved_this_turn: false,
             mistakes: 0,
             empties: 0,

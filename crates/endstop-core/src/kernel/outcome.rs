@@ -1,5 +1,6 @@
 //! The outcome of a run: how it ended, who decided on which evidence, what it cost.
 
+use super::effect::ConversationSize;
 use crate::message::Message;
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
@@ -31,6 +32,23 @@ pub struct NoProgressSnapshot {
     pub calls: Vec<RepeatedCall>,
     /// The last turn's text (cut to 200 characters).
     pub text: String,
+}
+
+/// A compaction that was tried, and what it gave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompactionAttempt {
+    /// The turn that was about to be made, from 1.
+    pub turn: u32,
+    /// The provider had refused the prompt.
+    pub forced: bool,
+    /// What shortened the conversation, where that has a name.
+    pub strategy: String,
+    /// How long it was.
+    pub before: ConversationSize,
+    /// How long it is since; `None`: as before.
+    pub after: Option<ConversationSize>,
+    /// Why it failed, where it did.
+    pub failed: Option<String>,
 }
 
 /// A call that repeats.
@@ -83,6 +101,8 @@ pub struct Outcome {
     pub model_calls: u32,
     /// Tool calls that were answered to the model.
     pub tool_calls: u32,
+    /// The compactions that were tried, in order.
+    pub compactions: Vec<CompactionAttempt>,
     /// How long the provider asked to wait, where that is why the run ended.
     pub retry_after: Option<Duration>,
     /// The proof of `error_no_progress`.
@@ -148,7 +168,7 @@ impl Outcome {
 
 impl Serialize for Outcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Outcome", 30)?;
+        let mut s = serializer.serialize_struct("Outcome", 31)?;
         s.serialize_field("type", "outcome")?;
         s.serialize_field("termination", &self.termination)?;
         s.serialize_field("category", &self.category())?;
@@ -161,6 +181,7 @@ impl Serialize for Outcome {
         s.serialize_field("turns", &self.turns)?;
         s.serialize_field("model_calls", &self.model_calls)?;
         s.serialize_field("tool_calls", &self.tool_calls)?;
+        s.serialize_field("compactions", &self.compactions)?;
         s.serialize_field("usage", &self.usage)?;
         s.serialize_field("cost_usd", &self.cost.to_usd())?;
         s.serialize_field("cost_unknown", &self.cost_unknown)?;

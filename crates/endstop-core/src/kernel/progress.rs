@@ -139,6 +139,7 @@ mod tests {
             status: ToolStatus::Ok,
             content: result.into(),
             started: true,
+            pinned: false,
         };
         progress.record(text, &[(&call, &result)])
     }

@@ -70,14 +70,31 @@ pub enum ProactiveCompaction {
     Ask,
 }
 
-/// Whether and when the conversation is shortened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Whether and when the conversation is shortened, and what counts as that.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CompactionSpec {
-    /// Before a call.
+    /// Before a call, at most once a turn.
     pub proactive: ProactiveCompaction,
-    /// After the provider refused a prompt as too long, once a turn.
+    /// After the provider refused a prompt as too long, at most once a turn.
     pub reactive: bool,
+    /// The share (0 to 1) of its bytes that a conversation must lose; one that loses less is a
+    /// failed compaction, and what it gave is dropped. One that grows always is.
+    pub least_gain: f64,
+    /// After so many failed compactions in a row none is tried before a call any more.
+    pub max_failures: u32,
+}
+
+impl Default for CompactionSpec {
+    /// None; a conversation must lose a tenth; three may fail in a row.
+    fn default() -> CompactionSpec {
+        CompactionSpec {
+            proactive: ProactiveCompaction::Never,
+            reactive: false,
+            least_gain: 0.1,
+            max_failures: 3,
+        }
+    }
 }
 
 /// A run before it starts.

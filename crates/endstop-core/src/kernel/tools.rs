@@ -102,6 +102,7 @@ impl OpenCalls {
             status,
             content,
             started,
+            pinned: false,
         });
     }
 
@@ -192,6 +193,9 @@ impl OpenCalls {
             (report.status, report.content.clone())
         };
         self.finished(running.at, status, content, report.started);
+        if let CallState::Done(result) = &mut self.calls[running.at].state {
+            result.pinned = report.pinned;
+        }
         Some((running.at, running.started))
     }
 }

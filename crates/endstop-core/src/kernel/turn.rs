@@ -174,8 +174,8 @@ impl Inner {
             }
         }
         let too_long = error.class.termination() == Termination::ErrorPromptTooLong;
-        if too_long && self.compaction.reactive && !self.compacted_this_turn {
-            self.compacted_this_turn = true;
+        if too_long && self.compaction.reactive && !self.compactions.forced_this_turn {
+            self.compactions.forced_this_turn = true;
             failed(error, Some(Duration::ZERO), self.attempt);
             self.compact(true, fx);
             return Ok(());
@@ -188,6 +188,9 @@ impl Inner {
         let mut evidence = error.to_string();
         if self.attempt > 1 {
             evidence = format!("{evidence} (attempt {})", self.attempt);
+        }
+        if too_long && self.compactions.any() {
+            evidence = format!("{evidence}; {}", self.compactions.told());
         }
         let mut ending =
             Ending::new(error.class.termination(), "provider", error.class.as_str(), evidence)

@@ -1068,6 +1068,12 @@ fn the_least_that_is_asked_of_a_shared_budget_is_enough() {
 fn what_a_compaction_cost_is_booked_also_where_it_comes_too_late() {
     for (at, termination) in [(0, None), (50, Some(Termination::ErrorTimeout))] {
         let mut spec = spec();
+        let earlier = |id, role| Message::text(MessageId(id), role, "of no importance any more");
+        spec.messages = vec![
+            earlier(1, Role::User),
+            earlier(2, Role::Assistant),
+            Message::text(MessageId(3), Role::User, "do it"),
+        ];
         spec.compaction.proactive = ProactiveCompaction::Ask;
         spec.limits.timeout = Some(Duration::from_millis(50));
         spec.shared_budget = true;
@@ -1077,8 +1083,8 @@ fn what_a_compaction_cost_is_booked_also_where_it_comes_too_late() {
             _ => None,
         });
         let (id, cost) = (compact.unwrap(), NanoUsd(7));
-        let messages = vec![Message::text(MessageId(1), Role::User, "in short")];
-        let result = Compaction::Done { messages, cost };
+        let messages = vec![Message::text(MessageId(3), Role::User, "do it")];
+        let result = Compaction::Done { messages, cost, strategy: String::new() };
         hand.at(at).feed(EventKind::Compacted { id, result });
         let told = hand.effects.contains(&Effect::Settle { id, spent: cost });
         assert!(told, "the shared budget hears of it: {:?}", hand.effects);

@@ -50,6 +50,98 @@ pub fn check_ceilings(
     Ok(())
 }
 
+/// Compactions are few: two a turn, and none before a call where three have failed in a row.
+#[derive(Default)]
+pub struct CompactionLaw {
+    this_turn: u32,
+    failed_in_a_row: u32,
+    last: Option<EffectId>,
+}
+
+impl CompactionLaw {
+    pub fn asked(&mut self, id: EffectId, forced: bool) -> Result<(), String> {
+        // One that was under way when its process died is asked for again.
+        if self.last.replace(id) == Some(id) {
+            return Ok(());
+        }
+        self.this_turn += 1;
+        if self.this_turn > 2 {
+            return Err("a third compaction in one turn".to_owned());
+        }
+        if !forced && self.failed_in_a_row >= CompactionSpec::default().max_failures {
+            return Err(format!("compacted after {} failures in a row", self.failed_in_a_row));
+        }
+        Ok(())
+    }
+
+    pub fn heard(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Emit(RunEvent::TurnEnded { .. }) => self.this_turn = 0,
+                Effect::Emit(RunEvent::Compacted { .. }) => self.failed_in_a_row = 0,
+                Effect::Emit(RunEvent::CompactionFailed { .. }) => self.failed_in_a_row += 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Where a conversation was replaced it lost a tenth at least, and has what must stay; else it has
+/// only grown at its end.
+pub fn check_compaction(
+    compacted: bool,
+    (epoch, before): (u64, &[Message]),
+    (next_epoch, after): (u64, &[Message]),
+) -> Result<(), String> {
+    if epoch == next_epoch {
+        return match after.starts_with(before) {
+            true => Ok(()),
+            false => Err("the conversation changed within its epoch".to_owned()),
+        };
+    }
+    if !compacted {
+        return Err("a new epoch without a compaction".to_owned());
+    }
+    let bytes = |messages: &[Message]| messages.iter().map(Message::byte_len).sum::<u64>() as f64;
+    if bytes(after) > bytes(before) * 0.9 {
+        return Err(format!("{} bytes became {}", bytes(before), bytes(after)));
+    }
+    check_history(after)?;
+    let lost = before.iter().find(|message| message.pinned && !after.contains(message));
+    if lost.is_some() {
+        return Err(format!("a pinned message is gone: {lost:?}"));
+    }
+    let pins = |messages: &[Message]| {
+        let results = messages.iter().flat_map(Message::tool_results);
+        results.filter(|result| result.pinned).count()
+    };
+    if pins(before) != pins(after) {
+        return Err("a pinned result is gone".to_owned());
+    }
+    Ok(())
+}
+
+/// What an honest compactor leaves: the task, what is pinned, and what is not answered yet.
+pub fn shortened(messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message> {
+    let open = history::open_from(&messages);
+    let pinned =
+        |message: &Message| message.pinned || message.tool_results().any(|result| result.pinned);
+    let keeps: Vec<bool> = messages
+        .iter()
+        .enumerate()
+        .map(|(at, message)| {
+            let answers = messages.get(at + 1).filter(|_| message.tool_calls().next().is_some());
+            at >= open || task == Some(message.id) || pinned(message) || answers.is_some_and(pinned)
+        })
+        .collect();
+    messages
+        .into_iter()
+        .zip(keeps)
+        .filter(|(_, keeps)| *keeps)
+        .map(|(message, _)| message)
+        .collect()
+}
+
 /// What every outcome has: a valid history, somebody who decided, and nothing that contradicts it.
 pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
     check_history(&outcome.messages)?;

@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod compaction;
 mod default_detection;
 mod final_pattern;
 mod going_on;

@@ -4,7 +4,9 @@
 //! `play(seed)` plays one run and checks the laws of the kernel on the way; the test
 //! `kernel_laws` plays some thousands, the example `soak` a million.
 
-use crate::laws::{check_ceilings, check_outcome, only_stops};
+use crate::laws::{
+    CompactionLaw, check_ceilings, check_compaction, check_outcome, only_stops, shortened,
+};
 use endstop_core::replay::{GoesOn, go_on};
 use endstop_core::*;
 use serde_json::{Map, Value, json};
@@ -186,6 +188,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
                 _ => ProactiveCompaction::Never,
             },
             reactive: rng.chance(50),
+            ..CompactionSpec::default()
         },
         context_window: rng.chance(80).then_some(window),
         prompt_overhead: rng.below(200),
@@ -212,7 +215,7 @@ enum Waiting {
     Call { id: EffectId, cap: Option<u64>, prompt: u64 },
     Tool(EffectId),
     Consult(EffectId, ConsultPoint),
-    Compact(EffectId),
+    Compact(EffectId, Vec<Message>, Option<MessageId>),
     Validate(EffectId),
     Reserve(EffectId, NanoUsd, NanoUsd),
 }
@@ -223,7 +226,7 @@ impl Waiting {
             Waiting::Call { id, .. }
             | Waiting::Tool(id)
             | Waiting::Consult(id, _)
-            | Waiting::Compact(id)
+            | Waiting::Compact(id, ..)
             | Waiting::Validate(id)
             | Waiting::Reserve(id, ..) => *id,
         }
@@ -278,6 +281,7 @@ struct World {
     partial: String,
     /// Times in a row that nothing was due.
     idle: u32,
+    compactions: CompactionLaw,
 }
 
 /// Plays one run; `Err` says which law was broken.
@@ -327,6 +331,7 @@ fn play_from(
         held: BTreeMap::new(),
         partial: String::new(),
         idle: 0,
+        compactions: CompactionLaw::default(),
     };
     let mut pairs = Vec::new();
     let mut effects = Vec::new();
@@ -384,7 +389,14 @@ fn play_from(
         let cancelled = matches!(event.kind, EventKind::Cancel) && run.phase() != "stopping";
         world.stopped |= cancelled;
         events.push(event.clone());
+        let before = (run.epoch(), run.messages().to_vec());
+        let compacted = matches!(event.kind, EventKind::Compacted { .. });
         let step = run.handle(event, &mut effects);
+        if let Step::Continue(next) = &step {
+            let after = (next.epoch(), next.messages());
+            check_compaction(compacted, (before.0, &before.1), after)?;
+        }
+        world.compactions.heard(&effects);
         if world.stopped {
             only_stops(&effects)?;
         }
@@ -523,7 +535,11 @@ impl World {
             }
             Effect::Validate { id, .. } => self.waiting.push(Waiting::Validate(id)),
             Effect::Consult { id, point } => self.waiting.push(Waiting::Consult(id, point)),
-            Effect::Compact { id, .. } => self.waiting.push(Waiting::Compact(id)),
+            Effect::Compact { id, forced, task, .. } => {
+                self.compactions.asked(id, forced)?;
+                let messages = run.map(|run| run.messages().to_vec()).unwrap_or_default();
+                self.waiting.push(Waiting::Compact(id, messages, task));
+            }
             _ => {}
         }
         Ok(())
@@ -657,6 +673,11 @@ impl World {
             Waiting::Tool(tool) => {
                 let mut report = match self.rng.below(14) {
                     0..=1 => ToolReport::new(ToolStatus::Error, "no"),
+                    2 => {
+                        let mut report = ToolReport::new(ToolStatus::Ok, "never forget this");
+                        report.pinned = true;
+                        report
+                    }
                     3 if self.rng.chance(15) => ToolReport::new(ToolStatus::Ok, "[submit]"),
                     4..=8 => ToolReport::new(ToolStatus::Ok, format!("r{}", self.rng.next())),
                     _ => ToolReport::new(ToolStatus::Ok, "same"),
@@ -684,13 +705,13 @@ impl World {
                 };
                 EventKind::Answered { id, answer }
             }
-            Waiting::Compact(id) => {
-                let result = match self.rng.below(40) {
+            Waiting::Compact(id, messages, task) => {
+                let result = match self.rng.below(12) {
                     0 => Compaction::Failed("could not".to_owned()),
-                    1..=3 => Compaction::Done {
-                        messages: vec![Message::text(MessageId(1), Role::User, "summary")],
-                        cost: NanoUsd::ZERO,
-                    },
+                    1..=3 => Compaction::done("tells the truth", shortened(messages, task)),
+                    4 if self.rng.chance(50) => {
+                        Compaction::done("lies", self.spoiled(messages, task))
+                    }
                     _ => Compaction::NotNeeded,
                 };
                 EventKind::Compacted { id, result }
@@ -709,6 +730,22 @@ impl World {
                 EventKind::Reserved { id, granted: NanoUsd(granted) }
             }
         }
+    }
+
+    /// What a compactor gives that grows, keeps all, or tears the conversation.
+    fn spoiled(&mut self, mut messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message> {
+        let at = self.rng.below(messages.len() as u64) as usize;
+        match self.rng.below(8) {
+            0 => {}
+            1 => messages.clear(),
+            2 => messages.push(Message::text(MessageId(900), Role::User, "and much more of it")),
+            3 => drop(messages.remove(at)),
+            4 => messages.truncate(at),
+            5 => messages[at].role = Role::User,
+            6 => messages.retain(|message| task != Some(message.id)),
+            _ => messages = vec![Message::text(MessageId(901), Role::User, "summary")],
+        }
+        messages
     }
 
     fn model(&mut self, call: EffectId, cap: Option<u64>, prompt: u64, setup: &Setup) -> EventKind {

@@ -304,11 +304,8 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall, way: Way) {
 fn tool_results(out: &mut Vec<u8>, m: &Message, way: Way) {
     tool_results_of(out, m, way);
     if m.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Image(_))) {
-        let rest = Message {
-            id: m.id,
-            role: Role::User,
-            parts: m.parts.iter().filter(|p| !matches!(p, Part::ToolResult(_))).cloned().collect(),
-        };
+        let rest = m.parts.iter().filter(|p| !matches!(p, Part::ToolResult(_))).cloned().collect();
+        let rest = Message::new(m.id, Role::User, rest);
         plain(out, "user", &rest, way);
     }
 }

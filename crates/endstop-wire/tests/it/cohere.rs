@@ -319,7 +319,7 @@ fn probabilities_are_the_confidence() {
 }
 
 fn message(id: u64, role: Role, parts: Vec<Part>) -> Message {
-    Message { id: MessageId(id), role, parts }
+    Message::new(MessageId(id), role, parts)
 }
 
 fn text(t: &str) -> Part {
@@ -328,7 +328,7 @@ fn text(t: &str) -> Part {
 
 fn result(id: &str, status: ToolStatus, content: &str) -> Part {
     let (call_id, name, content) = (id.into(), "look".into(), content.into());
-    Part::ToolResult(ToolResult { call_id, name, status, content, started: true })
+    Part::ToolResult(ToolResult { call_id, name, status, content, started: true, pinned: false })
 }
 
 fn body(spec: &RequestSpec, messages: &[Message], cap: Option<u64>) -> Value {

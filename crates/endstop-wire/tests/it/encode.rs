@@ -28,7 +28,7 @@ fn spec() -> RequestSpec {
 }
 
 fn message(id: u64, role: Role, parts: Vec<Part>) -> Message {
-    Message { id: MessageId(id), role, parts }
+    Message::new(MessageId(id), role, parts)
 }
 
 fn text(t: &str) -> Part {
@@ -46,6 +46,7 @@ fn result(id: &str, status: ToolStatus, content: &str) -> Part {
         status,
         content: content.into(),
         started: true,
+        pinned: false,
     })
 }
 

@@ -267,7 +267,7 @@ fn spec() -> RequestSpec {
 }
 
 fn message(id: u64, role: Role, parts: Vec<Part>) -> Message {
-    Message { id: MessageId(id), role, parts }
+    Message::new(MessageId(id), role, parts)
 }
 
 fn text(t: &str) -> Part {
@@ -291,6 +291,7 @@ fn a_conversation_is_sent_with_its_calls_and_images() {
             status: ToolStatus::Error,
             content: content.into(),
             started: true,
+            pinned: false,
         })
     };
     let png = Image::Base64 { media_type: "image/png".into(), data: "AA==".into() };

@@ -226,7 +226,7 @@ fn what_came_goes_back() {
                 continue;
             }
             let parts = d.turn.unwrap().parts;
-            let message = Message { id: MessageId(1), role: Role::Assistant, parts };
+            let message = Message::new(MessageId(1), Role::Assistant, parts);
             let mut encoder = Encoder::new(dialect, &RequestSpec::default());
             let sent: Value = serde_json::from_slice(encoder.body(&[message], 0, None)).unwrap();
             let sent = sent["input"].as_array().unwrap();

@@ -3,13 +3,15 @@
 use super::policy::SharedPolicy;
 use super::{AgentEvent, AgentLoop, Config, Lifecycle, Shared, StartError, State};
 use crate::budget::SharedBudget;
+use crate::compaction::CompactionConfig;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::Provider;
 use crate::schema::OutputSchema;
 use crate::tool::{Permissions, Tool, ToolSet};
 use endstop_core::{
-    Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolSpec,
+    CompactionSpec, Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy,
+    ToolSpec,
 };
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
@@ -30,7 +32,7 @@ pub struct AgentBuilder {
 }
 
 /// The share of the context window at which a loop with a compactor shortens its conversation.
-pub const COMPACTION_SHARE: f64 = 0.8;
+pub const COMPACTION_SHARE: f64 = 0.6;
 
 impl AgentBuilder {
     pub(super) fn new(provider: Arc<dyn Provider>) -> AgentBuilder {
@@ -49,6 +51,7 @@ impl AgentBuilder {
                 approver: None,
                 compactor: None,
                 proactive: None,
+                compaction: CompactionSpec::default(),
                 schema: None,
                 budget: None,
                 output_cap: None,
@@ -143,6 +146,28 @@ impl AgentBuilder {
     /// [`proactive_compaction`](Self::proactive_compaction) says otherwise).
     pub fn compactor(mut self, compactor: impl Compactor + 'static) -> Self {
         self.config.compactor = Some(Arc::new(compactor));
+        self
+    }
+
+    /// Shortens the conversation with the built-in strategies, as configuration says: where the
+    /// context window is known before it is full, and after the provider refused a prompt.
+    pub fn compaction(mut self, config: &CompactionConfig) -> Self {
+        self.config.compactor = config.compactor().map(|compactor| Arc::new(compactor) as _);
+        self.config.proactive =
+            self.config.compactor.is_some().then_some(ProactiveCompaction::AtShare(config.at));
+        self.least_compaction(config.least_gain).max_compaction_failures(config.max_failures)
+    }
+
+    /// The share (0 to 1) of its bytes that a conversation must lose for a compaction to count (a
+    /// tenth).
+    pub fn least_compaction(mut self, gain: f64) -> Self {
+        self.config.compaction.least_gain = gain;
+        self
+    }
+
+    /// After how many failed compactions in a row none is tried before a call any more (3).
+    pub fn max_compaction_failures(mut self, failures: u32) -> Self {
+        self.config.compaction.max_failures = failures;
         self
     }
 
@@ -265,7 +290,8 @@ impl AgentBuilder {
     ///
     /// # Errors
     /// Two tools of one name, a permission for a tool that is not there, a schema that is none, a
-    /// cost ceiling without a price, a tool that must be asked about with nobody to ask.
+    /// cost ceiling without a price, a tool that must be asked about with nobody to ask, a share of a
+    /// compaction that is none.
     pub fn build(mut self) -> Result<AgentLoop, StartError> {
         let config = &mut self.config;
         let refuse = |what: String| Err(StartError::Config(what));
@@ -310,6 +336,19 @@ impl AgentBuilder {
                 Ok(schema) => config.schema = Some(Arc::new(schema)),
                 Err(problem) => return refuse(problem),
             }
+        }
+        let least = config.compaction.least_gain;
+        if !(least > 0.0 && least < 1.0) {
+            return refuse(format!(
+                "a compaction must lose a share between 0 and 1 of the conversation, and `least_compaction` says {least}"
+            ));
+        }
+        if let Some(ProactiveCompaction::AtShare(share)) = config.proactive
+            && !(share > 0.0 && share <= 1.0)
+        {
+            return refuse(format!(
+                "`proactive_compaction` wants a share of the context window between 0 and 1, not {share}"
+            ));
         }
         let ceiling = config.limits.max_budget_usd.is_some() || config.budget.is_some();
         if ceiling && config.price.is_none() {

@@ -13,13 +13,14 @@ use super::recorder::Recorder;
 use super::user_code::Panicked;
 use super::{Conversation, Shared, user_code};
 use crate::budget::SharedBudget;
+use crate::compaction::{CompactionRequest, Means};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session};
 use crate::tool::{Spent, Tool, ToolContext, ToolOutput};
 use endstop_core::{
-    Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, ModelError, NanoUsd,
-    Outcome, Run, Step, Termination, TerminationSignal, ToolReport, ToolStart, ToolStatus,
-    TurnDelta,
+    Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, MessageId,
+    ModelError, NanoUsd, Outcome, Run, Step, Termination, TerminationSignal, ToolReport, ToolStart,
+    ToolStatus, TurnDelta,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -458,7 +459,9 @@ impl Driver {
                 self.queue.push_back(EventKind::Validated { id, result });
             }
             Effect::Consult { id, point } => self.consult(id, point),
-            Effect::Compact { id, forced } => self.compact(id, forced),
+            Effect::Compact { id, forced, task, target, .. } => {
+                self.compact(id, forced, task, target);
+            }
             Effect::Abandon { id } => {
                 if let Some(task) = self.asked.remove(&id) {
                     task.abort();
@@ -487,7 +490,6 @@ impl Driver {
     }
 
     fn start_tool(&mut self, start: ToolStart) {
-        let token = self.control.token.child_token();
         let id = start.id;
         let name = start.call.name.clone();
         let Some(tool) = self.shared.tool(&name).map(Arc::clone) else {
@@ -495,9 +497,18 @@ impl Driver {
             self.queue.push_back(EventKind::ToolEnded { tool: id, report });
             return;
         };
+        let context = self.context(start.call.id.clone());
+        self.tools.insert(id, context.clone());
+        let run = self.shared.tasks.track_future(run_tool(tool, start, context));
+        let task = self.tasks.spawn(run);
+        self.task_of.insert(task.id(), Work::Tool { id, name });
+    }
+
+    /// A context of something that may spend: a tool call, a compaction.
+    fn context(&mut self, call_id: String) -> ToolContext {
         let context = ToolContext::new(
-            start.call.id.clone(),
-            token,
+            call_id,
+            self.control.token.child_token(),
             self.shared.token.clone(),
             self.shared.config.limits.cancel_grace,
             self.shared.config.working_dir.clone(),
@@ -505,10 +516,7 @@ impl Driver {
         if let Some(purse) = self.purse() {
             context.bind(purse);
         }
-        self.tools.insert(id, context.clone());
-        let run = self.shared.tasks.track_future(run_tool(tool, start, context));
-        let task = self.tasks.spawn(run);
-        self.task_of.insert(task.id(), Work::Tool { id, name });
+        context
     }
 
     /// What the tools of this turn may spend together. No model call of the run's own is under way
@@ -551,7 +559,7 @@ impl Driver {
         self.asked.insert(id, task);
     }
 
-    fn compact(&mut self, id: EffectId, forced: bool) {
+    fn compact(&mut self, id: EffectId, forced: bool, task: Option<MessageId>, target: u64) {
         let Some(compactor) = self.shared.config.compactor.clone() else {
             let result = if forced {
                 Compaction::Failed("there is no compactor".to_owned())
@@ -561,9 +569,27 @@ impl Driver {
             self.queue.push_back(EventKind::Compacted { id, result });
             return;
         };
+        // What it spends is booked as what a tool spends is.
+        let context = self.context(String::new());
+        self.tools.insert(id, context.clone());
+        let config = &self.shared.config;
+        let used = self.run.as_ref().map_or(0, |run| run.usage().total_tokens());
+        let means = Means {
+            provider: Arc::clone(&config.provider),
+            price: config.price,
+            tokens_left: config.limits.max_tokens.map(|max| max.saturating_sub(used)),
+            context,
+        };
         let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
+        let request = CompactionRequest {
+            forced,
+            task,
+            target,
+            means: Some(means),
+            ..CompactionRequest::new(messages)
+        };
         self.ask(id, "compaction", "the compactor", async move {
-            EventKind::Compacted { id, result: compactor.compact(messages, forced).await }
+            EventKind::Compacted { id, result: compactor.compact(request).await }
         });
     }
 
@@ -581,7 +607,12 @@ impl Driver {
                     self.book(context.take_spent());
                 }
             }
-            Some(Work::Question { id, .. }) => waited = self.asked.remove(id).is_some(),
+            Some(Work::Question { id, .. }) => {
+                waited = self.asked.remove(id).is_some();
+                if let Some(context) = self.tools.remove(id) {
+                    self.book(context.take_spent());
+                }
+            }
             None => {}
         }
         let provider = &*self.shared.config.provider;
@@ -757,7 +788,7 @@ async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -
         report.started = false;
         return EventKind::ToolEnded { tool: id, report };
     }
-    let ToolOutput { content, is_error, halt, .. } =
+    let ToolOutput { content, is_error, halt, pinned } =
         tool.call(start.arguments, context.clone()).await;
     let status = if context.is_cancelled() && is_error {
         ToolStatus::Aborted
@@ -769,6 +800,6 @@ async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -
     let (variables, metrics) = context.take_values();
     EventKind::ToolEnded {
         tool: id,
-        report: ToolReport { status, content, halt, started: true, variables, metrics },
+        report: ToolReport { status, content, halt, started: true, pinned, variables, metrics },
     }
 }

@@ -45,7 +45,8 @@ use control::Control;
 use driver::{Beginning, Driver};
 use ending::EndingCell;
 use endstop_core::{
-    Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role, ToolSpec,
+    CompactionSpec, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role,
+    ToolSpec,
 };
 use policy::SharedPolicy;
 use serde_json::{Map, Value};
@@ -202,6 +203,8 @@ struct Config {
     compactor: Option<Arc<dyn Compactor>>,
     /// `None`: as is usual.
     proactive: Option<ProactiveCompaction>,
+    /// What counts as a compaction.
+    compaction: CompactionSpec,
     schema: Option<Arc<OutputSchema>>,
     budget: Option<SharedBudget>,
     price: Option<Price>,
@@ -261,8 +264,9 @@ impl AgentLoop {
     pub fn run_parts(&self, input: Vec<Part>) -> Result<RunHandle, StartError> {
         let place = self.take_place()?;
         let Conversation { mut messages, epoch } = place.conversation.clone();
-        let id = MessageId(messages.last().map_or(1, |message| message.id.0 + 1));
-        messages.push(Message { id, role: Role::User, parts: input });
+        // Behind a compaction the last need not be the newest.
+        let id = MessageId(messages.iter().map(|message| message.id.0 + 1).max().unwrap_or(1));
+        messages.push(Message::new(id, Role::User, input));
         Ok(place.start(Beginning::New(Conversation { messages, epoch })))
     }
 

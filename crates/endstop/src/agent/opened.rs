@@ -76,6 +76,7 @@ impl Opened {
                     None => ProactiveCompaction::Never,
                 }),
                 reactive: config.compactor.is_some(),
+                ..config.compaction
             },
             context_window: config.context_window,
             max_output: self.max_output,

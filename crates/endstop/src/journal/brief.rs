@@ -9,11 +9,11 @@
 //! assert_eq!(short, r#"{"effect":"call_model","id":7,"turn":3,"attempt":1,"output_cap":null}"#);
 //! ```
 
-use endstop_core::{ConsultPoint, Effect};
+use endstop_core::{ConsultPoint, Effect, RunEvent};
 use serde_json::{Value, json};
 
 /// An effect in short; `None` for what changes nothing outside the run: a timer, an event for
-/// observers.
+/// observers, but for what became of the conversation.
 pub fn brief(effect: &Effect) -> Option<Value> {
     Some(match effect {
         Effect::CallModel { .. } | Effect::AbortModel { .. } | Effect::AbortTools { .. } => {
@@ -43,7 +43,12 @@ pub fn brief(effect: &Effect) -> Option<Value> {
             };
             json!({"effect": "consult", "id": id, "point": point})
         }
-        Effect::Compact { id, forced } => json!({"effect": "compact", "id": id, "forced": forced}),
+        Effect::Compact { id, forced, before, .. } => {
+            json!({"effect": "compact", "id": id, "forced": forced, "before": before})
+        }
+        Effect::Emit(event @ (RunEvent::Compacted { .. } | RunEvent::CompactionFailed { .. })) => {
+            serde_json::to_value(event).ok()?
+        }
         Effect::Abandon { id } => json!({"effect": "abandon", "id": id}),
         _ => return None,
     })

@@ -126,8 +126,13 @@ impl<'s> Simulation<'s> {
                     ProactiveCompaction::Never
                 },
                 reactive: scenario.compaction.reactive,
+                // A script is taken at its word: its conversation has nothing to lose.
+                least_gain: 0.0,
+                ..CompactionSpec::default()
             },
-            context_window: Some(scenario.context_window),
+            // A compaction that a script lets fail was due: the prompt is not known to fit.
+            context_window: (scenario.compaction.proactive_fails_at.is_none())
+                .then_some(scenario.context_window),
             reserve: false,
             streaming: false,
             ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "simulate")])
@@ -221,7 +226,7 @@ impl<'s> Simulation<'s> {
                 let answer = self.consult(&point);
                 self.soon(EventKind::Answered { id, answer });
             }
-            Effect::Compact { id, forced } => {
+            Effect::Compact { id, forced, .. } => {
                 let result = self.compact(forced);
                 self.soon(EventKind::Compacted { id, result });
             }
@@ -404,7 +409,7 @@ impl<'s> Simulation<'s> {
                 return Compaction::Failed("the scenario says that compaction fails".to_owned());
             }
             let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
-            return Compaction::Done { messages, cost: NanoUsd::ZERO };
+            return Compaction::done("scenario", messages);
         }
         if scripted.proactive_fails_at == Some(tool_turns) {
             return Compaction::Failed("the scenario says that compaction fails".to_owned());

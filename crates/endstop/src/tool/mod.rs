@@ -140,6 +140,8 @@ pub struct ToolOutput {
     pub is_error: bool,
     /// The run must halt, and why.
     pub halt: Option<String>,
+    /// Whether a compaction must keep it as it is.
+    pub pinned: bool,
 }
 
 impl ToolOutput {
@@ -150,13 +152,20 @@ impl ToolOutput {
 
     /// It failed; the model is told how.
     pub fn error(content: impl Into<String>) -> ToolOutput {
-        ToolOutput { content: content.into(), is_error: true, halt: None }
+        ToolOutput { content: content.into(), is_error: true, ..ToolOutput::default() }
     }
 
     /// The run must halt.
     pub fn halt(reason: impl Into<String>) -> ToolOutput {
         let reason = reason.into();
-        ToolOutput { content: reason.clone(), is_error: false, halt: Some(reason) }
+        ToolOutput { content: reason.clone(), halt: Some(reason), ..ToolOutput::default() }
+    }
+
+    /// The same, pinned: no compaction drops or changes it.
+    #[must_use]
+    pub fn pin(mut self) -> ToolOutput {
+        self.pinned = true;
+        self
     }
 }
 

@@ -122,7 +122,7 @@ fn report(finished: &Finished) -> ToolOutput {
         content: format!("{content}[{stopped}{how}{held}{left}]"),
         // What it has left is no success, whatever it says itself.
         is_error: !finished.success() || !finished.left.is_empty(),
-        halt: None,
+        ..ToolOutput::default()
     }
 }
 

@@ -1,58 +1,82 @@
-//! When a conversation is shortened: before its window is full, or after the provider refused it.
+//! When a conversation is shortened: before its window is full, or after the provider refused it; and
+//! what that costs.
 
-use crate::support::agent;
+use crate::support::{agent, eventually};
+use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
-use endstop::core::{Compaction, Message, NanoUsd, Price, ProactiveCompaction};
-use endstop::hook::Compactor;
+use endstop::compaction::{CompactionRequest, InOrder, Summarise};
+use endstop::core::history;
+use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
-use endstop::{AgentBuilder, AgentLoop, Termination};
+use endstop::{
+    AgentBuilder, AgentLoop, Compaction, Message, MessageId, NanoUsd, Price, ProactiveCompaction,
+    Role, RunEvent, StartError, Termination,
+};
 use serde_json::{Map, Value, json};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-/// Keeps the first message, and notes whether the provider had refused.
+/// Keeps the task and what is not answered yet, and notes whether the provider had refused.
 #[derive(Clone, Default)]
-struct KeepFirst(Arc<Mutex<Vec<bool>>>);
+struct Forget(Arc<Mutex<Vec<bool>>>);
 
-impl Compactor for KeepFirst {
-    fn compact(
-        &self,
-        mut messages: Vec<Message>,
-        forced: bool,
-    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
-        self.0.lock().unwrap().push(forced);
-        messages.truncate(1);
-        Box::pin(async move { Compaction::Done { messages, cost: NanoUsd::ZERO } })
+impl Compactor for Forget {
+    fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
+        self.0.lock().unwrap().push(request.forced);
+        let open = history::open_from(&request.messages);
+        let messages = request.messages.iter().enumerate();
+        let kept = messages
+            .filter(|(at, message)| *at >= open || request.task == Some(message.id))
+            .map(|(_, message)| message.clone())
+            .collect();
+        Box::pin(async { Compaction::done("forget", kept) })
     }
 }
 
 fn looking(builder: AgentBuilder) -> AgentBuilder {
-    builder.tool(tool_fn("look", "Looks.", |_: Map<String, Value>, _: ToolContext| async {
-        ToolOutput::ok("nothing")
-    }))
+    let earlier = |id, role| Message::text(MessageId(id), role, "of no importance ".repeat(20));
+    builder.history(vec![earlier(1, Role::User), earlier(2, Role::Assistant)]).tool(tool_fn(
+        "look",
+        "Looks.",
+        |_: Map<String, Value>, _: ToolContext| async { ToolOutput::ok("nothing") },
+    ))
 }
 
-/// A window of 1,000 tokens of which the first turn takes 850.
-fn nearly_full() -> AgentBuilder {
-    let turns = [Turn::call("look", &json!({})).usage(845, 5), Turn::text("Done.").usage(20, 2)];
+/// A window of 1,000 tokens of which the first turn takes so many.
+fn filled(tokens: u64) -> AgentBuilder {
+    let turns =
+        [Turn::call("look", &json!({})).usage(tokens - 5, 5), Turn::text("Done.").usage(20, 2)];
     looking(AgentLoop::builder(ScriptedModel::new(turns).context_window(1_000)))
 }
 
 #[tokio::test]
-async fn a_known_window_that_is_nearly_full_is_enough() {
-    let compactor = KeepFirst::default();
-    let agent = nearly_full().compactor(compactor.clone()).build().unwrap();
-    let outcome = agent.run("look").unwrap().await;
-    assert_eq!(outcome.termination, Termination::Stop);
-    assert_eq!(*compactor.0.lock().unwrap(), [false], "once, and without a refusal");
+async fn six_tenths_of_a_known_window_are_enough() {
+    for (tokens, due) in [(560, false), (600, true)] {
+        let compactor = Forget::default();
+        let agent = filled(tokens).compactor(compactor.clone()).build().unwrap();
+        let mut handle = agent.run("look").unwrap();
+        let mut told = Vec::new();
+        while let Some(event) = handle.next().await {
+            if let AgentEvent::Run(RunEvent::Compacted {
+                before, after, strategy, forced, ..
+            }) = event
+            {
+                told.push((before, after, strategy, forced));
+            }
+        }
+        assert_eq!(handle.await.termination, Termination::Stop);
+        let once = due.then_some(false);
+        assert_eq!(*compactor.0.lock().unwrap(), once.into_iter().collect::<Vec<_>>());
+        let event = due.then(|| (5, 3, "forget".to_owned(), false));
+        assert_eq!(told, event.into_iter().collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test]
 async fn it_can_be_switched_off_and_does_nothing_without_a_window() {
-    let compactor = KeepFirst::default();
-    let full = nearly_full()
+    let compactor = Forget::default();
+    let full = filled(850)
         .compactor(compactor.clone())
         .proactive_compaction(ProactiveCompaction::Never)
         .build()
@@ -64,41 +88,112 @@ async fn it_can_be_switched_off_and_does_nothing_without_a_window() {
     assert!(compactor.0.lock().unwrap().is_empty());
 }
 
-/// Says that it did something, and did not.
-struct KeepAll(Arc<Mutex<usize>>);
+#[tokio::test]
+async fn a_refusal_is_answered_once_and_a_second_one_ends_the_run() {
+    let compactor = Forget::default();
+    let model = ScriptedModel::new([Turn::error(413, "too large")]).repeat_last();
+    let agent = looking(AgentLoop::builder(model)).compactor(compactor.clone()).build().unwrap();
+    let outcome = agent.run("a long story").unwrap().await;
+    assert_eq!(outcome.termination, Termination::ErrorPromptTooLong, "{outcome:?}");
+    assert_eq!((&*compactor.0.lock().unwrap(), outcome.model_calls), (&vec![true], 2));
+}
 
-impl Compactor for KeepAll {
-    fn compact(
-        &self,
-        messages: Vec<Message>,
-        _: bool,
-    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
-        *self.0.lock().unwrap() += 1;
-        Box::pin(async move { Compaction::Done { messages, cost: NanoUsd::ZERO } })
+#[test]
+fn a_share_that_is_none_is_refused() {
+    for builder in [
+        filled(600).least_compaction(0.0),
+        filled(600).least_compaction(f64::NAN),
+        filled(600).proactive_compaction(ProactiveCompaction::AtShare(1.5)),
+    ] {
+        let refused = builder.build().unwrap_err();
+        assert!(matches!(&refused, StartError::Config(why) if why.contains("between 0 and 1")));
     }
 }
 
-#[tokio::test]
-async fn a_compaction_that_does_not_help_is_not_repeated() {
-    let compactions = Arc::new(Mutex::new(0));
-    let model = ScriptedModel::new([Turn::error(413, "too large")]).repeat_last();
-    let agent =
-        AgentLoop::builder(model).compactor(KeepAll(Arc::clone(&compactions))).build().unwrap();
-    let outcome = agent.run("a long story").unwrap().await;
-    assert_eq!(outcome.termination, Termination::ErrorPromptTooLong, "{outcome:?}");
-    assert_eq!((*compactions.lock().unwrap(), outcome.model_calls), (1, 2));
+fn price() -> Price {
+    Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(10.0), ..Price::default() }
 }
 
-/// Has a model of its own shorten it, which costs something.
-struct Summarises(NanoUsd);
+/// A loop that is due for a summary before its first call, by a model of its own.
+fn summarised(summary: Turn) -> AgentBuilder {
+    let said = |id: u64| {
+        let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
+        Message::text(MessageId(id), role, "much was said ".repeat(100))
+    };
+    let model = ScriptedModel::new([Turn::text("Done.").usage(100, 10)]).price(price());
+    let summariser = ScriptedModel::new([summary]).price(price());
+    AgentLoop::builder(model)
+        .history((1..=8).map(said).collect())
+        .compactor(InOrder::new().then(Summarise::by(summariser)))
+        .context_window(3_000)
+}
 
-impl Compactor for Summarises {
-    fn compact(
-        &self,
-        messages: Vec<Message>,
-        _: bool,
-    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
-        Box::pin(async move { Compaction::Done { messages, cost: self.0 } })
+#[tokio::test]
+async fn a_summary_counts_towards_what_the_run_cost() {
+    let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
+    let agent = summarised(Turn::text("Much was said.").usage(2_000, 20))
+        .shared_budget(budget.clone())
+        .build()
+        .unwrap();
+    let outcome = agent.run("Go on.").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(outcome.compactions[0].strategy, "summarise");
+    assert_eq!((outcome.turns, outcome.model_calls), (1, 1), "the summary is no turn");
+    assert_eq!(outcome.usage.total_tokens(), 2_130);
+    assert_eq!(outcome.cost, NanoUsd::from_usd(0.0022 + 0.0002));
+    assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));
+    let said = outcome.messages[0].plain_text();
+    assert!(said.ends_with("Much was said."), "{said}");
+}
+
+#[tokio::test]
+async fn a_ceiling_that_has_no_room_for_a_summary_makes_none() {
+    let limits = endstop::Limits { max_budget_usd: Some(0.02), ..Default::default() };
+    let agent =
+        summarised(Turn::text("never")).limits(limits).max_output_tokens(256).build().unwrap();
+    let outcome = agent.run("Go on.").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    let failed = outcome.compactions[0].failed.as_deref().unwrap_or_default();
+    assert!(failed.contains("ceiling on cost"), "{failed}");
+    assert_eq!(outcome.cost, NanoUsd::from_usd(0.0002));
+}
+
+#[tokio::test]
+async fn a_cancel_stops_a_summary_and_books_what_it_had() {
+    for terminate in [false, true] {
+        let slow = Turn::pieces(&["It ", "was ", "all "]).pace(Duration::from_secs(3_600));
+        let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
+        let agent = summarised(slow).shared_budget(budget.clone()).build().unwrap();
+        let handle = agent.run("Go on.").unwrap();
+        eventually("the summary is asked for", || budget.reserved() > NanoUsd::ZERO).await;
+        if terminate {
+            agent.terminate();
+        } else {
+            agent.cancel();
+        }
+        let outcome = handle.await;
+        let stopped = if terminate { Termination::Terminated } else { Termination::Cancelled };
+        assert_eq!(outcome.termination, stopped);
+        assert!(outcome.cost > NanoUsd::ZERO && outcome.usage.estimated, "{outcome:?}");
+        assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));
+        assert_eq!(outcome.epoch, 0, "the conversation is as it was");
+        agent.settled().await;
+    }
+}
+
+/// Forgets, and says that it has cost something.
+struct Costs(NanoUsd);
+
+impl Compactor for Costs {
+    fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
+        Box::pin(async move {
+            match Forget::default().compact(request).await {
+                Compaction::Done { messages, strategy, .. } => {
+                    Compaction::Done { messages, strategy, cost: self.0 }
+                }
+                other => other,
+            }
+        })
     }
 }
 
@@ -107,8 +202,8 @@ async fn what_it_costs_is_booked_in_a_shared_budget() {
     let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
     let price = Price { input: NanoUsd::from_usd(1.0), ..Price::default() };
     let model = ScriptedModel::new([Turn::text("Done.").usage(20, 2)]).price(price);
-    let agent = AgentLoop::builder(model)
-        .compactor(Summarises(NanoUsd(700)))
+    let agent = looking(AgentLoop::builder(model))
+        .compactor(Costs(NanoUsd(700)))
         .proactive_compaction(ProactiveCompaction::Ask)
         .shared_budget(budget.clone())
         .build()

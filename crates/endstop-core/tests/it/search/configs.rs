@@ -149,6 +149,7 @@ pub fn configs() -> Vec<Config> {
         budget(),
         ceilings(),
         compaction(),
+        compaction_that_fits(),
         structured(),
         policy(),
         panics(),
@@ -365,14 +366,39 @@ fn ceilings() -> Config {
     }
 }
 
+/// A conversation before, which a compaction can drop.
+fn talked() -> RunSpec {
+    let earlier = [(Role::User, "who are you?"), (Role::Assistant, "somebody who reads")];
+    let mut messages: Vec<Message> = (1..)
+        .zip(earlier)
+        .map(|(id, (role, text))| Message::text(MessageId(id), role, text))
+        .collect();
+    messages.push(Message::text(MessageId(3), Role::User, "do it"));
+    RunSpec { messages, ..spec() }
+}
+
+/// The window is known, and what fails before a call ends nothing.
+fn compaction_that_fits() -> Config {
+    Config {
+        name: "compaction that fits",
+        deeper: 2,
+        spec: || RunSpec { context_window: Some(100_000), ..(compaction().spec)() },
+        ..compaction()
+    }
+}
+
 fn compaction() -> Config {
     Config {
         name: "compaction",
         deeper: 3,
         spec: || RunSpec {
             tools: vec![tool("read", Permission::Allow)],
-            compaction: CompactionSpec { proactive: ProactiveCompaction::Ask, reactive: true },
-            ..spec()
+            compaction: CompactionSpec {
+                proactive: ProactiveCompaction::Ask,
+                reactive: true,
+                ..CompactionSpec::default()
+            },
+            ..talked()
         },
         replies: vec![DONE, READ, says("more", SignalReason::Paused)],
         failures: vec![

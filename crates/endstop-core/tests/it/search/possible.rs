@@ -158,11 +158,10 @@ impl Before {
                 matches!(event, EventKind::Validated { result: Err(_), .. })
             }
             Termination::ErrorCompactionFailed => {
-                matches!(event, EventKind::Compacted { result: Compaction::Failed(_), .. })
+                matches!(event, EventKind::Compacted { .. })
             }
             Termination::ErrorPromptTooLong => {
-                failed == Some(outcome.termination)
-                    || matches!(event, EventKind::Compacted { result: Compaction::Failed(_), .. })
+                failed == Some(outcome.termination) || matches!(event, EventKind::Compacted { .. })
             }
             Termination::ErrorThinkingStarved => turn(&[
                 SignalReason::TokenLimitReached,

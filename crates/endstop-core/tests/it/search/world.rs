@@ -9,7 +9,7 @@ use super::checks::only_begins_no_work;
 use super::configs::{Config, Failure, Piece, Reply, Report, Said};
 use super::possible::Before;
 use super::watch::Seen;
-use crate::laws::{check_history, only_stops};
+use crate::laws::{CompactionLaw, check_compaction, check_history, only_stops, shortened};
 use endstop_core::*;
 use serde_json::json;
 use std::fmt;
@@ -58,7 +58,7 @@ pub(super) enum Open {
     Call { id: EffectId, cap: Option<u64>, prompt: u64, text: String, pieces: u8 },
     Tool { id: EffectId, call: String, told_to_stop: bool },
     Consult { id: EffectId },
-    Compact { id: EffectId },
+    Compact { id: EffectId, short: Vec<Message> },
     Validate { id: EffectId },
     Reserve { id: EffectId, want: u64, least: u64 },
 }
@@ -69,7 +69,7 @@ impl Open {
             Open::Call { id, .. }
             | Open::Tool { id, .. }
             | Open::Consult { id }
-            | Open::Compact { id }
+            | Open::Compact { id, .. }
             | Open::Validate { id }
             | Open::Reserve { id, .. } => *id,
         }
@@ -95,6 +95,7 @@ pub(super) struct World<'a> {
     pub(super) cancelled: bool,
     pub(super) calls: u32,
     spent_by_tools: u64,
+    compactions: CompactionLaw,
     effects: Vec<Effect>,
 }
 
@@ -120,6 +121,7 @@ impl<'a> World<'a> {
             seen,
             now: Duration::ZERO,
             wake: None,
+            compactions: CompactionLaw::default(),
             open: Vec::new(),
             closed: Vec::new(),
             held: Vec::new(),
@@ -266,7 +268,14 @@ impl<'a> World<'a> {
         };
         self.cancelled |= kind == EventKind::Cancel && self.stopping.is_none();
         let mut effects = std::mem::take(&mut self.effects);
+        let compacted = matches!(kind, EventKind::Compacted { .. });
+        let history = (run.epoch(), run.messages().to_vec());
         let step = run.handle(Event::new(self.now, kind), &mut effects);
+        if let (Step::Continue(next), true) = (&step, check) {
+            let next = (next.epoch(), next.messages());
+            check_compaction(compacted, (history.0, &history.1), next)?;
+        }
+        self.compactions.heard(&effects);
         if check && (self.cancelled || self.stopping.is_some()) {
             only_stops(&effects)?;
         }
@@ -364,7 +373,14 @@ impl<'a> World<'a> {
             }
             Effect::Validate { id, .. } => self.open.push(Open::Validate { id }),
             Effect::Consult { id, .. } => self.open.push(Open::Consult { id }),
-            Effect::Compact { id, .. } => self.open.push(Open::Compact { id }),
+            Effect::Compact { id, forced, task, .. } => {
+                self.compactions.asked(id, forced)?;
+                let Step::Continue(run) = step else {
+                    return Err("a compaction was asked for by a run that ended".to_owned());
+                };
+                let messages = run.messages().to_vec();
+                self.open.push(Open::Compact { id, short: shortened(messages, task) });
+            }
             Effect::Emit(RunEvent::Stopping { reason, .. }) => self.stopping = Some(reason),
             // A tool that was told to stop, and is given up: it is waited for no longer.
             Effect::Emit(RunEvent::ToolEnded { call_id, .. }) => {
@@ -433,13 +449,10 @@ impl<'a> World<'a> {
                 };
                 EventKind::Answered { id: *id, answer }
             }
-            Open::Compact { id } => {
+            Open::Compact { id, short } => {
                 let result = match with {
                     0 => Compaction::NotNeeded,
-                    1 => Compaction::Done {
-                        messages: vec![Message::text(MessageId(1), Role::User, "summary")],
-                        cost: NanoUsd::ZERO,
-                    },
+                    1 => Compaction::done("in short", short.clone()),
                     _ => Compaction::Failed("could not".to_owned()),
                 };
                 EventKind::Compacted { id: *id, result }
@@ -478,7 +491,7 @@ impl<'a> World<'a> {
             Open::Consult { id } => {
                 EventKind::Answered { id: *id, answer: Answer::Halt("late".to_owned()) }
             }
-            Open::Compact { id } => {
+            Open::Compact { id, .. } => {
                 EventKind::Compacted { id: *id, result: Compaction::Failed("late".to_owned()) }
             }
             Open::Validate { id } => EventKind::Validated { id: *id, result: Ok(json!("late")) },

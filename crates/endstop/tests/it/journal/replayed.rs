@@ -2,10 +2,11 @@
 
 use super::{Place, agent, echo, price};
 use endstop::budget::SharedBudget;
+use endstop::compaction::CompactionConfig;
 use endstop::journal::{SqliteJournal, brief};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Limits, NanoUsd, Outcome, Registry, Replay};
+use endstop::{AgentLoop, Limits, Message, MessageId, NanoUsd, Outcome, Registry, Replay, Role};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -54,9 +55,22 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
         cancel_grace: Duration::from_millis(5),
         ..Limits::default()
     };
-    let model = ScriptedModel::new(turns).price(price());
-    let mut builder =
-        AgentLoop::builder(model).limits(limits).journal(journal.clone()).tool(echo()).tool(slow);
+    let mut model = ScriptedModel::new(turns).price(price());
+    let mut said = Vec::new();
+    if seed.is_multiple_of(3) {
+        // Soon full, so that the conversation is shortened, or cannot be.
+        model = model.context_window(60);
+        for (id, role) in [(1, Role::User), (2, Role::Assistant)] {
+            said.push(Message::text(MessageId(id), role, "much was said ".repeat(10)));
+        }
+    }
+    let mut builder = AgentLoop::builder(model)
+        .compaction(&CompactionConfig::default())
+        .history(said)
+        .limits(limits)
+        .journal(journal.clone())
+        .tool(echo())
+        .tool(slow);
     if dice.below(2) == 0 {
         builder = builder.policy(Registry::new().build(&json!("final_pattern")).unwrap());
     }
@@ -86,9 +100,13 @@ async fn a_thousand_random_runs_replay_to_their_outcomes() {
     let place = Place::new();
     let journal = place.journal();
     let mut endings = std::collections::BTreeMap::<String, u32>::new();
+    let mut compacted = [0; 2];
     for seed in 0..1_000 {
         let outcome = play(seed, &journal).await;
         *endings.entry(outcome.termination.to_string()).or_default() += 1;
+        for tried in &outcome.compactions {
+            compacted[usize::from(tried.failed.is_some())] += 1;
+        }
         let run = journal.load(outcome.run_id.as_deref().unwrap()).unwrap();
         assert_eq!(run.damage, None);
         let written = run.outcome.clone().unwrap().to_string();
@@ -104,6 +122,7 @@ async fn a_thousand_random_runs_replay_to_their_outcomes() {
         }
     }
     assert!(endings.len() > 8, "{endings:?}");
+    assert!(compacted.iter().all(|count| *count > 20), "shortened and not: {compacted:?}");
 }
 
 #[tokio::test]

@@ -1,13 +1,19 @@
 //! Going on with a run of the journal.
 
 use super::{Note, Place, agent, echo};
+use crate::support::eventually;
 use endstop::budget::SharedBudget;
+use endstop::compaction::{CompactionConfig, CompactionRequest};
+use endstop::hook::{CompactionFuture, Compactor};
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
 };
 use endstop::testkit::Turn;
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Limits, NanoUsd, Outcome, Part, Resume, StartError, Termination, ToolStatus};
+use endstop::{
+    AgentBuilder, Compaction, EventKind, Limits, Message, MessageId, NanoUsd, Outcome, Part,
+    Resume, Role, StartError, Termination, ToolStatus,
+};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -280,4 +286,70 @@ async fn what_was_spent_before_is_booked_once_in_the_budget_of_the_loop_that_goe
 
 fn echo_count() -> impl endstop::tool::Tool + 'static {
     tool_fn("count", "Counts.", |note: Note, _| async move { ToolOutput::ok(note.text) })
+}
+
+/// Never answers.
+struct Hangs;
+
+impl Compactor for Hangs {
+    fn compact(&self, _: CompactionRequest) -> CompactionFuture<'_> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A conversation, and turns that fill half of the window that is left.
+fn nearly_full(turns: Vec<Turn>, journal: &SqliteJournal) -> AgentBuilder {
+    let said = |id: u64| {
+        let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
+        Message::text(MessageId(id), role, "much was said ".repeat(100))
+    };
+    agent(turns, journal).history((1..=8).map(said).collect()).tool(echo()).context_window(3_000)
+}
+
+#[tokio::test]
+async fn a_compaction_that_was_under_way_is_asked_for_again() {
+    let place = Place::new();
+    let id = {
+        let inner = place.journal();
+        let dies = Dies { inner: inner.clone(), after: 1 };
+        let agent = nearly_full(vec![], &inner).journal(dies).compactor(Hangs).build().unwrap();
+        let handle = agent.run("go on").unwrap();
+        let asked = || {
+            let id = inner.runs(1).unwrap().first()?.id.clone();
+            let run = inner.load(&id).ok()?;
+            run.effects.iter().flatten().find(|effect| effect["effect"] == "compact")?;
+            Some(id)
+        };
+        eventually("the compaction is on disk", || asked().is_some()).await;
+        agent.terminate();
+        handle.outcome().await;
+        asked().unwrap()
+    };
+    // The process and its lock are gone.
+    let journal = place.journal();
+    let turns = vec![Turn::call("echo", &json!({"text": "a"})), Turn::text("done")];
+    let agent =
+        nearly_full(turns, &journal).compaction(&CompactionConfig::default()).build().unwrap();
+    let outcome = agent.resume(Resume::new(&id)).unwrap().outcome().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!((outcome.compactions.len(), outcome.epoch), (1, 1));
+
+    // The conversation before and after it is in the journal, with the sizes.
+    let run = journal.load(&id).unwrap();
+    let effects: Vec<&serde_json::Value> = run.effects.iter().flatten().collect();
+    let asked = effects.iter().find(|effect| effect["effect"] == "compact").unwrap();
+    assert_eq!(asked["before"]["messages"], 9);
+    let told = effects.iter().find(|effect| effect["type"] == "compacted").unwrap();
+    assert_eq!((&told["before"], &told["strategy"]), (&json!(9), &json!("drop")));
+    assert!(told["bytes_after"].as_u64() < told["bytes_before"].as_u64(), "{told}");
+    let given = run.events.iter().find_map(|event| match &event.kind {
+        EventKind::Compacted { result: Compaction::Done { messages, .. }, .. } => Some(messages),
+        _ => None,
+    });
+    assert_eq!(given.unwrap().len() as u64, told["after"].as_u64().unwrap());
+    let again = run.replay(None).unwrap();
+    assert_eq!(
+        serde_json::to_string(again.outcome().unwrap()).unwrap(),
+        run.outcome.unwrap().to_string()
+    );
 }

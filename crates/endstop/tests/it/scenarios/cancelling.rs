@@ -3,16 +3,15 @@
 use super::{STRICT, Strict, events, results};
 use crate::support::{agent, eventually, over};
 use endstop::agent::AgentEvent;
-use endstop::hook::{Approver, Compactor, Hook, HookFuture};
+use endstop::compaction::CompactionRequest;
+use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentBuilder, AgentLoop, Answer, Category, Compaction, ConsultPoint, Hooks, Limits, Message,
-    Permission, ProactiveCompaction, RunEvent, Termination, ToolCall, ToolStatus, TurnDelta,
+    AgentBuilder, AgentLoop, Answer, Category, ConsultPoint, Hooks, Limits, Permission,
+    ProactiveCompaction, RunEvent, Termination, ToolCall, ToolStatus, TurnDelta,
 };
 use serde_json::json;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -56,11 +55,7 @@ impl Approver for Hangs {
 }
 
 impl Compactor for Hangs {
-    fn compact(
-        &self,
-        _: Vec<Message>,
-        _: bool,
-    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+    fn compact(&self, _: CompactionRequest) -> CompactionFuture<'_> {
         self.1.now();
         Box::pin(std::future::pending())
     }

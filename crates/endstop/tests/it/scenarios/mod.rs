@@ -3,6 +3,7 @@
 
 mod answers;
 mod cancelling;
+mod compaction;
 mod history;
 mod limits;
 
@@ -102,7 +103,7 @@ fn every_row_of_the_page_names_tests_that_are_there() {
     }
     assert!(rows >= 44, "{rows} rows");
     // And no scenario is left out of the page.
-    for room in ["answers", "cancelling", "history", "limits"] {
+    for room in ["answers", "cancelling", "compaction", "history", "limits"] {
         let text = source(&format!("crates/endstop/tests/it/scenarios/{room}.rs"));
         let mut lines = text.lines();
         while let Some(line) = lines.next() {

@@ -7,7 +7,8 @@
 use super::code::{Code, Veto};
 use crate::support::agent;
 use endstop::agent::AgentEvent;
-use endstop::hook::{Approver, Compactor, Hook, HookFuture};
+use endstop::compaction::CompactionRequest;
+use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
 };
@@ -15,8 +16,8 @@ use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
     AgentBuilder, AgentLoop, Answer, Compaction, Confidence, ConsultPoint, Hooks, Message,
-    Permission, ProactiveCompaction, RunEvent, SignalReason, StepContext, StepResult, Stop,
-    TerminationPolicy, TerminationSignal, ToolCall, Verdict,
+    MessageId, Permission, ProactiveCompaction, Role, RunEvent, SignalReason, StepContext,
+    StepResult, Stop, TerminationPolicy, TerminationSignal, ToolCall, Verdict,
 };
 use serde_json::{Map, Value, json};
 use std::future::Future;
@@ -91,6 +92,10 @@ pub fn points() -> Vec<Point> {
         "compaction",
         Box::new(|code| {
             script([Turn::error(413, "too large"), Turn::text("fine")])
+                .history(vec![
+                    Message::text(MessageId(1), Role::User, "hello"),
+                    Message::text(MessageId(2), Role::Assistant, "hello to you"),
+                ])
                 .compactor(Asked(code.clone(), none()))
         }),
     );
@@ -229,16 +234,17 @@ impl Approver for Asked {
 }
 
 impl Compactor for Asked {
-    fn compact(
-        &self,
-        messages: Vec<Message>,
-        _: bool,
-    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+    fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
         Box::pin(async move {
             self.0.later().await;
             match self.0.vetoes() {
                 Some(_) => Compaction::Failed("no".to_owned()),
-                None => Compaction::Done { messages, cost: endstop::NanoUsd::ZERO },
+                None if request.forced => {
+                    let asked = |message: &Message| request.task == Some(message.id);
+                    let task = request.messages.into_iter().filter(asked).collect();
+                    Compaction::done("task alone", task)
+                }
+                None => Compaction::NotNeeded,
             }
         })
     }

@@ -5,7 +5,8 @@ use super::goes_on;
 use crate::support::{agent, eventually, marker, over, processes_with};
 use endstop::agent::AgentEvent;
 use endstop::budget::SharedBudget;
-use endstop::hook::{Approver, Compactor, Hook, HookFuture};
+use endstop::compaction::CompactionRequest;
+use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
@@ -13,12 +14,11 @@ use endstop::provider::{
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentBuilder, AgentLoop, Answer, Compaction, ConsultPoint, Hooks, Limits, Message, NanoUsd,
-    Part, Permission, Price, ProactiveCompaction, RunEvent, StepContext, StepResult, Stop,
-    Termination, TerminationPolicy, ToolCall, ToolResult, TurnDelta, Verdict,
+    AgentBuilder, AgentLoop, Answer, ConsultPoint, Hooks, Limits, NanoUsd, Part, Permission, Price,
+    ProactiveCompaction, RunEvent, StepContext, StepResult, Stop, Termination, TerminationPolicy,
+    ToolCall, ToolResult, TurnDelta, Verdict,
 };
 use serde_json::{Map, Value, json};
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -274,11 +274,7 @@ impl Hook for Leaky {
 }
 
 impl Compactor for Leaky {
-    fn compact(
-        &self,
-        _: Vec<Message>,
-        _: bool,
-    ) -> Pin<Box<dyn Future<Output = Compaction> + Send + '_>> {
+    fn compact(&self, _: CompactionRequest) -> CompactionFuture<'_> {
         says_the_key()
     }
 }

@@ -1,0 +1,296 @@
+//! What every provider wants of a conversation, and what of it a compaction must leave alone.
+//!
+//! ```
+//! use endstop_core::{Message, MessageId, Role, history};
+//! let task = Message::text(MessageId(1), Role::User, "Fix the failing test.");
+//! assert_eq!(history::problem(&[task.clone()]), None);
+//!
+//! let orphan = Message::text(MessageId(2), Role::Assistant, "");
+//! assert_eq!(history::problem(&[task, orphan]).unwrap().name, "empty_message");
+//! ```
+//!
+//! Calls are answered at once, each once, by nothing else; the user speaks first; nothing is empty.
+
+use crate::message::{Message, MessageId, Part, Role, ToolCall};
+use std::collections::HashSet;
+use std::fmt;
+
+/// Why a conversation is none, or is not the one that it was shortened from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryProblem {
+    /// `empty`, `empty_message`, `duplicate_id`, `role`, `call_without_result`,
+    /// `result_without_call`; of a shortened one also `task_lost`, `pin_lost`, `open_turn_lost`.
+    pub name: &'static str,
+    /// What is wrong, and where.
+    pub what: String,
+}
+
+impl HistoryProblem {
+    fn new(name: &'static str, what: impl Into<String>) -> HistoryProblem {
+        HistoryProblem { name, what: what.into() }
+    }
+}
+
+impl fmt::Display for HistoryProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.what)
+    }
+}
+
+impl std::error::Error for HistoryProblem {}
+
+/// What a provider would refuse in this conversation, the first of it.
+pub fn problem(messages: &[Message]) -> Option<HistoryProblem> {
+    check(messages).err()
+}
+
+fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
+    let Some(first) = messages.iter().find(|message| message.role != Role::System) else {
+        return Err(HistoryProblem::new("empty", "there are no messages"));
+    };
+    if first.role != Role::User {
+        return Err(HistoryProblem::new("role", "the first to speak is not the user"));
+    }
+    let mut ids = HashSet::new();
+    let mut before: Option<&Message> = None;
+    for (at, message) in messages.iter().enumerate() {
+        let wrong =
+            |name, what: String| Err(HistoryProblem::new(name, format!("message {at}: {what}")));
+        if !ids.insert(message.id) {
+            return wrong("duplicate_id", format!("the id {} twice", message.id.0));
+        }
+        if !says_something(message) {
+            return wrong("empty_message", "it says nothing".to_owned());
+        }
+        if message.role != Role::Assistant && message.tool_calls().next().is_some() {
+            return wrong("role", "a call that is not the assistant's".to_owned());
+        }
+        if message.role != Role::Tool && message.tool_results().next().is_some() {
+            return wrong("role", "a result that is not a tool's".to_owned());
+        }
+        let asked: Vec<&ToolCall> = before.map(|m| m.tool_calls().collect()).unwrap_or_default();
+        let answered: Vec<&str> = match message.role {
+            Role::Tool => message.tool_results().map(|result| result.call_id.as_str()).collect(),
+            _ => Vec::new(),
+        };
+        if let Some(call) = asked.iter().find(|call| !answered.contains(&call.id.as_str())) {
+            return wrong("call_without_result", format!("the call `{}` has no result", call.id));
+        }
+        for (nth, id) in answered.iter().enumerate() {
+            let calls = asked.iter().filter(|call| call.id == **id).count();
+            if calls == 0 || answered[..nth].contains(id) {
+                return wrong("result_without_call", format!("`{id}` answers no call before it"));
+            }
+        }
+        if message.role == Role::Tool && answered.is_empty() {
+            return wrong("role", "a tool's message without a result".to_owned());
+        }
+        before = Some(message);
+    }
+    match before.and_then(|last| last.tool_calls().next()) {
+        Some(call) => Err(HistoryProblem::new(
+            "call_without_result",
+            format!("message {}: the call `{}` has no result", messages.len(), call.id),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Reasoning alone is nothing: no provider takes it back as text.
+fn says_something(message: &Message) -> bool {
+    message.parts.iter().any(|part| match part {
+        Part::Text { text } | Part::Refusal { text } => !text.trim().is_empty(),
+        Part::Reasoning { .. } => false,
+        _ => true,
+    })
+}
+
+/// Where the part begins that the model has not answered yet: its last calls with their results, or
+/// its last words where it is to go on from them, and what was said since.
+///
+/// A compaction leaves it as it is, but that results may be shorter.
+pub fn open_from(messages: &[Message]) -> usize {
+    let Some(last) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
+        return 0;
+    };
+    let goes_on = last + 1 == messages.len() || messages[last].tool_calls().next().is_some();
+    if goes_on { last } else { last + 1 }
+}
+
+/// What is wrong with a conversation that `old` was shortened to, size aside.
+pub fn shortened_problem(
+    old: &[Message],
+    new: &[Message],
+    task: Option<MessageId>,
+) -> Option<HistoryProblem> {
+    check_shortened(old, new, task).err()
+}
+
+fn check_shortened(
+    old: &[Message],
+    new: &[Message],
+    task: Option<MessageId>,
+) -> Result<(), HistoryProblem> {
+    check(new)?;
+    let there = |kept: &Message| new.iter().any(|message| message == kept);
+    for message in old {
+        if task == Some(message.id) && !there(message) {
+            return Err(HistoryProblem::new("task_lost", "the task is gone, or not as it was"));
+        }
+        if message.pinned && !there(message) {
+            let what = format!("message {} is pinned, and gone or changed", message.id.0);
+            return Err(HistoryProblem::new("pin_lost", what));
+        }
+    }
+    for (at, message) in old.iter().enumerate() {
+        for result in message.tool_results().filter(|result| result.pinned) {
+            // Its call stands before it, or `check` had refused the result.
+            let same = |other: &Message| {
+                other.id == message.id && other.tool_results().any(|r| r == result)
+            };
+            if !new.iter().any(same) {
+                let what = format!(
+                    "the pinned result `{}` of message {at} is gone or changed",
+                    result.call_id
+                );
+                return Err(HistoryProblem::new("pin_lost", what));
+            }
+        }
+    }
+    let open = &old[open_from(old)..];
+    let end =
+        new.len().checked_sub(open.len()).and_then(|from| new.get(from..)).unwrap_or_default();
+    match open.iter().zip(end).find(|(old, new)| !stands(old, new)) {
+        None if open.len() == end.len() => Ok(()),
+        _ => Err(HistoryProblem::new(
+            "open_turn_lost",
+            "what the model has not answered yet is not at the end as it was",
+        )),
+    }
+}
+
+/// The same message; only what results say may be shorter.
+fn stands(old: &Message, new: &Message) -> bool {
+    (old.id, old.role, old.pinned) == (new.id, new.role, new.pinned)
+        && old.parts.len() == new.parts.len()
+        && old.parts.iter().zip(&new.parts).all(|parts| match parts {
+            (Part::ToolResult(old), Part::ToolResult(new)) => {
+                (&old.call_id, &old.name, old.status, old.started, old.pinned)
+                    == (&new.call_id, &new.name, new.status, new.started, new.pinned)
+                    && new.content.len() <= old.content.len()
+            }
+            (old, new) => old == new,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{ToolResult, ToolStatus};
+
+    fn user(id: u64, text: &str) -> Message {
+        Message::text(MessageId(id), Role::User, text)
+    }
+
+    fn calls(id: u64, ids: &[&str]) -> Message {
+        let call = |id: &&str| {
+            let (id, name) = ((*id).to_owned(), "look".to_owned());
+            Part::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
+        };
+        Message::new(MessageId(id), Role::Assistant, ids.iter().map(call).collect())
+    }
+
+    fn results(id: u64, ids: &[&str], content: &str) -> Message {
+        let result = |id: &&str| {
+            Part::ToolResult(ToolResult {
+                call_id: (*id).to_owned(),
+                name: "look".to_owned(),
+                status: ToolStatus::Ok,
+                content: content.to_owned(),
+                started: true,
+                pinned: false,
+            })
+        };
+        Message::new(MessageId(id), Role::Tool, ids.iter().map(result).collect())
+    }
+
+    fn name(messages: &[Message]) -> Option<&'static str> {
+        problem(messages).map(|problem| problem.name)
+    }
+
+    #[test]
+    fn what_providers_refuse_has_a_name() {
+        let (task, asks, answers) =
+            (user(1, "go"), calls(2, &["a", "b"]), results(3, &["b", "a"], "r"));
+        assert_eq!(name(&[task.clone(), asks.clone(), answers.clone()]), None);
+        for (messages, expected) in [
+            (vec![], "empty"),
+            (vec![Message::text(MessageId(1), Role::System, "be brief")], "empty"),
+            (vec![user(1, " ")], "empty_message"),
+            (vec![user(1, "go"), user(1, "go")], "duplicate_id"),
+            (vec![Message::text(MessageId(1), Role::Assistant, "hi")], "role"),
+            (vec![task.clone(), asks.clone()], "call_without_result"),
+            (vec![task.clone(), asks.clone(), results(3, &["a"], "r")], "call_without_result"),
+            (
+                vec![task.clone(), asks.clone(), user(3, "and?"), answers.clone()],
+                "call_without_result",
+            ),
+            (vec![task.clone(), answers.clone()], "result_without_call"),
+            (
+                vec![task.clone(), asks.clone(), results(3, &["a", "b", "b"], "r")],
+                "result_without_call",
+            ),
+            (vec![task, Message { role: Role::User, ..asks }, answers], "role"),
+        ] {
+            assert_eq!(name(&messages), Some(expected), "{messages:?}");
+        }
+    }
+
+    #[test]
+    fn what_must_stay_is_missed() {
+        let old = vec![
+            user(1, "go"),
+            calls(2, &["a"]),
+            results(3, &["a"], "long"),
+            user(4, "never forget this").pin(),
+            calls(5, &["b"]),
+            results(6, &["b"], "long"),
+            user(7, "well?"),
+        ];
+        let lost = |new: &[Message]| {
+            shortened_problem(&old, new, Some(MessageId(1))).map(|problem| problem.name)
+        };
+        let without = |ids: &[u64]| -> Vec<Message> {
+            old.iter().filter(|message| !ids.contains(&message.id.0)).cloned().collect()
+        };
+        assert_eq!(lost(&old), None);
+        assert_eq!(lost(&without(&[2, 3])), None);
+        assert_eq!(lost(&without(&[4])), Some("pin_lost"));
+        let mut other = old.clone();
+        other[0] = user(9, "in short");
+        assert_eq!(lost(&other), Some("task_lost"));
+        assert_eq!(lost(&without(&[5, 6])), Some("open_turn_lost"));
+        assert_eq!(lost(&without(&[7])), Some("open_turn_lost"));
+        let mut shorter = old.clone();
+        shorter[5] = results(6, &["b"], "lo");
+        assert_eq!(lost(&shorter), None, "a result may be shorter");
+        shorter[5] = results(6, &["b"], "longer");
+        assert_eq!(lost(&shorter), Some("open_turn_lost"));
+        let mut pinned = old.clone();
+        if let Part::ToolResult(result) = &mut pinned[2].parts[0] {
+            result.pinned = true;
+        }
+        let new = without(&[2, 3]);
+        let problem = shortened_problem(&pinned, &new, Some(MessageId(1))).unwrap();
+        assert_eq!(problem.name, "pin_lost", "{problem}");
+    }
+
+    #[test]
+    fn the_open_part_begins_with_what_is_not_answered() {
+        let said = Message::text(MessageId(2), Role::Assistant, "so");
+        assert_eq!(open_from(&[user(1, "go")]), 0);
+        assert_eq!(open_from(&[user(1, "go"), said.clone()]), 1, "it is to go on from there");
+        assert_eq!(open_from(&[user(1, "go"), said, user(3, "again")]), 2);
+        assert_eq!(open_from(&[user(1, "go"), calls(2, &["a"]), results(3, &["a"], "r")]), 1);
+    }
+}

@@ -1,0 +1,222 @@
+//! Compactions: when one is due, what counts as one, and what becomes of a run where they fail.
+//!
+//! ```text
+//! before a turn ── due? ──► Compact ──► judged: shorter by `least_gain`, valid, all there?
+//! refused prompt ─────────► Compact ──►   yes: a new epoch    no: a failed attempt
+//! ```
+//!
+//! A run never compacts for ever: at most twice a turn (once before its call, once after a refusal),
+//! and after `max_failures` in a row only where the provider has refused the prompt.
+
+use super::outcome::{CompactionAttempt, Ending};
+use super::{
+    Compaction, ConversationSize, Effect, EffectId, Flow, Inner, Phase, ProactiveCompaction,
+    RunEvent,
+};
+use crate::history::shortened_problem;
+use crate::message::Message;
+use crate::termination::Termination;
+use crate::usage::{NanoUsd, Usage};
+
+/// The compactions of a run.
+#[derive(Debug, Default)]
+pub(super) struct Compactions {
+    pub(super) tried: Vec<CompactionAttempt>,
+    failed_in_a_row: u32,
+    pub(super) forced_this_turn: bool,
+}
+
+impl Compactions {
+    pub(super) fn any(&self) -> bool {
+        !self.tried.is_empty()
+    }
+
+    /// `3 compactions were tried: 48213 to 21077 bytes (elide); failed: not_smaller: …`
+    pub(super) fn told(&self) -> String {
+        const SHOWN: usize = 4;
+        let of = |attempt: &CompactionAttempt| match (&attempt.failed, attempt.after) {
+            (Some(why), _) => format!("failed: {why}"),
+            (None, Some(after)) => format!("{} to {} bytes", attempt.before.bytes, after.bytes),
+            (None, None) => "failed".to_owned(),
+        };
+        let hidden = self.tried.len().saturating_sub(SHOWN);
+        let mut gave: Vec<String> = self.tried[hidden..].iter().map(of).collect();
+        if hidden > 0 {
+            gave.insert(0, "…".to_owned());
+        }
+        match self.tried.len() {
+            1 => format!("1 compaction was tried: {}", gave.join("; ")),
+            n => format!("{n} compactions were tried: {}", gave.join("; ")),
+        }
+    }
+}
+
+impl Inner {
+    /// Whether the conversation is to be shortened before the next call.
+    pub(super) fn compaction_is_due(&mut self) -> bool {
+        if self.compactions.failed_in_a_row >= self.compaction.max_failures {
+            return false;
+        }
+        match self.compaction.proactive {
+            ProactiveCompaction::Never => false,
+            ProactiveCompaction::Ask => true,
+            ProactiveCompaction::AtShare(share) => self
+                .context_window
+                .is_some_and(|window| self.prompt_estimate() as f64 >= share * window as f64),
+        }
+    }
+
+    pub(super) fn compact(&mut self, forced: bool, fx: &mut Vec<Effect>) {
+        let id = self.effect_id();
+        let before = self.size();
+        self.phase = Phase::Compacting { id, forced, before };
+        let target = self.target(before);
+        fx.push(Effect::Compact { id, forced, task: self.asked, before, target });
+    }
+
+    fn size(&mut self) -> ConversationSize {
+        let messages = &self.state.messages;
+        let bytes = bytes(messages);
+        let messages = u32::try_from(messages.len()).unwrap_or(u32::MAX);
+        ConversationSize { messages, bytes, tokens: self.prompt_estimate() }
+    }
+
+    /// Half of what there is; half of the share of the window at which it is due, where that is less.
+    fn target(&self, before: ConversationSize) -> u64 {
+        let half = before.bytes / 2;
+        let wanted = match (self.compaction.proactive, self.context_window) {
+            (ProactiveCompaction::AtShare(share), Some(window)) => share * window as f64 / 2.0,
+            _ => return half,
+        };
+        let share = wanted / before.tokens.max(1) as f64;
+        half.min((before.bytes as f64 * share) as u64)
+    }
+
+    /// Books what a compaction cost, in the shared budget too: nothing was reserved for it.
+    pub(super) fn book_compaction(&mut self, id: EffectId, cost: NanoUsd, fx: &mut Vec<Effect>) {
+        if !matches!(self.phase, Phase::Compacting { id: waited, .. } if waited == id) {
+            return;
+        }
+        self.ledger.book(&Usage::default(), cost, false);
+        if self.shared_budget && cost > NanoUsd::ZERO {
+            fx.push(Effect::Settle { id, spent: cost });
+        }
+    }
+
+    pub(super) fn compacted(
+        &mut self,
+        id: EffectId,
+        result: Compaction,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        let (forced, before) = match self.phase {
+            Phase::Compacting { id: waited, forced, before } if waited == id => (forced, before),
+            _ => return Ok(()),
+        };
+        let mut attempt = CompactionAttempt {
+            turn: self.turns + 1,
+            forced,
+            strategy: String::new(),
+            before,
+            after: None,
+            failed: None,
+        };
+        let taken = match result {
+            Compaction::NotNeeded if forced => {
+                Err("the compactor says that none is needed, and the prompt was refused".to_owned())
+            }
+            Compaction::NotNeeded => return self.pre_iteration(fx),
+            Compaction::Failed(why) => Err(why),
+            Compaction::Done { messages, strategy, .. } => {
+                attempt.strategy = strategy;
+                self.judged(before, &messages).map(|()| messages)
+            }
+        };
+        match taken {
+            Ok(messages) => {
+                self.state.replace(messages);
+                self.known_prompt = None;
+                self.counted = (0, 0);
+                let after = self.size();
+                fx.push(Effect::Emit(RunEvent::Compacted {
+                    before: before.messages,
+                    after: after.messages,
+                    bytes_before: before.bytes,
+                    bytes_after: after.bytes,
+                    tokens_before: before.tokens,
+                    tokens_after: after.tokens,
+                    strategy: attempt.strategy.clone(),
+                    forced,
+                }));
+                attempt.after = Some(after);
+                self.compactions.tried.push(attempt);
+                self.compactions.failed_in_a_row = 0;
+            }
+            Err(why) => {
+                self.compactions.failed_in_a_row += 1;
+                fx.push(Effect::Emit(RunEvent::CompactionFailed {
+                    why: why.clone(),
+                    forced,
+                    in_a_row: self.compactions.failed_in_a_row,
+                }));
+                attempt.failed = Some(why.clone());
+                self.compactions.tried.push(attempt);
+                self.compaction_failed(forced, why)?;
+            }
+        }
+        if forced { self.before_call(fx) } else { self.pre_iteration(fx) }
+    }
+
+    /// Whether what a compactor gave is a conversation, has what must stay, and is enough shorter.
+    fn judged(&self, before: ConversationSize, messages: &[Message]) -> Result<(), String> {
+        if let Some(problem) = shortened_problem(&self.state.messages, messages, self.asked) {
+            return Err(problem.to_string());
+        }
+        let after = bytes(messages);
+        let gain = self.compaction.least_gain;
+        // Written so that a share that is no number lets nothing pass.
+        let enough = after as f64 <= before.bytes as f64 * (1.0 - gain) && after <= before.bytes;
+        if enough {
+            return Ok(());
+        }
+        let percent = gain * 100.0;
+        let from = before.bytes;
+        Err(format!("not_smaller: {from} bytes became {after}, and {percent} % less was the least"))
+    }
+
+    /// A failed compaction ends the run where nothing else is possible: the prompt was refused, or
+    /// nobody knows that it fits, or it does not and no refusal would be answered by another try.
+    fn compaction_failed(&self, forced: bool, why: String) -> Flow {
+        let told = self.compactions.told();
+        if forced {
+            return Err(Ending::new(
+                Termination::ErrorPromptTooLong,
+                "provider",
+                "context_length_exceeded",
+                format!("the prompt does not fit, and compaction failed: {told}"),
+            )
+            .diagnostic(why));
+        }
+        let fits = self.context_window.is_some_and(|window| self.last_estimate() < window);
+        let may_be_refused = self.context_window.is_some() && self.compaction.reactive;
+        if fits || may_be_refused {
+            return Ok(());
+        }
+        Err(Ending::new(
+            Termination::ErrorCompactionFailed,
+            "limit",
+            "compaction",
+            format!("{why} ({told})"),
+        )
+        .diagnostic(why))
+    }
+
+    /// The size of the prompt when the last compaction was asked for: nothing has come since.
+    fn last_estimate(&self) -> u64 {
+        self.compactions.tried.last().map_or(0, |attempt| attempt.before.tokens)
+    }
+}
+
+fn bytes(messages: &[Message]) -> u64 {
+    messages.iter().map(Message::byte_len).sum()
+}

@@ -1,0 +1,196 @@
+//! How a loop shortens its conversation, as configuration spells it.
+//!
+//! ```
+//! use endstop::compaction::{CompactionConfig, Strategy};
+//! use serde_json::json;
+//! let config = CompactionConfig::read(&json!({"strategies": ["elide", "drop"], "at": 0.7}))?;
+//! assert_eq!(config.strategies, [Strategy::Elide, Strategy::Drop]);
+//! assert_eq!(CompactionConfig::read(&json!("off"))?.strategies, []);
+//! let problem = CompactionConfig::read(&json!("shrink")).unwrap_err();
+//! assert!(problem.ends_with("on, off, elide, drop, summarise"), "{problem}");
+//! # Ok::<(), String>(())
+//! ```
+
+use super::{DropOldTurns, ElideToolResults, InOrder, Summarise};
+use crate::agent::COMPACTION_SHARE;
+use endstop_core::CompactionSpec;
+use endstop_core::limits::unknown_key;
+use serde::Serialize;
+use serde_json::Value;
+
+/// A built-in strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Strategy {
+    /// [`ElideToolResults`].
+    Elide,
+    /// [`DropOldTurns`].
+    Drop,
+    /// [`Summarise`], by the loop's own model.
+    Summarise,
+}
+
+impl Strategy {
+    /// All of them, in the order that is usual.
+    pub const ALL: [Strategy; 3] = [Strategy::Elide, Strategy::Drop, Strategy::Summarise];
+
+    /// As configuration spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Strategy::Elide => "elide",
+            Strategy::Drop => "drop",
+            Strategy::Summarise => "summarise",
+        }
+    }
+}
+
+/// How a loop shortens its conversation. Its JSON is what [`read`](Self::read) reads.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CompactionConfig {
+    /// What is tried, in order; none: it is off.
+    pub strategies: Vec<Strategy>,
+    /// The share (0 to 1) of the context window at which it is tried before a call.
+    pub at: f64,
+    /// How many of the newest turns are left as they are.
+    pub keep_turns: usize,
+    /// The share (0 to 1) of its bytes that the conversation must lose.
+    pub least_gain: f64,
+    /// After so many failures in a row none is tried before a call any more.
+    pub max_failures: u32,
+}
+
+impl Default for CompactionConfig {
+    fn default() -> CompactionConfig {
+        let CompactionSpec { least_gain, max_failures, .. } = CompactionSpec::default();
+        CompactionConfig {
+            strategies: Strategy::ALL.to_vec(),
+            at: COMPACTION_SHARE,
+            keep_turns: 3,
+            least_gain,
+            max_failures,
+        }
+    }
+}
+
+const KEYS: [&str; 5] = ["strategies", "at", "keep_turns", "least_gain", "max_failures"];
+const CHOICES: [&str; 5] = ["on", "off", "elide", "drop", "summarise"];
+
+impl CompactionConfig {
+    /// None.
+    pub fn off() -> CompactionConfig {
+        CompactionConfig { strategies: Vec::new(), ..CompactionConfig::default() }
+    }
+
+    /// What configuration says: `on`, `off`, a strategy, several (`"elide,drop"`, or a list), or a
+    /// table of the fields.
+    ///
+    /// # Errors
+    /// What is wrong, with the key and the choices.
+    pub fn read(value: &Value) -> Result<CompactionConfig, String> {
+        let Value::Object(table) = value else {
+            let strategies = strategies(value)?;
+            return Ok(CompactionConfig { strategies, ..CompactionConfig::default() });
+        };
+        let mut config = CompactionConfig::default();
+        for (key, value) in table {
+            let share = || {
+                let share = value.as_f64().filter(|share| *share > 0.0 && *share < 1.0);
+                share.ok_or_else(|| format!("`{key}` wants a share between 0 and 1, as 0.6"))
+            };
+            let count = || {
+                let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
+                count
+                    .filter(|count| *count > 0)
+                    .ok_or_else(|| format!("`{key}` wants a whole number, 1 or more"))
+            };
+            match key.as_str() {
+                "strategies" => {
+                    config.strategies =
+                        strategies(value).map_err(|problem| format!("`{key}`: {problem}"))?;
+                }
+                "at" => config.at = share()?,
+                "least_gain" => config.least_gain = share()?,
+                "keep_turns" => config.keep_turns = count()? as usize,
+                "max_failures" => config.max_failures = count()?,
+                _ => return Err(format!("`{key}` is an {}", unknown_key(key, &KEYS))),
+            }
+        }
+        Ok(config)
+    }
+
+    /// The strategies in their order; `None` where there are none.
+    pub fn compactor(&self) -> Option<InOrder> {
+        if self.strategies.is_empty() {
+            return None;
+        }
+        let keep = self.keep_turns;
+        Some(self.strategies.iter().fold(InOrder::new(), |order, strategy| match strategy {
+            Strategy::Elide => order.then(ElideToolResults::keep(keep)),
+            Strategy::Drop => order.then(DropOldTurns::keep(keep)),
+            Strategy::Summarise => order.then(Summarise::default().keep(keep)),
+        }))
+    }
+}
+
+fn strategies(value: &Value) -> Result<Vec<Strategy>, String> {
+    let wrong = || "wants `on`, `off`, a strategy or a list of strategies".to_owned();
+    let named = |name: &str| {
+        let known = Strategy::ALL.into_iter().find(|strategy| strategy.as_str() == name.trim());
+        known.ok_or_else(|| {
+            format!("`{}` is an {}", name.trim(), unknown_key(name.trim(), &CHOICES))
+        })
+    };
+    match value {
+        Value::Bool(true) => Ok(Strategy::ALL.to_vec()),
+        Value::Bool(false) => Ok(Vec::new()),
+        Value::String(text) => match text.as_str() {
+            "on" => Ok(Strategy::ALL.to_vec()),
+            "off" => Ok(Vec::new()),
+            names => names.split(',').map(named).collect(),
+        },
+        Value::Array(names) => {
+            names.iter().map(|name| named(name.as_str().ok_or_else(wrong)?)).collect()
+        }
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (value, problem) in [
+            (json!({"at": 1.5}), "`at` wants a share between 0 and 1, as 0.6"),
+            (json!({"least_gain": 0}), "`least_gain` wants a share between 0 and 1, as 0.6"),
+            (json!({"max_failures": 0}), "`max_failures` wants a whole number, 1 or more"),
+            (
+                json!({"strategies": 3}),
+                "`strategies`: wants `on`, `off`, a strategy or a list of strategies",
+            ),
+            (
+                json!({"strategies": ["elide", "shrink"]}),
+                "`strategies`: `shrink` is an unknown name; known are on, off, elide, drop, summarise",
+            ),
+        ] {
+            assert_eq!(CompactionConfig::read(&value).unwrap_err(), problem);
+        }
+        let unknown = CompactionConfig::read(&json!({"att": 0.5})).unwrap_err();
+        assert!(unknown.starts_with("`att` is an unknown"), "{unknown}");
+        for (value, strategies) in [
+            (json!("on"), Strategy::ALL.to_vec()),
+            (json!(true), Strategy::ALL.to_vec()),
+            (json!(false), vec![]),
+            (json!("drop, elide"), vec![Strategy::Drop, Strategy::Elide]),
+            (json!({"keep_turns": 5}), Strategy::ALL.to_vec()),
+        ] {
+            let config = CompactionConfig::read(&value).unwrap();
+            assert_eq!(config.strategies, strategies, "{value}");
+            let written = serde_json::to_value(&config).unwrap();
+            assert_eq!(CompactionConfig::read(&written), Ok(config), "{written}");
+        }
+    }
+}

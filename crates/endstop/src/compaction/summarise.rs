@@ -1,0 +1,483 @@
+//! Has a model summarise what is old.
+//!
+//! ```
+//! use endstop::compaction::Summarise;
+//! use endstop::testkit::ScriptedModel;
+//! // By the loop's own model, or by one that costs less.
+//! let (own, cheap) = (Summarise::default(), Summarise::by(ScriptedModel::new([])));
+//! # let _ = (own, cheap);
+//! ```
+//!
+//! The prompt is bounded, the call has a time limit and an output cap, and what it costs counts
+//! towards the run's ceilings, also where the run is stopped in its middle.
+
+use super::turns::{old, pieces};
+use super::{CompactionRequest, bytes, fresh_id};
+use crate::budget::SharedBudget;
+use crate::hook::{CompactionFuture, Compactor};
+use crate::provider::{CallEvent, CallSpec, Provider, Response, SessionSpec, detect};
+use endstop_core::{
+    Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta, Usage,
+};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+const INSTRUCTIONS: &str = "You shorten the conversation of an agent that works on a task. Write what \
+it needs to go on without the part that you are shown: what was found out, decided, changed and \
+tried, with exact names, paths, values and errors; what failed and why; what is left to do. Write \
+facts, no advice, in as few words as you can. Do not call tools and do not work on the task.";
+
+/// The longest text, arguments or result of which the model is shown all, in bytes.
+const MOST_OF_ONE: usize = 4096;
+
+/// No call is made for less than this part of the conversation.
+const LEAST: u64 = 8;
+
+/// Replaces old turns by a summary that a model writes. The task, what is pinned, the newest turns and
+/// what the model has not answered yet stay.
+#[derive(Clone)]
+pub struct Summarise {
+    provider: Option<Arc<dyn Provider>>,
+    keep: usize,
+    most_prompt: usize,
+    most_output: u64,
+    timeout: Duration,
+}
+
+impl Default for Summarise {
+    /// By the loop's own model; two turns are kept. The prompt has 128 KiB of the conversation at
+    /// most, the summary 2048 tokens, and the call two minutes.
+    fn default() -> Summarise {
+        Summarise {
+            provider: None,
+            keep: 2,
+            most_prompt: 128 << 10,
+            most_output: 2048,
+            timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+impl Summarise {
+    /// By this model.
+    pub fn by(provider: impl Provider + 'static) -> Summarise {
+        Summarise { provider: Some(Arc::new(provider)), ..Summarise::default() }
+    }
+
+    /// Keeps the newest `turns` turns.
+    #[must_use]
+    pub fn keep(mut self, turns: usize) -> Summarise {
+        self.keep = turns;
+        self
+    }
+
+    /// The most of the conversation that the model is shown, in bytes; what is older is left out.
+    #[must_use]
+    pub fn max_prompt_bytes(mut self, bytes: usize) -> Summarise {
+        self.most_prompt = bytes;
+        self
+    }
+
+    /// The output cap of the call, in tokens. A summary that is cut by it is none.
+    #[must_use]
+    pub fn max_output_tokens(mut self, tokens: u64) -> Summarise {
+        self.most_output = tokens;
+        self
+    }
+
+    /// How long the call may take.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Summarise {
+        self.timeout = timeout;
+        self
+    }
+
+    async fn summarise(&self, request: &CompactionRequest) -> Result<Vec<Message>, String> {
+        let messages = &request.messages;
+        let pieces = pieces(messages, request.task);
+        let keep = if request.forced { 1 } else { self.keep };
+        let gone: Vec<_> = old(&pieces, keep).map(|piece| piece.range.clone()).collect();
+        let Some(first) = gone.first().map(|range| range.start) else {
+            return Err("there are no old turns to summarise".to_owned());
+        };
+        let old: Vec<&Message> = gone.iter().flat_map(|range| &messages[range.clone()]).collect();
+        let replaced: u64 = old.iter().map(|message| message.byte_len()).sum();
+        if replaced < request.bytes() / LEAST {
+            return Err("what is old is too little for a summary".to_owned());
+        }
+        let task = messages.iter().find(|message| request.task == Some(message.id));
+        let prompt = prompt(task, &old, self.most_prompt);
+        let summary = self.ask(request, prompt).await?;
+        let text = format!("[A summary of the earlier part of this conversation]\n{summary}");
+        let summary = Message::text(fresh_id(messages), Role::User, text);
+        if summary.byte_len() >= replaced {
+            let is = summary.byte_len();
+            return Err(format!("the summary is not shorter: {replaced} bytes became {is}"));
+        }
+        let mut short = Vec::with_capacity(messages.len());
+        for (at, message) in messages.iter().enumerate() {
+            if at == first {
+                short.push(summary.clone());
+            }
+            if !gone.iter().any(|range| range.contains(&at)) {
+                short.push(message.clone());
+            }
+        }
+        debug_assert!(bytes(&short) < bytes(messages));
+        Ok(short)
+    }
+
+    /// Asks the model; what it cost is told, whatever comes of it.
+    async fn ask(&self, request: &CompactionRequest, prompt: String) -> Result<String, String> {
+        let own = request.means.as_ref().map(|means| (&means.provider, means.price));
+        let (provider, price) = match (&self.provider, own) {
+            (Some(provider), _) => (provider, provider.price()),
+            (None, Some((provider, price))) => (provider, price),
+            (None, None) => return Err("there is no model to ask".to_owned()),
+        };
+        let prompt_bound = (prompt.len() + INSTRUCTIONS.len() + 64) as u64;
+        let left = request.tokens_left();
+        if left.is_some_and(|left| left < prompt_bound + self.most_output) {
+            return Err(
+                "what is left of the ceiling on tokens is too little for a summary".to_owned()
+            );
+        }
+        let mut books = Books::open(request, price, prompt_bound, self.most_output)?;
+        let spec = SessionSpec {
+            system: Some(INSTRUCTIONS.to_owned()),
+            context_window: provider.context_window(),
+            streaming: true,
+            ..SessionSpec::default()
+        };
+        let asked = [Message::text(MessageId(1), Role::User, prompt)];
+        let mut session = provider.open(spec);
+        let mut call = session.call(CallSpec {
+            messages: &asked,
+            epoch: 0,
+            output_cap: Some(self.most_output),
+        });
+        let heard = async {
+            loop {
+                match std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await {
+                    Some(CallEvent::Delta(delta)) => books.hears(&delta),
+                    Some(CallEvent::Ended(response)) => return Ok(response),
+                    Some(CallEvent::Failed(error, partial)) => {
+                        return Err((error.to_string(), partial));
+                    }
+                    None => return Err(("the stream closed without its end".to_owned(), None)),
+                }
+            }
+        };
+        let response = match tokio::time::timeout(self.timeout, heard).await {
+            Err(_) => return Err(format!("no summary within {:?}", self.timeout)),
+            Ok(Err((problem, partial))) => {
+                books.failed(partial.as_deref());
+                return Err(format!("the model did not summarise: {problem}"));
+            }
+            Ok(Ok(response)) => response,
+        };
+        books.ended(&response);
+        let signal = detect(&**provider, &response, false);
+        let whole =
+            matches!(signal.reason, SignalReason::NaturalCompletion | SignalReason::StopSequence);
+        if !whole {
+            return Err(format!("the summary is not whole: {}", signal.reason));
+        }
+        let parts = response.parts.iter().filter_map(|part| match part {
+            Part::Text { text } => Some(text.as_str()),
+            _ => None,
+        });
+        let text = parts.collect::<String>().trim().to_owned();
+        if text.is_empty() { Err("the summary is empty".to_owned()) } else { Ok(text) }
+    }
+}
+
+impl Compactor for Summarise {
+    fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
+        Box::pin(async move {
+            match self.summarise(&request).await {
+                Ok(messages) => Compaction::done("summarise", messages),
+                Err(why) => Compaction::Failed(why),
+            }
+        })
+    }
+}
+
+/// The cost of one call: reserved before it, and told at its end, also where nobody waits for that any
+/// more.
+struct Books<'a> {
+    request: &'a CompactionRequest,
+    price: Option<Price>,
+    held: Option<(SharedBudget, NanoUsd)>,
+    prompt_bound: u64,
+    /// Characters that were generated.
+    generated: u64,
+    open: bool,
+}
+
+impl<'a> Books<'a> {
+    fn open(
+        request: &'a CompactionRequest,
+        price: Option<Price>,
+        prompt_bound: u64,
+        most_output: u64,
+    ) -> Result<Books<'a>, String> {
+        let held = match (request.budget(), price) {
+            (None, _) => None,
+            (Some(_), None) => {
+                return Err(
+                    "there is a ceiling on cost, and no price is known for the summary".to_owned()
+                );
+            }
+            (Some(budget), Some(price)) => {
+                let worst = price.worst(prompt_bound, most_output);
+                let granted = budget.reserve(worst, worst);
+                if granted < worst {
+                    return Err("what is left of the ceiling on cost is too little for a summary"
+                        .to_owned());
+                }
+                Some((budget, granted))
+            }
+        };
+        Ok(Books { request, price, held, prompt_bound, generated: 0, open: true })
+    }
+
+    fn hears(&mut self, delta: &TurnDelta) {
+        self.generated += match delta {
+            TurnDelta::Text(text) => text.chars().count() as u64,
+            TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => *chars,
+        };
+    }
+
+    fn ended(&mut self, response: &Response) {
+        let mut usage = response.usage.clone();
+        if usage.input_tokens.is_none() || usage.generated_tokens().is_none() {
+            let said: usize = response
+                .parts
+                .iter()
+                .map(|part| match part {
+                    Part::Text { text } | Part::Reasoning { text } => text.chars().count(),
+                    _ => 0,
+                })
+                .sum();
+            self.generated = self.generated.max(said as u64);
+            usage = self.estimate();
+        }
+        self.book(&usage, response.cost);
+    }
+
+    /// A request that was refused is not billed; one that had begun is.
+    fn failed(&mut self, partial: Option<&Response>) {
+        match partial {
+            Some(partial) => self.ended(partial),
+            None if self.generated > 0 => self.book(&self.estimate(), None),
+            None => self.book(&Usage::default(), Some(NanoUsd::ZERO)),
+        }
+    }
+
+    /// About a token for each four characters.
+    fn estimate(&self) -> Usage {
+        Usage {
+            input_tokens: Some(self.prompt_bound.div_ceil(4)),
+            output_tokens: Some(self.generated.div_ceil(4)),
+            estimated: true,
+            ..Usage::default()
+        }
+    }
+
+    fn book(&mut self, usage: &Usage, cost: Option<NanoUsd>) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let known = cost.or_else(|| self.price.map(|price| price.cost(usage)));
+        let cost = known.unwrap_or_default();
+        if let Some((budget, held)) = self.held.take() {
+            budget.settle(held, cost);
+        }
+        self.request.spend(usage, cost, known.is_none() && usage.total_tokens() > 0);
+    }
+}
+
+impl Drop for Books<'_> {
+    /// The call was stopped: what it had costs all the same.
+    fn drop(&mut self) {
+        if self.open {
+            self.book(&self.estimate(), None);
+        }
+    }
+}
+
+/// What the model is asked: the task, and the newest of what is old, in so many bytes.
+fn prompt(task: Option<&Message>, old: &[&Message], most: usize) -> String {
+    let mut told: Vec<String> = Vec::new();
+    let mut length = 0;
+    for message in old.iter().rev() {
+        let text = transcript(message);
+        length += text.len();
+        if length > most {
+            told.push("[what was before is left out]\n".to_owned());
+            break;
+        }
+        told.push(text);
+    }
+    told.reverse();
+    let task = task.map(Message::plain_text).unwrap_or_default();
+    format!(
+        "The task:\n{}\n\nThe part of the conversation that goes:\n{}\nSummarise that part.",
+        excerpt(&task),
+        told.concat()
+    )
+}
+
+fn transcript(message: &Message) -> String {
+    let mut text = String::new();
+    for part in &message.parts {
+        // Writing to a text does not fail.
+        let _ = match part {
+            Part::Text { text: said } if message.role == Role::Assistant => {
+                writeln!(text, "The agent: {}", excerpt(said))
+            }
+            Part::Text { text: said } => writeln!(text, "The user: {}", excerpt(said)),
+            Part::ToolCall(call) => {
+                writeln!(text, "The agent calls {} {}", call.name, excerpt(&call.arguments))
+            }
+            Part::ToolResult(result) => {
+                let (name, status) = (&result.name, result.status.as_str());
+                writeln!(text, "{name} gave ({status}): {}", excerpt(&result.content))
+            }
+            Part::Refusal { text: said } => writeln!(text, "The agent refused: {}", excerpt(said)),
+            Part::Image(_) => writeln!(text, "[an image]"),
+            _ => Ok(()),
+        };
+    }
+    text
+}
+
+fn excerpt(text: &str) -> String {
+    if text.len() <= MOST_OF_ONE {
+        return text.to_owned();
+    }
+    let cut = (0..=MOST_OF_ONE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{} [… {} bytes more]", &text[..cut], text.len() - cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compaction::request::Means;
+    use crate::compaction::tests::{conversation, says, valid};
+    use crate::testkit::{ScriptedModel, Turn};
+    use crate::tool::ToolContext;
+
+    fn request(model: ScriptedModel, ceiling: Option<f64>) -> CompactionRequest {
+        let mut request = CompactionRequest::new(conversation(6, 2_000));
+        let context = ToolContext::detached("compaction");
+        if let Some(ceiling) = ceiling {
+            context.bind(SharedBudget::new(NanoUsd::from_usd(ceiling)));
+        }
+        let price = Provider::price(&model);
+        request.means =
+            Some(Means { provider: Arc::new(model), price, tokens_left: None, context });
+        request
+    }
+
+    fn price() -> Price {
+        Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(10.0), ..Price::default() }
+    }
+
+    fn spent(request: &CompactionRequest) -> Option<(u64, NanoUsd, bool)> {
+        let spent = request.means.as_ref().unwrap().context.take_spent()?;
+        Some((spent.usage.total_tokens(), spent.cost, spent.usage.estimated))
+    }
+
+    #[tokio::test]
+    async fn a_summary_stands_for_what_is_old_and_is_booked() {
+        let model =
+            ScriptedModel::new([Turn::text("It was all x.").usage(1_000, 10)]).price(price());
+        let request = request(model, Some(1.0));
+        let short = Summarise::default().summarise(&request).await.unwrap();
+        valid(&request, &short);
+        let said = says(&short[1]);
+        assert_eq!(said, "[A summary of the earlier part of this conversation]\nIt was all x.");
+        assert_eq!(short[2..], request.messages[9..], "two turns are kept");
+        let cost = NanoUsd::from_usd(0.0011);
+        assert_eq!(spent(&request), Some((1_010, cost, false)));
+        let budget = request.budget().unwrap();
+        assert_eq!((budget.spent(), budget.reserved()), (cost, NanoUsd::ZERO));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_summary_fails_and_is_booked_all_the_same() {
+        let long = "x ".repeat(8_000);
+        for (turn, why) in [
+            (Turn::text(&long).usage(1_000, 10), "the summary is not shorter"),
+            (Turn::text("").usage(1_000, 10), "the summary is empty"),
+            (Turn::text("It was").finish("length").usage(1_000, 10), "the summary is not whole"),
+            (
+                Turn::call("look", &serde_json::json!({})).usage(1_000, 10),
+                "the summary is not whole",
+            ),
+        ] {
+            let request = request(ScriptedModel::new([turn]).price(price()), None);
+            let failed = Summarise::default().summarise(&request).await.unwrap_err();
+            assert!(failed.starts_with(why), "{failed}");
+            assert_eq!(spent(&request).unwrap().0, 1_010, "{why}");
+        }
+        let request = request(ScriptedModel::new([Turn::error(500, "oops")]), None);
+        let failed = Summarise::default().summarise(&request).await.unwrap_err();
+        assert!(failed.contains("oops"), "{failed}");
+    }
+
+    #[tokio::test]
+    async fn no_call_is_made_where_there_is_little_to_gain() {
+        let model = ScriptedModel::new([Turn::text("never")]);
+        let mut request = request(model.clone(), None);
+        request.messages = conversation(3, 20_000);
+        request.messages[2] = crate::compaction::tests::turn(1, 10, false).1;
+        let failed = Summarise::default().summarise(&request).await.unwrap_err();
+        assert_eq!(
+            (failed.as_str(), model.turns_left()),
+            ("what is old is too little for a summary", 1)
+        );
+    }
+
+    #[tokio::test]
+    async fn no_call_is_made_that_a_ceiling_does_not_allow() {
+        let model = ScriptedModel::new([Turn::text("never")]).price(price());
+        let mut request = request(model.clone(), Some(0.01));
+        let failed = Summarise::default().summarise(&request).await.unwrap_err();
+        assert!(failed.contains("ceiling on cost"), "{failed}");
+        assert_eq!(request.budget().unwrap().committed(), NanoUsd::ZERO);
+        let means = request.means.as_mut().unwrap();
+        (means.tokens_left, means.context) = (Some(3_000), ToolContext::detached("compaction"));
+        let failed = Summarise::default().summarise(&request).await.unwrap_err();
+        assert!(failed.contains("ceiling on tokens"), "{failed}");
+        assert_eq!((model.turns_left(), spent(&request)), (1, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_stopped_has_cost_what_was_heard() {
+        let slow = Turn::pieces(&["so much ", "of it"]).pace(Duration::from_secs(1_000));
+        let request = request(ScriptedModel::new([slow]).price(price()), Some(1.0));
+        let failed = Summarise::default().summarise(&request).await.unwrap_err();
+        assert_eq!(failed, "no summary within 120s");
+        let (tokens, cost, estimated) = spent(&request).unwrap();
+        assert!(estimated && tokens > 500 && cost > NanoUsd::ZERO, "{tokens} {cost}");
+        let budget = request.budget().unwrap();
+        assert_eq!((budget.spent(), budget.reserved()), (cost, NanoUsd::ZERO));
+    }
+
+    #[test]
+    fn the_prompt_is_bounded_and_has_the_newest() {
+        let messages = conversation(100, 10_000);
+        let old: Vec<&Message> = messages[1..].iter().collect();
+        let prompt = prompt(messages.first(), &old, 20_000);
+        assert!(prompt.len() < 22_000, "{}", prompt.len());
+        assert!(prompt.contains("Read all of it.") && prompt.contains("I look at 100."));
+        assert!(
+            prompt.contains("[what was before is left out]") && !prompt.contains("I look at 50.")
+        );
+        assert!(prompt.contains("[… 5904 bytes more]"));
+    }
+}
