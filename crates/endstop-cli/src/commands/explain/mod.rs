@@ -216,7 +216,20 @@ fn timeline(story: &Story) -> Vec<String> {
                 shorten(&text(&event["text"]), 120)
             ),
             "warning" => format!("⚠ {}", shorten(&text(&event["message"]), 300)),
-            "compacted" => format!("  shortened {} → {} messages", event["before"], event["after"]),
+            "compacted" => format!(
+                "  shortened {} → {} messages, {} → {} bytes ({})",
+                event["before"],
+                event["after"],
+                event["bytes_before"],
+                event["bytes_after"],
+                text(&event["strategy"])
+            ),
+            "compaction_failed" => {
+                format!(
+                    "  the conversation could not be shortened: {}",
+                    shorten(&text(&event["why"]), 160)
+                )
+            }
             "stopping" => format!("■ stopping: {}", text(&event["reason"])),
             _ => continue,
         };
