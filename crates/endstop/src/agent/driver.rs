@@ -149,7 +149,8 @@ impl Driver {
                     Some(_) => crate::clock::run_id(),
                     None => number.to_string(),
                 };
-                driver.trace = Trace::begin(config, &opened, Some(&id));
+                let named = (opened.provider.as_deref(), opened.model.as_deref());
+                driver.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
                 let spec = opened.spec(config, conversation, id);
                 if config.journal.is_some() {
                     let header = opened.header(config, &spec);
@@ -161,7 +162,9 @@ impl Driver {
             }
             Beginning::Again(again) => {
                 let Again { opened, step, perform, at, recorder } = *again;
-                driver.trace = Trace::begin(&driver.shared.config, &opened, None);
+                let named = (opened.provider.as_deref(), opened.model.as_deref());
+                let config = &driver.shared.config;
+                driver.trace = Trace::begin(&*config.provider, named, config.streaming, None);
                 driver.session = opened.session;
                 driver.queue = opened.faults.into();
                 driver.earlier = at;

@@ -23,7 +23,7 @@ mod ending;
 mod handle;
 #[cfg(all(test, endstop_loom))]
 mod models;
-pub(crate) mod opened;
+mod opened;
 mod policy;
 mod questions;
 mod recorder;
@@ -190,8 +190,8 @@ impl Drop for Place {
 type Observer = Box<dyn Fn(&AgentEvent) + Send + Sync>;
 type BusyObserver = Box<dyn Fn(bool) + Send + Sync>;
 
-pub(crate) struct Config {
-    pub(crate) provider: Arc<dyn Provider>,
+struct Config {
+    provider: Arc<dyn Provider>,
     policy: Option<SharedPolicy>,
     system: Option<String>,
     limits: Limits,
@@ -210,7 +210,7 @@ pub(crate) struct Config {
     price: Option<Price>,
     context_window: Option<u64>,
     output_cap: Option<u64>,
-    pub(crate) streaming: bool,
+    streaming: bool,
     nudge: bool,
     strict_detection: bool,
     seed: Option<u64>,

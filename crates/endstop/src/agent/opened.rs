@@ -12,13 +12,13 @@ use crate::provider::{Session, SessionSpec, ToolDefinition};
 use endstop_core::{CompactionSpec, EventKind, Hooks, ProactiveCompaction, RunSpec};
 
 #[derive(Default)]
-pub(crate) struct Opened {
+pub(super) struct Opened {
     pub(super) hooks: Hooks,
     /// Bytes of each prompt beside the messages.
     pub(super) overhead: usize,
     pub(super) max_output: Option<u64>,
-    pub(crate) model: Option<String>,
-    pub(crate) provider: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) provider: Option<String>,
     /// `None`: it panicked.
     pub(super) session: Option<Box<dyn Session>>,
     pub(super) faults: Vec<EventKind>,

@@ -1,10 +1,10 @@
 //! Spans of a run, its model calls and its tools, for whichever `tracing` subscriber listens.
 //!
 //! ```text
-//! let mut trace = Trace::begin(&config, &opened, Some(run_id)); // a child of the caller's span
+//! let mut trace = Trace::begin(provider, (name, model), streaming, run_id); // under the caller's span
 //! trace.call_begins(turn, attempt, output_cap);
 //! trace.answered(&response, &signal);
-//! trace.ended(&outcome);                                        // nothing is open behind it
+//! trace.ended(&outcome); // nothing of it is open behind this
 //! ```
 //!
 //! Names and attributes are those of OpenTelemetry's conventions for generative AI, as

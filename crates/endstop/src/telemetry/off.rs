@@ -6,9 +6,7 @@
     reason = "the shape of the trace that is there"
 )]
 
-use crate::agent::Config;
-use crate::agent::opened::Opened;
-use crate::provider::Response;
+use crate::provider::{Provider, Response};
 use endstop_core::{
     EffectId, ErrorClass, Outcome, RunEvent, TerminationSignal, ToolStart, ToolStatus,
 };
@@ -17,7 +15,12 @@ use endstop_core::{
 pub(crate) struct Trace;
 
 impl Trace {
-    pub(crate) fn begin(_: &Config, _: &Opened, _: Option<&str>) -> Trace {
+    pub(crate) fn begin(
+        _: &dyn Provider,
+        _: (Option<&str>, Option<&str>),
+        _: bool,
+        _: Option<&str>,
+    ) -> Trace {
         Trace
     }
     pub(crate) fn call_begins(&mut self, _: u32, _: u32, _: Option<u64>) {}

@@ -11,9 +11,7 @@
 //! `otel.name`, `otel.kind` and `otel.status_code` are what a bridge to OpenTelemetry makes the
 //! name, the kind and the status of.
 
-use crate::agent::Config;
-use crate::agent::opened::Opened;
-use crate::provider::Response;
+use crate::provider::{Provider, Response};
 use endstop_core::{
     EffectId, ErrorClass, Outcome, RunEvent, TerminationSignal, ToolStart, ToolStatus, Usage,
 };
@@ -36,16 +34,21 @@ struct Spans {
     call: Option<Span>,
     /// The call was stopped by the run; it closes with the step that stopped it.
     cut: bool,
-    tools: HashMap<EffectId, Span>,
+    /// Those that run, with the provider's ids of their calls.
+    tools: HashMap<EffectId, (Span, String)>,
     /// The tool whose end the run is being told of.
     ending: Option<(EffectId, ToolStatus)>,
 }
 
 impl Trace {
     /// Opens the span of a run, under the span that the caller is in.
-    pub(crate) fn begin(config: &Config, opened: &Opened, run_id: Option<&str>) -> Trace {
-        let provider = convention(opened.provider.as_deref().unwrap_or("_OTHER"));
-        let model = opened.model.as_deref();
+    pub(crate) fn begin(
+        asked: &dyn Provider,
+        (provider, model): (Option<&str>, Option<&str>),
+        streaming: bool,
+        run_id: Option<&str>,
+    ) -> Trace {
+        let provider = convention(provider.unwrap_or("_OTHER"));
         let run = info_span!(
             target: "endstop",
             "invoke_agent",
@@ -75,14 +78,14 @@ impl Trace {
         }
         // The user's code: a panic of it costs these two attributes, and nothing else.
         let server = catch_unwind(AssertUnwindSafe(|| {
-            config.provider.server().map(|(host, port)| (host.to_owned(), port))
+            asked.server().map(|(host, port)| (host.to_owned(), port))
         }));
         Trace(Some(Box::new(Spans {
             run,
             provider: provider.to_owned(),
             model: model.unwrap_or_default().to_owned(),
             server: server.ok().flatten(),
-            streaming: config.streaming,
+            streaming,
             call: None,
             cut: false,
             tools: HashMap::new(),
@@ -187,13 +190,13 @@ impl Trace {
             error.type = Empty,
             endstop.tool_status = Empty,
         );
-        spans.tools.insert(start.id, tool);
+        spans.tools.insert(start.id, (tool, start.call.id.clone()));
     }
 
     /// What a tool does, within its span: what it opens is a child of it.
     pub(crate) fn of_tool<F>(&self, id: EffectId, work: F) -> Instrumented<F> {
-        let span = self.0.as_ref().and_then(|spans| spans.tools.get(&id));
-        work.instrument(span.cloned().unwrap_or_else(Span::none))
+        let tool = self.0.as_ref().and_then(|spans| spans.tools.get(&id));
+        work.instrument(tool.map_or_else(Span::none, |(span, _)| span.clone()))
     }
 
     /// A tool has ended, by its own account; the run may know better, and says so in this step.
@@ -205,7 +208,7 @@ impl Trace {
 
     /// A tool panicked.
     pub(crate) fn tool_panicked(&mut self, id: EffectId) {
-        if let Some(tool) = self.0.as_mut().and_then(|spans| spans.tools.remove(&id)) {
+        if let Some((tool, _)) = self.0.as_mut().and_then(|spans| spans.tools.remove(&id)) {
             tool.record("endstop.tool_status", ToolStatus::Error.as_str());
             error(&tool, "panic");
         }
@@ -226,11 +229,18 @@ impl Trace {
                     error(&call, problem.class.as_str());
                 }
             }
-            RunEvent::ToolEnded { status, .. } => {
-                if let Some((_, known)) = &mut spans.ending {
-                    *known = *status;
+            RunEvent::ToolEnded { status, call_id, .. } => match &mut spans.ending {
+                Some((_, known)) => *known = *status,
+                // It was told to stop and did not: the run goes on without it.
+                None if *status == ToolStatus::Timeout => {
+                    let mut running = spans.tools.iter();
+                    spans.ending = running
+                        .find(|(_, (_, known))| known == call_id)
+                        .map(|(id, _)| (*id, *status));
+                    self.settle_tool();
                 }
-            }
+                None => {}
+            },
             _ => {}
         }
     }
@@ -243,8 +253,13 @@ impl Trace {
         {
             call.record("endstop.aborted", true);
         }
-        if let Some((id, status)) = spans.ending.take()
-            && let Some(tool) = spans.tools.remove(&id)
+        self.settle_tool();
+    }
+
+    fn settle_tool(&mut self) {
+        if let Some(spans) = &mut self.0
+            && let Some((id, status)) = spans.ending.take()
+            && let Some((tool, _)) = spans.tools.remove(&id)
         {
             tool_ended(&tool, status);
         }
@@ -255,7 +270,7 @@ impl Trace {
         self.aborted();
         self.settle();
         let Some(spans) = self.0.take() else { return };
-        for tool in spans.tools.values() {
+        for (tool, _) in spans.tools.values() {
             tool_ended(tool, ToolStatus::Aborted);
         }
         let run = &spans.run;
@@ -331,5 +346,62 @@ fn convention(provider: &str) -> &str {
         "vertex" => "gcp.vertex_ai",
         "xai" => "x_ai",
         other => other,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use crate::testkit::ScriptedModel;
+    use endstop_core::{Confidence, SignalReason, ToolCall};
+    use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+    use std::alloc::System;
+
+    #[global_allocator]
+    static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+    #[test]
+    fn a_run_that_nobody_listens_to_asks_for_no_memory() {
+        let model = ScriptedModel::new([]);
+        let response = Response::text("The answer.");
+        let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High);
+        let start = ToolStart {
+            id: EffectId(2),
+            call: ToolCall { id: "c".into(), name: "look".into(), arguments: "{}".into() },
+            arguments: serde_json::Map::new(),
+        };
+        let names = (Some("openai"), Some("gpt"));
+        let asked = |_| {
+            let counted = Region::new(COUNTING);
+            let mut trace = Trace::begin(&model, names, true, Some("1"));
+            trace.call_begins(1, 1, Some(100));
+            trace.in_call(|| ());
+            trace.answered(&response, &signal);
+            trace.tool_begins(&start);
+            let work = trace.of_tool(start.id, std::future::ready(()));
+            trace.tool_ends(start.id, ToolStatus::Ok);
+            trace.settle();
+            drop((work, trace));
+            counted.change().allocations
+        };
+        // Other tests of this program ask for memory meanwhile, but not without a pause.
+        assert_eq!((0..10_000).map(asked).min(), Some(0));
+    }
+
+    #[test]
+    fn providers_have_the_names_that_the_convention_gives_them() {
+        // Every name of the convention's that is not ours, beside the provider that it is of.
+        let theirs = ["azure.ai.openai", "aws.bedrock", "gcp.gemini", "gcp.vertex_ai"];
+        let theirs = theirs.into_iter().chain(["mistral_ai", "moonshot_ai", "x_ai"]);
+        let mut named: Vec<&str> = endstop_wire::providers::PROVIDERS
+            .iter()
+            .map(|provider| convention(provider.id))
+            .filter(|name| name.contains(['.', '_']))
+            .collect();
+        let mut theirs: Vec<&str> = theirs.collect();
+        named.sort_unstable();
+        theirs.sort_unstable();
+        assert_eq!(named, theirs);
     }
 }
