@@ -81,7 +81,7 @@ fn send(settings: &Settings, secrets: &KnownKeys) -> Result<Sent, String> {
         .with_timeout(settings.timeout)
         .build()
         .map_err(|_| {
-            "a variable of OTEL_EXPORTER_OTLP is not understood: look at its endpoint, headers and compression (gzip, or none)".to_owned()
+            "the exporter could not be made: look at the variables that begin with OTEL_EXPORTER_OTLP".to_owned()
         })?;
     let exporter = Exporter::new(exporter, secrets.clone(), Arc::clone(&lost));
     let mut resource = Resource::builder();

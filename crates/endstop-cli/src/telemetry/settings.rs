@@ -59,6 +59,12 @@ impl Settings {
                 "{name} is `{protocol}`, and only http/protobuf is spoken: a collector hears it on port 4318"
             ));
         }
+        if let Some((name, how)) = either("COMPRESSION")
+            && !matches!(how.trim(), "gzip" | "none")
+        {
+            let problem = unknown_key(how.trim(), &["gzip", "none"]);
+            return Err(format!("{name} is `{how}`: {problem}"));
+        }
         // The value is not quoted: it may hold a password.
         let wrong = || format!("{variable} is no address: it wants http://HOST:PORT or https://…");
         let endpoint = Url::parse(endpoint.trim()).map_err(|_| wrong())?;
@@ -133,6 +139,7 @@ mod tests {
         for (pair, says) in [
             (("OTEL_TRACES_EXPORTER", "zipkin"), "otlp, none"),
             (("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), "http/protobuf"),
+            (("OTEL_EXPORTER_OTLP_COMPRESSION", "lzma"), "gzip, none"),
             (
                 ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "user:hunter2@host"),
                 "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",

@@ -40,20 +40,24 @@ fn is_headers(name: &str) -> bool {
     name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("HEADERS")
 }
 
-/// The values of `name=value,…`: as they stand, and as they are sent, with and without the scheme
-/// before a key (`Bearer%20KEY`).
+/// The keys in `name=value,…`: as they stand, and as they are sent; without the scheme before a key
+/// (`Bearer%20KEY`), which is a word like any other.
+///
+/// A header that names a tenant or a data set is no key: its value is a word of the user's own.
 fn of_headers(list: &str) -> Vec<Vec<u8>> {
-    let mut values = Vec::new();
-    for (_, value) in list.split(',').filter_map(|pair| pair.split_once('=')) {
-        let value = value.trim();
-        let sent = percent_decoded(value);
-        if let Some(space) = sent.iter().rposition(|byte| *byte == b' ') {
-            values.push(sent[space + 1..].to_vec());
+    const NAMES: [&str; 9] =
+        ["auth", "key", "token", "secret", "password", "cred", "license", "dsn", "team"];
+    let mut keys = Vec::new();
+    for (name, value) in list.split(',').filter_map(|pair| pair.split_once('=')) {
+        let name = name.to_ascii_lowercase();
+        if NAMES.iter().any(|word| name.contains(word)) {
+            let stands = value.trim().rsplit("%20").next().unwrap_or_default();
+            keys.push(stands.as_bytes().to_vec());
+            let sent = percent_decoded(stands);
+            keys.push(sent.rsplit(|byte| *byte == b' ').next().unwrap_or_default().to_vec());
         }
-        values.push(sent);
-        values.push(value.as_bytes().to_vec());
     }
-    values
+    keys
 }
 
 /// `%20` and the like read; what is none stays.
@@ -139,8 +143,9 @@ mod tests {
 
     #[test]
     fn the_keys_of_headers_are_known_as_they_stand_and_as_they_are_sent() {
-        let known = of_headers("authorization=Bearer%20abc%2Bdef, x-key = k%zz%1,nothing");
-        let known: Vec<&str> = known.iter().map(|key| std::str::from_utf8(key).unwrap()).collect();
-        assert_eq!(known, ["abc+def", "Bearer abc+def", "Bearer%20abc%2Bdef", "k%zz%1", "k%zz%1"]);
+        let list = "authorization=Bearer%20abc%2Bdef, x-team = k%zz%1,x-dataset=mine,nothing";
+        let known: Vec<String> =
+            of_headers(list).into_iter().map(|key| String::from_utf8(key).unwrap()).collect();
+        assert_eq!(known, ["abc%2Bdef", "abc+def", "k%zz%1", "k%zz%1"]);
     }
 }
