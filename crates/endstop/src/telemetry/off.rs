@@ -12,7 +12,7 @@ use endstop_core::{
 };
 
 #[derive(Default)]
-pub(crate) struct Trace;
+pub(crate) struct Trace(());
 
 impl Trace {
     pub(crate) fn begin(
@@ -21,7 +21,7 @@ impl Trace {
         _: bool,
         _: Option<&str>,
     ) -> Trace {
-        Trace
+        Trace(())
     }
     pub(crate) fn call_begins(&mut self, _: u32, _: u32, _: Option<u64>) {}
     pub(crate) fn in_call<T>(&self, code: impl FnOnce() -> T) -> T {
