@@ -93,6 +93,12 @@ fn attributes(list: &[KeyValue]) -> BTreeMap<String, Value> {
     list.iter().map(|pair| (pair.key.clone(), json(&pair.value))).collect()
 }
 
+#[expect(clippy::disallowed_methods, reason = "spans are in wall time")]
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_nanos()).unwrap()
+}
+
 /// Whether a span has exactly these attributes.
 #[track_caller]
 fn has(span: &Span, expected: Value) {
@@ -122,7 +128,7 @@ fn a_collector_gets_the_spans_of_a_run_with_tools() {
             Turn::text("secret-answer").usage(70, 4),
         ]);
         let collector = collector();
-        let began = SystemTime::now();
+        let began = wall_ns();
         let args = ["secret-task", "--tool", "shell", "--tool", "read_file", "--json"];
         let args =
             [&args[..], &["--system", "secret-system", "--max-output-tokens", "500"]].concat();
@@ -141,11 +147,7 @@ fn a_collector_gets_the_spans_of_a_run_with_tools() {
         let names: Vec<&str> = got.spans.iter().map(|span| span.name.as_str()).collect();
         assert_eq!((calls.len(), names.len()), (3, 6), "{names:?}");
         assert!(run.parent_span_id.is_empty() && run.trace_id.len() == 16);
-        let nanos = |time: SystemTime| {
-            u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos()).unwrap()
-        };
-        assert!(run.start_time_unix_nano >= nanos(began));
-        assert!(run.end_time_unix_nano <= nanos(SystemTime::now()));
+        assert!(run.start_time_unix_nano >= began && run.end_time_unix_nano <= wall_ns());
         for span in &got.spans {
             assert_eq!(span.trace_id, run.trace_id);
             let kind =

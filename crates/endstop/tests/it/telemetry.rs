@@ -3,6 +3,7 @@
 
 use crate::support::{agent, eventually};
 use endstop::agent::AgentLoop;
+use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
 use endstop::{Limits, Termination};
@@ -297,4 +298,36 @@ async fn a_panic_is_an_error_of_what_panicked() {
     let all = spans.all();
     assert!(all.iter().all(|seen| seen.closed == 1), "{all:?}");
     assert!(!format!("{all:?}").contains("nobody should read"));
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_is_a_span_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = SqliteJournal::open(dir.path().join("journal.db")).unwrap();
+    let with = |max_turns, script: Vec<Turn>| {
+        agent(script)
+            .limits(Limits { max_turns: Some(max_turns), ..Limits::default() })
+            .tool(tool_fn("look", "Looks.", |_: Value, _| async { "seen" }))
+            .journal(journal.clone())
+            .build()
+            .unwrap()
+    };
+    let (spans, _listening) = Spans::listen();
+    let first = with(1, vec![Turn::call("look", &json!({}))]).run("go").unwrap().await;
+    let id = first.run_id.unwrap();
+    let caller = tracing::info_span!("caller");
+    let again = with(2, vec![Turn::text("Done.")]);
+    let outcome = caller.in_scope(|| again.resume(&id).unwrap()).await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    let [one, two] = spans.of("invoke_agent").try_into().unwrap();
+    one.is(&[("endstop.run_id", &id), ("endstop.termination", "error_max_turns")]);
+    one.is(&[("endstop.decided_by", "limit:max_turns"), ("endstop.category", "capacity")]);
+    two.is(&[("endstop.run_id", &outcome.run_id.unwrap()), ("endstop.termination", "stop")]);
+    let under_caller = spans.tree().into_iter().filter(|line| line.starts_with("caller/"));
+    assert_eq!(
+        under_caller.collect::<Vec<_>>(),
+        ["caller/invoke_agent", "caller/invoke_agent/chat"]
+    );
+    spans.of("chat")[1].is(&[("endstop.turn", "2")]);
+    assert!(spans.all().iter().all(|seen| seen.closed == 1));
 }
