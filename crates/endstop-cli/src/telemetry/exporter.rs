@@ -94,7 +94,9 @@ impl Exporter {
 impl opentelemetry_sdk::trace::SpanExporter for Exporter {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        batch.iter_mut().for_each(|span| self.dress(span));
+        for span in &mut batch {
+            self.dress(span);
+        }
         let sent = self.to.export(batch).await;
         if sent.is_err() {
             self.lost.state().spans += spans;
@@ -114,7 +116,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Exporter {
 /// An HTTP client with a runtime of its own: the exporter's thread has none.
 #[derive(Debug)]
 pub(super) struct Client {
-    client: reqwest::Client,
+    http: reqwest::Client,
     runtime: Runtime,
     lost: Arc<Lost>,
 }
@@ -133,19 +135,19 @@ impl Client {
         if endpoint.scheme() == "http" {
             builder = builder.tls_certs_only([]).http1_only();
         }
-        let client = builder
+        let http = builder
             .build()
             .map_err(|error| format!("the HTTP client could not be made: {error}"))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| format!("the runtime did not start: {error}"))?;
-        Ok(Client { client, runtime, lost })
+        Ok(Client { http, runtime, lost })
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sent = self.runtime.block_on(async {
-            let mut response = self.client.execute(request.try_into()?).await?;
+            let mut response = self.http.execute(request.try_into()?).await?;
             let status = response.status();
             let mut body = Vec::new();
             while let Some(more) = response.chunk().await? {
@@ -160,19 +162,16 @@ impl Client {
             *whole.headers_mut() = std::mem::take(response.headers_mut());
             Ok::<_, reqwest::Error>(whole)
         });
-        match &sent {
-            Ok(response) if response.status().is_success() => {}
-            Ok(response) => {
-                self.lost.went_wrong(format!("it answered {}", response.status().as_u16()));
-            }
+        let why = match &sent {
+            Ok(response) if response.status().is_success() => None,
+            Ok(response) => Some(format!("it answered {}", response.status().as_u16())),
             // An error of the client would quote the address.
-            Err(error) if error.is_timeout() => {
-                self.lost.went_wrong("it did not answer".to_owned())
-            }
-            Err(error) if error.is_connect() => {
-                self.lost.went_wrong("it could not be connected to".to_owned());
-            }
-            Err(_) => self.lost.went_wrong("the connection broke".to_owned()),
+            Err(error) if error.is_timeout() => Some("it did not answer".to_owned()),
+            Err(error) if error.is_connect() => Some("it could not be connected to".to_owned()),
+            Err(_) => Some("the connection broke".to_owned()),
+        };
+        if let Some(why) = why {
+            self.lost.went_wrong(why);
         }
         sent.map_err(|error| error.without_url().into())
     }
