@@ -261,22 +261,32 @@ async fn every_span_closes_once_however_the_run_ends() {
 
 #[test]
 fn a_run_whose_runtime_goes_down_closes_its_spans() {
-    let (spans, _listening) = Spans::listen();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let agent = agent([Turn::call("wait", &json!({}))])
-        .tool(tool_fn("wait", "Waits.", |_: Value, _| std::future::pending::<ToolOutput>()))
-        .build()
-        .unwrap();
-    let handle = runtime.block_on(async {
-        let handle = agent.run("go").unwrap();
-        eventually("the tool runs", || spans.of("execute_tool").len() == 1).await;
-        handle
-    });
-    drop(runtime);
-    assert_eq!(handle.try_outcome().unwrap().termination, Termination::ErrorDuringExecution);
-    let all = spans.all();
-    assert!(all.iter().all(|seen| seen.closed == 1), "{all:?}");
-    spans.one("invoke_agent").is(&[("endstop.decided_by", "fault:driver")]);
+    for under_way in ["chat", "execute_tool"] {
+        let (spans, _listening) = Spans::listen();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let first = match under_way {
+            "chat" => Turn::text("slowly").after(Duration::from_secs(20)),
+            _ => Turn::call("wait", &json!({})),
+        };
+        let wait = |_: Value, _| std::future::pending::<ToolOutput>();
+        let agent = agent([first]).tool(tool_fn("wait", "Waits.", wait)).build().unwrap();
+        let handle = runtime.block_on(async {
+            let handle = agent.run("go").unwrap();
+            eventually("it is under way", || spans.of(under_way).len() == 1).await;
+            handle
+        });
+        drop(runtime);
+        let outcome = handle.try_outcome().unwrap();
+        assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+        let all = spans.all();
+        assert!(all.iter().all(|seen| seen.closed == 1), "{all:?}");
+        spans.one("invoke_agent").is(&[("endstop.decided_by", "fault:driver")]);
+        let stopped = match under_way {
+            "chat" => ("endstop.aborted", "true"),
+            _ => ("endstop.tool_status", "aborted"),
+        };
+        spans.one(under_way).is(&[stopped]);
+    }
 }
 
 #[tokio::test]
