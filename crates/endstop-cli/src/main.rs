@@ -11,6 +11,7 @@ mod output;
 mod screen;
 mod settings;
 mod tape;
+mod telemetry;
 
 use args::{Args, Command};
 use clap::Parser;

@@ -31,6 +31,7 @@ pub mod process;
 pub mod provider;
 pub mod schema;
 pub mod simulate;
+mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod tool;

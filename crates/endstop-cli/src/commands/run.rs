@@ -8,6 +8,7 @@ use crate::kept::{self, Place};
 use crate::screen::Screen;
 use crate::settings::Settings;
 use crate::tape::Tape;
+use crate::telemetry::Spans;
 use crate::{Failure, Result, output};
 use endstop::agent::{AgentEvent, AgentLoop, Lifecycle, RunHandle};
 use endstop::hook::{Approver, HookFuture};
@@ -304,9 +305,12 @@ impl Job {
             .enable_all()
             .build()
             .map_err(|error| Failure::fault(format!("the runtime did not start: {error}")))?;
+        output::hide(&self.secrets);
+        let spans = Spans::begin(&self.secrets);
         let status = runtime.block_on(self.drive(agent, begin, limits, dir));
         // A thread that still reads the terminal must not keep the process.
         runtime.shutdown_background();
+        spans.end();
         status
     }
 
@@ -317,7 +321,6 @@ impl Job {
         limits: &Limits,
         dir: Option<&Path>,
     ) -> Result {
-        output::hide(&self.secrets);
         let mut events = match &self.events {
             Some(path) => Some(EventFile::create(path, self.secrets.clone())?),
             None => None,

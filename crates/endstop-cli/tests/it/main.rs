@@ -25,6 +25,7 @@ mod replay;
 mod run;
 #[cfg(target_os = "linux")]
 mod signals;
+mod telemetry;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod vectors;

@@ -16,6 +16,7 @@ use crate::budget::SharedBudget;
 use crate::compaction::{CompactionRequest, Means};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session};
+use crate::telemetry::Trace;
 use crate::tool::{Spent, Tool, ToolContext, ToolOutput};
 use endstop_core::{
     Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, MessageId,
@@ -89,6 +90,7 @@ pub(crate) struct Driver {
     /// Boxed, for a run without a journal to hold less.
     recorder: Option<Box<Recorder>>,
     beginning: Option<First>,
+    trace: Trace,
     call: Option<(EffectId, CallStream)>,
     tasks: JoinSet<EventKind>,
     /// Which effect a task works on, for one that panics.
@@ -125,6 +127,7 @@ impl Driver {
             earlier: Duration::ZERO,
             recorder: None,
             beginning: None,
+            trace: Trace::default(),
             call: None,
             tasks: JoinSet::new(),
             task_of: HashMap::new(),
@@ -146,6 +149,8 @@ impl Driver {
                     Some(_) => crate::clock::run_id(),
                     None => number.to_string(),
                 };
+                let named = (opened.provider.as_deref(), opened.model.as_deref());
+                driver.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
                 let spec = opened.spec(config, conversation, id);
                 if config.journal.is_some() {
                     let header = opened.header(config, &spec);
@@ -157,6 +162,9 @@ impl Driver {
             }
             Beginning::Again(again) => {
                 let Again { opened, step, perform, at, recorder } = *again;
+                let named = (opened.provider.as_deref(), opened.model.as_deref());
+                let config = &driver.shared.config;
+                driver.trace = Trace::begin(&*config.provider, named, config.streaming, None);
                 driver.session = opened.session;
                 driver.queue = opened.faults.into();
                 driver.earlier = at;
@@ -286,8 +294,10 @@ impl Driver {
             // one thread from anything else.
             let turn = std::task::ready!(coop::poll_proceed(cx));
             let provider = &*self.shared.config.provider;
-            match in_provider(provider, || stream.as_mut().poll_next(cx)) {
+            let trace = &self.trace;
+            match in_provider(provider, || trace.in_call(|| stream.as_mut().poll_next(cx))) {
                 Err(panicked) => {
+                    self.trace.call_panicked();
                     self.queue.push_back(panicked.into());
                     self.hang_up();
                     return self.poll_next(cx);
@@ -325,13 +335,18 @@ impl Driver {
                 self.hang_up();
                 match self.signal(&response) {
                     Ok(signal) => {
+                        self.trace.answered(&response, &signal);
                         EventKind::TurnEnded { call, turn: Box::new(response.into_turn(signal)) }
                     }
-                    Err(panicked) => panicked.into(),
+                    Err(panicked) => {
+                        self.trace.call_panicked();
+                        panicked.into()
+                    }
                 }
             }
             Some(CallEvent::Failed(error, partial)) => {
                 self.hang_up();
+                self.trace.failed(error.class, partial.as_deref());
                 let partial = partial.map(|response| {
                     let signal = response.signal.clone().unwrap_or_else(|| {
                         TerminationSignal::new(
@@ -345,6 +360,7 @@ impl Driver {
             }
             None => {
                 self.hang_up();
+                self.trace.failed(ErrorClass::IncompleteStream, None);
                 let error = ModelError::new(
                     ErrorClass::IncompleteStream,
                     "the provider's stream closed without its end",
@@ -365,6 +381,9 @@ impl Driver {
     /// Feeds the kernel and performs what it asks for; the outcome where the run has ended.
     fn feed(&mut self, event: EventKind) -> Option<Box<Outcome>> {
         self.book_running();
+        if let EventKind::ToolEnded { tool, report } = &event {
+            self.trace.tool_ends(*tool, report.status);
+        }
         let run = self.run.take()?;
         let event = Event::new(self.now(), event);
         let before = self.recorder.as_ref().and_then(|recorder| recorder.before(&event));
@@ -385,6 +404,7 @@ impl Driver {
         for effect in effects.drain(..) {
             self.perform(effect);
         }
+        self.trace.settle();
         self.effects = effects;
         outcome
     }
@@ -414,14 +434,16 @@ impl Driver {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::CallModel { id, output_cap, .. } => {
+            Effect::CallModel { id, turn, attempt, output_cap } => {
                 self.purse = None;
+                self.trace.call_begins(turn, attempt, output_cap);
                 self.call_model(id, output_cap);
             }
             Effect::AbortModel { id }
                 if self.call.as_ref().is_some_and(|(running, _)| *running == id) =>
             {
                 self.hang_up();
+                self.trace.aborted();
             }
             Effect::StartTools { calls } => {
                 for start in calls {
@@ -468,7 +490,10 @@ impl Driver {
                 }
                 self.settle(id, NanoUsd::ZERO);
             }
-            Effect::Emit(event) => self.tell(AgentEvent::Run(event)),
+            Effect::Emit(event) => {
+                self.trace.told(&event);
+                self.tell(AgentEvent::Run(event));
+            }
             _ => {}
         }
     }
@@ -483,9 +508,13 @@ impl Driver {
     fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
         let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
-        match in_provider(&*self.shared.config.provider, || session.call(call)) {
+        let trace = &self.trace;
+        match in_provider(&*self.shared.config.provider, || trace.in_call(|| session.call(call))) {
             Ok(stream) => self.call = Some((id, stream)),
-            Err(panicked) => self.queue.push_back(panicked.into()),
+            Err(panicked) => {
+                self.trace.call_panicked();
+                self.queue.push_back(panicked.into());
+            }
         }
     }
 
@@ -499,7 +528,9 @@ impl Driver {
         };
         let context = self.context(start.call.id.clone());
         self.tools.insert(id, context.clone());
-        let run = self.shared.tasks.track_future(run_tool(tool, start, context));
+        self.trace.tool_begins(&start);
+        let run = self.trace.of_tool(id, run_tool(tool, start, context));
+        let run = self.shared.tasks.track_future(run);
         let task = self.tasks.spawn(run);
         self.task_of.insert(task.id(), Work::Tool { id, name });
     }
@@ -554,6 +585,7 @@ impl Driver {
         what: &'static str,
         question: impl Future<Output = EventKind> + Send + 'static,
     ) {
+        let question = self.trace.of_run(question);
         let task = self.tasks.spawn(self.shared.tasks.track_future(question));
         self.task_of.insert(task.id(), Work::Question { id, name, what });
         self.asked.insert(id, task);
@@ -623,7 +655,8 @@ impl Driver {
             // A tool that panics fails as the documentation says: the run ends, once.
             (Err(error), work) if error.is_panic() => {
                 let (name, what) = match work {
-                    Some(Work::Tool { name, .. }) => {
+                    Some(Work::Tool { id, name }) => {
+                        self.trace.tool_panicked(id);
                         let what = format!("the tool `{name}`");
                         (name, what)
                     }
@@ -710,6 +743,8 @@ impl Driver {
     /// Gives the outcome: to the loop, to the observers, to whoever waits.
     fn give(&mut self, outcome: Outcome, whole: bool) {
         self.finished = true;
+        // Before anybody hears of the ending: who does may close what the spans go to.
+        self.trace.ended(&outcome);
         let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
         for id in reserved {
             self.settle(id, NanoUsd::ZERO);

@@ -21,11 +21,61 @@ pub(super) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
 /// The values of this process's variables whose names look like those of secrets: what a journal or
 /// a log must not have.
 pub(super) fn secrets() -> KnownKeys {
-    let values = std::env::vars_os().filter(|(name, value)| {
+    let mut secrets = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if is_headers(&name) {
+            secrets.extend(of_headers(&value.to_string_lossy()));
         // A path to a file of credentials is none.
-        looks_secret(&name.to_string_lossy()) && !std::path::Path::new(value).exists()
-    });
-    KnownKeys::new(values.map(|(_, value)| value.into_encoded_bytes()))
+        } else if looks_secret(&name) && !std::path::Path::new(&value).exists() {
+            secrets.push(value.into_encoded_bytes());
+        }
+    }
+    KnownKeys::new(secrets)
+}
+
+/// Whether a variable has the headers that go to a collector of telemetry: a key is among them.
+fn is_headers(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("HEADERS")
+}
+
+/// The keys in `name=value,…`: as they stand, and as they are sent; without the scheme before a key
+/// (`Bearer%20KEY`), which is a word like any other.
+///
+/// A header that names a tenant or a data set is no key: its value is a word of the user's own.
+fn of_headers(list: &str) -> Vec<Vec<u8>> {
+    const NAMES: [&str; 9] =
+        ["auth", "key", "token", "secret", "password", "cred", "license", "dsn", "team"];
+    let mut keys = Vec::new();
+    for (name, value) in list.split(',').filter_map(|pair| pair.split_once('=')) {
+        let name = name.to_ascii_lowercase();
+        if NAMES.iter().any(|word| name.contains(word)) {
+            let stands = value.trim().rsplit("%20").next().unwrap_or_default();
+            keys.push(stands.as_bytes().to_vec());
+            let sent = percent_decoded(stands);
+            keys.push(sent.rsplit(|byte| *byte == b' ').next().unwrap_or_default().to_vec());
+        }
+    }
+    keys
+}
+
+/// `%20` and the like read; what is none stays.
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let hex = after.get(..2).filter(|_| *first == b'%');
+        let hex = hex.and_then(|two| std::str::from_utf8(two).ok());
+        if let Some(byte) = hex.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            decoded.push(byte);
+            rest = &after[2..];
+        } else {
+            decoded.push(*first);
+            rest = after;
+        }
+    }
+    decoded
 }
 
 /// Whether a variable's name looks like that of a secret.
@@ -47,11 +97,12 @@ pub(super) fn looks_secret(name: &str) -> bool {
         || ANYWHERE.iter().any(|word| name.contains(word))
         || name.contains("ACCESS_KEY")
         || name.contains("CREDENTIALS")
+        || is_headers(&name)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::looks_secret;
+    use super::{looks_secret, of_headers};
 
     #[test]
     fn names_of_secrets_are_told_from_others() {
@@ -71,13 +122,30 @@ mod tests {
             "my_secret",
             "GH_PAT",
             "SSH_PASSPHRASE",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
         ] {
             assert!(looks_secret(name), "{name}");
         }
-        for name in
-            ["PATH", "HOME", "PWD", "OLDPWD", "MAX_TOKENS", "TOKENIZERS_PARALLELISM", "KEYBOARD"]
-        {
+        for name in [
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "PATH",
+            "HOME",
+            "PWD",
+            "OLDPWD",
+            "MAX_TOKENS",
+            "TOKENIZERS_PARALLELISM",
+            "KEYBOARD",
+        ] {
             assert!(!looks_secret(name), "{name}");
         }
+    }
+
+    #[test]
+    fn the_keys_of_headers_are_known_as_they_stand_and_as_they_are_sent() {
+        let list = "authorization=Bearer%20abc%2Bdef, x-team = k%zz%1,x-dataset=mine,nothing";
+        let known: Vec<String> =
+            of_headers(list).into_iter().map(|key| String::from_utf8(key).unwrap()).collect();
+        assert_eq!(known, ["abc%2Bdef", "abc+def", "k%zz%1", "k%zz%1"]);
     }
 }

@@ -353,6 +353,11 @@ impl Provider for HttpProvider {
     fn max_output(&self) -> Option<u64> {
         self.limits.max_output
     }
+    fn server(&self) -> Option<(&str, u16)> {
+        // A recording is asked by nobody over a network.
+        let Transport::Network(_) = &self.transport else { return None };
+        Some((self.url.host_str()?, self.url.port_or_known_default()?))
+    }
     fn price(&self) -> Option<Price> {
         self.price
     }

@@ -163,6 +163,11 @@ pub trait Provider: Send + Sync {
         KnownKeys::default()
     }
 
+    /// The host and port that it asks, where known: spans name them.
+    fn server(&self) -> Option<(&str, u16)> {
+        None
+    }
+
     /// What the model costs, where known.
     fn price(&self) -> Option<endstop_core::Price> {
         None

@@ -30,6 +30,7 @@ mod scenarios;
 #[cfg(target_os = "linux")]
 mod shell;
 mod support;
+mod telemetry;
 mod testkit;
 mod tools;
 mod user_code;

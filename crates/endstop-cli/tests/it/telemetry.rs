@@ -1,0 +1,373 @@
+//! Spans that are sent: what a collector gets of a run, and what a run has of a collector that is
+//! away, hangs or is broken.
+
+use crate::cli::{ANTHROPIC_KEY, Cli, Done, OPENAI_KEY, agent_args, answering, playing};
+use endstop::testkit::{Reply, Server, Turn};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
+use prost::Message as _;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The key of the collector, as its header holds it.
+const COLLECTOR_KEY: &str = "c0llectorKeyThatMustNeverBeShown";
+
+/// A stub of a collector: it takes everything.
+fn collector() -> Server {
+    answering(|_| Reply::new(200, "application/x-protobuf", Vec::new()))
+}
+
+fn endpoint(collector: &Server) -> String {
+    collector.base_url().trim_end_matches("/v1").to_owned()
+}
+
+/// `endstop run` against a server, its spans for a collector; more variables.
+fn traced(
+    cli: &Cli,
+    server: &Server,
+    api: &str,
+    args: &[&str],
+    endpoint: &str,
+    env: &[(&str, &str)],
+) -> Done {
+    let mut command = cli.command(agent_args(server, api, args));
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).envs(env.iter().copied());
+    crate::cli::Started::new(command, "").finish()
+}
+
+/// What a collector got: the spans, their attributes as JSON, and the resource.
+struct Got {
+    spans: Vec<Span>,
+    resource: BTreeMap<String, Value>,
+    scopes: Vec<String>,
+}
+
+impl Got {
+    fn of(collector: &Server) -> Got {
+        let mut got = Got { spans: Vec::new(), resource: BTreeMap::new(), scopes: Vec::new() };
+        for request in collector.requests() {
+            assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/traces"));
+            assert_eq!(request.headers["content-type"], "application/x-protobuf");
+            let request = ExportTraceServiceRequest::decode(request.bytes.as_slice()).unwrap();
+            for of_resource in request.resource_spans {
+                got.resource.extend(attributes(&of_resource.resource.unwrap().attributes));
+                for of_scope in of_resource.scope_spans {
+                    got.scopes.push(of_scope.scope.unwrap().name);
+                    got.spans.extend(of_scope.spans);
+                }
+            }
+        }
+        got.spans.sort_by_key(|span| span.start_time_unix_nano);
+        got
+    }
+
+    fn named(&self, name: &str) -> Vec<&Span> {
+        self.spans.iter().filter(|span| span.name == name).collect()
+    }
+
+    #[track_caller]
+    fn one(&self, name: &str) -> &Span {
+        let found = self.named(name);
+        let names: Vec<&str> = self.spans.iter().map(|span| span.name.as_str()).collect();
+        assert_eq!(found.len(), 1, "{name} among {names:?}");
+        found[0]
+    }
+}
+
+fn attributes(list: &[KeyValue]) -> BTreeMap<String, Value> {
+    fn json(value: &Option<AnyValue>) -> Value {
+        match value.as_ref().and_then(|value| value.value.as_ref()).unwrap() {
+            Any::StringValue(text) => json!(text),
+            Any::BoolValue(flag) => json!(flag),
+            Any::IntValue(number) => json!(number),
+            Any::DoubleValue(number) => json!(number),
+            Any::ArrayValue(list) => {
+                list.values.iter().map(|value| json(&Some(value.clone()))).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    list.iter().map(|pair| (pair.key.clone(), json(&pair.value))).collect()
+}
+
+#[expect(clippy::disallowed_methods, reason = "spans are in wall time")]
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_nanos()).unwrap()
+}
+
+/// Whether a span has exactly these attributes.
+#[track_caller]
+fn has(span: &Span, expected: Value) {
+    let got: Value = attributes(&span.attributes).into_iter().collect();
+    assert_eq!(got, expected, "{}", span.name);
+}
+
+fn failed(span: &Span) -> bool {
+    let code = span.status.as_ref().map_or(StatusCode::Unset, |status| status.code());
+    assert_ne!(code, StatusCode::Ok, "{}", span.name);
+    code == StatusCode::Error
+}
+
+#[test]
+fn a_collector_gets_the_spans_of_a_run_with_tools() {
+    let ids = |api: &str| match api {
+        "anthropic-messages" => ("anthropic", "tool_use", "end_turn"),
+        _ => ("openai", "tool_calls", "stop"),
+    };
+    for api in ["openai-chat", "anthropic-messages"] {
+        let cli = Cli::new();
+        let server = playing([
+            Turn::error(503, "{}").header("retry-after", "0"),
+            Turn::call("read_file", &json!({"path": "secret-plan.txt"}))
+                .and_call("shell", &json!({"command": "echo secret-result"}))
+                .usage(40, 9),
+            Turn::text("secret-answer").usage(70, 4),
+        ]);
+        let collector = collector();
+        let began = wall_ns();
+        let args = ["secret-task", "--tool", "shell", "--tool", "read_file", "--json"];
+        let args =
+            [&args[..], &["--system", "secret-system", "--max-output-tokens", "500"]].concat();
+        let env = [("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")];
+        let done = traced(&cli, &server, api, &args, &endpoint(&collector), &env).exits(0);
+        assert!(!done.stderr.contains("collector"), "{}", done.stderr);
+        let outcome = done.outcome();
+        let (provider, asks, stops) = ids(api);
+        let address: Vec<String> =
+            endpoint(&server)["http://".len()..].split(':').map(str::to_owned).collect();
+        let port: i64 = address[1].parse().unwrap();
+
+        let got = Got::of(&collector);
+        let run = got.one("invoke_agent");
+        let calls = got.named("chat scripted");
+        let names: Vec<&str> = got.spans.iter().map(|span| span.name.as_str()).collect();
+        assert_eq!((calls.len(), names.len()), (3, 6), "{names:?}");
+        assert!(run.parent_span_id.is_empty() && run.trace_id.len() == 16);
+        assert!(run.start_time_unix_nano >= began && run.end_time_unix_nano <= wall_ns());
+        for span in &got.spans {
+            assert_eq!(span.trace_id, run.trace_id);
+            let kind =
+                if span.name.starts_with("chat") { SpanKind::Client } else { SpanKind::Internal };
+            assert_eq!(span.kind(), kind, "{}", span.name);
+            if span.span_id != run.span_id {
+                assert_eq!(span.parent_span_id, run.span_id, "{}", span.name);
+                assert!(span.start_time_unix_nano >= run.start_time_unix_nano, "{}", span.name);
+                assert!(span.end_time_unix_nano <= run.end_time_unix_nano, "{}", span.name);
+            }
+            assert!(span.end_time_unix_nano > span.start_time_unix_nano, "{}", span.name);
+            assert!(span.events.is_empty() && span.links.is_empty(), "{span:?}");
+        }
+        // One after another, as it was.
+        for pair in [calls[0], calls[1], got.one("execute_tool shell"), calls[2]].windows(2) {
+            assert!(pair[0].end_time_unix_nano <= pair[1].start_time_unix_nano, "{pair:?}");
+        }
+
+        let of_call = |turn: i64, attempt: i64, more: Value| {
+            let mut all = json!({
+                "gen_ai.operation.name": "chat", "gen_ai.provider.name": provider,
+                "gen_ai.request.model": "scripted", "gen_ai.request.max_tokens": 500,
+                "gen_ai.request.stream": true, "server.address": address[0],
+                "server.port": port, "endstop.turn": turn, "endstop.attempt": attempt,
+            });
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            all
+        };
+        let answered = |at: usize, reason: &str, signal: &str, input: i64, output: i64| {
+            let told = attributes(&calls[at].attributes);
+            // The server's own: that they are there, and that they are the response's.
+            let (id, model) = (&told["gen_ai.response.id"], &told["gen_ai.response.model"]);
+            assert!(id.as_str().is_some_and(|id| !id.is_empty()), "{told:?}");
+            json!({
+                "gen_ai.response.id": id, "gen_ai.response.model": model,
+                "gen_ai.response.finish_reasons": [reason], "endstop.signal": signal,
+                "gen_ai.usage.input_tokens": input, "gen_ai.usage.output_tokens": output,
+            })
+        };
+        let overloaded = attributes(&calls[0].attributes)["error.type"].clone();
+        assert!(overloaded == "server_error" || overloaded == "overloaded", "{overloaded}");
+        let cached: Vec<&str> = ["cache_read", "cache_creation", "reasoning"].into();
+        let reported = |span: &Span, mut expected: Value| {
+            // What else a format's scripted turn reports of its usage.
+            for (name, value) in attributes(&span.attributes) {
+                if cached.iter().any(|part| name.starts_with(&format!("gen_ai.usage.{part}."))) {
+                    assert_eq!(value, 0, "{name}");
+                    expected[name] = value;
+                }
+            }
+            expected
+        };
+        has(calls[0], of_call(1, 1, json!({"error.type": overloaded})));
+        let expected = of_call(1, 2, answered(1, asks, "tool_use", 40, 9));
+        has(calls[1], reported(calls[1], expected));
+        let expected = of_call(2, 1, answered(2, stops, "natural_completion", 70, 4));
+        has(calls[2], reported(calls[2], expected));
+        for (tool, status) in [("read_file", "error"), ("shell", "ok")] {
+            let span = got.one(&format!("execute_tool {tool}"));
+            let mut expected = json!({
+                "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool,
+                "gen_ai.tool.type": "function", "endstop.tool_status": status,
+                "gen_ai.tool.call.id": attributes(&span.attributes)["gen_ai.tool.call.id"],
+            });
+            if status == "error" {
+                expected["error.type"] = json!("error");
+            }
+            has(span, expected);
+            assert_eq!(failed(span), status == "error");
+        }
+        let mut expected = json!({
+            "gen_ai.operation.name": "invoke_agent", "gen_ai.provider.name": provider,
+            "gen_ai.request.model": "scripted", "gen_ai.usage.input_tokens": 110,
+            "gen_ai.usage.output_tokens": 13, "endstop.termination": "stop",
+            "endstop.category": "success", "endstop.turns": 2, "endstop.model_calls": 3,
+            "endstop.tool_calls": 2, "endstop.run_id": outcome["run_id"],
+            "endstop.cost_usd": outcome["cost_usd"], "endstop.cost_unknown": true,
+        });
+        let by = &outcome["decided_by"];
+        let by = format!("{}:{}", by["layer"].as_str().unwrap(), by["name"].as_str().unwrap());
+        expected["endstop.decided_by"] = json!(by);
+        has(run, reported(run, expected));
+        assert!(!failed(run) && failed(calls[0]) && !failed(calls[1]) && !failed(calls[2]));
+
+        assert_eq!(got.resource["service.name"], "endstop");
+        assert_eq!(got.resource["deployment.environment.name"], "test");
+        assert!(got.scopes.iter().all(|scope| scope == "endstop"), "{:?}", got.scopes);
+        for request in collector.requests() {
+            let bytes = String::from_utf8_lossy(&request.bytes).into_owned();
+            assert!(!bytes.contains("secret-"), "{bytes}");
+        }
+    }
+}
+
+#[test]
+fn no_key_is_in_what_is_sent_and_the_collectors_key_is_nowhere_else() {
+    let cli = Cli::new();
+    let text = format!("{OPENAI_KEY} {ANTHROPIC_KEY} {COLLECTOR_KEY}");
+    // A provider that says a key where a span repeats what it says, and a command that looks for one.
+    let server = playing([
+        Turn::call("shell", &json!({"command": "env; echo seen"})).finish(OPENAI_KEY),
+        Turn::text("Done.").finish(&text),
+    ]);
+    let collector = collector();
+    let headers = format!("x-collector-key={COLLECTOR_KEY},authorization=Bearer%20{COLLECTOR_KEY}");
+    let env = [("OTEL_EXPORTER_OTLP_HEADERS", headers.as_str()), ("OTEL_SERVICE_NAME", "mine")];
+    let args = ["Look.", "--tool", "shell", "--json", "--journal", "j.db"];
+    let done = traced(&cli, &server, "openai-chat", &args, &endpoint(&collector), &env);
+    let got = Got::of(&collector);
+    assert_eq!(got.resource["service.name"], "mine");
+    // What the provider called the ending is there, without what it had no business to say.
+    let calls = got.named("chat scripted");
+    let reasons = attributes(&calls[0].attributes)["gen_ai.response.finish_reasons"].clone();
+    assert!(reasons[0].as_str().is_some_and(|reason| !reason.is_empty()), "{reasons}");
+    assert!(done.stdout.contains("seen"), "{}", done.stdout);
+    for request in collector.requests() {
+        assert_eq!(request.headers["x-collector-key"], COLLECTOR_KEY);
+        assert_eq!(request.headers["authorization"], format!("Bearer {COLLECTOR_KEY}"));
+        let bytes = String::from_utf8_lossy(&request.bytes).into_owned();
+        for key in [OPENAI_KEY, ANTHROPIC_KEY, COLLECTOR_KEY] {
+            assert!(!bytes.contains(key), "{bytes}");
+        }
+        for (name, value) in request.headers {
+            assert!(
+                !value.contains(OPENAI_KEY) && !value.contains(ANTHROPIC_KEY),
+                "{name}: {value}"
+            );
+        }
+    }
+    let kept = std::fs::read(cli.path("j.db")).unwrap();
+    let said = format!("{}{}{}", done.stdout, done.stderr, String::from_utf8_lossy(&kept));
+    assert!(!said.contains(COLLECTOR_KEY), "{said}");
+    for request in server.requests() {
+        assert!(!String::from_utf8_lossy(&request.bytes).contains(COLLECTOR_KEY));
+    }
+}
+
+#[test]
+fn a_collector_that_does_not_take_them_is_a_line_and_holds_nothing_up() {
+    let gone = {
+        let server = collector();
+        endpoint(&server)
+    };
+    let hangs = answering(|_| Reply::new(200, "text/plain", "x").stall_after(0));
+    let broken = answering(|_| Reply::new(500, "text/plain", OPENAI_KEY));
+    let (hangs, broken) = (endpoint(&hangs), (endpoint(&broken), broken, hangs));
+    let took_longer = "took longer than 3 s";
+    for (endpoint, says) in [
+        (&gone, "did not reach the collector at 127.0.0.1:"),
+        (&hangs, took_longer),
+        (&broken.0, "2 spans did not reach the collector at 127.0.0.1:"),
+    ] {
+        let cli = Cli::new();
+        let server = playing([Turn::text("Paris.")]);
+        let began = Instant::now();
+        let with_password = endpoint.replace("http://", "http://user:hunter2@");
+        let done = traced(&cli, &server, "openai-chat", &["Where?"], &with_password, &[]).exits(0);
+        let took = began.elapsed();
+        assert!(done.stdout.contains("Paris."), "{}", done.stdout);
+        let lines: Vec<&str> =
+            done.stderr.lines().filter(|line| line.contains("collector")).collect();
+        assert!(lines.len() == 1 && lines[0].contains(says), "{says}: {}", done.stderr);
+        assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
+        // The bound, and what a slow machine needs for the rest.
+        assert!(took < Duration::from_secs(3 + 7), "{says}: {took:?}");
+    }
+}
+
+#[test]
+fn nothing_is_sent_where_nothing_asks_for_it_or_one_forbids_it() {
+    let cli = Cli::new();
+    let collector = collector();
+    let endpoint = endpoint(&collector);
+    let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str());
+    for (env, says) in [
+        (vec![("OTEL_SERVICE_NAME", "x")], None),
+        (vec![base, ("OTEL_SDK_DISABLED", "true")], None),
+        (vec![base, ("OTEL_TRACES_EXPORTER", "none")], None),
+        (vec![base, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], Some("http/protobuf")),
+        (vec![base, ("OTEL_EXPORTER_OTLP_COMPRESSION", "lzma")], Some("gzip, none")),
+        (vec![("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")], Some("http://HOST:PORT")),
+    ] {
+        let server = playing([Turn::text("Paris.")]);
+        let mut command = cli.command(agent_args(&server, "openai-chat", &["Where?"]));
+        command.envs(env.iter().copied());
+        let done = crate::cli::Started::new(command, "").finish().exits(0);
+        let said = done.stderr.lines().find(|line| line.contains("no spans are sent"));
+        assert_eq!(said.is_some(), says.is_some(), "{env:?}: {}", done.stderr);
+        assert!(said.unwrap_or_default().contains(says.unwrap_or_default()), "{}", done.stderr);
+    }
+    assert!(collector.requests().is_empty());
+    // And what is packed arrives as well.
+    let server = playing([Turn::text("Paris.")]);
+    let env = [("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")];
+    traced(&cli, &server, "openai-chat", &["Where?"], &endpoint, &env).exits(0);
+    assert_eq!(collector.requests()[0].headers["content-encoding"], "gzip");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_cancelled_run_sends_its_spans_before_it_exits() {
+    use crate::cli::{Started, eventually};
+    let cli = Cli::new();
+    let server = answering(|request| Reply::turn(request, &Turn::text("slowly")).stall_after(120));
+    let collector = collector();
+    let mut command = cli.command(agent_args(&server, "anthropic-messages", &["Go on."]));
+    command
+        .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", format!("{}/v1/traces", endpoint(&collector)));
+    let started = Started::new(command, "");
+    eventually("the model is asked", || server.requests().len() == 1);
+    let pid = rustix::process::Pid::from_child(&started.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    started.finish().exits(130);
+    let got = Got::of(&collector);
+    let (run, call) = (got.one("invoke_agent"), got.one("chat scripted"));
+    let of_run = attributes(&run.attributes);
+    assert_eq!(of_run["endstop.termination"], "cancelled");
+    assert_eq!(of_run["error.type"], "cancelled");
+    assert!(of_run["endstop.decided_by"].as_str().unwrap().starts_with("caller:"), "{of_run:?}");
+    assert!(failed(run) && !failed(call));
+    assert_eq!(attributes(&call.attributes)["endstop.aborted"], true);
+    assert_eq!(call.parent_span_id, run.span_id);
+}

@@ -1,0 +1,46 @@
+//! The trace of a program without the feature `tracing`: nothing, and no code.
+
+#![expect(
+    clippy::unused_self,
+    clippy::needless_pass_by_ref_mut,
+    reason = "the shape of the trace that is there"
+)]
+
+use crate::provider::{Provider, Response};
+use endstop_core::{
+    EffectId, ErrorClass, Outcome, RunEvent, TerminationSignal, ToolStart, ToolStatus,
+};
+
+#[derive(Default)]
+pub(crate) struct Trace(());
+
+impl Trace {
+    pub(crate) fn begin(
+        _: &dyn Provider,
+        _: (Option<&str>, Option<&str>),
+        _: bool,
+        _: Option<&str>,
+    ) -> Trace {
+        Trace(())
+    }
+    pub(crate) fn call_begins(&mut self, _: u32, _: u32, _: Option<u64>) {}
+    pub(crate) fn in_call<T>(&self, code: impl FnOnce() -> T) -> T {
+        code()
+    }
+    pub(crate) fn answered(&mut self, _: &Response, _: &TerminationSignal) {}
+    pub(crate) fn failed(&mut self, _: ErrorClass, _: Option<&Response>) {}
+    pub(crate) fn call_panicked(&mut self) {}
+    pub(crate) fn aborted(&mut self) {}
+    pub(crate) fn tool_begins(&mut self, _: &ToolStart) {}
+    pub(crate) fn of_tool<F>(&self, _: EffectId, work: F) -> F {
+        work
+    }
+    pub(crate) fn tool_ends(&mut self, _: EffectId, _: ToolStatus) {}
+    pub(crate) fn tool_panicked(&mut self, _: EffectId) {}
+    pub(crate) fn of_run<F>(&self, work: F) -> F {
+        work
+    }
+    pub(crate) fn told(&mut self, _: &RunEvent) {}
+    pub(crate) fn settle(&mut self) {}
+    pub(crate) fn ended(&mut self, _: &Outcome) {}
+}
