@@ -21,6 +21,7 @@ use rmcp::service::{
     RequestContext, RequestHandle, RunningService, ServiceError,
 };
 use rmcp::transport::Transport;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value};
 use std::error::Error;
@@ -122,15 +123,15 @@ impl Connection {
             ),
             _ => refused.problem,
         };
-        if let Some(process) = &process {
+        if let Some(process) = process {
             // How it ended is news where it ended by itself.
             if refused.kind == McpErrorKind::Start
                 && let Some(how) = process.ended().await
             {
                 problem = format!("it ended before it was ready: {how}");
             }
-            process.close().await;
-            if let Some(said) = process.said.short() {
+            // It has nothing to bring to an end.
+            if let Some(said) = process.kill().await.short() {
                 problem = format!("{problem}; it said: {said}");
             }
         }
@@ -360,15 +361,29 @@ fn other_version(theirs: &str) -> Refused {
     Refused { kind: McpErrorKind::Version, problem }
 }
 
-/// The innermost cause says it: "Connection refused". Without credentials.
+/// The innermost cause says it: "Connection refused". Without credentials, and so without the
+/// address that the HTTP client names.
 fn innermost(error: &(dyn Error + 'static)) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        said = error.to_string();
-        cause = error.source();
+    let mut cause = error;
+    loop {
+        let next = match cause.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+            // It does not call it its source.
+            Some(StreamableHttpError::Client(error)) => Some(error as &(dyn Error + 'static)),
+            _ => cause.source(),
+        };
+        match next {
+            Some(next) => cause = next,
+            None => break,
+        }
     }
-    excerpt(&said)
+    match cause.downcast_ref::<reqwest::Error>() {
+        Some(error) if error.is_timeout() => "it took too long".to_owned(),
+        Some(error) => match error.status() {
+            Some(status) => format!("HTTP {status}"),
+            None => "the request failed".to_owned(),
+        },
+        None => excerpt(&cause.to_string()),
+    }
 }
 
 fn seconds(limit: Duration) -> String {

@@ -35,7 +35,7 @@ pub(super) struct Process {
     close: CancellationToken,
     ended: Arc<OnceLock<String>>,
     over: CancellationToken,
-    _kill: DropGuard,
+    kill: DropGuard,
 }
 
 /// What a process complained of, in short.
@@ -77,7 +77,7 @@ impl Process {
             close: CancellationToken::new(),
             ended: Arc::default(),
             over: CancellationToken::new(),
-            _kill: kill.clone().drop_guard(),
+            kill: kill.clone().drop_guard(),
         };
         let (ended, over) = (Arc::clone(&process.ended), process.over.clone());
         let end = End { close: process.close.clone(), gone, kill };
@@ -94,6 +94,13 @@ impl Process {
     pub(super) async fn ended(&self) -> Option<&str> {
         let _ = timeout(STEP / 4, self.over.cancelled()).await;
         self.ended.get().map(String::as_str)
+    }
+
+    /// Kills it; returns when it is gone.
+    pub(super) async fn kill(self) -> Said {
+        self.kill.disarm().cancel();
+        self.over.cancelled().await;
+        self.said
     }
 
     /// Ends it; returns when it is gone.
