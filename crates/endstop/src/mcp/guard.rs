@@ -66,6 +66,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Guard<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
+            // What is dropped may come faster than it is read.
+            tokio::task::coop::consume_budget().await;
             match self.inner.receive().await {
                 // Nothing is done with any: not with progress, which moves no limit, not with logs.
                 Some(JsonRpcMessage::Notification(_)) => {}

@@ -147,6 +147,8 @@ impl Transport<RoleClient> for Lines {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
+            // Lines that are no messages may come faster than they are read.
+            tokio::task::coop::consume_budget().await;
             match self.next().await? {
                 Ok(()) => {
                     let message = self.read();

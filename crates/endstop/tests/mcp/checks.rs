@@ -24,6 +24,7 @@ pub fn all() -> Vec<(&'static str, fn())> {
         a_server_that_exits_says_why,
         a_huge_answer_is_not_held,
         floods_are_bounded,
+        a_flood_without_end_holds_up_nothing,
         what_it_asks_for_is_refused,
         answers_to_nobody_are_nobodys,
         junk_between_messages_is_no_message,
@@ -306,6 +307,15 @@ async fn floods_are_bounded() {
     println!("  and 50 000 requests: {more} KiB more at the peak");
     assert!(more < 16 * 1024, "{more} KiB more at the peak");
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
+}
+
+async fn a_flood_without_end_holds_up_nothing() {
+    let played = Played::new("good");
+    let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
+    let (outcome, took) = stopped(&played, "played__spout", limits, |_| ()).await;
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
 }
 
 async fn what_it_asks_for_is_refused() {

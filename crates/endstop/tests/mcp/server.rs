@@ -166,6 +166,11 @@ impl Server {
                 stderr().write_all(&vec![b'e'; 20 << 20]).unwrap();
                 text(id, "flooded");
             }
+            "spout" => loop {
+                let note = json!({"jsonrpc": "2.0", "method": "notifications/message",
+                    "params": {"level": "info", "data": "x"}});
+                say(&note);
+            },
             "beg" => {
                 // None of the answers is read before all have been asked for.
                 let mut out = stdout().lock();
