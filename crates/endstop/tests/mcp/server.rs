@@ -119,6 +119,7 @@ impl Server {
                     "fail",
                     "refuse",
                     "mute",
+                    "spout",
                 ];
                 let mut tools = vec![
                     tool("echo", json!({"readOnlyHint": true})),
