@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use tokio::task::JoinSet;
 
 const KEYS: [&str; 7] = ["command", "url", "headers", "env", "tools", "timeout", "start_timeout"];
 
@@ -221,21 +221,23 @@ impl Servers {
         settings: &[ServerSettings],
         dir: Option<&Path>,
     ) -> Result<Servers> {
-        let mut servers = Servers::default();
-        let mut connecting = Vec::new();
-        for settings in settings {
+        let mut secrets = KnownKeys::default();
+        // Where one cannot be used the others are let go of.
+        let mut connecting = JoinSet::new();
+        for (at, settings) in settings.iter().enumerate() {
             let server = settings.server(dir).map_err(|problem| {
                 Failure::usage(format!("MCP server `{}`: {problem}", settings.name))
             })?;
-            servers.secrets = servers.secrets.and(&server.known_keys());
-            connecting.push(tokio::spawn(async move { server.connect().await }));
+            secrets = secrets.and(&server.known_keys());
+            connecting.spawn(async move { (at, server.connect().await) });
         }
-        for one in connecting {
-            let connected = one.await.map_err(|error| Failure::fault(format!("--mcp: {error}")))?;
+        let mut all = BTreeMap::new();
+        while let Some(one) = connecting.join_next().await {
+            let (at, connected) = one.map_err(|error| Failure::fault(format!("--mcp: {error}")))?;
             let tools = connected.map_err(|error| Failure::usage(error.to_string()))?;
-            servers.all.push(Arc::new(tools));
+            all.insert(at, Arc::new(tools));
         }
-        Ok(servers)
+        Ok(Servers { all: all.into_values().collect(), secrets })
     }
 
     pub(crate) fn tools(&self) -> impl Iterator<Item = Arc<dyn Tool>> + '_ {
@@ -249,16 +251,12 @@ impl Servers {
 
     /// Ends all of them at once; returns when they are gone.
     pub(crate) async fn close(&self) {
-        let closing: Vec<_> = self
-            .all
-            .iter()
-            .map(Arc::clone)
-            .map(|server| tokio::spawn(async move { server.close().await }))
-            .collect();
-        for one in closing {
-            // Each has a bound of its own; this one is for a fault of ours.
-            let _ = tokio::time::timeout(Duration::from_secs(10), one).await;
+        let mut closing = JoinSet::new();
+        for server in self.all.iter().map(Arc::clone) {
+            closing.spawn(async move { server.close().await });
         }
+        // Each has a bound of its own.
+        while closing.join_next().await.is_some() {}
     }
 }
 

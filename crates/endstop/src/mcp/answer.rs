@@ -54,7 +54,7 @@ fn of_result(result: CallToolResult) -> ToolOutput {
         kept.part(&value.to_string());
     }
     let content = if kept.any { kept.capture.text() } else { "[no content]".to_owned() };
-    ToolOutput { content, is_error: result.is_error == Some(true), halt: None }
+    ToolOutput { content, is_error: result.is_error == Some(true), ..ToolOutput::default() }
 }
 
 /// Parts, one a line, within the bounds of a command's output.

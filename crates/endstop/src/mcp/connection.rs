@@ -222,17 +222,14 @@ impl Connection {
 
     /// That it is gone, and how.
     async fn dead(&self, when: &str) -> String {
-        let mut text = format!("the MCP server `{}` has ended{when}", self.name);
-        if let Some(process) = &self.process {
-            if let Some(how) = process.ended().await {
-                text.push_str(&format!(" ({how})"));
-            }
-            if let Some(said) = process.said.short() {
-                text.push_str(&format!("; it said: {said}"));
-            }
-            text.push_str(". It is not started again, and its tools cannot be called any more");
-        }
-        text
+        let ended = format!("the MCP server `{}` has ended{when}", self.name);
+        let Some(process) = &self.process else { return ended };
+        let how = process.ended().await.map(|how| format!(" ({how})")).unwrap_or_default();
+        let said =
+            process.said.short().map(|said| format!("; it said: {said}")).unwrap_or_default();
+        format!(
+            "{ended}{how}{said}. It is not started again, and its tools cannot be called any more"
+        )
     }
 
     /// Ends it.

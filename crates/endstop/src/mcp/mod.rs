@@ -241,7 +241,10 @@ impl McpTools {
 impl fmt::Debug for McpTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.tools.iter().map(|tool| tool.name()).collect();
-        f.debug_struct("McpTools").field("server", &self.name()).field("tools", &names).finish()
+        f.debug_struct("McpTools")
+            .field("server", &self.name())
+            .field("tools", &names)
+            .finish_non_exhaustive()
     }
 }
 

@@ -81,12 +81,14 @@ impl Process {
         };
         let (ended, over) = (Arc::clone(&process.ended), process.over.clone());
         let end = End { close: process.close.clone(), gone, kill };
-        tokio::spawn(async move {
+        let holding = async move {
             let how = hold(leash, errors, &said, &end).await;
             // It is set here alone.
             let _ = ended.set(how);
             over.cancel();
-        });
+        };
+        #[expect(clippy::disallowed_methods, reason = "a server outlives a run; it ends with it")]
+        tokio::spawn(holding);
         Ok((process, lines))
     }
 

@@ -161,7 +161,7 @@ fn shortened(text: &str) -> String {
     if text.len() <= LONGEST_DESCRIPTION {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(LONGEST_DESCRIPTION);
+    let end = (0..=LONGEST_DESCRIPTION).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{} …", &text[..end])
 }
 
