@@ -4,18 +4,19 @@
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead, Write, stderr, stdin, stdout};
-use std::process::{ExitCode, exit};
+use std::process::ExitCode;
 use std::time::Duration;
 
 struct Server {
     log: File,
     mode: String,
+    dies: bool,
 }
 
 /// Plays the server of this mode to the end of its input.
 pub fn play(mode: &str, log: &str) -> ExitCode {
     let log = File::options().create(true).append(true).open(log).unwrap();
-    let mut server = Server { log, mode: mode.to_owned() };
+    let mut server = Server { log, mode: mode.to_owned(), dies: false };
     writeln!(server.log, "pid {}", std::process::id()).unwrap();
     match mode {
         "exits" => {
@@ -27,6 +28,9 @@ pub fn play(mode: &str, log: &str) -> ExitCode {
     }
     while let Some(message) = server.hear() {
         server.answer(&message);
+        if server.dies {
+            return ExitCode::from(7);
+        }
     }
     if mode == "stays" {
         std::thread::sleep(Duration::from_secs(1000));
@@ -152,7 +156,7 @@ impl Server {
             }
             "die" => {
                 eprintln!("out of luck");
-                exit(7);
+                self.dies = true;
             }
             "flood" => {
                 let mut out = stdout().lock();
