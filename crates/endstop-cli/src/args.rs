@@ -61,6 +61,10 @@ pub(crate) struct RunArgs {
     /// A tool that the model may use: shell, read_file, write_file. May be repeated.
     #[arg(long = "tool", value_name = "NAME")]
     pub(crate) tools: Vec<String>,
+    /// An MCP server whose tools the model may use: NAME=COMMAND, for the shell, or NAME=https://…
+    /// May be repeated; keys and headers go into endstop.toml.
+    #[arg(long, value_name = "SERVER")]
+    pub(crate) mcp: Vec<String>,
     /// Ask before each tool call.
     #[arg(long)]
     pub(crate) ask: bool,

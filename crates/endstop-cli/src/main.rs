@@ -9,6 +9,7 @@ mod input;
 mod kept;
 mod output;
 mod screen;
+mod servers;
 mod settings;
 mod tape;
 mod telemetry;

@@ -2,6 +2,7 @@
 
 use crate::args::RunArgs;
 use crate::input::Source;
+use crate::servers::ServerSettings;
 use crate::{Failure, Result};
 use endstop::compaction::CompactionConfig;
 use endstop::journal::RecordedRun;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The keys of `endstop.toml` beside `[limits]`, `[policy]`, `[compaction]` and `[price]`.
+/// The keys of `endstop.toml` beside `[limits]`, `[policy]`, `[compaction]`, `[price]` and `[mcp.NAME]`.
 const KEYS: [&str; 12] = [
     "model",
     "api",
@@ -36,6 +37,7 @@ pub(crate) struct Settings {
     pub(crate) base_url: Option<String>,
     pub(crate) system: Option<String>,
     pub(crate) tools: Vec<String>,
+    pub(crate) mcp: Vec<ServerSettings>,
     pub(crate) ask: bool,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) max_output_tokens: Option<u64>,
@@ -57,6 +59,8 @@ struct Saved {
     api: Option<String>,
     base_url: Option<String>,
     tools: Vec<String>,
+    #[serde(default)]
+    mcp: Vec<ServerSettings>,
     ask: bool,
     dir: Option<PathBuf>,
     max_output_tokens: Option<u64>,
@@ -96,6 +100,7 @@ impl Settings {
             base_url: saved.base_url,
             system: header.system.clone(),
             tools: saved.tools,
+            mcp: saved.mcp,
             ask: saved.ask,
             dir: saved.dir,
             max_output_tokens: saved.max_output_tokens,
@@ -129,6 +134,7 @@ impl Settings {
             api: self.api.clone(),
             base_url: self.base_url.clone(),
             tools: self.tools.clone(),
+            mcp: self.mcp.iter().map(ServerSettings::saved).collect(),
             ask: self.ask,
             // Where it was: it may be gone on with from another folder.
             dir: std::env::current_dir().ok().map(|here| match &self.dir {
@@ -166,6 +172,11 @@ impl Settings {
         if !args.tools.is_empty() {
             known_tools("--tool", &args.tools)?;
             settings.tools.clone_from(&args.tools);
+        }
+        for flag in &args.mcp {
+            let server = ServerSettings::of_flag(flag)?;
+            settings.mcp.retain(|other| other.name != server.name);
+            settings.mcp.push(server);
         }
         settings.ask |= args.ask;
         settings.no_stream |= args.no_stream;
@@ -244,6 +255,15 @@ impl Settings {
                     self.tools = names.ok_or_else(|| wrong(&key, "wants a list of names"))?;
                     known_tools(&format!("{name}: `tools`"), &self.tools)?;
                 }
+                "mcp" => {
+                    let servers = value.as_object().ok_or_else(|| wrong(&key, "wants tables"))?;
+                    for (server, value) in servers {
+                        let read = ServerSettings::of_table(server, value).map_err(|problem| {
+                            Failure::usage(format!("{name}: [mcp.{server}]: {problem}"))
+                        })?;
+                        self.mcp.push(read);
+                    }
+                }
                 "limits" => {
                     let limits = value.as_object().ok_or_else(|| wrong(&key, "wants a table"))?;
                     for (limit, value) in limits {
@@ -265,7 +285,7 @@ impl Settings {
                 }
                 _ => {
                     let mut known: Vec<&str> = KEYS.to_vec();
-                    known.extend(["price", "limits", "policy", "compaction"]);
+                    known.extend(["price", "limits", "policy", "compaction", "mcp"]);
                     let problem = endstop::core::limits::unknown_key(&key, &known);
                     return Err(wrong(&key, &format!("is an {problem}")));
                 }

@@ -27,6 +27,8 @@ mod clock;
 pub mod compaction;
 pub mod hook;
 pub mod journal;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod process;
 pub mod provider;
 pub mod schema;

@@ -2,9 +2,10 @@
 //! server; everything else is real: the encoder, the socket, the decoder, the kernel, the tools,
 //! which work in a temporary folder.
 
-use super::run::{Begin, Job};
+use super::run::{Begin, Job, runtime};
 use crate::args::DemoArgs;
 use crate::kept::{self, Place};
+use crate::servers::Servers;
 use crate::tape::Tape;
 use crate::{Failure, Result, output};
 use endstop::agent::{AgentBuilder, AgentLoop};
@@ -64,8 +65,8 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
     let agent = agent(name, &server, dir, &limits, journal.as_ref())?;
     let verify = (*name == "fix").then(|| "sh test.sh".to_owned());
     let secrets = endstop::process::environment_secrets();
-    let job =
-        Job { events: None, verify, tape: Tape::default(), journal, goes_on: false, secrets, json };
+    let (tape, servers) = (Tape::default(), Servers::default());
+    let job = Job { events: None, verify, tape, journal, goes_on: false, servers, secrets, json };
     let task = match *name {
         "fix" => "The test in test.sh fails. Find out why, repair it, and see it pass.",
         "loop" => "Wait until note.txt says that the build is done.",
@@ -80,7 +81,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
             agent.cancel();
         });
     }
-    job.perform(&agent, Begin::Task(task.to_owned()), &limits, Some(dir))
+    job.perform(runtime()?, &agent, Begin::Task(task.to_owned()), &limits, Some(dir))
 }
 
 fn prepare(dir: &Path, unfixable: bool) -> std::io::Result<()> {

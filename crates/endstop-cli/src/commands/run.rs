@@ -6,6 +6,7 @@ use crate::card::{Kept, card, count, shorten, visible};
 use crate::events::{EventFile, Keep};
 use crate::kept::{self, Place};
 use crate::screen::Screen;
+use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::tape::Tape;
 use crate::telemetry::Spans;
@@ -22,6 +23,7 @@ use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 const NO_MODEL: &str = "no model is configured: playing the built-in `fix` demo instead.
 Give one with --model PROVIDER/MODEL (`endstop providers` lists them), or in endstop.toml.";
@@ -50,13 +52,14 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
     let journal = kept::to_write(&Place::of(args.journal.as_deref(), settings.journal.as_deref()))?;
+    let runtime = runtime()?;
     // Before the task is read: what cannot run should not wait for its input.
-    let (agent, secrets) = build(settings, &mut tape, journal.as_ref())?;
+    let (agent, servers, secrets) = build(settings, &mut tape, journal.as_ref(), &runtime)?;
     let task = task(args, &tape)?;
     tape.task(&task);
-    let job =
-        Job { events: args.events.clone(), verify, tape, journal, goes_on: true, secrets, json };
-    job.perform(&agent, Begin::Task(task), &limits, dir.as_deref())
+    let events = args.events.clone();
+    let job = Job { events, verify, tape, journal, goes_on: true, servers, secrets, json };
+    job.perform(runtime, &agent, Begin::Task(task), &limits, dir.as_deref())
 }
 
 /// Goes on with a run that was kept.
@@ -73,7 +76,8 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     let mut tape = Tape::of(args, &settings)?;
     let (verify, dir, limits) =
         (settings.verify.clone(), settings.dir.clone(), settings.limits.clone());
-    let (agent, secrets) = build(settings, &mut tape, Some(&journal))?;
+    let runtime = runtime()?;
+    let (agent, servers, secrets) = build(settings, &mut tape, Some(&journal), &runtime)?;
     let mut how = Resume::new(&id);
     if args.accept_changes {
         how = how.accept_changes();
@@ -85,10 +89,9 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
         shorten(recorded.task(), 100)
     ));
     tape.task(recorded.task());
-    let journal = Some(journal);
-    let job =
-        Job { events: args.events.clone(), verify, tape, journal, goes_on: true, secrets, json };
-    job.perform(&agent, Begin::Again(how), &limits, dir.as_deref())
+    let (events, journal) = (args.events.clone(), Some(journal));
+    let job = Job { events, verify, tape, journal, goes_on: true, servers, secrets, json };
+    job.perform(runtime, &agent, Begin::Again(how), &limits, dir.as_deref())
 }
 
 /// Says what differs from the run as it began, and asks on the terminal whether to go on.
@@ -149,12 +152,14 @@ fn build(
     settings: Settings,
     tape: &mut Tape,
     journal: Option<&SqliteJournal>,
-) -> Result<(AgentLoop, KnownKeys)> {
+    runtime: &Runtime,
+) -> Result<(AgentLoop, Servers, KnownKeys)> {
     let saved = settings.saved();
     if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
         return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
     }
-    if settings.ask && !settings.tools.is_empty() && !io::stdin().is_terminal() {
+    let has_tools = !settings.tools.is_empty() || !settings.mcp.is_empty();
+    if settings.ask && has_tools && !io::stdin().is_terminal() {
         // Refused now: the model would otherwise be paid to be told so, call by call.
         return Err(Failure::usage(
             "--ask: standard input is no terminal to ask on; give the task as an argument, or leave `ask` out",
@@ -168,7 +173,14 @@ fn build(
         context_window: settings.context_window,
     };
     let provider = tape.provider(&options)?;
-    let secrets = provider.known_keys().and(&endstop::process::environment_secrets());
+    // Before the model is paid: a server that cannot be used is an error.
+    let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref());
+    let servers = runtime.block_on(connecting)?;
+    let secrets = endstop::process::environment_secrets().and(servers.secrets());
+    if let Some(journal) = journal {
+        journal.hide(secrets.clone());
+    }
+    let secrets = provider.known_keys().and(&secrets);
     // A replay asks as the recorded run did, unless it is told otherwise.
     let whole = settings.no_stream || tape.recording().is_some_and(|played| !played.streamed());
     let mut builder = AgentLoop::builder(provider)
@@ -204,13 +216,27 @@ fn build(
             builder = builder.permission(name, Permission::Ask);
         }
     }
+    for tool in servers.tools() {
+        if settings.ask {
+            builder = builder.permission(tool.name(), Permission::Ask);
+        }
+        builder = builder.shared_tool(tool);
+    }
     // Without a tool there is nothing to finish: the answer is the answer.
-    builder = builder.finish_tool(!settings.tools.is_empty());
+    builder = builder.finish_tool(has_tools);
     if settings.ask {
         builder = builder.approver(AskOnTerminal);
     }
     let agent = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
-    Ok((agent, secrets))
+    Ok((agent, servers, secrets))
+}
+
+/// What everything of a run happens in.
+pub(crate) fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::fault(format!("the runtime did not start: {error}")))
 }
 
 /// Asks on the terminal before each tool call.
@@ -255,6 +281,8 @@ pub(crate) struct Job {
     pub(crate) journal: Option<SqliteJournal>,
     /// Whether `--resume` can go on with it.
     pub(crate) goes_on: bool,
+    /// Whose tools it has beside its own.
+    pub(crate) servers: Servers,
     /// What must not come to a file or a screen.
     pub(crate) secrets: KnownKeys,
     pub(crate) json: bool,
@@ -296,15 +324,12 @@ impl Job {
     /// Runs the task to its end; gives the exit status.
     pub(crate) fn perform(
         &self,
+        runtime: Runtime,
         agent: &AgentLoop,
         begin: Begin,
         limits: &Limits,
         dir: Option<&Path>,
     ) -> Result {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::fault(format!("the runtime did not start: {error}")))?;
         output::hide(&self.secrets);
         let spans = Spans::begin(&self.secrets);
         let status = runtime.block_on(self.drive(agent, begin, limits, dir));
@@ -346,6 +371,7 @@ impl Job {
         let (outcome, mut heard) =
             self.follow(agent, &mut handle, &mut events, &mut screen, &mut signals).await?;
         agent.settled().await;
+        self.servers.close().await;
         let mut outcome = Arc::unwrap_or_clone(outcome);
         screen.end_line();
         let mut unverified = false;

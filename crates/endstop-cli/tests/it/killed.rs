@@ -227,6 +227,6 @@ fn sigkill_of_the_keeper_leaves_none_and_the_run_goes_on() {
 #[test]
 fn an_argument_alone_makes_no_keeper() {
     // Without a host's socket it is an argument as any other, and a wrong one.
-    let done = Cli::new().run(["--endstop-keeper=1", "-"]).exits(2);
+    let done = Cli::new().run(["--endstop-keeper=2", "-"]).exits(2);
     assert!(done.stderr.contains("--endstop-keeper"), "{done:?}");
 }

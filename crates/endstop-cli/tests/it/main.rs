@@ -19,6 +19,8 @@ mod http2;
 mod journal;
 #[cfg(target_os = "linux")]
 mod killed;
+#[cfg(unix)]
+mod mcp;
 mod record;
 mod recorded;
 mod replay;

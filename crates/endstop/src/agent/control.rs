@@ -43,8 +43,9 @@ impl Control {
     }
 
     pub(crate) fn terminate(&self) {
-        self.token.cancel();
+        // Asked first: a tool that ends at once when it is told must not let the run go on.
         self.ask(Request::Terminate);
+        self.token.cancel();
     }
 
     fn ask(&self, request: Request) {

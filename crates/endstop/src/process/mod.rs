@@ -36,10 +36,14 @@ mod strays;
 #[cfg(all(unix, not(target_os = "linux")))]
 #[path = "unmarked.rs"]
 mod strays;
+#[cfg(feature = "mcp")]
+mod talk;
 #[cfg(target_os = "linux")]
 mod tree;
 
 pub use capture::Capture;
+#[cfg(feature = "mcp")]
+pub(crate) use talk::{Leash, Talk};
 
 /// The values of this process's variables whose names look like those of secrets: what a journal or
 /// a log must not have.
@@ -234,9 +238,16 @@ impl CommandLine {
     }
 
     fn spawn(&self, output: io::PipeWriter) -> io::Result<(Running, Exit)> {
+        let mut starting = self.starting()?;
+        starting.command().stdout(output.try_clone()?).stderr(output);
+        // The command, and with it our copies of the writing end, are dropped in there.
+        starting.start()
+    }
+
+    /// It, in its folder and with its environment.
+    fn starting(&self) -> io::Result<Starting> {
         let mut starting = Starting::new(&self.line, self.hunt_strays)?;
         let command = starting.command();
-        command.stdout(output.try_clone()?).stderr(output);
         if let Some(dir) = &self.dir {
             // The system's message would not say that it is the folder which is missing.
             if !dir.is_dir() {
@@ -250,8 +261,7 @@ impl CommandLine {
                 command.env_remove(name);
             }
         }
-        // The command, and with it our copies of the writing end, are dropped in there.
-        starting.start()
+        Ok(starting)
     }
 }
 
@@ -263,17 +273,25 @@ impl Finished {
 
     /// How it ended, in words: `exit status 3`, `killed by signal 9`.
     pub fn how(&self) -> String {
-        let Some(status) = self.status else {
-            let known = !self.left.is_empty();
-            return if known { "it was killed and did not die" } else { "killed with its keeper" }
-                .to_owned();
-        };
-        #[cfg(unix)]
-        if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-            return format!("killed by signal {signal}");
-        }
-        status.code().map_or_else(|| status.to_string(), |code| format!("exit status {code}"))
+        how(self.status, &self.left)
     }
+}
+
+/// How a command ended, in words.
+fn how(status: Option<ExitStatus>, left: &[u32]) -> String {
+    let Some(status) = status else {
+        return if left.is_empty() {
+            "killed with its keeper"
+        } else {
+            "it was killed and did not die"
+        }
+        .to_owned();
+    };
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return format!("killed by signal {signal}");
+    }
+    status.code().map_or_else(|| status.to_string(), |code| format!("exit status {code}"))
 }
 
 #[cfg(unix)]
@@ -302,7 +320,7 @@ fn into_stdout(pipe: io::PipeReader) -> std::process::ChildStdout {
     std::os::windows::io::OwnedHandle::from(pipe).into()
 }
 
-async fn reached(deadline: Option<Instant>) {
+pub(crate) async fn reached(deadline: Option<Instant>) {
     match deadline {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
@@ -310,7 +328,7 @@ async fn reached(deadline: Option<Instant>) {
 }
 
 /// Reads what there is. At the end of the pipe it is closed; further reads never return.
-async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
+pub(crate) async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
     let Some(reader) = pipe else { return std::future::pending().await };
     match reader.read(buffer).await {
         Ok(0) | Err(_) => {

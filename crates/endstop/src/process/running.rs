@@ -43,7 +43,7 @@ enum By {
 }
 
 impl Starting {
-    /// A command line, to be run without input. `hunt_strays`: also those who leave its group die.
+    /// A command line, to be run without input unless it is given one. `hunt_strays`: also those who leave its group die.
     pub(super) fn new(line: &str, hunt_strays: bool) -> io::Result<Starting> {
         #[cfg(unix)]
         {
@@ -70,6 +70,18 @@ impl Starting {
     /// command's.
     pub(super) fn command(&mut self) -> &mut Command {
         &mut self.command
+    }
+
+    /// Gives it this both to read from and to write to. It is one socket: a keeper has but one
+    /// descriptor left to hand on.
+    #[cfg(all(unix, feature = "mcp"))]
+    pub(super) fn talk_over(&mut self, socket: std::os::fd::OwnedFd) -> io::Result<()> {
+        match &self.by {
+            By::Keeper(_) => drop(self.command.arg(keeper::TALKS)),
+            By::Host(_) => drop(self.command.stdin(socket.try_clone()?)),
+        }
+        self.command.stdout(socket);
+        Ok(())
     }
 
     /// Starts it.

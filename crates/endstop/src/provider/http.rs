@@ -302,7 +302,7 @@ fn variables(provider: &endstop_wire::providers::Provider, header: &str) -> Vec<
 }
 
 /// A client for this address. Certificates are only loaded where they are needed.
-fn client(url: &Url) -> Result<Client, String> {
+pub(crate) fn client(url: &Url) -> Result<Client, String> {
     let mut builder = Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)

@@ -96,7 +96,7 @@ async fn a_command_has_a_keeper_with_a_session_of_its_own() {
     assert_eq!(numbers[0], numbers[1]);
     assert_eq!(numbers[2], lines[2], "the keeper leads the session");
     let words = run("tr '\\0' ' ' < /proc/$PPID/cmdline").await.output.text();
-    assert!(words.starts_with("endstop-keeper --endstop-keeper=1 "), "{words}");
+    assert!(words.starts_with("endstop-keeper --endstop-keeper=2 "), "{words}");
     assert!(!words.contains("cmdline"), "the command line is not among its words: {words}");
 }
 

@@ -45,7 +45,11 @@ use std::process::ExitCode;
 /// The first argument of a keeper. Its number changes with what the two tell each other: the
 /// program may be another by then, where it cannot be started by its descriptor.
 #[cfg(unix)]
-const ARGUMENT: &str = "--endstop-keeper=1";
+const ARGUMENT: &str = "--endstop-keeper=2";
+
+/// The argument after the mark, of a keeper whose command reads from what it writes to.
+#[cfg(unix)]
+pub(super) const TALKS: &str = "talks";
 
 /// Where the program is that can keep, once its `main` has said so. A fact of the process, and so a
 /// value of the process: which `main` it has, no loop and no command can know.
@@ -67,7 +71,9 @@ pub fn serve_if_asked() -> Option<ExitCode> {
     {
         let mut arguments = std::env::args_os().skip(1);
         if arguments.next().is_some_and(|first| first == ARGUMENT) && serve::is_asked() {
-            return Some(serve::serve(arguments.next()));
+            let mark = arguments.next();
+            let talks = arguments.next().is_some_and(|word| word == TALKS);
+            return Some(serve::serve(mark, talks));
         }
         if let Some(program) = own_program() {
             // A second call says the same.

@@ -56,14 +56,15 @@ pub(super) fn is_asked() -> bool {
     })
 }
 
-/// Keeps one command, whose mark this is; `-`: it may leave daemons.
-pub(super) fn serve(mark: Option<OsString>) -> ExitCode {
+/// Keeps one command, whose mark this is; `-`: it may leave daemons. `talks`: what it writes to is a
+/// socket, which it also reads from; else it has no input.
+pub(super) fn serve(mark: Option<OsString>, talks: bool) -> ExitCode {
     let mark = mark.filter(|mark| mark != "-").map(Mark::of);
     let Ok(host) = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from) else {
         return ExitCode::FAILURE;
     };
     let (tell, heard) = mpsc::channel();
-    let last_word = match start(&host, mark.as_ref(), &tell) {
+    let last_word = match start(&host, mark.as_ref(), talks, &tell) {
         Ok(members) => decide(&members, &heard, mark.as_ref()).line(),
         Err(error) => report::refused(&error),
     };
@@ -85,7 +86,12 @@ fn be_deaf() -> io::Result<()> {
 }
 
 /// Starts the command as the host has said it, and lets go of everything that is the command's.
-fn start(host: &UnixStream, mark: Option<&Mark>, tell: &Sender<Heard>) -> io::Result<Arc<Members>> {
+fn start(
+    host: &UnixStream,
+    mark: Option<&Mark>,
+    talks: bool,
+    tell: &Sender<Heard>,
+) -> io::Result<Arc<Members>> {
     be_deaf()?;
     // A signal from the terminal reaches its session's processes only. And it is by the session
     // that the host knows the command's processes, should the keeper be killed.
@@ -110,11 +116,15 @@ fn start(host: &UnixStream, mark: Option<&Mark>, tell: &Sender<Heard>) -> io::Re
     thread("hearer", move || hear(orders, &hearing))?;
 
     let mut command = shell(OsStr::from_bytes(&line));
-    command.stdin(Stdio::null()).process_group(0);
+    let input =
+        if talks { Stdio::from(io::stdout().as_fd().try_clone_to_owned()?) } else { Stdio::null() };
+    command.stdin(input).process_group(0);
     if let Some(mark) = mark {
         mark.put(&mut command);
     }
     let child = command.spawn()?;
+    // What it reads from, if it has something.
+    drop(command);
     let members = Arc::new(Members::led_by(Pid::from_child(&child)));
     // From here on nothing fails: there is a command, and somebody must see to its end.
     let _ = give.send(Arc::clone(&members));

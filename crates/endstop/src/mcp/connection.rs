@@ -1,0 +1,388 @@
+//! A server that is there: what both agreed on, its calls, its end.
+//!
+//! ```text
+//! let connection = Connection::open(&server, deadline).await?;
+//! let output = connection.call("read_file", arguments, &context).await;
+//! connection.close().await;
+//! ```
+
+use super::guard::Guard;
+use super::stdio::Process;
+use super::{McpError, McpErrorKind, McpServer, Place, answer, http};
+use crate::tool::{ToolContext, ToolOutput};
+use endstop_wire::redact::excerpt;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
+    ErrorData, Implementation, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
+    ServerPeerInfo,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions,
+    RequestContext, RequestHandle, RunningService, ServiceError,
+};
+use rmcp::transport::Transport;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+use rmcp::{ClientHandler, RoleClient};
+use serde_json::{Map, Value};
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+/// How long it is tried to tell a server that a call was stopped.
+const TELL: Duration = Duration::from_millis(250);
+
+/// How long a connection may take to its end, beside its process.
+const CLOSE: Duration = Duration::from_secs(2);
+
+type Running = RunningService<RoleClient, Refuser>;
+
+pub(super) struct Connection {
+    name: String,
+    version: String,
+    peer: Peer<RoleClient>,
+    /// Nothing comes from the server any more.
+    gone: CancellationToken,
+    process: Option<Process>,
+    /// Dropping it ends the connection.
+    running: Mutex<Option<Running>>,
+}
+
+/// Answers what a server asks for: that it is not given.
+struct Refuser;
+
+impl ClientHandler for Refuser {
+    #[expect(deprecated, reason = "the crate marks what the newest protocol has no more")]
+    async fn list_roots(
+        &self,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListRootsRequestMethod>())
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        let client = Implementation::new("endstop", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), client)
+    }
+}
+
+impl Connection {
+    /// Reaches the server and agrees with it on a version.
+    pub(super) async fn open(
+        server: &McpServer,
+        deadline: Instant,
+    ) -> Result<Connection, McpError> {
+        let wrong = |problem| McpError::new(&server.name, McpErrorKind::Config, problem);
+        let gone = CancellationToken::new();
+        match &server.place {
+            Place::Process { line, dir, allowed } => {
+                let line = line.as_ref().map_err(|problem| wrong(problem.clone()))?;
+                let started = Process::start(line, dir.as_deref(), allowed, gone.clone());
+                let (process, lines) = started.map_err(|error| {
+                    let problem = format!("it could not be started: {error}");
+                    McpError::new(&server.name, McpErrorKind::Start, problem)
+                })?;
+                let agreed = agree(Guard::new(lines, gone.clone()), deadline).await;
+                Connection::of(server, agreed, gone, Some(process)).await
+            }
+            Place::Address { url, headers } => {
+                let transport = http::transport(url, headers).map_err(wrong)?;
+                let agreed = agree(Guard::new(transport, gone.clone()), deadline).await;
+                Connection::of(server, agreed, gone, None).await
+            }
+        }
+    }
+
+    async fn of(
+        server: &McpServer,
+        agreed: Result<Running, Refused>,
+        gone: CancellationToken,
+        process: Option<Process>,
+    ) -> Result<Connection, McpError> {
+        let refused = match agreed {
+            Ok(running) => match version_of(running.peer().peer_info()) {
+                Ok(version) => {
+                    return Ok(Connection {
+                        name: server.name.clone(),
+                        version,
+                        peer: running.peer().clone(),
+                        gone,
+                        process,
+                        running: Mutex::new(Some(running)),
+                    });
+                }
+                Err(refused) => refused,
+            },
+            Err(refused) => refused,
+        };
+        let mut problem = match refused.kind {
+            McpErrorKind::Timeout => format!(
+                "it was not ready within {}: give it longer, or see whether it waits for something",
+                seconds(server.ready_within)
+            ),
+            _ => refused.problem,
+        };
+        if let Some(process) = process {
+            // How it ended is news where it ended by itself.
+            if refused.kind == McpErrorKind::Start
+                && let Some(how) = process.ended().await
+            {
+                problem = format!("it ended before it was ready: {how}");
+            }
+            // It has nothing to bring to an end.
+            if let Some(said) = process.kill().await.short() {
+                problem = format!("{problem}; it said: {said}");
+            }
+        }
+        Err(McpError::new(&server.name, refused.kind, problem))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// It was not ready in time.
+    pub(super) fn late(&self, what: &str, limit: Duration) -> McpError {
+        let problem = format!("{what} within {}", seconds(limit));
+        McpError::new(&self.name, McpErrorKind::Timeout, problem)
+    }
+
+    /// A page of its tools.
+    pub(super) async fn list(
+        &self,
+        page: PaginatedRequestParams,
+    ) -> Result<ListToolsResult, McpError> {
+        match self.peer.list_tools(Some(page)).await {
+            Ok(page) => Ok(page),
+            Err(error) => {
+                let problem = format!("it did not list its tools: {}", self.failed(error).await);
+                Err(McpError::new(&self.name, McpErrorKind::Protocol, problem))
+            }
+        }
+    }
+
+    /// Calls a tool. Where the call is stopped or dropped, the server is told.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+        context: &ToolContext,
+    ) -> ToolOutput {
+        if self.gone.is_cancelled() {
+            return ToolOutput::error(self.dead("").await);
+        }
+        let asked = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let asked = ClientRequest::CallToolRequest(CallToolRequest::new(asked));
+        let sent = self.peer.send_cancellable_request(asked, PeerRequestOptions::no_options());
+        let handle = match sent.await {
+            Ok(handle) => handle,
+            Err(error) => return ToolOutput::error(self.failed(error).await),
+        };
+        let mut open = Open { handle: Some(handle), context };
+        tokio::select! {
+            biased;
+            answered = open.answered() => match answered {
+                Some(Ok(answer)) => answer::output(answer),
+                Some(Err(error)) => ToolOutput::error(self.failed(error).await),
+                None => ToolOutput::error(self.dead(" in the middle of the call").await),
+            },
+            () = self.gone.cancelled() => {
+                open.handle = None;
+                ToolOutput::error(self.dead(" in the middle of the call").await)
+            }
+            () = context.cancelled() => {
+                if let Some(telling) = open.tell() {
+                    telling.await;
+                }
+                ToolOutput::error(
+                    "stopped: the server was told so, and may have done what it was asked or not",
+                )
+            }
+        }
+    }
+
+    /// Why there is no answer, for a model.
+    async fn failed(&self, error: ServiceError) -> String {
+        match error {
+            ServiceError::McpError(error) => {
+                format!("the server refused: {} ({})", excerpt(&error.message), error.code.0)
+            }
+            ServiceError::TransportSend(error) => {
+                format!("the server could not be asked: {}", innermost(&*error.error))
+            }
+            ServiceError::TransportClosed => self.dead("").await,
+            other => excerpt(&other.to_string()),
+        }
+    }
+
+    /// That it is gone, and how.
+    async fn dead(&self, when: &str) -> String {
+        let ended = format!("the MCP server `{}` has ended{when}", self.name);
+        let Some(process) = &self.process else { return ended };
+        let how = process.ended().await.map(|how| format!(" ({how})")).unwrap_or_default();
+        let said =
+            process.said.short().map(|said| format!("; it said: {said}")).unwrap_or_default();
+        format!(
+            "{ended}{how}{said}. It is not started again, and its tools cannot be called any more"
+        )
+    }
+
+    /// Ends it.
+    pub(super) async fn close(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(process) = &self.process {
+            process.closing.cancel();
+        }
+        let service = async {
+            if let Some(mut running) = running {
+                // Where it takes too long it is dropped, and with it what it holds.
+                let _ = running.close_with_timeout(CLOSE).await;
+            }
+        };
+        let process = async {
+            if let Some(process) = &self.process {
+                process.close().await;
+            }
+        };
+        tokio::join!(service, process);
+    }
+}
+
+/// A call under way. Where it is dropped the server is told, and the run waits for that.
+struct Open<'a> {
+    handle: Option<RequestHandle<RoleClient>>,
+    context: &'a ToolContext,
+}
+
+impl Open<'_> {
+    /// The answer; `None`: the connection has ended.
+    async fn answered(&mut self) -> Option<Result<rmcp::model::ServerResult, ServiceError>> {
+        let answered = match &mut self.handle {
+            Some(handle) => (&mut handle.rx).await.ok(),
+            None => None,
+        };
+        self.handle = None;
+        answered
+    }
+
+    /// Tells the server that nobody waits for an answer any more.
+    fn tell(&mut self) -> Option<impl Future<Output = ()> + Send + 'static> {
+        let handle = self.handle.take()?;
+        Some(async move {
+            let why = Some("the call was stopped".to_owned());
+            // A server that does not read is not waited for.
+            let _ = timeout(TELL, handle.cancel(why)).await;
+        })
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if let Some(telling) = self.tell() {
+            self.context.leave_behind(telling);
+        }
+    }
+}
+
+/// Why there is no connection.
+struct Refused {
+    kind: McpErrorKind,
+    problem: String,
+}
+
+/// Says who we are and hears who it is. A server of the newest protocol is asked first what it
+/// speaks; others refuse that, and are greeted as they know it.
+async fn agree<T: Transport<RoleClient> + 'static>(
+    transport: T,
+    deadline: Instant,
+) -> Result<Running, Refused> {
+    let mode = ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::LATEST],
+        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+    };
+    match timeout_at(deadline, Refuser.serve_with_lifecycle(transport, mode)).await {
+        Ok(Ok(running)) => Ok(running),
+        Ok(Err(error)) => Err(why(&error)),
+        Err(_) => Err(Refused { kind: McpErrorKind::Timeout, problem: String::new() }),
+    }
+}
+
+fn why(error: &ClientInitializeError) -> Refused {
+    use ClientInitializeError as E;
+    let (kind, problem) = match error {
+        E::LegacyFallbackFailed { fallback, .. } => return why(fallback),
+        E::NoCompatibleProtocolVersion { server_supported, .. } => {
+            let theirs: Vec<&str> = server_supported.iter().map(ProtocolVersion::as_str).collect();
+            return other_version(&theirs.join(", "));
+        }
+        E::ConnectionClosed(_) => {
+            (McpErrorKind::Start, "it hung up before it was ready".to_owned())
+        }
+        E::TransportError { error, .. } => {
+            let problem = format!("it could not be reached: {}", innermost(&*error.error));
+            (McpErrorKind::Start, problem)
+        }
+        E::JsonRpcError(error) => {
+            let problem = format!("it refused: {} ({})", excerpt(&error.message), error.code.0);
+            (McpErrorKind::Protocol, problem)
+        }
+        // Their words may hold a whole message.
+        _ => (McpErrorKind::Protocol, "it did not answer as a server of MCP does".to_owned()),
+    };
+    Refused { kind, problem }
+}
+
+/// The version that was agreed on, if it is one that is known.
+fn version_of(info: Option<Arc<ServerPeerInfo>>) -> Result<String, Refused> {
+    let version = info.map(|info| info.protocol_version.clone()).unwrap_or_default();
+    if ProtocolVersion::KNOWN_VERSIONS.contains(&version) {
+        Ok(version.as_str().to_owned())
+    } else {
+        Err(other_version(version.as_str()))
+    }
+}
+
+fn other_version(theirs: &str) -> Refused {
+    let ours: Vec<&str> =
+        ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect();
+    let problem = format!(
+        "it speaks version {} of the protocol, and this program {}: take another version of the server",
+        excerpt(theirs),
+        ours.join(", ")
+    );
+    Refused { kind: McpErrorKind::Version, problem }
+}
+
+/// The innermost cause says it: "Connection refused". Without credentials, and so without the
+/// address that the HTTP client names.
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    loop {
+        let next = match cause.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+            // It does not call it its source.
+            Some(StreamableHttpError::Client(error)) => Some(error as &(dyn Error + 'static)),
+            _ => cause.source(),
+        };
+        match next {
+            Some(next) => cause = next,
+            None => break,
+        }
+    }
+    match cause.downcast_ref::<reqwest::Error>() {
+        Some(error) if error.is_timeout() => "it took too long".to_owned(),
+        Some(error) => match error.status() {
+            Some(status) => format!("HTTP {status}"),
+            None => "the request failed".to_owned(),
+        },
+        None => excerpt(&cause.to_string()),
+    }
+}
+
+fn seconds(limit: Duration) -> String {
+    format!("{} s", limit.as_secs_f64())
+}

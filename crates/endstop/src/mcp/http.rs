@@ -1,0 +1,63 @@
+//! A server at an address.
+//!
+//! ```text
+//! let transport = transport("https://host/mcp", &headers)?;
+//! ```
+
+use super::LARGEST_MESSAGE;
+use crate::provider::http::client;
+use endstop_wire::redact::address;
+use reqwest::Url;
+use reqwest::header::{HeaderName, HeaderValue};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::common::client_side_sse::SseRetryPolicy;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a stream of events that has broken is asked for again.
+#[derive(Debug)]
+struct AFewTimes;
+
+impl SseRetryPolicy for AFewTimes {
+    fn retry(&self, times: usize) -> Option<Duration> {
+        (times < 4).then(|| Duration::from_millis(250 << times))
+    }
+}
+
+/// What carries messages to this address and back.
+///
+/// # Errors
+/// The address or a header is none. A header's value is not in the message.
+pub(super) fn transport(
+    url: &str,
+    headers: &[(String, String)],
+) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
+    let shown = address(url);
+    let parsed = Url::parse(url).map_err(|error| format!("`{shown}` is no address: {error}"))?;
+    if !matches!(parsed.scheme(), "http" | "https") {
+        return Err(format!("`{shown}` is no address of HTTP: it begins with http:// or https://"));
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err(format!(
+            "{shown}: a user or a password in the address is not taken: give a header"
+        ));
+    }
+    let mut custom = HashMap::new();
+    for (name, value) in headers {
+        let key = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("`{name}` is no name of a header"))?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| {
+            format!("the value of the header `{name}` has characters that none takes")
+        })?;
+        value.set_sensitive(true);
+        custom.insert(key, value);
+    }
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url)
+        .max_sse_event_size(LARGEST_MESSAGE)
+        .custom_headers(custom);
+    config.retry_config = Arc::new(AFewTimes);
+    config.control_request_timeout = Duration::from_secs(2);
+    Ok(StreamableHttpClientTransport::with_client(client(&parsed)?, config))
+}

@@ -1,0 +1,104 @@
+//! A command that is talked with: it reads what we write and we read what it writes, for as long as
+//! both like. It dies whole, as every command.
+//!
+//! ```text
+//! let Talk { mut leash, input, output, errors } = CommandLine::new("cat").talk()?;
+//! input.write_all(b"hello\n").await?; // dropping it is the end of the command's input
+//! leash.ask(); // SIGTERM; dropping it kills
+//! let how = leash.ended().await; // "exit status 0"
+//! ```
+
+use super::running::{Exit, Running};
+use super::{CommandLine, how, into_stdout};
+use std::io;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::process::ChildStdout;
+
+/// A command under way and its three lines.
+pub(crate) struct Talk {
+    pub(crate) leash: Leash,
+    /// What it reads; dropping it is the end of that.
+    pub(crate) input: Box<dyn AsyncWrite + Send + Unpin>,
+    /// What it writes.
+    pub(crate) output: Box<dyn AsyncRead + Send + Unpin>,
+    /// What it complains of.
+    pub(crate) errors: ChildStdout,
+}
+
+/// What a command is held by; dropping it kills the command at once.
+#[derive(Debug)]
+pub(crate) struct Leash {
+    running: Running,
+    exit: Exit,
+}
+
+impl Leash {
+    /// Asks every process of its group to end.
+    pub(crate) fn ask(&self) {
+        self.running.ask();
+    }
+
+    /// Kills it and all that it started.
+    pub(crate) fn kill(&self) {
+        self.running.kill();
+    }
+
+    /// Waits until it has ended and what it left is dead; says how it ended, in words. It may be
+    /// dropped and called again, until it has said so.
+    pub(crate) async fn ended(&mut self) -> String {
+        match (&mut self.exit).await {
+            Ok(ended) => match ended.status {
+                Ok(status) => how(status, &ended.left),
+                Err(error) => format!("it could not be started: {error}"),
+            },
+            Err(_) => "nobody knows how it ended".to_owned(),
+        }
+    }
+}
+
+impl CommandLine {
+    /// Starts it, to talk with it.
+    ///
+    /// # Errors
+    /// It could not be started. Where it has a keeper, [`Leash::ended`] may say so instead.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O.
+    #[cfg(unix)]
+    pub(crate) fn talk(&self) -> io::Result<Talk> {
+        let mut starting = self.starting()?;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        starting.talk_over(theirs.into())?;
+        let (errors, their_errors) = io::pipe()?;
+        starting.command().stderr(their_errors);
+        ours.set_nonblocking(true)?;
+        let (output, input) = tokio::net::UnixStream::from_std(ours)?.into_split();
+        let errors = ChildStdout::from_std(into_stdout(errors))?;
+        let (running, exit) = starting.start()?;
+        let leash = Leash { running, exit };
+        Ok(Talk { leash, input: Box::new(input), output: Box::new(output), errors })
+    }
+
+    /// Starts it, to talk with it.
+    ///
+    /// # Errors
+    /// It could not be started.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O.
+    #[cfg(windows)]
+    pub(crate) fn talk(&self) -> io::Result<Talk> {
+        let mut starting = self.starting()?;
+        let (theirs, input) = io::pipe()?;
+        let (output, their_output) = io::pipe()?;
+        let (errors, their_errors) = io::pipe()?;
+        starting.command().stdin(theirs).stdout(their_output).stderr(their_errors);
+        let input: std::process::ChildStdin = std::os::windows::io::OwnedHandle::from(input).into();
+        let input = tokio::process::ChildStdin::from_std(input)?;
+        let output = ChildStdout::from_std(into_stdout(output))?;
+        let errors = ChildStdout::from_std(into_stdout(errors))?;
+        let (running, exit) = starting.start()?;
+        let leash = Leash { running, exit };
+        Ok(Talk { leash, input: Box::new(input), output: Box::new(output), errors })
+    }
+}

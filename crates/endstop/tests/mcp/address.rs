@@ -1,0 +1,225 @@
+//! What holds of servers at an address. The server is a socket that speaks as much HTTP as it must.
+
+use crate::support::call;
+use endstop::AgentLoop;
+use endstop::mcp::{McpErrorKind, McpServer};
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::ToolOutput;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub fn all() -> Vec<(&'static str, fn())> {
+    crate::checks![
+        its_tools_are_called_over_http,
+        a_cancel_goes_over_http,
+        a_server_that_hangs_up_is_an_error,
+        a_huge_answer_over_http_is_not_held,
+        what_is_no_server_says_so,
+    ]
+}
+
+/// A server, and what it heard: the headers, and the messages.
+struct Site {
+    url: String,
+    heard: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Site {
+    fn new(mode: &'static str) -> Site {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let log = Arc::clone(&log);
+                std::thread::spawn(move || serve(stream, mode, &log));
+            }
+        });
+        Site { url, heard }
+    }
+
+    fn server(&self) -> McpServer {
+        McpServer::http("played", &self.url)
+            .header("Authorization", "Bearer hidden-value-123")
+            .ready_within(Duration::from_secs(10))
+    }
+
+    fn messages(&self, method: &str) -> Vec<Value> {
+        let heard = self.heard.lock().unwrap();
+        let messages = heard.iter().map(|(_, message)| message);
+        messages.filter(|message| message["method"] == method).cloned().collect()
+    }
+}
+
+/// A request with its headers in small letters; nothing at the end of the connection.
+fn request(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let lower = head.to_ascii_lowercase();
+    let length = lower.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    reader.read_exact(&mut body).ok()?;
+    Some((head, body))
+}
+
+fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut out = stream;
+    while let Some((head, body)) = request(&mut reader) {
+        let mut send = |status: &str, kind: &str, body: &str| {
+            let length = body.len();
+            write!(
+                out,
+                "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nmcp-session-id: s1\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+        };
+        if mode == "teapot" {
+            let _ = send("418 I'm a teapot", "text/plain", "short and stout");
+            continue;
+        }
+        if !head.starts_with("POST") {
+            let _ = send("405 Method Not Allowed", "text/plain", "");
+            continue;
+        }
+        let message: Value = serde_json::from_slice(&body).unwrap();
+        log.lock().unwrap().push((head, message.clone()));
+        let id = &message["id"];
+        let answer =
+            |result: Value| json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+        let kind = "application/json";
+        let done = match message["method"].as_str().unwrap_or_default() {
+            "initialize" => {
+                let version = &message["params"]["protocolVersion"];
+                send(
+                    "200 OK",
+                    kind,
+                    &answer(json!({"protocolVersion": version, "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "site", "version": "1"}})),
+                )
+            }
+            "tools/list" => {
+                let names = ["echo", "hang", "huge", "leave", "events", "broken"];
+                let tools =
+                    names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+                send("200 OK", kind, &answer(json!({"tools": tools})))
+            }
+            "tools/call" => {
+                let text = answer(json!({"content": [{"type": "text",
+                    "text": message["params"]["arguments"]["text"]}]}));
+                match message["params"]["name"].as_str().unwrap() {
+                    "echo" => send("200 OK", kind, &text),
+                    "hang" => {
+                        // Until the client hangs up.
+                        let _ = reader.read(&mut [0; 1]);
+                        return;
+                    }
+                    "leave" => return,
+                    "huge" => {
+                        let size = 100 << 20;
+                        let _ = write!(
+                            out,
+                            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n"
+                        );
+                        let piece = "x".repeat(1 << 20);
+                        for _ in 0..size >> 20 {
+                            if write!(out, "{:x}\r\n{piece}\r\n", piece.len()).is_err() {
+                                return;
+                            }
+                        }
+                        return;
+                    }
+                    "events" => {
+                        let note = json!({"jsonrpc": "2.0", "method": "notifications/message",
+                            "params": {"level": "info", "data": "x"}});
+                        let mut events = format!("event: message\ndata: {note}\n\n").repeat(10_000);
+                        events.push_str(&format!("event: message\ndata: {text}\n\n"));
+                        send("200 OK", "text/event-stream", &events)
+                    }
+                    // It begins, and never ends.
+                    _ => send("200 OK", "text/event-stream", ": nothing\n\n"),
+                }
+            }
+            "server/discover" => {
+                let error =
+                    json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}});
+                send("200 OK", kind, &error.to_string())
+            }
+            _ => send("202 Accepted", "text/plain", ""),
+        };
+        if done.is_err() {
+            return;
+        }
+    }
+}
+
+async fn its_tools_are_called_over_http() {
+    let site = Site::new("good");
+    let tools = site.server().connect().await.unwrap();
+    assert_eq!(tools.protocol_version(), "2025-11-25");
+    assert!(!tools.tools().next().unwrap().touches_machine());
+    assert_eq!(call(&tools, "echo", "hello").await, ToolOutput::ok("hello"));
+    assert_eq!(call(&tools, "events", "after a flood").await, ToolOutput::ok("after a flood"));
+    let heard = site.heard.lock().unwrap().clone();
+    assert!(heard.iter().all(|(head, _)| head.contains("Bearer hidden-value-123")));
+    assert!(site.server().known_keys().out_of_text("a hidden-value-123 b").contains("[redacted]"));
+    tools.close().await;
+}
+
+async fn a_cancel_goes_over_http() {
+    let site = Site::new("good");
+    let tools = site.server().connect().await.unwrap();
+    let turns = [Turn::call("played__hang", &json!({})), Turn::text("done")];
+    let agent = AgentLoop::builder(ScriptedModel::new(turns));
+    let agent = tools.tools().fold(agent, |agent, tool| agent.shared_tool(tool)).build().unwrap();
+    let run = agent.run("go").unwrap();
+    crate::processes::soon("it is called", || !site.messages("tools/call").is_empty());
+    let began = Instant::now();
+    agent.cancel();
+    let outcome = run.outcome().await;
+    assert_eq!(outcome.termination, endstop::Termination::Cancelled);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let id = site.messages("tools/call")[0]["id"].clone();
+    crate::processes::soon("it is told", || {
+        let told = site.messages("notifications/cancelled");
+        told.iter().any(|told| told["params"]["requestId"] == id)
+    });
+    tools.close().await;
+}
+
+async fn a_server_that_hangs_up_is_an_error() {
+    let site = Site::new("good");
+    let tools = site.server().connect().await.unwrap();
+    for name in ["leave", "broken"] {
+        let began = Instant::now();
+        let output = call(&tools, name, "").await;
+        assert!(output.is_error, "{name}: {output:?}");
+        assert!(!output.content.contains("hidden"), "{name}: {output:?}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{name}: {:?}", began.elapsed());
+    }
+    // The next request is one of its own.
+    assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
+}
+
+async fn a_huge_answer_over_http_is_not_held() {
+    let site = Site::new("good");
+    let tools = site.server().connect().await.unwrap();
+    let output = call(&tools, "huge", "").await;
+    assert!(output.is_error && output.content.contains("16777216"), "{output:?}");
+    assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
+}
+
+async fn what_is_no_server_says_so() {
+    let site = Site::new("teapot");
+    let error = site.server().connect().await.unwrap_err();
+    assert_eq!(error.kind, McpErrorKind::Start, "{error}");
+    assert!(error.to_string().contains("418"), "{error}");
+    assert!(!error.to_string().contains("hidden"), "{error}");
+}

@@ -1,0 +1,391 @@
+//! What holds of servers that are processes.
+
+use crate::processes::{alive, gone, marker, soon, started};
+use crate::support::{Played, call, tool};
+use endstop::mcp::{McpError, McpErrorKind, McpServer};
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::ToolOutput;
+use endstop::{AgentBuilder, AgentLoop, Limits, Outcome, Termination};
+use serde_json::json;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub fn all() -> Vec<(&'static str, fn())> {
+    crate::checks![
+        its_tools_are_listed_and_called,
+        pages_of_tools_are_one_list,
+        it_is_given_no_secrets,
+        what_cannot_be_used_is_an_error_that_says_why,
+        a_cancel_is_told_and_ends_the_call,
+        a_time_limit_is_told,
+        a_terminate_is_told,
+        who_does_not_read_holds_up_nothing,
+        a_server_that_is_killed_ends_the_call_and_those_after_it,
+        a_server_that_exits_says_why,
+        a_huge_answer_is_not_held,
+        floods_are_bounded,
+        a_flood_without_end_holds_up_nothing,
+        what_it_asks_for_is_refused,
+        answers_to_nobody_are_nobodys,
+        junk_between_messages_is_no_message,
+        errors_are_tool_errors_without_keys,
+        it_ends_when_its_input_ends,
+        who_does_not_leave_is_killed,
+        a_drop_kills,
+    ]
+}
+
+/// An agent that calls this tool, then answers.
+fn agent(tools: &endstop::mcp::McpTools, name: &str) -> AgentBuilder {
+    let turns = [Turn::call(name, &json!({"text": "hello"})), Turn::text("done")];
+    tools.tools().fold(AgentLoop::builder(ScriptedModel::new(turns)), AgentBuilder::shared_tool)
+}
+
+/// A conversation as text.
+fn told(outcome: &Outcome) -> String {
+    serde_json::to_value(&outcome.messages).unwrap().to_string()
+}
+
+async fn its_tools_are_listed_and_called() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    assert_eq!(tools.protocol_version(), "2025-11-25");
+    let echo = tool(&tools, "played__echo");
+    assert_eq!(echo.description(), "Does echo.");
+    assert_eq!(echo.schema()["properties"]["text"]["type"], "string");
+    assert!(echo.parallel_safe() && echo.repeatable() && echo.touches_machine());
+    let set = tool(&tools, "played__set");
+    assert!(!set.parallel_safe() && set.repeatable());
+    let hang = tool(&tools, "played__hang");
+    assert!(!hang.parallel_safe() && !hang.repeatable());
+    assert_eq!(
+        call(&tools, "echo", "naïve \u{1F600} \" \n").await.content,
+        "naïve \u{1F600} \" \n"
+    );
+    // In a run.
+    let agent = agent(&tools, "played__echo").build().unwrap();
+    let outcome = agent.run("go").unwrap().outcome().await;
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert!(told(&outcome).contains("hello"), "{}", told(&outcome));
+    assert_eq!(played.messages("initialize").len(), 1);
+    tools.close().await;
+}
+
+async fn pages_of_tools_are_one_list() {
+    let played = Played::new("pages");
+    let tools = played.server().connect().await.unwrap();
+    let names: Vec<String> = tools.tools().map(|tool| tool.name().to_owned()).collect();
+    assert_eq!(names, ["played__echo", "played__bare"]);
+    let bare = tool(&tools, "played__bare");
+    assert_eq!(bare.schema(), json!({"type": "object"}));
+    assert_eq!(bare.description(), "Has a title");
+    let only = played.server().only(["bare"]).connect().await.unwrap();
+    assert_eq!(only.tools().count(), 1);
+}
+
+async fn it_is_given_no_secrets() {
+    let played = Played::new("good");
+    let server = played.server().allow_variable("ENDSTOP_TEST_PASSWORD");
+    let tools = server.connect().await.unwrap();
+    let names = call(&tools, "environment", "").await.content;
+    assert!(names.contains("PATH") && names.contains("ENDSTOP_TEST_PASSWORD"), "{names}");
+    assert!(!names.contains("ENDSTOP_TEST_API_KEY"), "{names}");
+    let web = McpServer::http("web", "http://127.0.0.1:9/mcp?key=hidden2")
+        .header("Authorization", "Bearer hidden3");
+    let shown = format!("{web:?} {:?}", web.connect().await.unwrap_err());
+    assert!(shown.contains("Authorization") && !shown.contains("hidden"), "{shown}");
+}
+
+async fn refused(server: McpServer) -> McpError {
+    let began = Instant::now();
+    let error = server.connect().await.expect_err("it cannot be used");
+    assert!(began.elapsed() < Duration::from_secs(9), "{error} after {:?}", began.elapsed());
+    assert!(error.to_string().starts_with(&format!("MCP server `{}`: ", error.server)));
+    error
+}
+
+async fn what_cannot_be_used_is_an_error_that_says_why() {
+    let soon = Duration::from_millis(700);
+    let mut folders = Vec::new();
+    let mut played = |mode| {
+        let played = Played::new(mode);
+        let server = played.server();
+        folders.push(played);
+        server
+    };
+    for (server, kind, words) in [
+        (played("old"), McpErrorKind::Version, "speaks version 1999-01-01"),
+        (
+            played("exits"),
+            McpErrorKind::Start,
+            "exit status 3; it said: no licence for the key [redacted]",
+        ),
+        (played("deaf").ready_within(soon), McpErrorKind::Timeout, "not ready within 0.7 s"),
+        (
+            played("slow-list").ready_within(soon),
+            McpErrorKind::Timeout,
+            "not list its tools within 0.7 s",
+        ),
+        (played("clash"), McpErrorKind::Tools, "`a.b` and `a/b` would both be named `played__a_b`"),
+        (played("none"), McpErrorKind::Tools, "has no tools"),
+        (played("endless"), McpErrorKind::Tools, "more than 1000 tools"),
+        (played("good").only(["ecko"]), McpErrorKind::Tools, "did you mean `echo`"),
+        (
+            McpServer::command("x", ["/nonexistent/server"]),
+            McpErrorKind::Start,
+            "/nonexistent/server",
+        ),
+        (McpServer::command("x", [""; 0]), McpErrorKind::Config, "empty"),
+        (McpServer::stdio("x", "true"), McpErrorKind::Start, "exit status 0"),
+        (McpServer::stdio("x", "a\0b"), McpErrorKind::Start, "could not be started"),
+        (McpServer::stdio("x", "cat").ready_within(soon), McpErrorKind::Protocol, ""),
+        (McpServer::stdio("x", "yes").ready_within(soon), McpErrorKind::Timeout, "it said: y"),
+        (McpServer::stdio("a b", "true"), McpErrorKind::Config, "1 to 32 letters"),
+        (McpServer::http("x", "no address"), McpErrorKind::Config, "no address"),
+        (McpServer::http("x", "ftp://host/"), McpErrorKind::Config, "https://"),
+        (McpServer::http("x", "http://me:hidden@host/"), McpErrorKind::Config, "give a header"),
+        (McpServer::http("x", "http://127.0.0.1:9/"), McpErrorKind::Start, "refused"),
+        (McpServer::http("x", "http://a/").header("a b", "c"), McpErrorKind::Config, "`a b`"),
+        (McpServer::http("x", "http://a/").header("k", "hid\nden"), McpErrorKind::Config, "`k`"),
+    ] {
+        let error = refused(server).await;
+        let text = error.to_string();
+        assert!(text.contains(words), "{text} has not: {words}");
+        assert!(!text.contains("sk-abc") && !text.contains("hidden"), "{text}");
+        // A program that says back what it is told is no server, however that is noticed.
+        if !words.is_empty() {
+            assert_eq!(error.kind, kind, "{text}");
+        }
+    }
+}
+
+/// Runs an agent until the server has been called, does this, and gives the outcome and how long it
+/// took from then.
+async fn stopped(
+    played: &Played,
+    name: &str,
+    limits: Limits,
+    stop: impl FnOnce(&AgentLoop),
+) -> (Outcome, Duration) {
+    let tools = played.server().connect().await.unwrap();
+    let agent = agent(&tools, name).limits(limits).build().unwrap();
+    let run = agent.run("go").unwrap();
+    soon("it is called", || !played.messages("tools/call").is_empty());
+    let began = Instant::now();
+    stop(&agent);
+    let outcome = run.outcome().await;
+    let took = began.elapsed();
+    agent.settled().await;
+    tools.close().await;
+    (outcome, took)
+}
+
+async fn a_cancel_is_told_and_ends_the_call() {
+    let played = Played::new("good");
+    let (outcome, took) =
+        stopped(&played, "played__hang", Limits::default(), AgentLoop::cancel).await;
+    assert_eq!(outcome.termination, Termination::Cancelled);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(played.was_told(), "{}", played.heard());
+}
+
+async fn a_time_limit_is_told() {
+    let played = Played::new("good");
+    let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
+    let (outcome, took) = stopped(&played, "played__hang", limits, |_| ()).await;
+    // The model is told, and goes on.
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert!(told(&outcome).contains("300"), "{}", told(&outcome));
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(played.was_told(), "{}", played.heard());
+    // A server's own limit.
+    let tools = played.server().timeout(Duration::from_millis(200)).connect().await.unwrap();
+    assert_eq!(tool(&tools, "played__hang").timeout(), Some(Duration::from_millis(200)));
+}
+
+async fn a_terminate_is_told() {
+    let played = Played::new("good");
+    let (outcome, took) =
+        stopped(&played, "played__hang", Limits::default(), AgentLoop::terminate).await;
+    assert_eq!(outcome.termination, Termination::Terminated);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(played.was_told(), "{}", played.heard());
+}
+
+async fn who_does_not_read_holds_up_nothing() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    let mute = tool(&tools, "played__mute");
+    let big = json!({"text": "x".repeat(3_000_000)}).as_object().unwrap().clone();
+    for times in 0..3 {
+        let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
+        let turns = [Turn::call("played__mute", &json!(big)), Turn::text("done")];
+        let agent = AgentLoop::builder(ScriptedModel::new(turns)).limits(limits);
+        let agent = agent.shared_tool(mute.clone()).build().unwrap();
+        let began = Instant::now();
+        let outcome = agent.run("go").unwrap().outcome().await;
+        assert_eq!(outcome.termination, Termination::Stop);
+        assert!(began.elapsed() < Duration::from_secs(2), "{times}: {:?}", began.elapsed());
+    }
+    let began = Instant::now();
+    tools.close().await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
+}
+
+async fn a_server_that_is_killed_ends_the_call_and_those_after_it() {
+    let (played, mark) = (Played::new("good"), marker());
+    let tools = played.with_child(mark).connect().await.unwrap();
+    started(mark, 1).await;
+    let calling = call(&tools, "hang", "");
+    let kill = async {
+        while played.messages("tools/call").is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let pid = played.pid().to_string();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        Instant::now()
+    };
+    let (output, killed) = tokio::join!(calling, kill);
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    let words = "the MCP server `played` has ended in the middle of the call (killed by signal 9)";
+    assert!(output.is_error && output.content.starts_with(words), "{output:?}");
+    let began = Instant::now();
+    let output = call(&tools, "echo", "hello").await;
+    assert!(output.is_error && output.content.contains("It is not started again"), "{output:?}");
+    assert!(began.elapsed() < Duration::from_secs(1));
+    // Nor does what it left.
+    gone(mark);
+    tools.close().await;
+}
+
+async fn a_server_that_exits_says_why() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    let output = call(&tools, "die", "").await;
+    assert!(output.is_error, "{output:?}");
+    assert!(output.content.contains("(exit status 7); it said: out of luck"), "{output:?}");
+}
+
+/// The most memory that this process has had since it was last forgotten, in KiB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn forget_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
+
+async fn a_huge_answer_is_not_held() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    call(&tools, "echo", "warm").await;
+    forget_peak();
+    let before = peak();
+    let output = call(&tools, "huge", "").await;
+    let more = peak() - before;
+    println!("  100 MiB in one message: {more} KiB more at the peak");
+    assert!(output.is_error && output.content.contains("104857"), "{output:?}");
+    assert!(more < 16 * 1024, "{more} KiB more at the peak");
+    // The connection is as it was.
+    assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
+}
+
+async fn floods_are_bounded() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    call(&tools, "echo", "warm").await;
+    forget_peak();
+    let before = peak();
+    let began = Instant::now();
+    assert_eq!(call(&tools, "flood", "").await, ToolOutput::ok("flooded"));
+    println!("  100 000 notifications and 20 MiB of complaints: {:?}", began.elapsed());
+    assert_eq!(call(&tools, "beg", "").await, ToolOutput::ok("begged"));
+    let more = peak() - before;
+    println!("  and 50 000 requests: {more} KiB more at the peak");
+    assert!(more < 16 * 1024, "{more} KiB more at the peak");
+    assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
+}
+
+async fn a_flood_without_end_holds_up_nothing() {
+    let played = Played::new("good");
+    let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
+    let (outcome, took) = stopped(&played, "played__spout", limits, |_| ()).await;
+    assert_eq!(outcome.termination, Termination::Stop);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
+}
+
+async fn what_it_asks_for_is_refused() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    let output = call(&tools, "ask", "").await;
+    let answers = "sampling/createMessage: -32601 null\n\
+        elicitation/create: null \"decline\"\n\
+        roots/list: -32601 null";
+    assert_eq!(output, ToolOutput::ok(answers));
+}
+
+async fn answers_to_nobody_are_nobodys() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    assert_eq!(call(&tools, "lie", "").await, ToolOutput::ok("the first"));
+    assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
+}
+
+async fn junk_between_messages_is_no_message() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    let output = call(&tools, "junk", "").await;
+    assert!(output.is_error && output.content.contains("answer is none"), "{output:?}");
+    assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
+}
+
+async fn errors_are_tool_errors_without_keys() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    assert_eq!(call(&tools, "fail", "broken").await, ToolOutput::error("broken"));
+    let output = call(&tools, "refuse", "").await;
+    assert_eq!(output, ToolOutput::error("the server refused: not so: [redacted] (-32602)"));
+}
+
+async fn it_ends_when_its_input_ends() {
+    let played = Played::new("good");
+    let tools = played.server().connect().await.unwrap();
+    let pid = played.pid();
+    let began = Instant::now();
+    tools.close().await;
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    // By itself: nobody killed it.
+    assert!(played.heard().ends_with("the end of the input\n"), "{}", played.heard());
+    let output = call(&tools, "echo", "").await;
+    assert!(output.is_error && output.content.contains("exit status 0"), "{output:?}");
+    tools.close().await;
+}
+
+async fn who_does_not_leave_is_killed() {
+    let (played, mark) = (Played::new("stays"), marker());
+    let tools = played.with_child(mark).connect().await.unwrap();
+    let began = Instant::now();
+    tools.close().await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
+    gone(mark);
+}
+
+async fn a_drop_kills() {
+    let (played, mark) = (Played::new("stays"), marker());
+    let tools = played.with_child(mark).connect().await.unwrap();
+    started(mark, 1).await;
+    let echo = tool(&tools, "played__echo");
+    drop(tools);
+    // A tool holds its server.
+    assert_eq!(alive(mark).len(), 1);
+    drop(echo);
+    gone(mark);
+    let pid = played.pid();
+    soon("it is gone", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
