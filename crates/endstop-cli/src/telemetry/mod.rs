@@ -1,6 +1,6 @@
 //! Spans to an OpenTelemetry collector, where the environment names one.
 //!
-//! ```ignore
+//! ```text
 //! let spans = Spans::begin(&secrets); // nothing is set up where no variable asks for it
 //! …                                   // the run
 //! spans.end();                        // sent, or given up, within `LAST`

@@ -1,6 +1,6 @@
 //! Keys that are fetched before a call: Google's application default credentials.
 //!
-//! ```ignore
+//! ```text
 //! let keys = Keys::new(&login, "Google Vertex AI")?;
 //! let authorization = keys.header().await?; // Bearer …, kept until it ends
 //! ```

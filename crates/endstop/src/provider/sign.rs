@@ -1,6 +1,6 @@
 //! Requests signed by AWS's Signature Version 4, each with its own body and time.
 //!
-//! ```ignore
+//! ```text
 //! let signer = Signer::new(&keys);
 //! let more = signer.headers(&url, &headers, body, clock::now())?; // authorization, x-amz-date …
 //! ```

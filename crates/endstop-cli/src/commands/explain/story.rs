@@ -1,7 +1,7 @@
 //! What happened in a run, in order: what observers heard, the limits before each turn, and what
 //! repeated. From a run of the journal, whose events are replayed, or from a file of `--events`.
 //!
-//! ```ignore
+//! ```text
 //! let story = Story::of_run(&recorded);
 //! for turn in story.turns() { … }
 //! ```

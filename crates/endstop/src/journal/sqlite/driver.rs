@@ -1,7 +1,7 @@
 //! Who drives a run: a process holds a lock on a file as long as it lives, and its runs name the
 //! file. However it dies, the lock goes with it.
 //!
-//! ```ignore
+//! ```text
 //! let driver = Driver::new(&journal)?;           // this process
 //! let lives = is_alive(&journal, "4711-18c2…");  // the one that a run names
 //! ```
