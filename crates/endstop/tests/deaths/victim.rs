@@ -98,9 +98,10 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         let steps = steps.clone();
         async move {
             let mut file = OpenOptions::new().append(true).create(true).open(&steps).unwrap();
-            writeln!(file, "begin {}", step.number).unwrap();
+            // A line is one write: a death must not leave half of one.
+            file.write_all(format!("begin {}\n", step.number).as_bytes()).unwrap();
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-            writeln!(file, "end {}", step.number).unwrap();
+            file.write_all(format!("end {}\n", step.number).as_bytes()).unwrap();
             ToolOutput::ok(format!("step {} is done", step.number))
         }
     });
