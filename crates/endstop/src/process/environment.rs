@@ -53,29 +53,11 @@ fn of_headers(list: &str) -> Vec<Vec<u8>> {
         if NAMES.iter().any(|word| name.contains(word)) {
             let stands = value.trim().rsplit("%20").next().unwrap_or_default();
             keys.push(stands.as_bytes().to_vec());
-            let sent = percent_decoded(stands);
+            let sent: Vec<u8> = percent_encoding::percent_decode_str(stands).collect();
             keys.push(sent.rsplit(|byte| *byte == b' ').next().unwrap_or_default().to_vec());
         }
     }
     keys
-}
-
-/// `%20` and the like read; what is none stays.
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let hex = after.get(..2).filter(|_| *first == b'%');
-        let hex = hex.and_then(|two| std::str::from_utf8(two).ok());
-        if let Some(byte) = hex.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            decoded.push(byte);
-            rest = &after[2..];
-        } else {
-            decoded.push(*first);
-            rest = after;
-        }
-    }
-    decoded
 }
 
 /// Whether a variable's name looks like that of a secret.
