@@ -4,6 +4,15 @@
 //! A format is a folder beside this file, with a reader, and its quirks in the head comment. It says
 //! how a file of it is known, and in which pieces it comes.
 
+mod claude_code;
+mod codex;
+mod conversation;
+mod inspect;
+mod otel;
+mod pieces;
+#[doc(hidden)]
+pub mod sessions;
+
 use crate::model::Trajectory;
 use std::fmt;
 
