@@ -20,7 +20,10 @@ pub(super) struct Conversation {
     /// Results whose call has not come, with how many steps there were.
     early: Vec<(usize, CallResult<'static>)>,
     unanswered: u64,
+    last_turn: Option<usize>,
     pub(super) odd: Tally,
+    /// What else is odd, a line each.
+    pub(super) notes: Vec<String>,
 }
 
 struct Asked {
@@ -32,6 +35,9 @@ struct Asked {
 
 impl Conversation {
     pub(super) fn push(&mut self, step: Step<'static>) -> usize {
+        if step.is_turn() {
+            self.last_turn = Some(self.steps.len());
+        }
         self.steps.push(step);
         self.steps.len() - 1
     }
@@ -88,40 +94,71 @@ impl Conversation {
         }
     }
 
+    /// Where the last turn is.
+    pub(super) const fn last_turn_index(&self) -> Option<usize> {
+        self.last_turn
+    }
+
     /// The last turn.
     pub(super) fn last_turn(&mut self) -> Option<&mut Step<'static>> {
-        self.steps.iter_mut().rev().find(|step| step.is_turn())
+        self.steps.get_mut(self.last_turn?)
     }
 
     /// The steps, and what is odd about them.
     pub(super) fn finish(mut self) -> (Vec<Step<'static>>, Vec<String>) {
-        // From the last, so that a step that is put in moves none that is still looked for.
-        for (at, result) in std::mem::take(&mut self.early).into_iter().rev() {
-            let asked = result.call_id.as_deref().and_then(|id| self.asked.get_mut(id));
-            if let Some(asked) = asked {
-                asked.results += 1;
-                self.odd.add("results that come before their call");
-                self.steps[asked.step].results.insert(0, result);
-                continue;
-            }
-            self.odd.add("results without a call");
-            match self.steps[..at].iter_mut().rev().find(|step| step.is_turn()) {
-                Some(step) => step.results.push(result),
-                None => {
-                    let step = Step { results: vec![result], ..Step::new(Role::User) };
-                    self.steps.insert(at, step);
-                    for asked in self.asked.values_mut().filter(|asked| asked.step >= at) {
-                        asked.step += 1;
-                    }
-                }
-            }
-        }
+        self.attach_early();
         let open = self.asked.values().filter(|asked| asked.results == 0 && !asked.elsewhere);
         let open = self.unanswered + open.count() as u64;
         if open > 0 {
             self.odd.add_many("calls without a result", open);
         }
-        (self.steps, self.odd.lines())
+        let mut notes = self.odd.lines();
+        notes.extend(self.notes);
+        (self.steps, notes)
+    }
+
+    /// Finds a place for the results that no call was there for, in time that is linear in the steps.
+    fn attach_early(&mut self) {
+        let mut of_calls: HashMap<usize, Vec<CallResult<'static>>> = HashMap::new();
+        let mut orphans: HashMap<usize, Vec<CallResult<'static>>> = HashMap::new();
+        for (at, result) in std::mem::take(&mut self.early) {
+            let asked = result.call_id.as_deref().and_then(|id| self.asked.get_mut(id));
+            if let Some(asked) = asked {
+                asked.results += 1;
+                self.odd.add("results that come before their call");
+                of_calls.entry(asked.step).or_default().push(result);
+            } else {
+                self.odd.add("results without a call");
+                orphans.entry(at).or_default().push(result);
+            }
+        }
+        for (step, results) in of_calls {
+            self.steps[step].results.splice(0..0, results);
+        }
+        if orphans.is_empty() {
+            return;
+        }
+        let mut turn = None;
+        let steps = std::mem::take(&mut self.steps);
+        let count = steps.len();
+        let mut steps = steps.into_iter();
+        for at in 0..=count {
+            let results = orphans.remove(&at).unwrap_or_default();
+            match turn {
+                _ if results.is_empty() => {}
+                Some(turn) => {
+                    let step: &mut Step<'static> = &mut self.steps[turn];
+                    step.results.extend(results);
+                }
+                None => self.steps.push(Step { results, ..Step::new(Role::User) }),
+            }
+            if let Some(step) = steps.next() {
+                if step.is_turn() {
+                    turn = Some(self.steps.len());
+                }
+                self.steps.push(step);
+            }
+        }
     }
 }
 
@@ -159,7 +196,8 @@ impl Tally {
         (!all.is_empty()).then(|| format!("{title}: {}", all.join(", ")))
     }
 
-    pub(super) fn count(&self) -> u64 {
+    #[cfg(test)]
+    fn count(&self) -> u64 {
         self.0.values().sum()
     }
 }
@@ -180,6 +218,7 @@ mod tests {
     fn a_result_finds_its_call_whichever_comes_first() {
         let mut run = Conversation::default();
         run.result(result("nobody's"));
+        run.result(result("nor anybody's"));
         run.result(result("late"));
         let first = run.push(Step::new(Role::Agent));
         run.call(first, call("a"));
@@ -194,10 +233,10 @@ mod tests {
         };
         assert_eq!(
             steps.iter().map(of).collect::<Vec<_>>(),
-            [vec!["nobody's"], vec!["a"], vec!["late", "b"]]
+            [vec!["nobody's", "nor anybody's"], vec!["a"], vec!["late", "b"]]
         );
         assert_eq!(steps[0].role, Role::User);
-        assert_eq!(notes, ["results that come before their call: 1", "results without a call: 1"]);
+        assert_eq!(notes, ["results that come before their call: 1", "results without a call: 2"]);
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(crate) struct Head<'h> {
 pub(crate) type Sink<'s> = dyn FnMut(Result<Trajectory<'_>, Problem>) + 's;
 
 /// In which pieces a format comes.
+#[allow(dead_code, reason = "the formats of this list come whole")]
 pub(crate) enum Shape {
     /// Each line is a run.
     Lines(fn(&[u8], &mut Sink<'_>)),
@@ -52,6 +53,7 @@ pub(crate) enum Shape {
 }
 
 /// Where a whole file was found.
+#[allow(dead_code, reason = "the formats of this list are in one file")]
 pub(crate) struct Place<'p> {
     /// The file, as a person gave it; `-` for standard input.
     pub(crate) file: &'p str,

@@ -1,7 +1,7 @@
 //! What the readers of sessions, logs and spans share: lines of a file, fields out of a JSON object,
 //! texts out of lists of parts, arguments as JSON.
 //!
-//! ```ignore
+//! ```text
 //! for line in lines(bytes) { … line.object()? … }
 //! let model = text(&mut map, "model");          // taken: what is left in `map` is extra
 //! let arguments = arguments(map.remove("input"));

@@ -11,6 +11,12 @@ use crate::model::Trajectory;
 pub(crate) const FORMATS: &[Format] =
     &[claude_code::FORMAT, codex::FORMAT, inspect::FORMAT, otel::FORMAT];
 
+/// What each is called, and what writes it.
+#[doc(hidden)]
+pub fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FORMATS.iter().map(|format| (format.name, format.about))
+}
+
 /// The first of the formats that a file's bytes look like. For this crate's tests.
 #[doc(hidden)]
 pub fn recognised(name: &str, bytes: &[u8]) -> Option<&'static str> {

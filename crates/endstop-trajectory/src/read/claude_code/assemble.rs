@@ -6,6 +6,7 @@
 
 use super::super::conversation::{Conversation, Tally};
 use super::super::pieces::{self, Fields, append, content, merge_extra, peek, text};
+use super::agents::{Child, adopt};
 use super::record::{Record, Said, Side, What};
 use super::{Session, branch, ending};
 use crate::model::{Call, CallResult, Role, Step, Totals, Trajectory, Usage};
@@ -54,7 +55,7 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
     let has_main = !main.run.steps.is_empty() || !whole.results.is_empty();
     agents.retain(|(_, thread)| !thread.run.steps.is_empty());
     let mut children: Vec<Child> =
-        agents.into_iter().map(|(side, thread)| child(side, thread)).collect();
+        agents.into_iter().map(|(side, thread)| Child::new(side, thread.finish())).collect();
     let mut run = if has_main || children.len() != 1 {
         let mut run = main.finish();
         run.run_id = ids.first().cloned().unwrap_or_default().into();
@@ -194,11 +195,11 @@ impl Thread {
         let synthetic = record.is_synthetic();
         let Record { uuid, at, what, mut rest, .. } = record;
         for key in OF_THE_SESSION {
-            if let Some(value) = rest.get(*key) {
-                if session.get(*key).is_none_or(|known| known == value) {
-                    session.insert((*key).to_owned(), value.clone());
-                    rest.shift_remove(*key);
-                }
+            if let Some(value) = rest.get(*key)
+                && session.get(*key).is_none_or(|known| known == value)
+            {
+                session.insert((*key).to_owned(), value.clone());
+                rest.shift_remove(*key);
             }
         }
         if let Some(uuid) = uuid {
@@ -216,16 +217,12 @@ impl Thread {
             }
             What::Assistant(said) => {
                 let known = response.as_ref().and_then(|id| self.responses.get(id));
-                let index = match known {
-                    Some(&index) => index,
-                    None => {
-                        let index = self.run.push(Step { at, ..Step::new(Role::Agent) });
-                        if let Some(id) = response {
-                            self.responses.insert(id, index);
-                        }
-                        index
-                    }
-                };
+                let index = known
+                    .copied()
+                    .unwrap_or_else(|| self.run.push(Step { at, ..Step::new(Role::Agent) }));
+                if let Some(id) = response {
+                    self.responses.insert(id, index);
+                }
                 self.said(index, said);
                 merge_extra(&mut self.run.steps[index].extra, rest);
             }
@@ -378,9 +375,7 @@ impl Thread {
     }
 
     fn finish(mut self) -> Trajectory<'static> {
-        if let Some(line) = self.unknown.line("parts of messages that are not known") {
-            self.run.odd.add(&line);
-        }
+        self.run.notes.extend(self.unknown.line("parts of messages that are not known"));
         let mut run = Trajectory::default();
         (run.steps, run.notes) = self.run.finish();
         let model = run.turns().find_map(|step| step.model.clone());
@@ -421,78 +416,4 @@ pub(super) fn usage(mut map: Fields) -> Usage {
         reasoning_tokens: None,
         extra: pieces::without_nulls(map),
     }
-}
-
-/// The run of an agent, and the call that started it, where the recording names it.
-struct Child {
-    side: Side,
-    run: Trajectory<'static>,
-}
-
-fn child(side: Side, thread: Thread) -> Child {
-    let mut run = thread.finish();
-    run.run_id = match &side {
-        Side::Agent(id) | Side::Call(id) => id.clone().into(),
-        Side::Unnamed => "".into(),
-    };
-    run.tags.push("subagent".into());
-    Child { side, run }
-}
-
-/// Gives each run of an agent to the run whose call started it.
-fn adopt(run: &mut Trajectory<'static>, mut children: Vec<Child>) {
-    let mut parents: Vec<Option<usize>> = Vec::with_capacity(children.len());
-    for i in 0..children.len() {
-        let call = started_by(run, &children[i]);
-        let (parent, call) = match call {
-            Some(call) => (None, Some(call)),
-            // An agent of an agent: of one that is before it, so that none is its own.
-            None => (0..i)
-                .find_map(|j| Some((Some(j), Some(started_by(&children[j].run, &children[i])?))))
-                .unwrap_or((None, None)),
-        };
-        if let Some(call) = call {
-            children[i].run.extra.insert("started_by_call".to_owned(), Value::String(call));
-        }
-        parents.push(parent);
-    }
-    while let (Some(child), Some(parent)) = (children.pop(), parents.pop()) {
-        let of = match parent {
-            Some(parent) => &mut children[parent].run.children,
-            None => &mut run.children,
-        };
-        of.insert(0, child.run);
-    }
-}
-
-/// The id of the call of this run that started an agent.
-fn started_by(run: &Trajectory<'static>, child: &Child) -> Option<String> {
-    let id = match &child.side {
-        Side::Call(call) => {
-            let mut calls = run.steps.iter().flat_map(|step| &step.calls);
-            return calls.any(|c| c.id.as_deref() == Some(call)).then(|| call.clone());
-        }
-        Side::Agent(id) => id,
-        Side::Unnamed => return None,
-    };
-    let mut results = run.steps.iter().flat_map(|step| &step.results);
-    let named = results.find(|result| {
-        result.extra.as_ref().is_some_and(|extra| {
-            let details =
-                extra.get("toolUseResult").and_then(|details| details["agentId"].as_str());
-            details.or_else(|| peek(extra, "agentId")) == Some(id)
-        })
-    });
-    if let Some(id) = named.and_then(|result| result.call_id.as_deref()) {
-        return Some(id.to_owned());
-    }
-    // Older sessions do not name the agent: its first message is the prompt that the call gave it.
-    let prompt = &child.run.steps.first()?.text;
-    let mut calls = run.steps.iter().flat_map(|step| &step.calls);
-    let call = calls.find(|call| {
-        matches!(&*call.name, "Task" | "Agent")
-            && serde_json::from_str::<Fields>(&call.arguments)
-                .is_ok_and(|arguments| peek(&arguments, "prompt") == Some(prompt))
-    })?;
-    call.id.as_deref().map(str::to_owned)
 }

@@ -21,6 +21,7 @@
 //! - A transcript does not say how its session ended, but for the model's last stop reason.
 //! - Records of several sessions in one file are several runs, unless one goes on where another stopped.
 
+mod agents;
 mod assemble;
 mod branch;
 mod ending;
@@ -166,21 +167,19 @@ impl Sessions {
     }
 
     fn session_of(&mut self, record: &Record) -> Option<usize> {
+        // The session of the record that it hangs on.
+        let parent = record.parent.as_ref().and_then(|parent| self.seen.get(parent));
         let Some(id) = &record.session else {
-            return self.last;
+            return parent.map(|(index, _)| *index).or(self.last);
         };
         if let Some(&index) = self.by_id.get(id) {
             return Some(index);
         }
-        // A session that goes on in a file where another began: its first record hangs on the other's.
-        let goes_on = record.parent.as_ref().and_then(|parent| self.seen.get(parent));
-        let index = match goes_on {
-            Some(&(index, _)) => index,
-            None => {
-                self.all.push(Session::default());
-                self.all.len() - 1
-            }
-        };
+        // A session may go on in a file where another began.
+        let index = parent.map_or(self.all.len(), |(index, _)| *index);
+        if index == self.all.len() {
+            self.all.push(Session::default());
+        }
         self.all[index].ids.push(id.clone());
         self.by_id.insert(id.clone(), index);
         Some(index)
@@ -194,35 +193,31 @@ impl Sessions {
             first.records.splice(0..0, self.early);
         }
         let is_run = |s: &Session| s.records.iter().any(|record| record.what.is_said());
-        let runs = self.all.iter().filter(|session| is_run(session)).count();
+        let (sessions, others): (Vec<_>, Vec<_>) = self.all.into_iter().partition(is_run);
         let mut unread = Tally::default();
-        for session in self.all {
-            if !is_run(&session) {
-                for record in &session.records {
-                    unread.add(record.kind());
-                }
-                continue;
-            }
-            let at = session.records.iter().find(|r| r.what.is_said()).map(|r| r.line);
-            let mut run = assemble::run(session);
-            run.origin = Origin {
-                format: FORMAT.name,
-                file: place.file.to_owned(),
-                at: if runs > 1 { at } else { None },
-            };
-            sink(Ok(run));
+        for record in others.iter().flat_map(|session| &session.records) {
+            unread.add(record.kind());
         }
-        if runs == 0 || unread.count() > 0 {
-            let what = match unread.line("no message of a session without messages") {
-                Some(line) => line,
-                None => "no record of a session".to_owned(),
-            };
-            sink(Err(Problem {
+        let mut unread = unread.line("records of sessions without a message");
+        if sessions.is_empty() {
+            return sink(Err(Problem {
                 file: place.file.to_owned(),
                 at: None,
                 kind: ProblemKind::NoTrajectory,
-                what,
+                what: unread.unwrap_or_else(|| "no record of a session".to_owned()),
             }));
+        }
+        let is_one = sessions.len() == 1;
+        for session in sessions {
+            let at = session.records.iter().find(|r| r.what.is_said()).map(|r| r.line);
+            let mut run = assemble::run(session);
+            run.notes.extend(unread.take());
+            run.origin = Origin {
+                format: FORMAT.name,
+                file: place.file.to_owned(),
+                at: if is_one { None } else { at },
+            };
+            sink(Ok(run));
         }
     }
 }

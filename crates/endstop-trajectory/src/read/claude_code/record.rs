@@ -1,6 +1,6 @@
 //! One record of a session: what of it matters for the run.
 //!
-//! ```ignore
+//! ```text
 //! let record = record::read(map, line)?;      // Err: what is wrong, for a person
 //! match record.what { What::Assistant(said) => …, What::User(said) => …, … }
 //! ```
@@ -115,9 +115,11 @@ pub(super) fn read(mut map: Fields, line: u64) -> Result<Record, String> {
     let mut record = Record {
         line,
         uuid: text(&mut map, "uuid"),
-        // A compaction begins a tree of its own, and says where it hangs.
-        parent: text(&mut map, "parentUuid")
-            .or_else(|| peek(&map, "logicalParentUuid").map(str::to_owned)),
+        // A compaction begins a tree of its own, and says where it hangs; so does a title.
+        parent: text(&mut map, "parentUuid").or_else(|| {
+            let known = peek(&map, "logicalParentUuid").or_else(|| peek(&map, "leafUuid"));
+            known.map(str::to_owned)
+        }),
         session: text(&mut map, "sessionId").or_else(|| text(&mut map, "session_id")),
         side: None,
         at: text(&mut map, "timestamp"),

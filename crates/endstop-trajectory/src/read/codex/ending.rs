@@ -34,10 +34,9 @@ pub(super) fn of_error(message: &str, kind: Option<&Value>) -> Ending<'static> {
         Some("context_window_exceeded") => "context_overflow",
         Some("session_budget_exceeded") => "cost_limit",
         Some("sandbox_error") => "harness_error",
-        Some(_) => "provider_error",
         // Its one sentence for this, in the versions that name no kind.
         None if message.contains("model's context window") => "context_overflow",
-        None => "provider_error",
+        _ => "provider_error",
     };
     Ending {
         failure_mode: Some(message.to_owned().into()),

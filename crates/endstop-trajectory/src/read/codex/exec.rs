@@ -38,7 +38,7 @@ impl Exec {
         self.begun = true;
         match kind.as_str() {
             "thread.started" | "thread.resumed" => {
-                self.id = text(&mut map, "thread_id").or(self.id.take())
+                self.id = text(&mut map, "thread_id").or(self.id.take());
             }
             "turn.started" => {
                 (self.open, self.ending) = (None, None);
@@ -143,14 +143,14 @@ impl Exec {
         if !self.run.has_call(&id) {
             let turn = self.turn();
             let (name, asked) = match kind {
-                "command_execution" => (kind.to_owned(), only(&item, &["command"])),
-                "file_change" => (kind.to_owned(), only(&item, &["changes"])),
+                "command_execution" => (kind.to_owned(), Some(only(&item, &["command"]))),
+                "file_change" => (kind.to_owned(), Some(only(&item, &["changes"]))),
                 "mcp_tool_call" => {
                     (text(&mut item, "tool").unwrap_or_default(), item.shift_remove("arguments"))
                 }
                 _ => (
                     text(&mut item, "tool").unwrap_or_default(),
-                    only(&item, &["prompt", "receiver_thread_ids"]),
+                    Some(only(&item, &["prompt", "receiver_thread_ids"])),
                 ),
             };
             let mut extra = None;
@@ -222,8 +222,10 @@ impl Exec {
 }
 
 /// These fields as an object.
-fn only(item: &Fields, keys: &[&str]) -> Option<Value> {
-    let of =
-        |key: &&str| Some(((*key).to_owned(), item.get(*key).filter(|v| !v.is_null())?.clone()));
-    Some(Value::Object(keys.iter().filter_map(of).collect()))
+fn only(item: &Fields, keys: &[&str]) -> Value {
+    let fields = keys.iter().filter_map(|key| {
+        let value = item.get(*key).filter(|value| !value.is_null())?;
+        Some(((*key).to_owned(), value.clone()))
+    });
+    Value::Object(fields.collect())
 }

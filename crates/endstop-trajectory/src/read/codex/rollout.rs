@@ -171,16 +171,14 @@ impl Rollout {
 
     /// The turn that is going on, or the next.
     fn turn(&mut self, at: At) -> usize {
-        match self.open {
-            Some(open) => open,
-            None => {
-                let model = self.model.clone().map(Into::into);
-                let turn = self.run.push(Step { at, model, ..Step::new(Role::Agent) });
-                self.open = Some(turn);
-                self.ending = None;
-                turn
-            }
+        if let Some(open) = self.open {
+            return open;
         }
+        let model = self.model.clone().map(Into::into);
+        let turn = self.run.push(Step { at, model, ..Step::new(Role::Agent) });
+        self.open = Some(turn);
+        self.ending = None;
+        turn
     }
 
     pub(super) fn item(&mut self, mut map: Fields, at: At) {
@@ -304,10 +302,10 @@ impl Rollout {
         match kind.as_str() {
             "task_started" | "turn_started" => {
                 (self.open, self.ending, self.error) = (None, None, None);
-                if let Some(window) = map.shift_remove("model_context_window") {
-                    if !window.is_null() {
-                        self.head.limits.insert("model_context_window".to_owned(), window);
-                    }
+                if let Some(window) = map.shift_remove("model_context_window")
+                    && !window.is_null()
+                {
+                    self.head.limits.insert("model_context_window".to_owned(), window);
                 }
             }
             "task_complete" | "turn_complete" => {
@@ -433,23 +431,25 @@ pub(super) fn usage(mut map: Fields) -> Usage {
     }
 }
 
+/// What is before the output of a command, and how its exit code is written there.
+const CODE: &[&str] = &["Exit code: ", "Process exited with code "];
+const HEAD: &[&str] =
+    &["Chunk ID: ", "Wall time: ", "Original token count: ", "Total output lines: ", "Command: "];
+
 /// The exit code in what the model was told of a command: before the output, or in a document.
 fn exit_code(told: &str) -> Option<i64> {
     if told.starts_with('{') {
         let told: Fields = serde_json::from_str(told).ok()?;
         return told.get("metadata")?.get("exit_code")?.as_i64();
     }
-    const HEAD: &[&str] =
-        &["Exit code: ", "Process exited with code ", "Chunk ID: ", "Wall time: "];
-    const MORE: &[&str] = &["Original token count: ", "Total output lines: ", "Command: "];
     for line in told.lines().take(10) {
-        for before in &HEAD[..2] {
+        for before in CODE {
             if let Some(code) = line.strip_prefix(before) {
                 return code.trim().parse().ok();
             }
         }
         // Past its head it is what the command wrote.
-        if !HEAD.iter().chain(MORE).any(|known| line.starts_with(known)) {
+        if !HEAD.iter().any(|known| line.starts_with(known)) {
             return None;
         }
     }

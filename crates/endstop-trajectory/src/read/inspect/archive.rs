@@ -9,7 +9,7 @@
 
 use super::super::pieces::Fields;
 use super::super::{Place, Problem, ProblemKind, Sink};
-use super::{Of, give, has_non_numbers, too_new};
+use super::{Of, give, too_new, without_non_numbers};
 use serde_json::Value;
 use std::io::{Cursor, Read};
 use zip::ZipArchive;
@@ -54,6 +54,7 @@ pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let of = Of {
         eval: header.get("eval").and_then(Value::as_object).unwrap_or(&nothing),
         status: header.get("status").and_then(Value::as_str),
+        beside: None,
     };
     let (mut at, mut chunked) = (0, 0_u64);
     for index in 0..archive.len() {
@@ -62,13 +63,15 @@ pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         if name.ends_with("/sample.json") {
             chunked += 1;
         }
-        if name.contains('/') || !name.ends_with(".json") {
+        // The id of a sample may have a slash in it.
+        let epoch = name.strip_suffix(".json").and_then(|name| name.rsplit_once("_epoch_"));
+        if epoch.is_none_or(|(_, epoch)| epoch.parse::<u64>().is_err()) {
             continue;
         }
         at += 1;
         match unpack(&mut archive, index) {
             Ok(bytes) => {
-                let finite = has_non_numbers(&bytes).unwrap_or(bytes);
+                let finite = without_non_numbers(&bytes).unwrap_or(bytes);
                 give(&finite, &of, Some(at), place, sink);
             }
             Err((kind, what)) => sink(Err(problem(Some(at), kind, what))),
@@ -86,7 +89,7 @@ fn header(archive: &mut Archive<'_>) -> Result<Fields, String> {
     for name in ["header.json", "_journal/start.json"] {
         if let Some(index) = archive.index_for_name(name) {
             let bytes = unpack(archive, index).map_err(|(_, what)| format!("{name}: {what}"))?;
-            let finite = has_non_numbers(&bytes).unwrap_or(bytes);
+            let finite = without_non_numbers(&bytes).unwrap_or(bytes);
             return serde_json::from_slice(&finite).map_err(|e| format!("{name}: {e}"));
         }
     }

@@ -26,9 +26,15 @@ pub(super) fn resolve(value: &mut Value, texts: &Fields) -> bool {
             }
             true
         }
-        Value::Array(list) => list.iter_mut().fold(true, |all, value| resolve(value, texts) && all),
+        Value::Array(list) => {
+            let missing =
+                list.iter_mut().filter_map(|value| (!resolve(value, texts)).then_some(()));
+            missing.count() == 0
+        }
         Value::Object(map) => {
-            map.values_mut().fold(true, |all, value| resolve(value, texts) && all)
+            let values = map.values_mut();
+            let missing = values.filter_map(|value| (!resolve(value, texts)).then_some(()));
+            missing.count() == 0
         }
         _ => true,
     }
@@ -44,6 +50,9 @@ pub(super) struct ModelCall {
     pub(super) at: Option<String>,
     pub(super) working_time: Option<f64>,
 }
+
+/// As many calls of others may be between two of the run's.
+const BETWEEN: usize = 100;
 
 /// The calls of the model, each for one message.
 #[derive(Default)]
@@ -97,7 +106,7 @@ impl ModelCalls {
             return Some(call);
         }
         // Calls of scorers and other models are between them: those before the message go by.
-        let index = self.others.iter().position(|call| call.text == text)?;
+        let index = self.others.iter().take(BETWEEN).position(|call| call.text == text)?;
         self.others.drain(..=index).next_back()
     }
 }
@@ -134,9 +143,7 @@ pub(super) fn into(
             other => unknown.add(if other.is_empty() { "without a role" } else { other }),
         }
     }
-    if let Some(line) = unknown.line("messages of a role that is not known") {
-        run.odd.add(&line);
-    }
+    run.notes.extend(unknown.line("messages of a role that is not known"));
     Ok(())
 }
 
@@ -235,7 +242,7 @@ fn tool(run: &mut Conversation, mut message: Fields) {
     {
         // What the model is told of a call that failed is the error.
         let said = error.get("message").unwrap_or(error).as_str();
-        told = said.unwrap_or_default().to_owned();
+        said.unwrap_or_default().clone_into(&mut told);
     }
     let mut result = CallResult {
         is_error: error.is_some(),

@@ -43,7 +43,8 @@ const NEWEST: u64 = 3;
 
 fn recognises(head: &Head<'_>) -> bool {
     if archive::is_one(head.bytes) {
-        return head.name.ends_with(".eval") || archive::has_entry_of_a_log(head.bytes);
+        return head.name.rsplit('.').next() == Some("eval")
+            || archive::has_entry_of_a_log(head.bytes);
     }
     if let Some(Value::Object(map)) = head.first {
         let is_log = map.contains_key("version")
@@ -75,12 +76,15 @@ struct Log<'a> {
     samples: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
     sample: Option<&'a RawValue>,
+    /// What somebody else knows of the one sample.
+    metadata: Option<Value>,
 }
 
 /// What a sample's run has from its log.
 struct Of<'l> {
     eval: &'l Fields,
     status: Option<&'l str>,
+    beside: Option<&'l Value>,
 }
 
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
@@ -88,7 +92,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         return archive::read(bytes, place, sink);
     }
     let finite;
-    let bytes = match has_non_numbers(bytes) {
+    let bytes = match without_non_numbers(bytes) {
         Some(without) => {
             finite = without;
             &finite
@@ -111,8 +115,12 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         return sink(Err(problem(None, ProblemKind::UnknownVersion, what)));
     }
     let eval = log.eval.unwrap_or_default();
-    let of = Of { eval: &eval, status: log.status.as_ref().and_then(Value::as_str) };
     let is_bundle = log.sample.is_some();
+    let of = Of {
+        eval: &eval,
+        status: log.status.as_ref().and_then(Value::as_str),
+        beside: log.metadata.as_ref().filter(|_| is_bundle),
+    };
     let samples = log.sample.into_iter().chain(log.samples.into_iter().flatten());
     let mut found = false;
     for (at, sample) in (1..).zip(samples) {
@@ -155,7 +163,7 @@ fn too_new(version: Option<&Value>) -> Option<String> {
 }
 
 /// The same with `null` for each `NaN` and `Infinity` outside of strings; `None`: there is none.
-fn has_non_numbers(bytes: &[u8]) -> Option<Vec<u8>> {
+fn without_non_numbers(bytes: &[u8]) -> Option<Vec<u8>> {
     if memchr::memmem::find(bytes, b"NaN").is_none()
         && memchr::memmem::find(bytes, b"Infinity").is_none()
     {
@@ -200,8 +208,9 @@ mod tests {
 
     #[test]
     fn numbers_that_json_has_not_become_null_but_not_in_strings() {
-        let of =
-            |text: &str| has_non_numbers(text.as_bytes()).map(|b| String::from_utf8(b).unwrap());
+        let of = |text: &str| {
+            without_non_numbers(text.as_bytes()).map(|b| String::from_utf8(b).unwrap())
+        };
         assert_eq!(
             of(r#"{"a":NaN,"b":[-Infinity,Infinity]}"#).unwrap(),
             r#"{"a":null,"b":[null,null]}"#

@@ -62,6 +62,11 @@ pub(super) fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, S
     run.notes.extend(notes);
     run.notes.extend(others.line("events that are no steps"));
 
+    if run.model.is_none() {
+        let model = run.turns().find_map(|step| step.model.clone());
+        run.model = model;
+    }
+
     let mut output = object(&mut map, "output").unwrap_or_default();
     of_output(&mut run, &mut output);
     totals(&mut run, &mut map);
@@ -86,6 +91,9 @@ pub(super) fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, S
     }
     if let Some(status) = of.status.filter(|status| *status != "success") {
         run.extra.insert("eval_status".to_owned(), status.into());
+    }
+    if let Some(beside) = of.beside {
+        run.extra.insert("beside".to_owned(), beside.clone());
     }
     // What events repeat of the messages.
     for key in ["message_pool", "call_pool", "events_data", "timelines"] {

@@ -264,7 +264,9 @@ fn of_nested(map: Fields) -> Message {
         // A list of parts, as text.
         Some(Value::String(text)) if text.starts_with("[{") => match serde_json::from_str(text) {
             Ok(Value::Array(parts)) => {
-                parts.into_iter().for_each(|part| of_part(part, &mut message))
+                for part in parts {
+                    of_part(part, &mut message);
+                }
             }
             _ => message.text.clone_from(text),
         },
@@ -274,7 +276,7 @@ fn of_nested(map: Fields) -> Message {
                 let part = |name: &str| peek(&part, &format!("message_content.{name}"));
                 match (part("type"), part("text")) {
                     (Some("reasoning" | "thinking"), Some(text)) => {
-                        append(&mut message.reasoning, text)
+                        append(&mut message.reasoning, text);
                     }
                     (_, Some(text)) => append(&mut message.text, text),
                     (kind, None) => message.others.push(Value::from(kind.unwrap_or("part"))),
@@ -287,7 +289,7 @@ fn of_nested(map: Fields) -> Message {
             let mut values = names
                 .into_iter()
                 .map(|name| call.get(name).or_else(|| call.get(&format!("tool_call.{name}"))));
-            values.find_map(|value| value.cloned())
+            values.find_map(Option::<&Value>::cloned)
         };
         let string = |names| part(names).and_then(|v| v.as_str().map(str::to_owned));
         message.calls.push(Call {
@@ -315,7 +317,8 @@ fn of_ai_sdk(span: &Span) -> Option<Message> {
         return None;
     }
     let mut message = Message { text: said.unwrap_or_default().to_owned(), ..Message::default() };
-    message.reasoning = span.text(&["ai.response.reasoning"]).unwrap_or_default().to_owned();
+    let thought = span.text(&["ai.response.reasoning"]).unwrap_or_default();
+    append(&mut message.reasoning, thought);
     if let Some(Value::Array(calls)) = calls {
         for call in calls {
             if let Value::Object(call) = call {

@@ -23,8 +23,10 @@
 //!   pydantic-ai's `final_result` are read where they are, else the last call's reason.
 
 mod assemble;
+mod facts;
 mod message;
 mod span;
+mod tree;
 
 use super::pieces::{self, Fields};
 use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
@@ -46,13 +48,13 @@ const MARKS: &[&str] =
 
 fn recognises(head: &Head<'_>) -> bool {
     let has = |text: &str| memchr::memmem::find(head.bytes, text.as_bytes()).is_some();
-    let is_shaped = match head.first {
-        Some(value) => has_spans(value, 0),
-        None => {
-            let start = head.bytes.trim_ascii_start();
-            start.starts_with(b"[") || has("\"resourceSpans\"") || has("\"resource_spans\"")
-        }
-    };
+    let is_shaped = head.first.map_or_else(
+        || {
+            let is_list = head.bytes.trim_ascii_start().starts_with(b"[");
+            is_list || has("\"resourceSpans\"") || has("\"resource_spans\"")
+        },
+        |value| has_spans(value, 0),
+    );
     is_shaped
         && ["\"traceId\"", "\"trace_id\""].iter().any(|key| has(key))
         && MARKS.iter().any(|mark| has(mark))
@@ -129,7 +131,8 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         }
     }
     let (mut runs, mut without) = (0_u64, 0_u64);
-    for trace in traces.all {
+    let is_one = traces.all.len() == 1;
+    for (at, trace) in (1..).zip(traces.all) {
         let mut spans = Vec::with_capacity(trace.spans.len());
         for raw in trace.spans {
             match serde_json::from_str::<Fields>(raw.get())
@@ -144,7 +147,14 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
             }
         }
         let resource = trace.resource.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        let found = assemble::runs(&trace.id, spans, resource, place.file, sink);
+        let resource = resource.map(|mut map: Fields| map.shift_remove("attributes"));
+        let trace = tree::Trace {
+            id: &trace.id,
+            resource: span::attributes(resource.flatten()),
+            file: place.file,
+            at: if is_one { None } else { Some(at) },
+        };
+        let found = tree::runs(&trace, spans, sink);
         runs += found;
         without += u64::from(found == 0);
     }
@@ -169,19 +179,23 @@ struct Context {
     trace_id: Option<Value>,
 }
 
+/// As deep as spans are looked for: a document, resources, scopes, spans, and the lists of each.
+const DEEPEST: u8 = 8;
+
 type Raw<'a> = HashMap<String, &'a RawValue>;
 
 impl<'a> Traces<'a> {
     /// The spans of a document, or of a part of it. `false`: there are none.
     fn collect(&mut self, raw: &'a RawValue, resource: Option<&'a RawValue>, depth: u8) -> bool {
         let text = raw.get();
-        if text.starts_with('[') {
-            let Ok(list) = serde_json::from_str::<Vec<&'a RawValue>>(text) else { return false };
-            return list
-                .into_iter()
-                .fold(false, |any, raw| self.collect(raw, resource, depth) || any);
+        if depth > DEEPEST {
+            return false;
         }
-        if !text.starts_with('{') || depth > 3 {
+        if text.starts_with('[') {
+            let list: Vec<&'a RawValue> = serde_json::from_str(text).unwrap_or_default();
+            return self.collect_all(list, resource, depth);
+        }
+        if !text.starts_with('{') {
             return false;
         }
         if self.span(raw, resource) {
@@ -195,9 +209,23 @@ impl<'a> Traces<'a> {
             }
         }
         // Lists of spans by some name.
-        let lists = map.values().filter(|raw| raw.get().starts_with('['));
-        let lists: Vec<_> = lists.copied().collect();
-        lists.into_iter().fold(false, |any, raw| self.collect(raw, resource, depth + 1) || any)
+        let lists = map.into_iter().filter(|(_, raw)| raw.get().starts_with('['));
+        let mut lists: Vec<_> = lists.collect();
+        lists.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.collect_all(lists.into_iter().map(|(_, raw)| raw), resource, depth)
+    }
+
+    fn collect_all(
+        &mut self,
+        parts: impl IntoIterator<Item = &'a RawValue>,
+        resource: Option<&'a RawValue>,
+        depth: u8,
+    ) -> bool {
+        let mut any = false;
+        for part in parts {
+            any |= self.collect(part, resource, depth + 1);
+        }
+        any
     }
 
     fn span(&mut self, raw: &'a RawValue, resource: Option<&'a RawValue>) -> bool {

@@ -1,7 +1,7 @@
 //! A span, whoever printed it: attributes by their dotted names, times in nanoseconds, and what it is a
 //! span of.
 //!
-//! ```ignore
+//! ```text
 //! let span = Span::from(map)?;
 //! match span.kind { Kind::Chat => …, Kind::Tool => …, Kind::Agent => …, Kind::Other(name) => … }
 //! ```
@@ -67,12 +67,7 @@ impl Span {
             let mut context = object(&mut map, "parentSpanContext")?;
             Some(plain_id(&text(&mut context, "spanId")?))
         });
-        let mut attributes = Fields::new();
-        match map.shift_remove("attributes") {
-            Some(Value::Array(list)) => otlp_attributes(list, &mut attributes),
-            Some(Value::Object(map)) => flatten(map, "", 0, &mut attributes),
-            _ => {}
-        }
+        let mut attributes = attributes(map.shift_remove("attributes"));
         // Phoenix prints it beside the attributes.
         if let Some(kind) = text(&mut map, "span_kind") {
             attributes.entry("openinference.span.kind").or_insert(Value::String(kind));
@@ -110,6 +105,17 @@ impl Span {
             value.as_u64().or_else(|| value.as_str()?.parse().ok())
         })
     }
+}
+
+/// Attributes by their dotted names, from either way to write them.
+pub(super) fn attributes(value: Option<Value>) -> Fields {
+    let mut attributes = Fields::new();
+    match value {
+        Some(Value::Array(list)) => otlp_attributes(list, &mut attributes),
+        Some(Value::Object(map)) => flatten(map, "", 0, &mut attributes),
+        _ => {}
+    }
+    attributes
 }
 
 fn kind(attributes: &Fields, name: &str) -> Kind {
