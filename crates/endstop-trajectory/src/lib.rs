@@ -1,0 +1,14 @@
+//! Recorded agent runs: read, replayed, judged.
+//!
+//! ```text
+//! files ──read──► Trajectory ──replay──► the kernel, with other limits and policies ──► report
+//! ```
+//!
+//! A file of any format that is read becomes [`Trajectory`] values, one at a time.
+
+mod model;
+pub mod read;
+
+pub use model::{
+    Call, CallResult, Ending, Labels, Origin, Recorded, Role, Step, Totals, Trajectory, Usage,
+};

@@ -1,0 +1,116 @@
+//! The agents that a session started: whose call each came of.
+//!
+//! ```ignore
+//! agents::adopt(&mut run, children);        // each is a child of the run that called it
+//! ```
+
+use super::super::pieces::{Fields, peek};
+use super::record::Side;
+use crate::model::Trajectory;
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// The run of an agent, and the call that started it, where the recording names it.
+pub(super) struct Child {
+    side: Side,
+    pub(super) run: Trajectory<'static>,
+}
+
+impl Child {
+    pub(super) fn new(side: Side, mut run: Trajectory<'static>) -> Child {
+        run.run_id = match &side {
+            Side::Agent(id) | Side::Call(id) => id.clone().into(),
+            Side::Unnamed => "".into(),
+        };
+        run.tags.push("subagent".into());
+        Child { side, run }
+    }
+}
+
+/// As deep as agents are in one another; those below are children of the session.
+const DEEPEST: usize = 16;
+
+/// Gives each run of an agent to the run whose call started it.
+pub(super) fn adopt(run: &mut Trajectory<'static>, mut children: Vec<Child>) {
+    let mut calls = Started::default();
+    calls.add(None, run);
+    for (i, child) in children.iter().enumerate() {
+        calls.add(Some(i), &child.run);
+    }
+    let mut parents: Vec<Option<usize>> = Vec::with_capacity(children.len());
+    let mut depths: Vec<usize> = Vec::with_capacity(children.len());
+    for (i, child) in children.iter_mut().enumerate() {
+        // An agent of an agent: of one that is before it, so that none is its own.
+        let by = calls.of(child).filter(|(parent, _)| parent.is_none_or(|parent| parent < i));
+        if let Some((_, call)) = by {
+            child.run.extra.insert("started_by_call".to_owned(), Value::String(call.clone()));
+        }
+        let parent = by.and_then(|(parent, _)| *parent).filter(|parent| depths[*parent] < DEEPEST);
+        depths.push(parent.map_or(0, |parent| depths[parent] + 1));
+        parents.push(parent);
+    }
+    while let (Some(child), Some(parent)) = (children.pop(), parents.pop()) {
+        match parent {
+            Some(parent) => children[parent].run.children.push(child.run),
+            None => run.children.push(child.run),
+        }
+    }
+    // They were taken from the last.
+    run.children.reverse();
+    for child in &mut run.children {
+        in_order(child);
+    }
+}
+
+fn in_order(run: &mut Trajectory<'static>) {
+    run.children.reverse();
+    run.children.iter_mut().for_each(in_order);
+}
+
+/// Whose call it is that started an agent: the session's (`None`), or that of one of its agents.
+type By = (Option<usize>, String);
+
+/// The calls that may have started an agent, by what tells it.
+#[derive(Default)]
+struct Started {
+    calls: HashMap<String, By>,
+    agents: HashMap<String, By>,
+    prompts: HashMap<String, By>,
+}
+
+impl Started {
+    fn add(&mut self, whose: Option<usize>, run: &Trajectory<'static>) {
+        for call in run.steps.iter().flat_map(|step| &step.calls) {
+            let Some(id) = call.id.as_deref() else { continue };
+            let by = (whose, id.to_owned());
+            if matches!(&*call.name, "Task" | "Agent") {
+                let arguments: Fields = serde_json::from_str(&call.arguments).unwrap_or_default();
+                if let Some(prompt) = peek(&arguments, "prompt") {
+                    self.prompts.entry(prompt.to_owned()).or_insert_with(|| by.clone());
+                }
+            }
+            self.calls.entry(id.to_owned()).or_insert(by);
+        }
+        for result in run.steps.iter().flat_map(|step| &step.results) {
+            let (Some(id), Some(extra)) = (result.call_id.as_deref(), &result.extra) else {
+                continue;
+            };
+            let details =
+                extra.get("toolUseResult").and_then(|details| details["agentId"].as_str());
+            if let Some(agent) = details.or_else(|| peek(extra, "agentId")) {
+                self.agents.entry(agent.to_owned()).or_insert_with(|| (whose, id.to_owned()));
+            }
+        }
+    }
+
+    fn of(&self, child: &Child) -> Option<&By> {
+        match &child.side {
+            Side::Call(call) => self.calls.get(call),
+            Side::Agent(id) => self.agents.get(id).or_else(|| {
+                // Older sessions do not name the agent: it begins with the prompt that the call gave.
+                self.prompts.get(&*child.run.steps.first()?.text)
+            }),
+            Side::Unnamed => None,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Codex: the rollouts of `~/.codex/sessions`, and the output of `codex exec --json`.
+//!
+//! ```text
+//! {"timestamp":…,"type":"response_item","payload":{"type":"function_call","call_id":…, …}}
+//! {"type":"item.completed","item":{"id":"item_1","type":"command_execution", …}}
+//! ```
+//!
+//! Quirks of rollouts:
+//!
+//! - The items of a response stand in a row, and nothing says where it ends: what a tool gave, a message
+//!   to the model or a count of tokens that grew does. A count is said again where limits of rates
+//!   change, and then ends nothing.
+//! - The same is said in items and in events (`agent_message` is the message of the item before it).
+//!   Items are read; of events the counts of tokens, the endings and the results of tools.
+//! - An exit code is in the text that the model was told (`Process exited with code 1`, or
+//!   `{"output":…,"metadata":{"exit_code":1}}`), or in an event with the call's id.
+//! - Before September 2025 a line was the item itself, and the first line the session; the first of all
+//!   were one document, `{"session":…,"items":[…]}`.
+//!
+//! Quirks of `exec --json`:
+//!
+//! - It has no responses, only what came of them. A message, a thought or a call after a result begins a
+//!   turn; calls that run at once are of one. So turns are an estimate, and the run has the tag
+//!   `estimated_turns`.
+//! - Its `usage` is of all responses together.
+
+mod ending;
+mod exec;
+mod rollout;
+
+use super::pieces::{self, Fields, peek};
+use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
+use crate::model::{Origin, Trajectory};
+use serde_json::Value;
+
+pub(crate) const FORMAT: Format = Format {
+    name: "codex",
+    about: "Codex: session rollouts, and output of codex exec --json",
+    recognises,
+    shape: Shape::Whole(read),
+};
+
+/// What the lines of a rollout are called.
+const KINDS: &[&str] = &["session_meta", "response_item", "turn_context", "event_msg", "compacted"];
+
+fn recognises(head: &Head<'_>) -> bool {
+    if head.name.starts_with("rollout-") && as_document(head.bytes).is_some() {
+        return true;
+    }
+    let objects = pieces::first_objects(head, 20);
+    objects.iter().any(is_of_rollout) || objects.iter().any(is_of_exec) || is_bare(&objects)
+}
+
+fn is_of_rollout(map: &Fields) -> bool {
+    peek(map, "type").is_some_and(|kind| KINDS.contains(&kind))
+        && map.get("payload").is_some_and(Value::is_object)
+}
+
+fn is_of_exec(map: &Fields) -> bool {
+    match peek(map, "type") {
+        Some("thread.started") => map.contains_key("thread_id"),
+        Some("item.started" | "item.updated" | "item.completed") => {
+            map.get("item").is_some_and(|item| item.get("type").is_some())
+        }
+        _ => false,
+    }
+}
+
+/// Whether the first lines are those of an early rollout: a session, then items.
+fn is_bare(objects: &[Fields]) -> bool {
+    let Some((first, others)) = objects.split_first() else { return false };
+    let is_meta = !first.contains_key("type")
+        && first.contains_key("id")
+        && first.contains_key("timestamp")
+        && ["instructions", "git"].iter().any(|key| first.contains_key(*key));
+    is_meta && others.iter().all(|map| map.contains_key("record_type") || rollout::is_item(map))
+}
+
+/// The first format of all: one document.
+fn as_document(bytes: &[u8]) -> Option<Fields> {
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
+    let map: Fields = serde_json::from_slice(bytes).ok()?;
+    let is = map.get("session").is_some_and(Value::is_object)
+        && map.get("items").is_some_and(Value::is_array);
+    is.then_some(map)
+}
+
+fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
+    let run = if let Some(mut document) = as_document(bytes) {
+        let mut rollout = rollout::Rollout::default();
+        rollout.session(pieces::object(&mut document, "session").unwrap_or_default());
+        for item in pieces::list(&mut document, "items").unwrap_or_default() {
+            match item {
+                Value::Object(item) => rollout.item(item, None),
+                other => rollout.odd(pieces::kind_of(&other)),
+            }
+        }
+        rollout.finish()
+    } else {
+        let mut rollout = rollout::Rollout::default();
+        let mut exec = exec::Exec::default();
+        for line in pieces::lines(bytes) {
+            let taken = line.object(place.file).and_then(|map| {
+                let wrong = |what| Problem {
+                    file: place.file.to_owned(),
+                    at: Some(line.at),
+                    kind: ProblemKind::Malformed,
+                    what,
+                };
+                let named = peek(&map, "type").is_some_and(|kind| kind.contains('.'));
+                if named || (exec.is_begun() && !map.contains_key("payload")) {
+                    exec.take(map).map_err(wrong)
+                } else {
+                    rollout.take(map).map_err(wrong)
+                }
+            });
+            if let Err(problem) = taken {
+                sink(Err(problem));
+            }
+        }
+        match (rollout.finish(), exec.finish()) {
+            (None, exec) => exec,
+            (rollout, None) => rollout,
+            (rollout, Some(exec)) => {
+                give(exec, place, Some(1), sink);
+                rollout
+            }
+        }
+    };
+    match run {
+        Some(run) => give(run, place, None, sink),
+        None => sink(Err(Problem {
+            file: place.file.to_owned(),
+            at: None,
+            kind: ProblemKind::NoTrajectory,
+            what: "no record of a session".to_owned(),
+        })),
+    }
+}
+
+fn give(mut run: Trajectory<'static>, place: &Place<'_>, at: Option<u64>, sink: &mut Sink<'_>) {
+    run.origin = Origin { format: FORMAT.name, file: place.file.to_owned(), at };
+    run.agent.get_or_insert_with(|| "codex".into());
+    sink(Ok(run));
+}

@@ -1,0 +1,479 @@
+//! A rollout: items in a row become turns.
+//!
+//! ```ignore
+//! for map in lines { rollout.take(map)?; }
+//! let run = rollout.finish();                 // None: nothing of a session was there
+//! ```
+
+use super::super::conversation::{Conversation, Tally};
+use super::super::pieces::{
+    self, Fields, add_extra, append, arguments, content, merge_extra, peek, text,
+};
+use super::ending;
+use crate::model::{Call, CallResult, Ending, Role, Step, Totals, Trajectory, Usage};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+type At = Option<Cow<'static, str>>;
+
+/// Kinds of items, as the lines of an early rollout are.
+const ITEMS: &[&str] = &[
+    "message",
+    "reasoning",
+    "function_call",
+    "function_call_output",
+    "local_shell_call",
+    "local_shell_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "web_search_call",
+];
+
+/// Events that say again what an item says, and those of a screen.
+const SAID_TWICE: &[&str] = &[
+    "user_message",
+    "agent_message",
+    "agent_reasoning",
+    "agent_reasoning_raw_content",
+    "agent_reasoning_section_break",
+    "agent_message_delta",
+    "item_started",
+    "item_completed",
+    "raw_response_item",
+];
+
+pub(super) fn is_item(map: &Fields) -> bool {
+    peek(map, "type").is_some_and(|kind| ITEMS.contains(&kind)) && !map.contains_key("payload")
+}
+
+#[derive(Default)]
+pub(super) struct Rollout {
+    run: Conversation,
+    head: Trajectory<'static>,
+    sessions: u64,
+    /// The response that is going on.
+    open: Option<usize>,
+    model: Option<String>,
+    ending: Option<Ending<'static>>,
+    /// An error since the task began.
+    error: Option<Ending<'static>>,
+    total: Option<Value>,
+    /// What events say of calls.
+    outcomes: HashMap<String, Outcome>,
+    others: Tally,
+    /// Whether a line was one of a rollout.
+    begun: bool,
+}
+
+#[derive(Default)]
+struct Outcome {
+    exit_code: Option<i64>,
+    failed: bool,
+}
+
+impl Rollout {
+    pub(super) fn take(&mut self, mut map: Fields) -> Result<(), String> {
+        let at: At = text(&mut map, "timestamp").map(Into::into);
+        let Some(kind) = text(&mut map, "type") else {
+            return self.bare(map, at);
+        };
+        if !map.contains_key("payload") {
+            map.insert("type".to_owned(), Value::String(kind));
+            return if is_item(&map) {
+                self.item(map, at);
+                Ok(())
+            } else {
+                Err("a line without its `payload`".to_owned())
+            };
+        }
+        let Some(payload) = pieces::object(&mut map, "payload") else {
+            let found = map.get("payload").map_or("nothing", pieces::kind_of);
+            return Err(format!("`payload` is an object, and this is {found}"));
+        };
+        self.begun = true;
+        match kind.as_str() {
+            "session_meta" => self.session(payload),
+            "turn_context" => self.context(payload),
+            "response_item" => self.item(payload, at),
+            "event_msg" => self.event(payload),
+            "compacted" => self.compacted(payload, at),
+            other => self.others.add(other),
+        }
+        Ok(())
+    }
+
+    /// A line without a kind: the session of an early rollout, or a state between its items.
+    fn bare(&mut self, mut map: Fields, at: At) -> Result<(), String> {
+        if let Some(kind) = peek(&map, "record_type") {
+            self.others.add(kind);
+            return Ok(());
+        }
+        if map.contains_key("id") && at.is_some() {
+            if let Some(at) = at {
+                map.insert("timestamp".to_owned(), Value::String(at.into_owned()));
+            }
+            self.session(map);
+            return Ok(());
+        }
+        Err("a line without its `type`".to_owned())
+    }
+
+    pub(super) fn odd(&mut self, what: &str) {
+        self.others.add(what);
+    }
+
+    pub(super) fn session(&mut self, mut map: Fields) {
+        self.begun = true;
+        self.sessions += 1;
+        if self.sessions > 1 {
+            // The session that this one was forked from begins with its own.
+            return;
+        }
+        let id = text(&mut map, "id");
+        if let Some(id) = text(&mut map, "session_id").or(id) {
+            self.head.run_id = id.into();
+        }
+        self.head.agent_version = text(&mut map, "cli_version").map(Into::into);
+        let source = map.get("source");
+        if source.is_some_and(|source| source.get("subagent").is_some() || *source == "subagent") {
+            self.head.tags.push("subagent".into());
+        }
+        if map.get("forked_from_id").is_some_and(Value::is_string) {
+            self.head.notes.push(
+                "forked from another session: it may begin with steps of that one".to_owned(),
+            );
+        }
+        self.head.extra.extend(pieces::without_nulls(map));
+    }
+
+    fn context(&mut self, mut map: Fields) {
+        if let Some(model) = text(&mut map, "model") {
+            self.head.model.get_or_insert_with(|| model.clone().into());
+            self.model = Some(model);
+        }
+        for (key, value) in pieces::without_nulls(map) {
+            self.head.extra.entry(key).or_insert(value);
+        }
+    }
+
+    fn compacted(&mut self, mut map: Fields, at: At) {
+        self.open = None;
+        let said = text(&mut map, "message").unwrap_or_default();
+        let mut step = Step { text: said.into(), at, ..Step::new(Role::User) };
+        if let Some(history) = pieces::list(&mut map, "replacement_history") {
+            self.run.odd.add_many("items that a compaction repeats", history.len() as u64);
+        }
+        add_extra(&mut step.extra, "compacted", Value::Bool(true));
+        merge_extra(&mut step.extra, map);
+        self.run.push(step);
+    }
+
+    /// The turn that is going on, or the next.
+    fn turn(&mut self, at: At) -> usize {
+        if let Some(open) = self.open {
+            return open;
+        }
+        let model = self.model.clone().map(Into::into);
+        let turn = self.run.push(Step { at, model, ..Step::new(Role::Agent) });
+        self.open = Some(turn);
+        self.ending = None;
+        turn
+    }
+
+    pub(super) fn item(&mut self, mut map: Fields, at: At) {
+        self.begun = true;
+        let kind = text(&mut map, "type").unwrap_or_default();
+        match kind.as_str() {
+            "message" => self.message(map, at),
+            "reasoning" => {
+                let turn = self.turn(at);
+                let mut others = Vec::new();
+                let mut thought = content(map.shift_remove("summary"), &mut others);
+                append(&mut thought, &content(map.shift_remove("content"), &mut others));
+                let step = &mut self.run.steps[turn];
+                if !thought.is_empty() {
+                    append(step.reasoning.get_or_insert_default().to_mut(), &thought);
+                }
+            }
+            "function_call" | "custom_tool_call" | "tool_search_call" | "local_shell_call" => {
+                self.call(&kind, map, at);
+            }
+            "function_call_output"
+            | "custom_tool_call_output"
+            | "tool_search_output"
+            | "local_shell_call_output" => self.output(map),
+            "web_search_call" | "image_generation_call" => {
+                // The provider runs these, and says what came of them to the model alone.
+                let turn = self.turn(at);
+                let call = Call {
+                    id: text(&mut map, "id").map(Into::into),
+                    name: kind.trim_end_matches("_call").to_owned().into(),
+                    arguments: arguments(map.shift_remove("action")),
+                    extra: pieces::extra(map),
+                };
+                self.run.call_elsewhere(turn, call);
+            }
+            "" => self.others.add("items without a type"),
+            other => self.others.add(other),
+        }
+    }
+
+    fn message(&mut self, mut map: Fields, at: At) {
+        let role = text(&mut map, "role").unwrap_or_default();
+        let mut others = Vec::new();
+        let said = content(map.shift_remove("content"), &mut others);
+        map.shift_remove("id");
+        let turn = if role == "assistant" {
+            let turn = self.turn(at);
+            append(self.run.steps[turn].text.to_mut(), &said);
+            let phase = map.shift_remove("phase").unwrap_or_default();
+            add_extra(&mut self.run.steps[turn].extra, "phase", phase);
+            turn
+        } else {
+            self.open = None;
+            self.ending = None;
+            let role = match role.as_str() {
+                "system" | "developer" => Role::System,
+                _ => Role::User,
+            };
+            self.run.push(Step { text: said.into(), at, ..Step::new(role) })
+        };
+        let step = &mut self.run.steps[turn];
+        merge_extra(&mut step.extra, map);
+        if !others.is_empty() {
+            add_extra(&mut step.extra, "content", Value::Array(others));
+        }
+    }
+
+    fn call(&mut self, kind: &str, mut map: Fields, at: At) {
+        let turn = self.turn(at);
+        let (name, asked) = match kind {
+            "local_shell_call" => ("local_shell".to_owned(), map.shift_remove("action")),
+            "tool_search_call" => ("tool_search".to_owned(), map.shift_remove("arguments")),
+            "custom_tool_call" => {
+                (text(&mut map, "name").unwrap_or_default(), map.shift_remove("input"))
+            }
+            _ => (text(&mut map, "name").unwrap_or_default(), map.shift_remove("arguments")),
+        };
+        let item = text(&mut map, "id");
+        let id = text(&mut map, "call_id").or(item);
+        if id.as_deref().is_some_and(|id| self.run.has_call_at(turn, id)) {
+            return self.run.odd.add("calls that are there twice");
+        }
+        let call = Call {
+            id: id.map(Into::into),
+            name: name.into(),
+            arguments: arguments(asked),
+            extra: pieces::extra(map),
+        };
+        self.run.call(turn, call);
+    }
+
+    fn output(&mut self, mut map: Fields) {
+        self.open = None;
+        let mut others = Vec::new();
+        let mut result = CallResult {
+            call_id: text(&mut map, "call_id").map(Into::into),
+            ..CallResult::default()
+        };
+        let mut failed = false;
+        let told = match map.shift_remove("output") {
+            // Once it was an object with a flag.
+            Some(Value::Object(mut output)) if output.contains_key("content") => {
+                failed = output.get("success") == Some(&Value::Bool(false));
+                content(output.shift_remove("content"), &mut others)
+            }
+            output => content(output, &mut others),
+        };
+        result.exit_code = exit_code(&told);
+        result.is_error = failed || result.exit_code.is_some_and(|code| code != 0);
+        result.content = told.into();
+        map.shift_remove("id");
+        result.extra = pieces::extra(map);
+        if !others.is_empty() {
+            add_extra(&mut result.extra, "output", Value::Array(others));
+        }
+        self.run.result(result);
+    }
+
+    fn event(&mut self, mut map: Fields) {
+        let kind = text(&mut map, "type").unwrap_or_default();
+        match kind.as_str() {
+            "task_started" | "turn_started" => {
+                (self.open, self.ending, self.error) = (None, None, None);
+                if let Some(window) = map.shift_remove("model_context_window")
+                    && !window.is_null()
+                {
+                    self.head.limits.insert("model_context_window".to_owned(), window);
+                }
+            }
+            "task_complete" | "turn_complete" => {
+                self.open = None;
+                let answer = text(&mut map, "last_agent_message");
+                // A task that an error ended completes too, without a message.
+                self.ending = Some(match self.error.take() {
+                    Some(error) if answer.is_none() => error,
+                    _ => ending::complete(&kind, answer),
+                });
+            }
+            "turn_aborted" => {
+                self.open = None;
+                let reason = text(&mut map, "reason").unwrap_or_default();
+                self.ending = Some(ending::aborted(&reason));
+            }
+            "error" => {
+                let message = text(&mut map, "message").unwrap_or_default();
+                let error = ending::of_error(&message, map.get("codex_error_info"));
+                self.error = Some(error.clone());
+                self.ending = Some(error);
+            }
+            "token_count" => self.tokens(map),
+            "exec_command_end" => {
+                let exit_code = map.get("exit_code").and_then(Value::as_i64);
+                let failed = matches!(peek(&map, "status"), Some("failed" | "declined"))
+                    || exit_code.is_some_and(|code| code != 0);
+                self.outcome(map, Outcome { exit_code, failed });
+            }
+            "patch_apply_end" => {
+                let failed = map.get("success") == Some(&Value::Bool(false));
+                self.outcome(map, Outcome { failed, ..Outcome::default() });
+            }
+            "mcp_tool_call_end" => {
+                let failed = map.get("result").is_some_and(|result| {
+                    let flag = |key| result["Ok"][key] == true;
+                    result.get("Err").is_some() || flag("isError") || flag("is_error")
+                });
+                self.outcome(map, Outcome { failed, ..Outcome::default() });
+            }
+            other if SAID_TWICE.contains(&other) => {}
+            "" => self.others.add("events without a type"),
+            other => self.others.add(&format!("event {other}")),
+        }
+    }
+
+    fn outcome(&mut self, mut map: Fields, outcome: Outcome) {
+        if let Some(id) = text(&mut map, "call_id") {
+            self.outcomes.insert(id, outcome);
+        }
+    }
+
+    fn tokens(&mut self, mut map: Fields) {
+        let Some(mut info) = pieces::object(&mut map, "info") else { return };
+        let total = info.shift_remove("total_token_usage");
+        if total.is_some() && total == self.total {
+            return;
+        }
+        self.total = total;
+        let Some(last) = pieces::object(&mut info, "last_token_usage") else { return };
+        self.open = None;
+        match self.run.last_turn() {
+            Some(turn) if turn.usage.is_none() => turn.usage = Some(Box::new(usage(last))),
+            _ => self.run.odd.add("counts of tokens that are of no turn"),
+        }
+    }
+
+    pub(super) fn finish(self) -> Option<Trajectory<'static>> {
+        if !self.begun {
+            return None;
+        }
+        let mut run = self.head;
+        let (steps, notes) = self.run.finish();
+        run.steps = steps;
+        run.notes.extend(notes);
+        run.notes.extend(self.others.line("records that are no steps"));
+        if self.sessions > 1 {
+            run.notes.push(format!("sessions that it begins with: {}", self.sessions));
+        }
+        for result in run.steps.iter_mut().flat_map(|step| &mut step.results) {
+            let id = result.call_id.as_deref();
+            if let Some(outcome) = id.and_then(|id| self.outcomes.get(id)) {
+                result.exit_code = result.exit_code.or(outcome.exit_code);
+                result.is_error |= outcome.failed;
+            }
+        }
+        if let Some(Value::Object(total)) = self.total {
+            let usage = usage(total);
+            run.totals = Totals {
+                prompt_tokens: usage.prompt_tokens,
+                completion_tokens: usage.completion_tokens,
+                cached_tokens: usage.cached_tokens,
+                extra: usage.extra,
+                ..Totals::default()
+            };
+            if let Some(reasoning) = usage.reasoning_tokens {
+                let key = "reasoning_output_tokens".to_owned();
+                run.totals.extra.insert(key, reasoning.into());
+            }
+        }
+        run.ending = self.ending.or_else(|| declared(&run.steps));
+        Some(run)
+    }
+}
+
+/// An answer that the last message says it is.
+fn declared(steps: &[Step<'static>]) -> Option<Ending<'static>> {
+    let last = steps.last().filter(|step| step.is_turn() && step.calls.is_empty())?;
+    let phase = last.extra.as_ref().and_then(|extra| peek(extra, "phase"));
+    (phase == Some("final_answer"))
+        .then(|| ending::complete("final_answer", Some(last.text.to_string())))
+}
+
+/// What a response used. The count of input tokens has the cached ones in it.
+pub(super) fn usage(mut map: Fields) -> Usage {
+    Usage {
+        prompt_tokens: pieces::count(&mut map, "input_tokens"),
+        completion_tokens: pieces::count(&mut map, "output_tokens"),
+        cached_tokens: pieces::count(&mut map, "cached_input_tokens"),
+        cache_write_tokens: pieces::count(&mut map, "cache_write_input_tokens"),
+        reasoning_tokens: pieces::count(&mut map, "reasoning_output_tokens"),
+        extra: pieces::without_nulls(map),
+    }
+}
+
+/// What is before the output of a command, and how its exit code is written there.
+const CODE: &[&str] = &["Exit code: ", "Process exited with code "];
+const HEAD: &[&str] =
+    &["Chunk ID: ", "Wall time: ", "Original token count: ", "Total output lines: ", "Command: "];
+
+/// The exit code in what the model was told of a command: before the output, or in a document.
+fn exit_code(told: &str) -> Option<i64> {
+    if told.starts_with('{') {
+        let told: Fields = serde_json::from_str(told).ok()?;
+        return told.get("metadata")?.get("exit_code")?.as_i64();
+    }
+    for line in told.lines().take(10) {
+        for before in CODE {
+            if let Some(code) = line.strip_prefix(before) {
+                return code.trim().parse().ok();
+            }
+        }
+        // Past its head it is what the command wrote.
+        if !HEAD.iter().any(|known| line.starts_with(known)) {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_read_before_the_output_alone() {
+        for (told, code) in [
+            ("Exit code: 2\nWall time: 0.1 seconds\nOutput:\nno", Some(2)),
+            ("Chunk ID: 1\nWall time: 1.2 seconds\nProcess exited with code 0\nOutput:\n", Some(0)),
+            ("Wall time: 1 seconds\nProcess running with session ID 3\nExit code: 1", None),
+            ("Wall time: 1 seconds\nOutput:\nExit code: 1", None),
+            ("the command said\nExit code: 1", None),
+            (r#"{"output":"x","metadata":{"exit_code":127,"duration_seconds":0.1}}"#, Some(127)),
+            (r#"{"output":"x"}"#, None),
+            ("{\n", None),
+            ("", None),
+        ] {
+            assert_eq!(exit_code(told), code, "{told}");
+        }
+    }
+}

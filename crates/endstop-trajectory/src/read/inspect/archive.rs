@@ -1,0 +1,116 @@
+//! An `.eval` file: a zip archive, one entry a sample, one sample in memory at a time.
+//!
+//! ```text
+//! header.json   samples/ID_epoch_N.json …   summaries.json   _journal/start.json
+//! ```
+//!
+//! A log whose evaluation died has no header, but the start in its journal. Samples of version 3 may be
+//! folders of chunks (`samples/ID_epoch_N/sample.json`), which is said and not read.
+
+use super::super::pieces::Fields;
+use super::super::{Place, Problem, ProblemKind, Sink};
+use super::{Of, give, too_new, without_non_numbers};
+use serde_json::Value;
+use std::io::{Cursor, Read};
+use zip::ZipArchive;
+
+/// The longest entry that is unpacked. An archive can say little and unpack to anything.
+const LONGEST: u64 = 1 << 30;
+
+type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
+
+pub(super) fn is_one(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06")
+}
+
+/// Whether the beginning of an archive is that of a log: its first entry is the journal's or a sample.
+pub(super) fn has_entry_of_a_log(bytes: &[u8]) -> bool {
+    bytes.get(30..).is_some_and(|name| {
+        [&b"_journal/"[..], b"samples/", b"header.json"].iter().any(|own| name.starts_with(own))
+    })
+}
+
+pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
+    let problem = |at, kind, what: String| Problem { file: place.file.to_owned(), at, kind, what };
+    let mut archive = match ZipArchive::new(Cursor::new(bytes)) {
+        Ok(archive) => archive,
+        // The list of what is in it is its end.
+        Err(e) => {
+            let what = format!("an archive that cannot be opened: {e}");
+            return sink(Err(problem(None, ProblemKind::Unreadable, what)));
+        }
+    };
+    let header = match header(&mut archive) {
+        Ok(header) => header,
+        Err(what) => {
+            sink(Err(problem(None, ProblemKind::Malformed, what)));
+            Fields::new()
+        }
+    };
+    if let Some(what) = too_new(header.get("version")) {
+        return sink(Err(problem(None, ProblemKind::UnknownVersion, what)));
+    }
+    let nothing = Fields::new();
+    let of = Of {
+        eval: header.get("eval").and_then(Value::as_object).unwrap_or(&nothing),
+        status: header.get("status").and_then(Value::as_str),
+        beside: None,
+    };
+    let (mut at, mut chunked) = (0, 0_u64);
+    for index in 0..archive.len() {
+        let Some(name) = archive.name_for_index(index) else { continue };
+        let Some(name) = name.strip_prefix("samples/") else { continue };
+        if name.ends_with("/sample.json") {
+            chunked += 1;
+        }
+        // The id of a sample may have a slash in it.
+        let epoch = name.strip_suffix(".json").and_then(|name| name.rsplit_once("_epoch_"));
+        if epoch.is_none_or(|(_, epoch)| epoch.parse::<u64>().is_err()) {
+            continue;
+        }
+        at += 1;
+        match unpack(&mut archive, index) {
+            Ok(bytes) => {
+                let finite = without_non_numbers(&bytes).unwrap_or(bytes);
+                give(&finite, &of, Some(at), place, sink);
+            }
+            Err((kind, what)) => sink(Err(problem(Some(at), kind, what))),
+        }
+    }
+    if chunked > 0 {
+        let what = format!("samples in chunks, which are not read: {chunked}");
+        sink(Err(problem(None, ProblemKind::UnknownVersion, what)));
+    } else if at == 0 {
+        sink(Err(problem(None, ProblemKind::NoTrajectory, "a log without samples".to_owned())));
+    }
+}
+
+fn header(archive: &mut Archive<'_>) -> Result<Fields, String> {
+    for name in ["header.json", "_journal/start.json"] {
+        if let Some(index) = archive.index_for_name(name) {
+            let bytes = unpack(archive, index).map_err(|(_, what)| format!("{name}: {what}"))?;
+            let finite = without_non_numbers(&bytes).unwrap_or(bytes);
+            return serde_json::from_slice(&finite).map_err(|e| format!("{name}: {e}"));
+        }
+    }
+    Err("an archive without its header.json".to_owned())
+}
+
+fn unpack(archive: &mut Archive<'_>, index: usize) -> Result<Vec<u8>, (ProblemKind, String)> {
+    let unreadable =
+        |e: String| (ProblemKind::Unreadable, format!("an entry that cannot be read: {e}"));
+    let entry = archive.by_index(index).map_err(|e| unreadable(e.to_string()))?;
+    if entry.size() > LONGEST {
+        let what =
+            format!("an entry of {} bytes; the longest that is read is {LONGEST}", entry.size());
+        return Err((ProblemKind::TooLong, what));
+    }
+    let mut bytes = Vec::new();
+    // What an archive says of its sizes need not be so.
+    entry.take(LONGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(e.to_string()))?;
+    if bytes.len() as u64 > LONGEST {
+        let what = format!("an entry longer than {LONGEST} bytes");
+        return Err((ProblemKind::TooLong, what));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,223 @@
+//! Inspect: the logs of `inspect eval`, as `.json` and as `.eval`, an archive with an entry for each
+//! sample. Each sample of each epoch is a run.
+//!
+//! ```text
+//! {"version":2,"status":"success","eval":{…},"samples":[{"id":1,"epoch":1,"messages":[…],"scores":{…}}]}
+//! ```
+//!
+//! Its quirks:
+//!
+//! - Texts that are long are elsewhere in the sample: `attachment://HASH` in `attachments`, once
+//!   `tc://HASH` in `transcript.content`.
+//! - An answer of the model is in `messages`, what it used and why it stopped in the event of its call,
+//!   which has a message with the same id; before ids, with the same text.
+//! - Messages of the assistant that came with the sample (`source: "input"`) are no turns of the run.
+//! - Input tokens leave those out that are cached; in older logs of some providers they have them in.
+//! - JSON with `NaN` and `Infinity`, as Python writes it.
+//! - Success is `C` or 1 of a score, failure is `I` or 0; anything else, or scores that differ, is
+//!   neither. A reward is the score as a number, of which there is one (`C` 1, `P` ½, `I` and `N` 0).
+//! - Version 3 is two things: messages in a pool, which is read, and samples in chunks, which are not.
+
+mod archive;
+mod ending;
+mod messages;
+mod sample;
+mod score;
+
+use super::pieces::{self, Fields, peek};
+use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
+use crate::model::Origin;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub(crate) const FORMAT: Format = Format {
+    name: "inspect",
+    about: "Inspect: evaluation logs, .eval and .json",
+    recognises,
+    shape: Shape::Whole(read),
+};
+
+/// The newest version that is read.
+const NEWEST: u64 = 3;
+
+fn recognises(head: &Head<'_>) -> bool {
+    if archive::is_one(head.bytes) {
+        return head.name.rsplit('.').next() == Some("eval")
+            || archive::has_entry_of_a_log(head.bytes);
+    }
+    if let Some(Value::Object(map)) = head.first {
+        let is_log = map.contains_key("version")
+            && map.contains_key("eval")
+            && ["samples", "plan", "status"].iter().any(|key| map.contains_key(*key));
+        return is_log || is_bundle(map);
+    }
+    // The beginning of a log that is longer: its first fields are always these.
+    let start: Vec<u8> =
+        head.bytes.iter().take(400).filter(|byte| !byte.is_ascii_whitespace()).copied().collect();
+    start.starts_with(b"{\"version\":")
+        && memchr::memmem::find(&start, b"\"eval\":{").is_some()
+        && memchr::memmem::find(&start, b"\"status\":").is_some()
+}
+
+/// One sample beside what somebody else knows of it.
+fn is_bundle(map: &Fields) -> bool {
+    map.get("sample")
+        .is_some_and(|sample| sample.get("messages").is_some() && sample.get("epoch").is_some())
+}
+
+/// A log, its samples unread.
+#[derive(Deserialize)]
+struct Log<'a> {
+    version: Option<Value>,
+    status: Option<Value>,
+    eval: Option<Fields>,
+    #[serde(borrow)]
+    samples: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    sample: Option<&'a RawValue>,
+    /// What somebody else knows of the one sample.
+    metadata: Option<Value>,
+}
+
+/// What a sample's run has from its log.
+struct Of<'l> {
+    eval: &'l Fields,
+    status: Option<&'l str>,
+    beside: Option<&'l Value>,
+}
+
+fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
+    if archive::is_one(bytes) {
+        return archive::read(bytes, place, sink);
+    }
+    let finite;
+    let bytes = match without_non_numbers(bytes) {
+        Some(without) => {
+            finite = without;
+            &finite
+        }
+        None => bytes,
+    };
+    let problem = |at, kind, what: String| Problem { file: place.file.to_owned(), at, kind, what };
+    let log: Log<'_> = match serde_json::from_slice(bytes) {
+        Ok(log) => log,
+        Err(e) if e.is_eof() => {
+            return sink(Err(problem(
+                None,
+                ProblemKind::Half,
+                "a log that ends in its middle".into(),
+            )));
+        }
+        Err(e) => return sink(Err(problem(None, ProblemKind::Malformed, format!("no log: {e}")))),
+    };
+    if let Some(what) = too_new(log.version.as_ref()) {
+        return sink(Err(problem(None, ProblemKind::UnknownVersion, what)));
+    }
+    let eval = log.eval.unwrap_or_default();
+    let is_bundle = log.sample.is_some();
+    let of = Of {
+        eval: &eval,
+        status: log.status.as_ref().and_then(Value::as_str),
+        beside: log.metadata.as_ref().filter(|_| is_bundle),
+    };
+    let samples = log.sample.into_iter().chain(log.samples.into_iter().flatten());
+    let mut found = false;
+    for (at, sample) in (1..).zip(samples) {
+        found = true;
+        give(sample.get().as_bytes(), &of, if is_bundle { None } else { Some(at) }, place, sink);
+    }
+    if !found {
+        sink(Err(problem(None, ProblemKind::NoTrajectory, "a log without samples".to_owned())));
+    }
+}
+
+/// Gives the run of a sample.
+fn give(bytes: &[u8], of: &Of<'_>, at: Option<u64>, place: &Place<'_>, sink: &mut Sink<'_>) {
+    let run = match serde_json::from_slice::<Value>(bytes) {
+        Ok(Value::Object(map)) => sample::run(map, of),
+        Ok(other) => Err(format!("a sample is an object, and this is {}", pieces::kind_of(&other))),
+        Err(e) => Err(format!("a sample that is no JSON: {e}")),
+    };
+    match run {
+        Ok(mut run) => {
+            run.origin = Origin { format: FORMAT.name, file: place.file.to_owned(), at };
+            sink(Ok(run));
+        }
+        Err(what) => sink(Err(Problem {
+            file: place.file.to_owned(),
+            at,
+            kind: ProblemKind::Malformed,
+            what,
+        })),
+    }
+}
+
+/// Why a log of this version is not read.
+fn too_new(version: Option<&Value>) -> Option<String> {
+    let version = version?;
+    match version.as_u64() {
+        Some(version) if version <= NEWEST => None,
+        _ => Some(format!("version {version} of the log; the newest that is read is {NEWEST}")),
+    }
+}
+
+/// The same with `null` for each `NaN` and `Infinity` outside of strings; `None`: there is none.
+fn without_non_numbers(bytes: &[u8]) -> Option<Vec<u8>> {
+    if memchr::memmem::find(bytes, b"NaN").is_none()
+        && memchr::memmem::find(bytes, b"Infinity").is_none()
+    {
+        return None;
+    }
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut changed = false;
+    let (mut i, mut in_string) = (0, false);
+    while let Some(&byte) = bytes.get(i) {
+        let rest = &bytes[i..];
+        let word: &[u8] = match byte {
+            b'N' if !in_string && rest.starts_with(b"NaN") => b"NaN",
+            b'I' if !in_string && rest.starts_with(b"Infinity") => b"Infinity",
+            b'-' if !in_string && rest.starts_with(b"-Infinity") => b"-Infinity",
+            _ => {
+                if in_string && byte == b'\\' {
+                    out.push(byte);
+                    i += 1;
+                } else if byte == b'"' {
+                    in_string = !in_string;
+                }
+                out.extend(bytes.get(i));
+                i += 1;
+                continue;
+            }
+        };
+        out.extend_from_slice(b"null");
+        changed = true;
+        i += word.len();
+    }
+    changed.then_some(out)
+}
+
+/// The name of the evaluation, which names the task of a sample.
+fn task_name<'l>(of: &Of<'l>) -> Option<&'l str> {
+    peek(of.eval, "task")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_json_has_not_become_null_but_not_in_strings() {
+        let of = |text: &str| {
+            without_non_numbers(text.as_bytes()).map(|b| String::from_utf8(b).unwrap())
+        };
+        assert_eq!(
+            of(r#"{"a":NaN,"b":[-Infinity,Infinity]}"#).unwrap(),
+            r#"{"a":null,"b":[null,null]}"#
+        );
+        assert_eq!(of(r#"{"a":"NaN \" Infinity"}"#), None);
+        assert_eq!(of(r#"{"a":"x\\","b":NaN}"#).unwrap(), r#"{"a":"x\\","b":null}"#);
+        assert_eq!(of(r#"{"a":"NaN\"#), None);
+        assert_eq!(of("{}"), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! The formats of agents' own sessions, of logs and of spans: a whole file each.
+//!
+//! ```ignore
+//! let format = FORMATS.iter().find(|format| (format.recognises)(&head));
+//! ```
+
+use super::{Format, Head, Place, Problem, Shape};
+use super::{claude_code, codex, inspect, otel};
+use crate::model::Trajectory;
+
+pub(crate) const FORMATS: &[Format] =
+    &[claude_code::FORMAT, codex::FORMAT, inspect::FORMAT, otel::FORMAT];
+
+/// What each is called, and what writes it.
+#[doc(hidden)]
+pub fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FORMATS.iter().map(|format| (format.name, format.about))
+}
+
+/// The first of the formats that a file's bytes look like. For this crate's tests.
+#[doc(hidden)]
+pub fn recognised(name: &str, bytes: &[u8]) -> Option<&'static str> {
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let first = serde_json::from_slice(line).or_else(|_| serde_json::from_slice(bytes)).ok();
+    let head = Head { name, bytes, first: first.as_ref() };
+    FORMATS.iter().find(|format| (format.recognises)(&head)).map(|format| format.name)
+}
+
+/// Reads a file of a named format; `false` where there is none of that name. For this crate's tests.
+#[doc(hidden)]
+pub fn read(
+    format: &str,
+    file: &str,
+    bytes: &[u8],
+    each: &mut dyn FnMut(Result<Trajectory<'_>, Problem>),
+) -> bool {
+    let place = Place { file, beside: &|_| None };
+    match FORMATS.iter().find(|known| known.name == format).map(|format| &format.shape) {
+        Some(Shape::Whole(read)) => read(bytes, &place, each),
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,330 @@
+//! Sessions of Claude Code. The counts of the fixtures are those of a script that read the raw files.
+
+use crate::reading::{counts, ending, fixture, ids, lines, read, tokens};
+use endstop_trajectory::Role;
+use endstop_trajectory::read::ProblemKind;
+use serde_json::{Value, json};
+
+#[test]
+fn every_fixture_has_the_counts_of_its_records() {
+    for (file, expected, prompt, completion) in [
+        ("agentpile_api_error", (2, 1, 0, 0, 0), 100, 20),
+        ("agentpile_attachment_beside_result", (2, 1, 1, 1, 0), 100, 20),
+        ("agentpile_compaction", (4, 2, 0, 0, 0), 200, 40),
+        ("agentpile_duplicates", (3, 2, 2, 1, 0), 200, 40),
+        ("agentpile_early_result", (2, 1, 1, 1, 0), 100, 20),
+        ("agentpile_edit_branch", (3, 1, 0, 0, 0), 100, 20),
+        ("agentpile_images", (2, 1, 1, 1, 0), 100, 20),
+        ("agentpile_split_interleaved", (2, 1, 2, 2, 0), 100, 20),
+        ("agentpile_sub_agent-afx0000000000003", (2, 1, 1, 1, 0), 50, 35),
+        ("agentpile_subagents", (2, 1, 4, 4, 0), 100, 20),
+        ("agentpile_tc_session-tc-02", (3, 2, 1, 1, 0), 210, 30),
+        ("agentpile_unknown", (2, 1, 0, 0, 0), 100, 20),
+        ("agentpile_unpaired", (3, 1, 1, 2, 0), 100, 20),
+        ("atifmake_claude-code-stream", (3, 2, 3, 3, 0), 210, 37),
+        ("atifmake_claude-code-transcript", (3, 2, 1, 1, 0), 210, 40),
+        ("ccsc_records", (2, 1, 0, 0, 0), 42_001, 209),
+    ] {
+        let read = fixture("claude_code", &format!("{file}.jsonl"));
+        let run = read.only();
+        assert_eq!(counts(run), expected, "{file}");
+        let usage = || run.turns().filter_map(|step| step.usage.as_ref());
+        assert_eq!(usage().filter_map(|usage| usage.prompt_tokens).sum::<u64>(), prompt, "{file}");
+        assert_eq!(
+            usage().filter_map(|usage| usage.completion_tokens).sum::<u64>(),
+            completion,
+            "{file}"
+        );
+        assert_eq!(run.recorded.success, None, "{file}");
+    }
+}
+
+#[test]
+fn a_response_in_parts_is_one_turn_with_its_usage_once() {
+    let read = fixture("claude_code", "agentpile_split_interleaved.jsonl");
+    let turn = read.only().turns().next().unwrap();
+    assert_eq!(turn.text, "I will run task A and task B.");
+    let both = vec!["toolu_fx_a1", "toolu_fx_a2"];
+    assert_eq!(ids(turn), (both.clone(), both));
+    assert_eq!(turn.calls[0].arguments, r#"{"command":"taskA"}"#);
+    assert_eq!(turn.results[1].content, "result of task B");
+    assert_eq!(tokens(turn), (Some(100), Some(20), Some(0)));
+    assert_eq!(turn.at.as_deref(), Some("2026-10-01T12:00:02.000Z"));
+}
+
+#[test]
+fn what_is_there_twice_counts_once_and_is_said() {
+    let read = fixture("claude_code", "agentpile_duplicates.jsonl");
+    let run = read.only();
+    assert_eq!(run.steps[0].text, "Test duplicate handling");
+    assert_eq!(
+        run.notes,
+        [
+            "calls without a result: 1",
+            "ids of calls used again: 1",
+            "records left out that differ from the first of their uuid: 1",
+            "records that are there twice: 1",
+            "records that are no messages: queue-operation 1",
+        ]
+    );
+}
+
+#[test]
+fn a_branch_that_was_left_is_counted_and_not_read() {
+    let read = fixture("claude_code", "agentpile_edit_branch.jsonl");
+    let run = read.only();
+    assert_eq!(run.steps.last().unwrap().text, "Edited follow-up");
+    assert!(run.notes.contains(&"records on branches that were left: user 1".to_owned()));
+}
+
+/// A record of a transcript.
+fn record(kind: &str, uuid: &str, parent: Option<&str>, message: Value) -> Value {
+    json!({"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "isSidechain": false,
+        "timestamp": "2026-01-01T00:00:00Z", "message": message})
+}
+
+fn asked(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn said(id: &str, content: Value, stop: Option<&str>) -> Value {
+    json!({"id": id, "role": "assistant", "model": "m", "content": content, "stop_reason": stop,
+        "usage": {"input_tokens": 10, "output_tokens": 2}})
+}
+
+fn gave(call: &str) -> Value {
+    json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": call}]})
+}
+
+fn calls(id: &str) -> Value {
+    json!([{"type": "tool_use", "id": id, "name": "Read", "input": {}}])
+}
+
+fn says(text: &str) -> Value {
+    json!([{"type": "text", "text": text}])
+}
+
+#[test]
+fn results_of_parallel_calls_are_no_branch_but_another_answer_is_one() {
+    let file = lines(&[
+        record("user", "u1", None, asked("go")),
+        record("assistant", "a1", Some("u1"), said("m1", calls("c1"), None)),
+        record("assistant", "a2", Some("a1"), said("m1", calls("c2"), None)),
+        // The result of the first call hangs beside the path that goes on below the second's.
+        record("user", "r1", Some("a1"), gave("c1")),
+        record("user", "r2", Some("a2"), gave("c2")),
+        record("assistant", "x1", Some("r2"), said("left", says("left"), Some("end_turn"))),
+        record("user", "x2", Some("x1"), asked("no")),
+        record("assistant", "x3", Some("x2"), said("left too", says("left"), Some("end_turn"))),
+        record("assistant", "a3", Some("r2"), said("m2", says("done"), Some("end_turn"))),
+    ]);
+    let read = read("claude-code", &file);
+    let run = read.only();
+    assert_eq!(counts(run), (3, 2, 2, 2, 0));
+    assert_eq!(ending(run), Some(("final", "end_turn")));
+    assert_eq!(run.ending.as_ref().unwrap().answer.as_deref(), Some("done"));
+    assert_eq!(run.notes, ["records on branches that were left: assistant 2, user 1"]);
+}
+
+#[test]
+fn agents_within_a_session_are_its_children() {
+    let side = |mut record: Value, agent: Option<&str>| {
+        record["isSidechain"] = json!(true);
+        if let Some(agent) = agent {
+            record["agentId"] = json!(agent);
+        }
+        record
+    };
+    let task = |id: &str, prompt: &str| json!([{"type": "tool_use", "id": id, "name": "Task", "input": {"prompt": prompt}}]);
+    let mut result = record("user", "u2", Some("a1"), gave("t1"));
+    result["toolUseResult"] = json!({"agentId": "one"});
+    let file = lines(&[
+        record("user", "u1", None, asked("go")),
+        record("assistant", "a1", Some("u1"), said("m1", task("t1", "look"), None)),
+        side(record("user", "s1", None, asked("look")), Some("one")),
+        side(
+            record("assistant", "s2", Some("s1"), said("m2", task("t2", "dig"), None)),
+            Some("one"),
+        ),
+        // An agent of the agent, in the way of the versions that name none.
+        side(record("user", "d1", None, asked("dig")), None),
+        side(
+            record("assistant", "d2", Some("d1"), said("m3", says("dug"), Some("end_turn"))),
+            None,
+        ),
+        side(record("user", "s3", Some("s2"), gave("t2")), Some("one")),
+        result,
+        record("assistant", "a2", Some("u2"), said("m4", says("done"), Some("end_turn"))),
+    ]);
+    let read = read("claude-code", &file);
+    let run = read.only();
+    assert_eq!(counts(run), (3, 2, 1, 1, 0));
+    let [child] = run.children.as_slice() else { panic!("{} children", run.children.len()) };
+    assert_eq!((&*child.run_id, counts(child)), ("one", (2, 1, 1, 1, 0)));
+    assert!(child.is_tagged("subagent"));
+    assert_eq!(child.extra["started_by_call"], "t1");
+    let [grandchild] = child.children.as_slice() else { panic!("{:?}", child.children) };
+    assert_eq!(
+        (counts(grandchild), ending(grandchild)),
+        ((2, 1, 0, 0, 0), Some(("final", "end_turn")))
+    );
+    assert_eq!(grandchild.extra["started_by_call"], "t2");
+}
+
+#[test]
+fn a_file_of_an_agents_own_is_a_run_of_an_agent() {
+    let read = fixture("claude_code", "agentpile_sub_agent-afx0000000000003.jsonl");
+    let run = read.only();
+    assert_eq!(run.run_id, "afx0000000000003");
+    assert!(run.is_tagged("subagent"));
+    assert_eq!(run.extra["sessionId"], "00000000-0000-4000-8000-000000000099");
+    // The last of its parts says the most.
+    assert_eq!(tokens(run.turns().next().unwrap()), (Some(50), Some(35), Some(0)));
+}
+
+#[test]
+fn results_whose_call_is_not_there_stay_and_are_no_turn() {
+    let read = fixture("claude_code", "agentpile_unpaired.jsonl");
+    let run = read.only();
+    assert_eq!((run.steps[0].role, run.steps[0].results.len()), (Role::User, 1));
+    assert_eq!(run.steps[0].results[0].content, "result before agent");
+    assert_eq!(run.notes[..2], ["calls without a result: 1", "results without a call: 2"]);
+    let early = fixture("claude_code", "agentpile_early_result.jsonl");
+    assert_eq!(ids(&early.only().steps[1]), (vec!["toolu_fx_b1"], vec!["toolu_fx_b1"]));
+}
+
+#[test]
+fn what_is_not_known_is_kept_and_counted() {
+    let read = fixture("claude_code", "agentpile_unknown.jsonl");
+    let run = read.only();
+    let extra = run.steps[1].extra.as_ref().unwrap();
+    assert_eq!(extra["content"], json!([{"widget": "data", "type": "future_gadget"}]));
+    assert_eq!(
+        run.notes,
+        [
+            "parts of messages that are not known: future_gadget 1",
+            "records that are no messages: future-widget-event 1, queue-operation 1",
+        ]
+    );
+    assert_eq!(run.agent_version.as_deref(), Some("2.1.170"));
+    assert_eq!(run.extra["cwd"], "/repo");
+}
+
+#[test]
+fn lines_that_are_no_records_are_named() {
+    let read = fixture("claude_code", "daaain_edge_cases.jsonl");
+    let malformed = |at| (Some(at), ProblemKind::Malformed);
+    assert_eq!(read.kinds(), [10, 11, 13, 14, 15, 16, 18].map(malformed));
+    // Records of two sessions are two runs.
+    let runs: Vec<_> =
+        read.runs.iter().map(|run| (&*run.run_id, run.origin.at, counts(run))).collect();
+    assert_eq!(
+        runs,
+        [
+            ("edge_cases", Some(1), (9, 3, 2, 1, 1)),
+            ("todowrite_session", Some(17), (1, 1, 1, 0, 0)),
+        ]
+    );
+    let failed = read.runs[0].steps.iter().flat_map(|step| &step.results).next().unwrap();
+    assert_eq!(failed.content, "Error: Tool execution failed with error: Command not found");
+    assert_eq!(
+        read.runs[0].extra["summary"].as_str().map(|s| s.starts_with("Tested various")),
+        Some(true)
+    );
+}
+
+#[test]
+fn an_error_of_the_api_is_no_turn() {
+    let mut synthetic = said("x", says("API Error: 529 overloaded"), Some("stop_sequence"));
+    synthetic["model"] = json!("<synthetic>");
+    let mut error = record("assistant", "a2", Some("u2"), synthetic);
+    error["isApiErrorMessage"] = json!(true);
+    let file = lines(&[
+        record("user", "u1", None, asked("go")),
+        record("assistant", "a1", Some("u1"), said("m1", says("yes"), Some("end_turn"))),
+        record("user", "u2", Some("a1"), asked("on")),
+        error,
+    ]);
+    let read = read("claude-code", &file);
+    assert_eq!(counts(read.only()), (4, 1, 0, 0, 0));
+    assert_eq!(ending(read.only()), Some(("provider_error", "API Error: 529 overloaded")));
+}
+
+#[test]
+fn a_transcript_ends_as_its_last_message_says_or_says_nothing() {
+    let of = |last: Value| {
+        let file = lines(&[record("user", "u1", None, asked("go")), last]);
+        read("claude-code", &file).only().ending.clone().map(|ending| ending.reason.into_owned())
+    };
+    let answer = |stop| of(record("assistant", "a", Some("u1"), said("m", says("x"), stop)));
+    assert_eq!(answer(Some("end_turn")).as_deref(), Some("final"));
+    assert_eq!(answer(Some("max_tokens")).as_deref(), Some("output_length"));
+    assert_eq!(answer(Some("model_context_window_exceeded")).as_deref(), Some("context_overflow"));
+    assert_eq!(answer(Some("refusal")).as_deref(), Some("unknown"));
+    assert_eq!(answer(Some("a new word")).as_deref(), Some("unknown"));
+    assert_eq!(answer(Some("tool_use")), None);
+    assert_eq!(answer(None), None);
+    let stopped = asked("[Request interrupted by user for tool use]");
+    assert_eq!(of(record("user", "u2", Some("u1"), stopped)).as_deref(), Some("cancelled"));
+    assert_eq!(of(record("user", "u2", Some("u1"), asked("and?"))), None);
+    let limit = json!({"type": "attachment", "uuid": "x", "parentUuid": "u1", "sessionId": "s",
+        "attachment": {"type": "max_turns_reached", "maxTurns": 3, "turnCount": 4}});
+    assert_eq!(of(limit).as_deref(), Some("max_turns"));
+}
+
+#[test]
+fn a_stream_ends_as_its_result_says() {
+    let read_stream = |result: Value| {
+        let message = json!({"type": "assistant", "session_id": "s", "uuid": "a",
+            "parent_tool_use_id": null, "message": said("m", says("x"), Some("end_turn"))});
+        let init = json!({"type": "system", "subtype": "init", "session_id": "s", "model": "m",
+            "tools": ["Bash"], "claude_code_version": "2.1.0"});
+        read("claude-code", &lines(&[init, message, result]))
+    };
+    let result = |subtype: &str, is_error: bool| {
+        json!({"type": "result", "subtype": subtype, "is_error": is_error, "session_id": "s",
+            "num_turns": 7, "duration_ms": 1500, "total_cost_usd": 0.25, "result": "the answer",
+            "usage": {"input_tokens": 1, "cache_read_input_tokens": 2,
+                "cache_creation_input_tokens": 4, "output_tokens": 8}})
+    };
+    for (subtype, is_error, reason) in [
+        ("success", false, "final"),
+        ("success", true, "provider_error"),
+        ("error_max_turns", false, "max_turns"),
+        ("error_max_budget_usd", true, "cost_limit"),
+        ("error_during_execution", true, "agent_error"),
+        ("error_of_the_future", true, "unknown"),
+    ] {
+        let read = read_stream(result(subtype, is_error));
+        assert_eq!(ending(read.only()), Some((reason, subtype)));
+    }
+    let read = read_stream(result("success", false));
+    let run = read.only();
+    assert_eq!(run.ending.as_ref().unwrap().answer.as_deref(), Some("the answer"));
+    let totals = &run.totals;
+    assert_eq!((totals.prompt_tokens, totals.completion_tokens), (Some(7), Some(8)));
+    assert_eq!((totals.cached_tokens, totals.turns), (Some(2), Some(7)));
+    assert_eq!((totals.cost_usd, totals.wall_s), (Some(0.25), Some(1.5)));
+    assert_eq!((run.tools.len(), run.agent_version.as_deref()), (1, Some("2.1.0")));
+    // Of a stream that was cut the last message is what there is.
+    let cut = fixture("claude_code", "atifmake_claude-code-stream.jsonl");
+    assert_eq!(cut.only().totals.completion_tokens, Some(37));
+}
+
+#[test]
+fn a_file_that_is_a_list_is_read_as_its_elements() {
+    let file = crate::reading::bytes("claude_code", "atifmake_claude-code-stream.jsonl");
+    let list = String::from_utf8(file.clone()).unwrap().trim().replace('\n', ",");
+    let as_list = read("claude-code", format!("[{list}]").as_bytes());
+    assert_eq!(as_list.only().steps, read("claude-code", &file).only().steps);
+}
+
+#[test]
+fn records_of_another_format_in_between_are_counted() {
+    let mut file = crate::reading::bytes("claude_code", "agentpile_tc_session-tc-02.jsonl");
+    file.extend(crate::reading::bytes("codex", "atifmake_codex-rollout.jsonl"));
+    let read = read("claude-code", &file);
+    assert_eq!(counts(read.only()), (3, 2, 1, 1, 0));
+    let note = "event_msg 1, queue-operation 1, response_item 5, session_meta 1, turn_context 1";
+    assert_eq!(read.only().notes, [format!("records that are no messages: {note}")]);
+}

@@ -1,0 +1,171 @@
+//! Files that are cut anywhere and whose bytes are changed: nothing panics, and what is lost is said.
+
+use crate::reading::{Read, bytes, read};
+use endstop_trajectory::Trajectory;
+use endstop_trajectory::read::ProblemKind;
+use endstop_trajectory::read::sessions;
+
+const FILES: &[(&str, &str, &str)] = &[
+    ("claude-code", "claude_code", "agentpile_duplicates.jsonl"),
+    ("claude-code", "claude_code", "agentpile_subagents.jsonl"),
+    ("claude-code", "claude_code", "atifmake_claude-code-transcript.jsonl"),
+    ("claude-code", "claude_code", "daaain_edge_cases.jsonl"),
+    ("codex", "codex", "atifmake_codex-exec.jsonl"),
+    ("codex", "codex", "ccsc_codex_rollout.jsonl"),
+    ("inspect", "inspect", "log_formats.json"),
+    ("inspect", "inspect", "inspect-sample-bundle.json"),
+    ("inspect", "inspect", "log_streaming.eval"),
+    ("otel", "otel", "agentpile_pydantic_ai_2.58.0_delegation.json"),
+    ("otel", "otel", "agentpile_openai_agents_0.24.0_oi_2.5.3.jsonl"),
+    ("otel", "otel", "ai-generateText-doGenerate.json"),
+];
+
+/// Bytes that mean something in JSON, or nothing anywhere.
+const INTERESTING: &[u8] = b"\"{}[],:0\\n-e\n\xff\x00 tu";
+
+/// What holds of any run, whatever it was read from.
+fn is_sound(run: &Trajectory<'_>) {
+    for call in run.steps.iter().flat_map(|step| &step.calls) {
+        let arguments: serde_json::Value = serde_json::from_str(&call.arguments).unwrap();
+        assert!(arguments.is_object() || arguments.is_string(), "{}", call.arguments);
+    }
+    assert!(!run.origin.file.is_empty() || run.origin.format.is_empty());
+    run.children.iter().for_each(is_sound);
+}
+
+fn is_said(read: &Read) {
+    assert!(!read.runs.is_empty() || !read.problems.is_empty(), "neither a run nor a problem");
+    read.runs.iter().for_each(is_sound);
+}
+
+#[test]
+fn a_file_that_is_cut_says_so() {
+    for (format, folder, file) in FILES {
+        let whole = bytes(folder, file);
+        let is_lines = file.strip_suffix(".jsonl").is_some();
+        for cut in (0..whole.len()).step_by(whole.len() / 120 + 1) {
+            let part = &whole[..cut];
+            let read = read(format, part);
+            is_said(&read);
+            sessions::recognised(file, part);
+            let last = part.rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
+            let ends_whole = serde_json::from_slice::<serde_json::Value>(last).is_ok();
+            if is_lines && !last.trim_ascii().is_empty() && !ends_whole {
+                let half = read.problems.iter().any(|p| p.kind == ProblemKind::Half);
+                assert!(half, "{file} cut at {cut}: {:?}", read.problems);
+            } else if !is_lines && !whole[cut..].trim_ascii().is_empty() {
+                assert!(!read.problems.is_empty(), "{file} cut at {cut}");
+                assert!(read.runs.is_empty(), "{file} cut at {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_that_are_changed_break_nothing() {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    };
+    for (format, folder, file) in FILES {
+        let whole = bytes(folder, file);
+        for _ in 0..80 {
+            let mut changed = whole.clone();
+            for _ in 0..=next(8) {
+                let at = next(changed.len());
+                match next(3) {
+                    0 => changed[at] = INTERESTING[next(INTERESTING.len())],
+                    1 => drop(changed.remove(at)),
+                    _ => {
+                        let from = next(changed.len());
+                        let piece = changed[from..(from + next(200)).min(changed.len())].to_vec();
+                        changed.splice(at..at, piece);
+                    }
+                }
+            }
+            // Whichever format it is taken for.
+            for format in [*format, "claude-code", "codex", "inspect", "otel"] {
+                is_said(&read(format, &changed));
+            }
+            sessions::recognised(file, &changed);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_file_of_a_format_is_none() {
+    for format in ["claude-code", "codex", "inspect", "otel"] {
+        for nonsense in [
+            &b""[..],
+            b"\n\n",
+            b"42",
+            b"null",
+            b"[]",
+            b"{}",
+            b"\"x\"",
+            b"\xff\xfe",
+            b"PK\x03\x04",
+            b"[[[[",
+        ] {
+            let read = read(format, nonsense);
+            assert!(read.runs.is_empty(), "{format} {nonsense:?}");
+            assert!(!read.problems.is_empty(), "{format} {nonsense:?}");
+            assert_eq!(sessions::recognised("x", nonsense), None, "{nonsense:?}");
+        }
+    }
+}
+
+#[test]
+fn formats_know_their_own_files_and_no_others() {
+    for (format, folder, file) in FILES {
+        assert_eq!(sessions::recognised(file, &bytes(folder, file)), Some(*format), "{file}");
+    }
+    for (folder, file) in [("claude_code", "LICENCES.md"), ("otel", "LICENCES.md")] {
+        assert_eq!(sessions::recognised(file, &bytes(folder, file)), None);
+    }
+    let openai = br#"{"messages":[{"role":"user","content":"gen_ai. traceId"}]}"#;
+    assert_eq!(sessions::recognised("chat.json", openai), None);
+}
+
+#[test]
+fn nesting_without_end_is_refused_and_not_followed() {
+    for open in ["[", "{\"a\":", "{\"resourceSpans\":["] {
+        let deep = open.repeat(100_000);
+        for format in ["claude-code", "codex", "inspect", "otel"] {
+            assert!(read(format, deep.as_bytes()).runs.is_empty());
+        }
+    }
+    let closed = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(read("otel", closed.as_bytes()).runs.is_empty());
+}
+
+#[test]
+fn work_is_linear_where_somebody_wants_it_not_to_be() {
+    use serde_json::json;
+    let mut file = Vec::new();
+    // Results without calls, each before a question: none has a turn to stay at.
+    for i in 0..10_000 {
+        for record in [
+            json!({"type": "user", "sessionId": "s", "uuid": format!("r{i}"), "message": {"content": [
+                {"type": "tool_result", "tool_use_id": i.to_string(), "content": ""}]}}),
+            json!({"type": "user", "sessionId": "s", "uuid": format!("u{i}"), "message": {"content": "x"}}),
+        ] {
+            file.extend(format!("{record}\n").into_bytes());
+        }
+    }
+    let sessions = read("claude-code", &file);
+    assert_eq!(sessions.runs[0].steps.len(), 20_000);
+    // Spans that are each below the one before.
+    let spans: Vec<_> = (0..10_000_u64)
+        .map(|i| {
+            json!({"traceId": "t", "spanId": i.to_string(), "name": "x", "startTimeUnixNano": i,
+                "parentSpanId": i.checked_sub(1).map(|i| i.to_string()), "attributes": {
+                    "gen_ai.operation.name": if i % 2 == 0 { "execute_tool" } else { "chat" }}})
+        })
+        .collect();
+    let spans = read("otel", serde_json::to_string(&spans).unwrap().as_bytes());
+    assert_eq!(spans.runs.len(), 1);
+}
