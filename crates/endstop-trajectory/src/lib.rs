@@ -6,8 +6,10 @@
 //!
 //! A file of any format that is read becomes [`Trajectory`] values, one at a time.
 
+pub mod backtest;
 mod model;
 pub mod read;
+pub mod replay;
 
 pub use model::{
     Call, CallResult, Ending, Labels, Origin, Recorded, Role, Step, Totals, Trajectory, Usage,

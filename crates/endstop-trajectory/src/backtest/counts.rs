@@ -1,0 +1,88 @@
+//! Counts of runs that were stopped, and how sure a share of them is.
+//!
+//! ```
+//! use endstop_trajectory::backtest::share;
+//! let none_of_20 = share(0, 20);
+//! assert_eq!(none_of_20.value, Some(0.0));
+//! assert!((none_of_20.high - 0.139).abs() < 0.001, "none of twenty may still be one in seven");
+//! ```
+
+use serde::Serialize;
+use statrs::distribution::{Beta, ContinuousCDF};
+
+/// What a candidate did to the runs of a dataset. Names and meaning are those of the reference
+/// implementation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Runs in which it fired, at their last step too.
+    pub fired: u64,
+    /// Failed runs that it stopped before their end.
+    pub fail_stopped: u64,
+    /// Good runs that it stopped before their end.
+    pub succ_stopped: u64,
+    /// Of those, runs of at least four steps: a short good run can hardly be cut, and hides the rest.
+    pub succ4_stopped: u64,
+    /// Steps behind the stops.
+    pub steps_saved: u64,
+    /// Of those, steps of failed runs.
+    pub steps_saved_fail: u64,
+}
+
+impl Counts {
+    /// Adds those.
+    pub fn add(&mut self, other: &Counts) {
+        self.fired += other.fired;
+        self.fail_stopped += other.fail_stopped;
+        self.succ_stopped += other.succ_stopped;
+        self.succ4_stopped += other.succ4_stopped;
+        self.steps_saved += other.steps_saved;
+        self.steps_saved_fail += other.steps_saved_fail;
+    }
+}
+
+/// A share of something, and between what it lies with 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Share {
+    /// The share that was seen; `None`: of nothing.
+    pub value: Option<f64>,
+    /// Not below this.
+    pub low: f64,
+    /// Not above this.
+    pub high: f64,
+}
+
+/// How sure an observed share of `part` in `of` is, each for itself: the exact interval of Clopper and
+/// Pearson; where none or all were seen, its one-sided form.
+pub fn share(part: u64, of: u64) -> Share {
+    if of == 0 {
+        return Share { value: None, low: 0.0, high: 1.0 };
+    }
+    let part = part.min(of);
+    let (k, n) = (part as f64, of as f64);
+    let tail = if part == 0 || part == of { 0.05 } else { 0.025 };
+    let bound =
+        |a: f64, b: f64, at: f64| Beta::new(a, b).map_or(f64::NAN, |beta| beta.inverse_cdf(at));
+    let low = if part == 0 { 0.0 } else { bound(k, n - k + 1.0, tail) };
+    let high = if part == of { 1.0 } else { bound(k + 1.0, n - k, 1.0 - tail) };
+    Share { value: Some(k / n), low, high }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn intervals_are_those_of_the_books() {
+        let near = |a: f64, b: f64| (a - b).abs() < 5e-4;
+        // Exact binomial intervals as R's binom.test prints them.
+        let some = share(2, 50);
+        assert!(near(some.low, 0.00488) && near(some.high, 0.13714), "{some:?}");
+        let half = share(10, 20);
+        assert!(near(half.low, 0.27196) && near(half.high, 0.72804), "{half:?}");
+        let none = share(0, 51);
+        assert!(near(none.high, 0.0570) && none.low == 0.0, "{none:?}");
+        let all = share(20, 20);
+        assert!(near(all.low, 0.8609) && all.high == 1.0, "{all:?}");
+        assert_eq!(share(0, 0).value, None);
+    }
+}

@@ -1,0 +1,42 @@
+//! Backtest: which recorded runs other limits and policies would have ended sooner, what that would have
+//! saved, and which good runs it would have stopped.
+//!
+//! ```
+//! use endstop_trajectory::backtest::{Backtest, Candidate};
+//! use endstop_trajectory::{Call, Recorded, Role, Step, Trajectory};
+//!
+//! let again = Step {
+//!     calls: vec![Call { name: "ls".into(), arguments: "{}".into(), ..Call::default() }],
+//!     ..Step::new(Role::Agent)
+//! };
+//! let run = Trajectory {
+//!     steps: vec![again; 8],
+//!     recorded: Recorded { success: Some(false), ..Recorded::default() },
+//!     ..Trajectory::new("run-1")
+//! };
+//! let mut test = Backtest::new(&Candidate::reference()?)?;
+//! test.run("made", &run);
+//! let figures = test.finish();
+//! let all = figures.dataset("made").unwrap();
+//! let third = all.candidate("repeat_call(3)").unwrap();
+//! assert_eq!((third.fail_stopped, third.steps_saved), (1, 5));
+//! # Ok::<(), endstop_core::PolicyError>(())
+//! ```
+//!
+//! A step is a turn with what its tools answered. A candidate that fires after the last step saves nothing
+//! and is not counted as a stop. A detector is looked at by the panel that watches live runs; limits and
+//! other policies go through the kernel ([`replay`](crate::replay)), each run through a fresh one.
+
+mod calibrate;
+mod candidate;
+mod counts;
+mod figures;
+mod tally;
+
+pub use calibrate::{Calibrated, Family};
+pub use candidate::{Candidate, Trial};
+pub use counts::{Counts, Share, share};
+pub use figures::{
+    CandidateFigures, Cap, DatasetFigures, Figures, Paired, ParetoPoint, Unjudged, Verdict,
+};
+pub use tally::{Backtest, Judged, Skipped, fired};

@@ -1,0 +1,575 @@
+//! Runs go in, counts come out: what each candidate did to each dataset. Several may count at once, and
+//! are then added up.
+//!
+//! ```no_run
+//! use endstop_trajectory::backtest::{Backtest, Candidate};
+//! # fn runs() -> Vec<endstop_trajectory::Trajectory<'static>> { Vec::new() }
+//! let candidates = Candidate::reference()?;
+//! let (mut one, mut other) = (Backtest::new(&candidates)?, Backtest::new(&candidates)?);
+//! for (nth, run) in runs().iter().enumerate() {
+//!     if nth % 2 == 0 { one.run("runs", run) } else { other.run("runs", run) };
+//! }
+//! one.add(other);
+//! # Ok::<(), endstop_core::PolicyError>(())
+//! ```
+
+use super::calibrate::{Family, Scores};
+use super::candidate::{Candidate, Trial};
+use super::counts::Counts;
+use super::figures::Figures;
+use crate::model::Trajectory;
+use crate::replay::{Setting, replay};
+use endstop_core::detector::{Panel, Rule};
+use endstop_core::{Fired, PolicyError, Registry, Watch};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Tasks whose good and failed runs are compared; of more it is said that they were not.
+const MOST_TASKS: usize = 100_000;
+
+/// Counts what candidates would have done to recorded runs.
+#[derive(Debug)]
+pub struct Backtest {
+    pub(super) candidates: Vec<Candidate>,
+    /// The candidates that are rules, and where each stands among them all.
+    panel: Panel,
+    rules: Vec<usize>,
+    kernels: Vec<(usize, Setting)>,
+    pub(super) families: Vec<Family>,
+    family_panel: Panel,
+    pub(super) datasets: BTreeMap<String, Tally>,
+    stopped: Vec<Option<u32>>,
+    price: Option<Price>,
+}
+
+/// What a token costs, by the model: US dollars for each million of input, cached input and output.
+type Price = fn(&str) -> Option<(f64, f64, f64)>;
+
+/// What is known of one dataset.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) runs: u64,
+    pub(super) failed: u64,
+    pub(super) succeeded: u64,
+    pub(super) succeeded_4: u64,
+    pub(super) steps: u64,
+    pub(super) steps_failed: u64,
+    pub(super) skipped: Skipped,
+    pub(super) counts: Vec<Counts>,
+    /// Of runs whose steps say what they used.
+    pub(super) used: Used,
+    /// What each candidate would have saved of that.
+    pub(super) saved: Vec<Used>,
+    /// Runs that lack what a candidate looks at.
+    pub(super) lacking: Vec<u64>,
+    /// Lengths: how many good and how many failed runs have so many steps.
+    pub(super) lengths: BTreeMap<u32, (u64, u64)>,
+    pub(super) tasks: HashMap<u64, Task>,
+    pub(super) tasks_left_out: u64,
+    /// Of runs that nobody judged: how many, their steps, and what each candidate would have saved.
+    pub(super) unjudged: (u64, u64),
+    pub(super) unjudged_saved: Vec<(u64, u64)>,
+    pub(super) scores: Vec<Scores>,
+}
+
+/// Tokens and dollars.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Used {
+    /// Runs whose every step says its tokens.
+    pub(super) runs_with_tokens: u64,
+    pub(super) tokens: u64,
+    /// Runs whose every step has a cost, or a model with a price.
+    pub(super) runs_with_usd: u64,
+    pub(super) usd: f64,
+}
+
+/// Runs of one task.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Task {
+    pub(super) good: u32,
+    pub(super) failed: u32,
+    /// Of each candidate: good runs stopped, failed runs stopped.
+    pub(super) stopped: Vec<(u32, u32)>,
+}
+
+/// Runs that are not judged, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Skipped {
+    /// Nobody says whether they succeeded.
+    pub without_outcome: u64,
+    /// They have no steps, only totals.
+    pub summary_only: u64,
+    /// They were configured for a single turn.
+    pub single_turn: u64,
+    /// They have no turn.
+    pub empty: u64,
+}
+
+/// What each candidate does to one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// The run's turns.
+    pub turns: u32,
+    /// For each candidate the turn, from 1, at which it fires.
+    pub fired: Vec<Option<u32>>,
+}
+
+impl Backtest {
+    /// Of these candidates, nothing counted yet.
+    ///
+    /// # Errors
+    /// A policy among them cannot be built.
+    pub fn new(candidates: &[Candidate]) -> Result<Backtest, PolicyError> {
+        let mut rules = Vec::new();
+        let mut kernels = Vec::new();
+        let mut panel: Vec<Rule> = Vec::new();
+        for (nth, candidate) in candidates.iter().enumerate() {
+            match &candidate.trial {
+                Trial::Rule(rule) => {
+                    rules.push(nth);
+                    panel.push(rule.clone());
+                }
+                Trial::Kernel(setting) => {
+                    if let Some(policy) = &setting.policy {
+                        Registry::new().build(policy)?;
+                    }
+                    kernels.push((nth, (**setting).clone()));
+                }
+            }
+        }
+        Ok(Backtest {
+            candidates: candidates.to_vec(),
+            panel: Panel::new(panel),
+            rules,
+            kernels,
+            families: Vec::new(),
+            family_panel: Panel::default(),
+            datasets: BTreeMap::new(),
+            stopped: Vec::new(),
+            price: None,
+        })
+    }
+
+    /// Counts too what is needed to choose a threshold for these families of rules.
+    #[must_use]
+    pub fn calibrating(mut self, families: &[Family]) -> Backtest {
+        self.families = families.to_vec();
+        self.family_panel = Panel::new(families.iter().flat_map(Family::rules));
+        self
+    }
+
+    /// Prices the tokens of steps that have no cost of their own: US dollars for each million tokens of
+    /// input, cached input and output, by the model's name.
+    #[must_use]
+    pub fn priced(mut self, price: fn(&str) -> Option<(f64, f64, f64)>) -> Backtest {
+        self.price = Some(price);
+        self
+    }
+
+    /// Counts a run of a dataset.
+    pub fn run(&mut self, dataset: &str, run: &Trajectory<'_>) {
+        let candidates = self.candidates.len();
+        if !self.datasets.contains_key(dataset) {
+            let tally = Tally::new(candidates, self.families.len());
+            self.datasets.insert(dataset.to_owned(), tally);
+        }
+        let turns = run.turns().count() as u32;
+        // Which are not judged follows the reference implementation.
+        let not_judged: Option<fn(&mut Skipped) -> &mut u64> = if run.is_tagged("summary_only") {
+            Some(|skipped| &mut skipped.summary_only)
+        } else if turns == 0 {
+            Some(|skipped| &mut skipped.empty)
+        } else if run.is_tagged("single_turn") {
+            Some(|skipped| &mut skipped.single_turn)
+        } else {
+            None
+        };
+        if let (Some(which), Some(tally)) = (not_judged, self.datasets.get_mut(dataset)) {
+            *which(&mut tally.skipped) += 1;
+            return;
+        }
+        let mut stopped = std::mem::take(&mut self.stopped);
+        self.judge_into(run, &mut stopped);
+        let levels = self.levels(run, turns);
+        let used = run.recorded.success.map(|_| spent(run, self.price));
+        if let Some(tally) = self.datasets.get_mut(dataset) {
+            tally.lacks(&self.candidates, run);
+            match run.recorded.success {
+                Some(success) => {
+                    let used = used.unwrap_or_default();
+                    tally.judged(run, turns, success, &stopped, &used, &levels);
+                }
+                None => tally.unjudged(turns, &stopped),
+            }
+        }
+        self.stopped = stopped;
+    }
+
+    /// What each candidate does to one run.
+    pub fn judge(&mut self, run: &Trajectory<'_>) -> Judged {
+        let mut fired = Vec::new();
+        self.judge_into(run, &mut fired);
+        Judged { turns: run.turns().count() as u32, fired }
+    }
+
+    fn judge_into(&mut self, run: &Trajectory<'_>, fired: &mut Vec<Option<u32>>) {
+        fired.clear();
+        fired.resize(self.candidates.len(), None);
+        if !self.panel.is_empty() {
+            watch(&mut self.panel, run);
+            for (at, turn) in self.rules.iter().zip(self.panel.fired()) {
+                fired[*at] = *turn;
+            }
+        }
+        for (at, setting) in &self.kernels {
+            // Each policy was built once before.
+            let Ok(replayed) = replay(run, setting) else { continue };
+            fired[*at] = replayed.ended.map(|_| replayed.turns);
+        }
+    }
+
+    /// For each family the strongest setting that would still have stopped the run.
+    fn levels(&mut self, run: &Trajectory<'_>, turns: u32) -> Vec<u32> {
+        if self.families.is_empty() {
+            return Vec::new();
+        }
+        watch(&mut self.family_panel, run);
+        let mut fired = self.family_panel.fired();
+        let mut levels = Vec::with_capacity(self.families.len());
+        for family in &self.families {
+            let (own, rest) = fired.split_at(family.levels());
+            fired = rest;
+            let stops = |turn: &Option<u32>| turn.is_some_and(|turn| turn < turns);
+            levels.push(own.iter().rposition(stops).map_or(0, |at| family.level(at)));
+        }
+        levels
+    }
+
+    /// Adds what another one of the same candidates has counted.
+    pub fn add(&mut self, other: Backtest) {
+        for (name, tally) in other.datasets {
+            match self.datasets.get_mut(&name) {
+                Some(own) => own.add(tally),
+                None => drop(self.datasets.insert(name, tally)),
+            }
+        }
+    }
+
+    /// The figures.
+    pub fn finish(self) -> Figures {
+        Figures::of(&self)
+    }
+}
+
+/// Shows a panel a recorded run.
+fn watch(panel: &mut Panel, run: &Trajectory<'_>) {
+    panel.reset();
+    let mut cost = 0.0;
+    let has_cost = run.turns().any(|step| step.cost_usd.is_some());
+    for step in &run.steps {
+        if !step.is_turn() {
+            if step.role != crate::Role::System && !step.copied {
+                panel.somebody_spoke();
+            }
+            continue;
+        }
+        panel.text(&step.text);
+        for call in &step.calls {
+            panel.call(&call.name, &call.arguments);
+        }
+        for result in &step.results {
+            panel.result(&result.content, result.is_error);
+        }
+        if let Some(reward) = step.reward {
+            panel.reward(reward);
+        }
+        if has_cost {
+            cost += step.cost_usd.unwrap_or_default();
+            panel.cost_usd(cost);
+        }
+        panel.end();
+    }
+}
+
+/// Tokens and dollars up to and with each turn; empty where a turn does not say.
+#[derive(Debug, Default)]
+struct Spent {
+    tokens: Vec<u64>,
+    usd: Vec<f64>,
+}
+
+fn spent(run: &Trajectory<'_>, price: Option<Price>) -> Spent {
+    let (mut tokens, mut usd) = (Vec::new(), Vec::new());
+    let (mut all, mut cost) = (0u64, 0.0);
+    let turns = run.turns().count();
+    for step in run.turns() {
+        let usage = step.usage.as_deref();
+        let counted =
+            usage.and_then(|usage| Some((usage.prompt_tokens?, usage.completion_tokens?)));
+        if let Some((prompt, completion)) = counted {
+            all = all.saturating_add(prompt).saturating_add(completion);
+            tokens.push(all);
+        }
+        let model = step.model.as_ref().or(run.model.as_ref());
+        let priced = || {
+            let (input, cached, output) = price?(model?)?;
+            let (prompt, completion) = counted?;
+            let from_cache = usage.and_then(|usage| usage.cached_tokens).unwrap_or(0).min(prompt);
+            Some(
+                ((prompt - from_cache) as f64 * input
+                    + from_cache as f64 * cached
+                    + completion as f64 * output)
+                    / 1e6,
+            )
+        };
+        if let Some(one) = step.cost_usd.or_else(priced) {
+            cost += one;
+            usd.push(cost);
+        }
+    }
+    if tokens.len() != turns {
+        tokens.clear();
+    }
+    if usd.len() != turns {
+        usd.clear();
+    }
+    Spent { tokens, usd }
+}
+
+impl Tally {
+    fn new(candidates: usize, families: usize) -> Tally {
+        Tally {
+            counts: vec![Counts::default(); candidates],
+            saved: vec![Used::default(); candidates],
+            lacking: vec![0; candidates],
+            unjudged_saved: vec![(0, 0); candidates],
+            scores: vec![Scores::default(); families],
+            ..Tally::default()
+        }
+    }
+
+    fn lacks(&mut self, candidates: &[Candidate], run: &Trajectory<'_>) {
+        let has_cost = run.turns().any(|step| step.cost_usd.is_some());
+        let has_reward = run.turns().any(|step| step.reward.is_some());
+        let has_tokens = run.turns().any(|step| step.usage.is_some());
+        let has_times = run.turns().any(|step| step.at.is_some());
+        for (candidate, lacking) in candidates.iter().zip(&mut self.lacking) {
+            let lacks = match &candidate.trial {
+                Trial::Rule(rule) => {
+                    rule.needs_cost() && !has_cost || rule.needs_reward() && !has_reward
+                }
+                Trial::Kernel(setting) => {
+                    let limits = &setting.limits;
+                    limits.max_budget_usd.is_some() && !has_cost
+                        || limits.max_tokens.is_some() && !has_tokens
+                        || limits.timeout.is_some() && !has_times
+                        || reads_reward(setting.policy.as_ref()) && !has_reward
+                        || reads_confidence(setting.policy.as_ref())
+                }
+            };
+            *lacking += u64::from(lacks);
+        }
+    }
+
+    fn judged(
+        &mut self,
+        run: &Trajectory<'_>,
+        turns: u32,
+        success: bool,
+        stopped: &[Option<u32>],
+        spent: &Spent,
+        levels: &[u32],
+    ) {
+        let steps = u64::from(turns);
+        self.runs += 1;
+        self.succeeded += u64::from(success);
+        self.succeeded_4 += u64::from(success && turns >= 4);
+        self.failed += u64::from(!success);
+        self.steps += steps;
+        self.steps_failed += if success { 0 } else { steps };
+        let length = self.lengths.entry(turns).or_default();
+        *(if success { &mut length.0 } else { &mut length.1 }) += 1;
+        if let Some(all) = spent.tokens.last() {
+            self.used.runs_with_tokens += 1;
+            self.used.tokens += all;
+        }
+        if let Some(all) = spent.usd.last() {
+            self.used.runs_with_usd += 1;
+            self.used.usd += all;
+        }
+        for (at, turn) in stopped.iter().enumerate() {
+            let Some(turn) = *turn else { continue };
+            let counts = &mut self.counts[at];
+            counts.fired += 1;
+            if turn >= turns {
+                continue;
+            }
+            let saved = u64::from(turns - turn);
+            counts.steps_saved += saved;
+            if success {
+                counts.succ_stopped += 1;
+                counts.succ4_stopped += u64::from(turns >= 4);
+            } else {
+                counts.fail_stopped += 1;
+                counts.steps_saved_fail += saved;
+            }
+            // Made before the first turn, a stop saves all of it.
+            let before = |all: usize| all.checked_sub(1);
+            let used = &mut self.saved[at];
+            if let Some(all) = spent.tokens.last() {
+                let until = before(turn as usize).and_then(|at| spent.tokens.get(at));
+                used.tokens += all - until.copied().unwrap_or(0);
+            }
+            if let Some(all) = spent.usd.last() {
+                let until = before(turn as usize).and_then(|at| spent.usd.get(at));
+                used.usd += all - until.copied().unwrap_or(0.0);
+            }
+        }
+        // Without a task's name a run is a task of its own, and nothing can be compared with it.
+        if let Some(task) = &run.task_id {
+            let key = hash_of(task);
+            self.task(key, success, turns, stopped);
+        }
+        let half = hash_of(run.task_id.as_ref().unwrap_or(&run.run_id));
+        for (scores, level) in self.scores.iter_mut().zip(levels) {
+            scores.add(half, success, *level);
+        }
+    }
+
+    fn task(&mut self, key: u64, success: bool, turns: u32, stopped: &[Option<u32>]) {
+        if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&key) {
+            self.tasks_left_out += 1;
+            return;
+        }
+        let task = self.tasks.entry(key).or_default();
+        if success {
+            task.good += 1;
+        } else {
+            task.failed += 1;
+        }
+        task.stopped.resize(stopped.len(), (0, 0));
+        for (counts, turn) in task.stopped.iter_mut().zip(stopped) {
+            if turn.is_some_and(|turn| turn < turns) {
+                *(if success { &mut counts.0 } else { &mut counts.1 }) += 1;
+            }
+        }
+    }
+
+    fn unjudged(&mut self, turns: u32, stopped: &[Option<u32>]) {
+        self.skipped.without_outcome += 1;
+        self.unjudged.0 += 1;
+        self.unjudged.1 += u64::from(turns);
+        for (saved, turn) in self.unjudged_saved.iter_mut().zip(stopped) {
+            if let Some(turn) = turn.filter(|turn| *turn < turns) {
+                saved.0 += 1;
+                saved.1 += u64::from(turns - turn);
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Tally) {
+        self.runs += other.runs;
+        self.failed += other.failed;
+        self.succeeded += other.succeeded;
+        self.succeeded_4 += other.succeeded_4;
+        self.steps += other.steps;
+        self.steps_failed += other.steps_failed;
+        self.skipped.without_outcome += other.skipped.without_outcome;
+        self.skipped.summary_only += other.skipped.summary_only;
+        self.skipped.single_turn += other.skipped.single_turn;
+        self.skipped.empty += other.skipped.empty;
+        for (own, other) in self.counts.iter_mut().zip(&other.counts) {
+            own.add(other);
+        }
+        self.used.add(&other.used);
+        for (own, other) in self.saved.iter_mut().zip(&other.saved) {
+            own.add(other);
+        }
+        for (own, other) in self.lacking.iter_mut().zip(&other.lacking) {
+            *own += other;
+        }
+        for (length, (good, failed)) in other.lengths {
+            let own = self.lengths.entry(length).or_default();
+            own.0 += good;
+            own.1 += failed;
+        }
+        self.tasks_left_out += other.tasks_left_out;
+        for (key, task) in other.tasks {
+            if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&key) {
+                self.tasks_left_out += u64::from(task.good + task.failed);
+                continue;
+            }
+            let own = self.tasks.entry(key).or_default();
+            own.good += task.good;
+            own.failed += task.failed;
+            own.stopped.resize(task.stopped.len().max(own.stopped.len()), (0, 0));
+            for (own, other) in own.stopped.iter_mut().zip(task.stopped) {
+                own.0 += other.0;
+                own.1 += other.1;
+            }
+        }
+        self.unjudged.0 += other.unjudged.0;
+        self.unjudged.1 += other.unjudged.1;
+        for (own, other) in self.unjudged_saved.iter_mut().zip(other.unjudged_saved) {
+            own.0 += other.0;
+            own.1 += other.1;
+        }
+        for (own, other) in self.scores.iter_mut().zip(other.scores) {
+            own.merge(other);
+        }
+    }
+}
+
+impl Used {
+    fn add(&mut self, other: &Used) {
+        self.runs_with_tokens += other.runs_with_tokens;
+        self.tokens += other.tokens;
+        self.runs_with_usd += other.runs_with_usd;
+        self.usd += other.usd;
+    }
+}
+
+/// Whether a policy's configuration names this one anywhere.
+fn names(spec: Option<&serde_json::Value>, policy: &str) -> bool {
+    use serde_json::Value;
+    match spec {
+        Some(Value::String(name)) => name == policy,
+        Some(Value::Array(list)) => list.iter().any(|spec| names(Some(spec), policy)),
+        Some(Value::Object(map)) => {
+            map.iter().any(|(key, spec)| key == policy || names(Some(spec), policy))
+        }
+        _ => false,
+    }
+}
+
+fn reads_reward(policy: Option<&serde_json::Value>) -> bool {
+    names(policy, "reward_threshold") || names(policy, "reward")
+}
+
+/// No format has it for a step.
+fn reads_confidence(policy: Option<&serde_json::Value>) -> bool {
+    names(policy, "confidence")
+}
+
+fn hash_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What rules would have done in a live run of these steps, as its outcome would list it.
+pub fn fired(run: &Trajectory<'_>, watches: &[Watch]) -> Vec<Fired> {
+    let mut panel = Panel::new(watches.iter().map(|watch| watch.rule.clone()));
+    watch(&mut panel, run);
+    let fired = watches.iter().zip(panel.fired());
+    fired
+        .filter_map(|(watch, turn)| {
+            Some(Fired {
+                rule: watch.rule.to_string(),
+                mode: watch.mode,
+                turn: (*turn)?,
+                evidence: watch.rule.to_string(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,293 @@
+//! A recorded run through a fresh kernel: how it would have ended under other limits and policies.
+//!
+//! ```
+//! use endstop_core::{Limits, Termination};
+//! use endstop_trajectory::replay::{Setting, replay};
+//! use endstop_trajectory::{Call, CallResult, Role, Step, Trajectory};
+//!
+//! let step = Step {
+//!     calls: vec![Call { name: "read".into(), arguments: "{}".into(), ..Call::default() }],
+//!     results: vec![CallResult { content: "12 lines".into(), ..CallResult::default() }],
+//!     ..Step::new(Role::Agent)
+//! };
+//! let run = Trajectory { steps: vec![step; 9], ..Trajectory::new("run-1") };
+//! let setting = Setting { limits: Limits { max_turns: Some(3), ..Limits::default() }, ..Setting::default() };
+//! let replayed = replay(&run, &setting)?;
+//! assert_eq!((replayed.turns, replayed.ended), (3, Some(Termination::ErrorMaxTurns)));
+//! # Ok::<(), endstop_core::PolicyError>(())
+//! ```
+//!
+//! What the recording says happened is what happens: each turn's text, calls, results, usage and cost
+//! become the kernel's events. Where an agent spoke without a call and the recording goes on, somebody
+//! replied. What a recording does not have cannot be judged: clocks are off (but the run's own, where
+//! the steps have times), nothing is reserved beforehand, and nobody is nudged. A replay says what a stop
+//! does; what a nudge would have changed nobody knows.
+
+use crate::model::{CallResult, Role, Step, Trajectory};
+use endstop_core::{
+    Answer, Confidence, Effect, EffectId, Event, EventKind, Fired, Hooks, Limits, Message,
+    MessageId, ModelTurn, NanoUsd, Outcome, Part, PolicyError, Registry, Role as Speaker, Run,
+    RunSpec, SignalReason, Step as Handled, Termination, TerminationSignal, ToolCall, ToolReport,
+    ToolSpec, ToolStatus, Usage, Watch,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// What a run is replayed under.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// The limits.
+    pub limits: Limits,
+    /// The termination policy, as configuration spells it.
+    pub policy: Option<Value>,
+    /// The rules that watch.
+    pub watches: Vec<Watch>,
+}
+
+/// How a replay ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replayed {
+    /// How the kernel ended the run; `None`: it did not, the recording ended.
+    pub ended: Option<Termination>,
+    /// Who decided, and on what: `max_turns: 3 of 3 turns`.
+    pub decided_by: Option<String>,
+    /// Turns that were made until then.
+    pub turns: u32,
+    /// The rules that fired.
+    pub fired: Vec<Fired>,
+}
+
+/// Replays a recorded run.
+///
+/// # Errors
+/// The setting's policy is none that is known.
+pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, PolicyError> {
+    let policy = setting.policy.as_ref().map(|spec| Registry::new().build(spec)).transpose()?;
+    let turns: Vec<usize> = (0..run.steps.len()).filter(|at| run.steps[*at].is_turn()).collect();
+    let tools: BTreeSet<&str> =
+        turns.iter().flat_map(|at| &run.steps[*at].calls).map(|call| &*call.name).collect();
+    let spec = RunSpec {
+        limits: Limits {
+            turn_timeout: None,
+            stall_timeout: None,
+            tool_timeout: None,
+            tool_concurrency: u32::MAX,
+            ..setting.limits.clone()
+        },
+        policy: policy.map(endstop_core::Policy::into_inner),
+        watches: setting.watches.clone(),
+        tools: tools
+            .into_iter()
+            .map(|name| ToolSpec {
+                name: name.to_owned(),
+                parallel_safe: true,
+                ..ToolSpec::default()
+            })
+            .collect(),
+        finish_tool: false,
+        hooks: Hooks { reply: true, ..Hooks::default() },
+        reserve: false,
+        streaming: false,
+        nudge: false,
+        model: run.model.as_deref().map(str::to_owned),
+        ..RunSpec::new(vec![Message::text(MessageId(1), Speaker::User, task(run))])
+    };
+    let mut hand =
+        Hand { run: Some(Run::new(spec)), outcome: None, effects: Vec::new(), at: Duration::ZERO };
+    hand.feed(EventKind::Start { seed: 0, price: None, wall_ms: None });
+    let clock = Clock::of(run, &turns);
+    for (nth, at) in turns.iter().enumerate() {
+        if hand.outcome.is_some() {
+            break;
+        }
+        let step = &run.steps[*at];
+        hand.at = clock.at(nth);
+        let next = turns.get(nth + 1);
+        hand.turn(step, next.map(|next| &run.steps[at + 1..*next]));
+    }
+    Ok(hand.replayed())
+}
+
+/// Replays a run of our own from its events, under other limits: what was decided by those that it had
+/// is decided again. `None`: its events end before it does.
+pub fn replay_events(spec: RunSpec, events: &[Event]) -> Option<Outcome> {
+    let mut run = Run::new(spec);
+    let mut effects = Vec::new();
+    for event in events {
+        effects.clear();
+        match run.handle(event.clone(), &mut effects) {
+            Handled::Continue(on) => run = on,
+            Handled::Ended(outcome) => return Some(*outcome),
+        }
+    }
+    None
+}
+
+fn task<'r>(run: &'r Trajectory<'_>) -> &'r str {
+    run.steps.iter().find(|step| step.role == Role::User).map_or("", |step| &*step.text)
+}
+
+/// A kernel that is told what was recorded.
+struct Hand {
+    run: Option<Run>,
+    outcome: Option<Box<Outcome>>,
+    effects: Vec<Effect>,
+    at: Duration,
+}
+
+impl Hand {
+    fn feed(&mut self, kind: EventKind) {
+        let Some(run) = self.run.take() else { return };
+        self.effects.clear();
+        match run.handle(Event::new(self.at, kind), &mut self.effects) {
+            Handled::Continue(run) => self.run = Some(run),
+            Handled::Ended(outcome) => self.outcome = Some(outcome),
+        }
+    }
+
+    /// One turn, and what came before the next one; `None`: it is the last.
+    fn turn(&mut self, step: &Step<'_>, then: Option<&[Step<'_>]>) {
+        let Some(call) = self.asked_call() else { return };
+        if let Some(reward) = step.reward {
+            let metrics = serde_json::Map::from_iter([("last_reward".to_owned(), reward.into())]);
+            self.feed(EventKind::Observe { variables: serde_json::Map::new(), metrics });
+        }
+        self.feed(EventKind::TurnEnded { call, turn: Box::new(model_turn(step)) });
+        let started: Vec<EffectId> = self.effects.iter().flat_map(started).collect();
+        for (nth, tool) in started.into_iter().enumerate() {
+            let report = match result_of(step, nth) {
+                Some(result) if result.is_error => {
+                    ToolReport::new(ToolStatus::Error, &*result.content)
+                }
+                Some(result) => ToolReport::new(ToolStatus::Ok, &*result.content),
+                // Nobody knows what it gave: neither a success nor the model's mistake.
+                None => ToolReport::new(ToolStatus::Aborted, ""),
+            };
+            self.feed(EventKind::ToolEnded { tool, report });
+        }
+        let asked = self.effects.iter().find_map(|effect| match effect {
+            Effect::Consult { id, .. } => Some(*id),
+            _ => None,
+        });
+        if let (Some(id), Some(between)) = (asked, then) {
+            let said: Vec<&str> = between
+                .iter()
+                .filter(|step| step.role == Role::User)
+                .map(|step| &*step.text)
+                .chain(step.results.iter().map(|result| &*result.content))
+                .collect();
+            self.feed(EventKind::Answered { id, answer: Answer::ProceedWith(said.join("\n")) });
+        } else if let Some(id) = asked {
+            self.feed(EventKind::Answered { id, answer: Answer::Proceed });
+        }
+    }
+
+    fn asked_call(&self) -> Option<EffectId> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::CallModel { id, .. } => Some(*id),
+            _ => None,
+        })
+    }
+
+    fn replayed(self) -> Replayed {
+        let turns = self.run.as_ref().map_or(0, |run| run.state().iteration);
+        match self.outcome {
+            Some(outcome) => Replayed {
+                ended: Some(outcome.termination),
+                decided_by: Some(format!(
+                    "{}: {}",
+                    outcome.decided_by.name, outcome.decided_by.evidence
+                )),
+                turns: outcome.turns,
+                fired: outcome.fired,
+            },
+            None => Replayed { turns, ..Replayed::default() },
+        }
+    }
+}
+
+fn started(effect: &Effect) -> Vec<EffectId> {
+    match effect {
+        Effect::StartTools { calls } => calls.iter().map(|start| start.id).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The result of a step's call: by its id, else by its place.
+fn result_of<'s, 'a>(step: &'s Step<'a>, nth: usize) -> Option<&'s CallResult<'a>> {
+    let call = step.calls.get(nth)?;
+    let named = call
+        .id
+        .as_ref()
+        .and_then(|id| step.results.iter().find(|result| result.call_id.as_ref() == Some(id)));
+    named.or_else(|| step.results.get(nth).filter(|result| result.call_id.is_none()))
+}
+
+fn model_turn(step: &Step<'_>) -> ModelTurn {
+    let mut parts = Vec::with_capacity(step.calls.len() + 1);
+    if !step.text.is_empty() {
+        parts.push(Part::Text { text: step.text.to_string() });
+    }
+    for (nth, call) in step.calls.iter().enumerate() {
+        // Ids are the recording's affair; here each call is one of its own.
+        parts.push(Part::ToolCall(ToolCall {
+            id: format!("call_{nth}"),
+            name: call.name.to_string(),
+            arguments: as_object(&call.arguments),
+        }));
+    }
+    let reason = match step.calls.is_empty() {
+        true => SignalReason::NaturalCompletion,
+        false => SignalReason::ToolUse,
+    };
+    let signal = TerminationSignal::new(reason, Confidence::Low)
+        .from_field("finish_reason", step.finish_reason.as_deref().unwrap_or("not recorded"));
+    let usage = step.usage.as_deref().map_or_else(Usage::default, |used| Usage {
+        input_tokens: used.prompt_tokens,
+        output_tokens: used.completion_tokens,
+        cached_input_tokens: used.cached_tokens,
+        cache_write_tokens: used.cache_write_tokens,
+        reasoning_tokens: used.reasoning_tokens,
+        ..Usage::default()
+    });
+    ModelTurn { usage, cost: step.cost_usd.map(NanoUsd::from_usd), ..ModelTurn::new(parts, signal) }
+}
+
+/// Arguments that are no object, as one.
+fn as_object(arguments: &str) -> String {
+    if arguments.trim_start().starts_with('{') {
+        arguments.to_owned()
+    } else {
+        format!("{{\"raw\":{arguments}}}")
+    }
+}
+
+/// When each turn was, since the first step, where the steps say so.
+struct Clock(Vec<Option<Duration>>);
+
+impl Clock {
+    fn of(run: &Trajectory<'_>, turns: &[usize]) -> Clock {
+        let time = |step: &Step<'_>| step.at.as_deref().and_then(unix_ms);
+        let Some(first) = run.steps.iter().find_map(time) else { return Clock(Vec::new()) };
+        let since = |at: &usize| {
+            let ms = time(&run.steps[*at])?.saturating_sub(first);
+            Some(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
+        };
+        Clock(turns.iter().map(since).collect())
+    }
+
+    fn at(&self, nth: usize) -> Duration {
+        self.0.get(nth).copied().flatten().unwrap_or_default()
+    }
+}
+
+/// A time in Unix milliseconds; one without an offset counts as UTC.
+fn unix_ms(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let time = text.parse::<jiff::Timestamp>().ok().or_else(|| {
+        let civil = text.parse::<jiff::civil::DateTime>().ok()?;
+        civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+    });
+    time.map(jiff::Timestamp::as_millisecond)
+}
