@@ -1,0 +1,1 @@
+pub(crate) const FORMATS: &[super::Format] = &[];
