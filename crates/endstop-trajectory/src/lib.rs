@@ -4,10 +4,12 @@
 //! files ──read──► Trajectory ──replay──► the kernel, with other limits and policies ──► report
 //! ```
 //!
-//! A file of any format that is read becomes [`Trajectory`] values, one at a time.
+//! A file of any format that is read becomes [`Trajectory`] values, one at a time; [`write`](mod@write)
+//! makes an ATIF document of one, which other tools read.
 
 mod model;
 pub mod read;
+pub mod write;
 
 pub use model::{
     Call, CallResult, Ending, Labels, Origin, Recorded, Role, Step, Totals, Trajectory, Usage,

@@ -16,7 +16,7 @@ pub(crate) fn of_raw(raw: &RawValue) -> Cow<'_, str> {
     let text = raw.get();
     match text.as_bytes().first() {
         Some(b'{') => on_one_line(text),
-        Some(b'"') if !text.contains('{') => Cow::Borrowed(text),
+        Some(b'"') if memchr::memchr(b'{', text.as_bytes()).is_none() => Cow::Borrowed(text),
         Some(b'"') => match serde_json::from_str::<String>(text) {
             Ok(inner) if is_object(&inner) => Cow::Owned(on_one_line(inner.trim()).into_owned()),
             _ => Cow::Borrowed(text),
@@ -44,7 +44,7 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// JSON without the line ends between its tokens, and the blanks that go with them.
 pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
-    if !json.contains(['\n', '\r']) {
+    if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_none() {
         return Cow::Borrowed(json);
     }
     let mut line = String::with_capacity(json.len());

@@ -15,7 +15,7 @@
 //! A format is a folder beside this file, with a reader, and its quirks in the head comment. It says
 //! how a file of it is known, and in which pieces it comes.
 
-mod arguments;
+pub(crate) mod arguments;
 mod atif;
 mod census;
 mod chunk;
@@ -34,6 +34,8 @@ mod tau2;
 mod tau_bench;
 mod unpack;
 
+pub(crate) use atif::{ours, parts};
+pub(crate) use census::split_time;
 pub use census::{Census, Finding};
 pub use chunk::Chunk;
 pub use chunks::{Chunks, Opened};

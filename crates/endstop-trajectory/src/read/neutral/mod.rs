@@ -65,15 +65,9 @@ impl<'a> Record<'a> for Line<'a> {
             "model" => run.model = record::text(map)?,
             "agent" => run.agent = record::text(map)?,
             "outcome" => {
-                if let Some(mut outcome) = object(map)? {
-                    run.recorded = Recorded {
-                        reward: lift(&mut outcome, "reward", Value::as_f64),
-                        success: lift(&mut outcome, "success", Value::as_bool),
-                    };
-                    outcome.retain(|name, value| {
-                        !(value.is_null() && matches!(name.as_str(), "reward" | "success"))
-                    });
-                    keep_rest(&mut run.extra, name, outcome);
+                if let Some(Of(outcome)) = map.next_value::<Option<Of<Outcome>>>()? {
+                    run.recorded = outcome.recorded;
+                    keep_rest(&mut run.extra, name, outcome.rest);
                 }
             }
             "termination" => {
@@ -117,6 +111,26 @@ impl<'a> Record<'a> for Line<'a> {
 fn keep_rest(extra: &mut Map<String, Value>, name: &str, rest: Map<String, Value>) {
     if !rest.is_empty() {
         extra.insert(name.to_owned(), Value::Object(rest));
+    }
+}
+
+#[derive(Default)]
+struct Outcome {
+    recorded: Recorded,
+    rest: Map<String, Value>,
+}
+
+impl<'a> Record<'a> for Outcome {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "reward" => self.recorded.reward = map.next_value()?,
+            "success" => self.recorded.success = map.next_value()?,
+            _ => {
+                let value = map.next_value()?;
+                self.rest.insert(name.to_owned(), value);
+            }
+        }
+        Ok(())
     }
 }
 
