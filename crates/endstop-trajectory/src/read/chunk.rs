@@ -84,7 +84,7 @@ impl Chunk {
             (Shape::Parts(_, read), Records::Elements(ranges)) => {
                 self.elements(ranges, &mut |at, offset, bytes| {
                     let place = &self.place;
-                    let part = Part { stem: &place.stem, at, context: &self.context };
+                    let part = Part { stem: &place.stem, context: &self.context };
                     self.record(Some(at), offset, bytes, out, &mut |sink| read(bytes, &part, sink));
                 });
             }

@@ -163,10 +163,10 @@ pub(crate) struct Head<'h> {
 
 impl Head<'_> {
     /// Whether it comes in lines, a JSON value each: another value follows the first one on a line
-    /// of its own, or the first line is longer than what was looked at.
+    /// of its own. A first line that is longer than what was looked at is one of several, too.
     pub(crate) fn is_lines(&self) -> bool {
         match memchr::memchr(b'\n', self.bytes) {
-            None => self.bytes.len() >= unpack::HEAD,
+            None => self.bytes.len() >= unpack::LINE,
             Some(end) => {
                 let (line, rest) = self.bytes.split_at(end);
                 (line.trim_ascii().is_empty() || !scan::is_half(line))
@@ -216,8 +216,6 @@ pub(crate) struct Place<'p> {
 pub(crate) struct Part<'p> {
     /// The file's name, without its folder and its ending.
     pub(crate) stem: &'p str,
-    /// Which element it is, from 1.
-    pub(crate) at: u64,
     /// The members that stand before the list in its object.
     pub(crate) context: &'p serde_json::Map<String, serde_json::Value>,
 }

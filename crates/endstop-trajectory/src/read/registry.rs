@@ -7,6 +7,7 @@
 //! match find(&head, &options, false) { Found::Format(format) => …, … }
 //! ```
 
+use super::unpack::HEAD;
 use super::{Format, Head, Options, ProblemKind, scan};
 use super::{atif, intercode, messages, neutral, swe_agent, tau_bench, tau2};
 use serde_json::Value;
@@ -78,6 +79,7 @@ pub(super) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found
 
 /// The first value of a text, closed where the text is cut.
 pub(super) fn first_value(bytes: &[u8]) -> Option<Value> {
+    let bytes = &bytes[..bytes.len().min(HEAD)];
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>();
     match values.next()? {
         Ok(value) => Some(value),
@@ -97,7 +99,7 @@ fn not_meant(head: &Head<'_>) -> Option<&'static str> {
     ];
     const NAMES: &[&str] = &["license", "licence", "copying", "notice", "readme", "changelog"];
     /// What stands beside runs and is read with them.
-    const COMPANIONS: &[&str] = &["result.json", "config.json", "outcomes.json", "lock.json"];
+    const COMPANIONS: &[&str] = &["result.json", "results.json", "config.json", "outcomes.json"];
     let name = head.name.to_ascii_lowercase();
     if NAMES.iter().any(|start| name.starts_with(start)) {
         return Some("a licence or a note");

@@ -10,10 +10,15 @@
 //! unpacked is never held: [`Input::fill`] gives as much as was asked for.
 
 use flate2::read::MultiGzDecoder;
+use memchr::memchr;
 use std::io::{self, Chain, Cursor, Read};
 
 /// How much of a file is looked at to know its format.
 pub(crate) const HEAD: usize = 256 << 10;
+
+/// How much more, where the first line is an object that has not ended: whether a second one follows
+/// tells a file of lines from one that is a run.
+pub(crate) const LINE: usize = 32 << 20;
 
 /// A file that is read from its beginning to its end, once.
 pub(crate) struct Input {
@@ -46,7 +51,26 @@ impl Input {
             ahead.drain(..3);
         }
         input.ahead = ahead;
+        if input.ahead.trim_ascii_start().starts_with(b"{") {
+            input.look_on();
+        }
         Ok(input)
+    }
+
+    /// Looks ahead to what follows the first line.
+    fn look_on(&mut self) {
+        let mut line = memchr(b'\n', &self.ahead);
+        while self.failed.is_none() && self.ahead.len() < LINE {
+            if line.is_some_and(|end| !self.ahead[end..].trim_ascii().is_empty()) {
+                return;
+            }
+            let had = self.ahead.len();
+            match self.reader.by_ref().take(HEAD as u64).read_to_end(&mut self.ahead) {
+                Ok(0) => return,
+                Ok(_) => line = line.or_else(|| Some(had + memchr(b'\n', &self.ahead[had..])?)),
+                Err(error) => self.failed = Some(error),
+            }
+        }
     }
 
     /// The beginning, unpacked, without a byte order mark; all of it where it is short.
