@@ -167,8 +167,8 @@ impl Chunk {
                     if let Some(what) = whole.then(|| not_text(bytes)).flatten() {
                         problem.what = what;
                     } else if problem.at == at && is_half(bytes) {
-                        problem.kind = ProblemKind::Half;
-                        problem.what = format!("ends in its middle, after {} bytes", bytes.len());
+                        let Problem { kind, what, .. } = Problem::half(bytes);
+                        (problem.kind, problem.what) = (kind, what);
                     }
                 }
                 out(Err(problem));

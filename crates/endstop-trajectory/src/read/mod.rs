@@ -279,6 +279,12 @@ impl Problem {
         Problem::new(ProblemKind::Malformed, what)
     }
 
+    /// A record that ends in its middle.
+    pub(crate) fn half(bytes: &[u8]) -> Problem {
+        let what = format!("ends in its middle, after {} bytes", bytes.len());
+        Problem::new(ProblemKind::Half, what)
+    }
+
     /// A record that is no JSON, or JSON of another shape.
     pub(crate) fn json(error: &serde_json::Error) -> Problem {
         let kind = if error.is_eof() { ProblemKind::Half } else { ProblemKind::Malformed };

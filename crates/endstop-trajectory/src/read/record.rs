@@ -16,6 +16,7 @@
 //! A [`Value`] for everything would cost a copy of each text, which is most of a file of runs.
 
 use super::Problem;
+use super::scan::is_half;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -35,7 +36,9 @@ pub(crate) fn read<'a, T: Record<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         Problem::malformed(format!("not UTF-8 at byte {} of the record", error.valid_up_to()))
     })?;
-    serde_json::from_str::<Of<T>>(text).map(|of| of.0).map_err(|error| Problem::json(&error))
+    serde_json::from_str::<Of<T>>(text)
+        .map(|of| of.0)
+        .map_err(|error| if is_half(bytes) { Problem::half(bytes) } else { Problem::json(&error) })
 }
 
 /// Reads a [`Record`].

@@ -10,6 +10,7 @@
 use super::unpack::HEAD;
 use super::{Format, Head, Options, ProblemKind, scan};
 use super::{atif, intercode, messages, neutral, swe_agent, tau_bench, tau2};
+use memchr::memchr_iter;
 use serde_json::Value;
 
 /// Formats that say what they are, or have members that no other has.
@@ -77,17 +78,26 @@ pub(super) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found
     Found::None(ProblemKind::WrongFormat, what)
 }
 
-/// The first value of a text, closed where the text is cut.
+/// The first value of a text, closed where the text is cut or broken: a file that is broken further on
+/// is still of its format.
 pub(super) fn first_value(bytes: &[u8]) -> Option<Value> {
     let bytes = &bytes[..bytes.len().min(HEAD)];
-    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>();
-    match values.next()? {
-        Ok(value) => Some(value),
-        Err(error) if error.is_eof() => {
-            serde_json::from_slice(&scan::closed(bytes)).ok().filter(|value| *value != Value::Null)
-        }
-        Err(_) => None,
-    }
+    let error = match serde_json::Deserializer::from_slice(bytes).into_iter::<Value>().next()? {
+        Ok(value) => return Some(value),
+        Err(error) => error,
+    };
+    let end = if error.is_eof() { bytes.len() } else { place(bytes, &error) };
+    let closed = scan::closed(&bytes[..end]);
+    serde_json::from_slice(&closed).ok().filter(|value| *value != Value::Null)
+}
+
+/// Where a reader has stopped.
+fn place(bytes: &[u8], error: &serde_json::Error) -> usize {
+    let line = match error.line() {
+        0 | 1 => 0,
+        line => memchr_iter(b'\n', bytes).nth(line - 2).map_or(0, |end| end + 1),
+    };
+    (line + error.column().saturating_sub(1)).min(bytes.len())
 }
 
 /// Why a file in a folder of runs is no run, where that is plain to see.

@@ -143,9 +143,9 @@ fn run(document: Document<'_>) -> Result<Trajectory<'_>, Problem> {
         .map(Cow::into_owned)
         .collect();
 
-    let number = steps.len();
-    run.totals = totals(document.final_metrics, number);
     let no_steps = lift(&mut ours, "no_steps", Value::as_bool).unwrap_or_default();
+    let number = if no_steps { 0 } else { steps.len() };
+    run.totals = totals(document.final_metrics, number);
     if !no_steps {
         run.steps.reserve(number);
         for (fields, i) in steps.into_iter().zip(1u64..) {
