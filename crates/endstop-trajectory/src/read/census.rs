@@ -140,7 +140,7 @@ impl Census {
     }
 
     fn compare(&mut self, run: &Trajectory<'_>) {
-        let (id, file) = (hash(&*run.run_id), hash(&run.origin.file));
+        let (id, file) = (hash(&run.run_id), hash(&run.origin.file));
         match self.seen.get(&id) {
             Some(other) if *other == file => self.twice_in_file.add(|| named(run)),
             Some(_) => self.twice_over_files.add(|| named(run)),

@@ -142,11 +142,9 @@ impl Chunk {
             Some(format!("not UTF-8 at byte {} of the file", offset + byte))
         };
         // A whole file may be a packed one, which its reader knows.
-        if !whole {
-            if let Some(what) = not_text(bytes) {
-                out(Err(Problem { file: file.clone(), at, kind: ProblemKind::Malformed, what }));
-                return;
-            }
+        if !whole && let Some(what) = not_text(bytes) {
+            out(Err(Problem { file: file.clone(), at, kind: ProblemKind::Malformed, what }));
+            return;
         }
         let mut unnamed = 0;
         read(&mut |given| match given {

@@ -38,7 +38,7 @@ const BLOCK: usize = 1 << 20;
 #[derive(Debug)]
 pub enum Opened {
     /// It has runs, of a format that is known.
-    Runs(Chunks),
+    Runs(Box<Chunks>),
     /// It was found in a folder and is obviously not meant: a licence, a picture, a program. Why.
     Skipped(&'static str),
 }
@@ -112,7 +112,7 @@ impl Chunks {
             Shape::Lines(_) | Shape::Whole(_) => Split::new(None, false),
         };
         let stem = if name.is_empty() { "-".to_owned() } else { stem(name).to_owned() };
-        Ok(Opened::Runs(Chunks {
+        Ok(Opened::Runs(Box::new(Chunks {
             input,
             place: Arc::new(Whereabouts { source, file, stem, format }),
             max_record: options.max_record.max(1),
@@ -124,7 +124,7 @@ impl Chunks {
             context: Arc::default(),
             after: None,
             done: false,
-        }))
+        })))
     }
 
     /// The name of its format.
@@ -322,10 +322,10 @@ impl Chunks {
             }
         }
         // A document that is cut is no run; of lines, those that are there can be read.
-        if is_half(&self.window) {
-            if let Some(problem) = self.after.take() {
-                return Err(problem);
-            }
+        if is_half(&self.window)
+            && let Some(problem) = self.after.take()
+        {
+            return Err(problem);
         }
         let end = self.window.len();
         Ok(self.cut(end, Records::Whole, 1))

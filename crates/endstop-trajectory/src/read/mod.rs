@@ -102,10 +102,10 @@ pub fn for_each(
     options: &Options,
     each: &mut dyn FnMut(Result<Trajectory<'_>, Problem>),
 ) -> Result<Visited, UnknownFormat> {
-    if let Some(name) = &options.format {
-        if formats().iter().all(|(known, _)| known != name) {
-            return Err(UnknownFormat(name.clone()));
-        }
+    if let Some(name) = &options.format
+        && formats().iter().all(|(known, _)| known != name)
+    {
+        return Err(UnknownFormat(name.clone()));
     }
     let mut visited = Visited::default();
     let mut walk = Walk::new(path);

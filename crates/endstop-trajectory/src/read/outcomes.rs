@@ -247,7 +247,7 @@ impl Rows<'_> {
         while let Some((i, c)) = chars.next() {
             match c {
                 '"' if quoted && chars.next_if(|(_, next)| *next == '"').is_some() => {
-                    cell.push('"')
+                    cell.push('"');
                 }
                 '"' if quoted => quoted = false,
                 '"' if cell.is_empty() => quoted = true,

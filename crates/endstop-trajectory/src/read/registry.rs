@@ -56,13 +56,14 @@ pub(super) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found
     let Some(named) = options.format.as_deref() else {
         return match all().find(fits) {
             Some(format) => Found::Format(format),
-            None => match not_meant(head).filter(|_| in_folder) {
-                Some(why) => Found::NotMeant(why),
-                None => {
+            None => {
+                if let Some(why) = not_meant(head).filter(|_| in_folder) {
+                    Found::NotMeant(why)
+                } else {
                     let what = format!("no format that is known; it is {}", looks_like(head));
                     Found::None(ProblemKind::NoTrajectory, what)
                 }
-            },
+            }
         };
     };
     if let Some(format) = all().filter(|format| format.name == named).find(fits) {

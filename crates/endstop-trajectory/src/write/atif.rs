@@ -97,7 +97,8 @@ enum Content<'t> {
 
 #[derive(Serialize)]
 struct ToolCall<'t> {
-    tool_call_id: String,
+    #[serde(rename = "tool_call_id")]
+    id: String,
     function_name: &'t str,
     arguments: Arguments<'t>,
     #[serde(skip_serializing_if = "Object::is_empty")]
@@ -278,11 +279,12 @@ fn join(extra: &mut Object, own: &mut Object, name: &str, mut known: Object, nam
     if known.is_empty() {
         return;
     }
-    if let Some(Value::Object(more)) = own.get(name) {
-        if !more.is_empty() && !names.iter().any(|name| more.contains_key(*name)) {
-            known.extend(more.clone());
-            own.shift_remove(name);
-        }
+    if let Some(Value::Object(more)) = own.get(name)
+        && !more.is_empty()
+        && !names.iter().any(|name| more.contains_key(*name))
+    {
+        known.extend(more.clone());
+        own.shift_remove(name);
     }
     extra.insert(name.to_owned(), Value::Object(known));
 }
@@ -416,10 +418,12 @@ fn line<'t>(step: &'t Step<'_>, step_id: usize) -> Line<'t> {
 
 /// The parts that are kept beside a text, where ATIF can hold them and they say the same; else the text.
 fn content<'t>(text: &'t str, own: &mut Object, name: &str) -> Content<'t> {
-    if let Some(Value::Array(list)) = own.get(name) {
-        if parts::are_atif(list) && !parts::are_plain(list) && parts::joined(list) == text {
-            return Content::Parts(own.shift_remove(name).unwrap_or_default());
-        }
+    if let Some(Value::Array(list)) = own.get(name)
+        && parts::are_atif(list)
+        && !parts::are_plain(list)
+        && parts::joined(list) == text
+    {
+        return Content::Parts(own.shift_remove(name).unwrap_or_default());
     }
     Content::Text(text)
 }
@@ -443,16 +447,12 @@ fn metrics(usage: Option<&Usage>, cost: Option<f64>) -> Object {
             }
         }
         own.clone_from(&usage.extra);
-        let lists: [(&str, fn(&Value) -> bool); 3] = [
-            ("prompt_token_ids", Value::is_u64),
-            ("completion_token_ids", Value::is_u64),
-            ("logprobs", Value::is_number),
-        ];
-        for (name, fits) in lists {
-            if own.get(name).and_then(Value::as_array).is_some_and(|list| list.iter().all(fits)) {
-                if let Some(list) = own.shift_remove(name) {
-                    metrics.insert(name.to_owned(), list);
-                }
+        for name in ["prompt_token_ids", "completion_token_ids", "logprobs"] {
+            let fits = if name == "logprobs" { Value::is_number } else { Value::is_u64 };
+            if own.get(name).and_then(Value::as_array).is_some_and(|list| list.iter().all(fits))
+                && let Some(list) = own.shift_remove(name)
+            {
+                metrics.insert(name.to_owned(), list);
             }
         }
     }
@@ -480,7 +480,7 @@ fn calls<'t>(calls: &'t [Call<'_>]) -> Vec<ToolCall<'t>> {
         .iter()
         .map(|call| {
             let mut ours = Object::new();
-            let tool_call_id = call.id.as_deref().map_or_else(
+            let id = call.id.as_deref().map_or_else(
                 || {
                     ours.insert("no_id".to_owned(), true.into());
                     name()
@@ -491,7 +491,7 @@ fn calls<'t>(calls: &'t [Call<'_>]) -> Vec<ToolCall<'t>> {
             let mut extra = Object::new();
             let own = call.extra.as_deref().cloned().unwrap_or_default();
             ours::pack(&mut extra, ours, own, &[]);
-            ToolCall { tool_call_id, function_name: &call.name, arguments, extra }
+            ToolCall { id, function_name: &call.name, arguments, extra }
         })
         .collect()
 }

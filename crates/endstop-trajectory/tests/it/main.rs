@@ -13,6 +13,7 @@
 mod broken;
 mod common;
 mod read_atif;
+mod read_intercode;
 mod read_messages;
 mod read_neutral;
 mod read_swe_agent;

@@ -99,7 +99,7 @@ impl Read for Endless {
 fn opened(input: Endless, options: &Options) -> Chunks {
     let source = Source::file("big.jsonl");
     match Chunks::of(Box::new(input), source, "big.jsonl".to_owned(), options) {
-        Ok(Opened::Runs(chunks)) => chunks,
+        Ok(Opened::Runs(chunks)) => *chunks,
         other => panic!("{other:?}"),
     }
 }

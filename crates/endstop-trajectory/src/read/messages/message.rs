@@ -436,15 +436,15 @@ pub(crate) fn usage_of(mut map: Map<String, Value>) -> Usage {
         extra: Map::new(),
     };
     // Anthropic's input leaves out what was read from a cache or written to one.
-    if usage.prompt_tokens.is_none() {
-        if let Some(input) = lift(&mut map, "input_tokens", count) {
-            let read = lift(&mut map, "cache_read_input_tokens", count);
-            let written = lift(&mut map, "cache_creation_input_tokens", count);
-            usage.cached_tokens = usage.cached_tokens.or(read);
-            usage.cache_write_tokens = usage.cache_write_tokens.or(written);
-            let all = input.saturating_add(read.unwrap_or(0)).saturating_add(written.unwrap_or(0));
-            usage.prompt_tokens = Some(all);
-        }
+    if usage.prompt_tokens.is_none()
+        && let Some(input) = lift(&mut map, "input_tokens", count)
+    {
+        let read = lift(&mut map, "cache_read_input_tokens", count);
+        let written = lift(&mut map, "cache_creation_input_tokens", count);
+        usage.cached_tokens = usage.cached_tokens.or(read);
+        usage.cache_write_tokens = usage.cache_write_tokens.or(written);
+        let all = input.saturating_add(read.unwrap_or(0)).saturating_add(written.unwrap_or(0));
+        usage.prompt_tokens = Some(all);
     }
     if usage.completion_tokens.is_none() {
         usage.completion_tokens = lift(&mut map, "output_tokens", count);

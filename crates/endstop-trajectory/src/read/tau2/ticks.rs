@@ -163,19 +163,17 @@ pub(super) fn join<'a>(ticks: Vec<Tick<'a>>, talk: &mut Talk<'a>) {
                 record::keep_value(&mut step.extra, "ticks", speaking.ticks.into());
             }
             if !given.is_empty() {
-                let at = match &open[role] {
-                    Some(speaking) => Some(speaking.at),
-                    None => {
-                        let wanted = if role == AGENT { Role::Agent } else { Role::User };
-                        steps.iter().rposition(|step| step.role == wanted)
-                    }
+                let at = if let Some(speaking) = &open[role] {
+                    Some(speaking.at)
+                } else {
+                    let wanted = if role == AGENT { Role::Agent } else { Role::User };
+                    steps.iter().rposition(|step| step.role == wanted)
                 };
-                match at {
-                    Some(at) => results[at].extend(given),
-                    None => {
-                        steps.push(Step::new(Role::User));
-                        results.push(given);
-                    }
+                if let Some(at) = at {
+                    results[at].extend(given);
+                } else {
+                    steps.push(Step::new(Role::User));
+                    results.push(given);
                 }
             }
             let answered =
