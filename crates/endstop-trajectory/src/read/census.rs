@@ -47,9 +47,9 @@ pub struct Census {
     pub runs: u64,
     /// Turns of them.
     pub turns: u64,
-    /// Tool calls in them.
+    /// Tool calls in them, those of a simulated user included.
     pub calls: u64,
-    /// Results of tool calls in them.
+    /// Results in them.
     pub results: u64,
     /// Results that are failures.
     pub errors: u64,

@@ -224,7 +224,7 @@ impl Chunks {
         }
         let at = self.at;
         self.at += 1;
-        self.problem(Some(at), ProblemKind::TooLong, too_long("line", length, self.max_record))
+        self.problem(Some(at), ProblemKind::TooLong, too_long("a line", length, self.max_record))
     }
 
     fn next_elements(&mut self) -> Option<Result<Chunk, Problem>> {
@@ -255,7 +255,7 @@ impl Chunks {
                     }
                     Step::TooLong { element, length } => {
                         let at = element.then_some(self.at);
-                        let kind = if element { "element" } else { "member" };
+                        let kind = if element { "an element" } else { "a member" };
                         if element {
                             self.at += 1;
                         }
@@ -316,8 +316,7 @@ impl Chunks {
         while self.fill(BLOCK) {
             if self.window.len() as u64 > self.max_record {
                 self.window = Vec::new();
-                let what = too_long("file, which is one record,", self.max_record, self.max_record)
-                    .replace("bytes long", "bytes long or longer");
+                let what = format!("one record of more than {} bytes; not read", self.max_record);
                 return Err(self.problem(None, ProblemKind::TooLong, what));
             }
         }
@@ -365,7 +364,5 @@ impl std::fmt::Debug for Chunks {
 }
 
 fn too_long(what: &str, length: u64, most: u64) -> String {
-    format!("a {what} of {length} bytes, which is more than {most}; not read")
-        .replace("a element", "an element")
-        .replace("a file, which is one record, of", "a file that is one record of")
+    format!("{what} of {length} bytes, which is more than {most}; not read")
 }

@@ -73,27 +73,52 @@ pub(crate) struct List<T>(pub(crate) Vec<T>);
 
 impl<'a, T: Record<'a>> Deserialize<'a> for List<T> {
     fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Elements<T>(PhantomData<T>);
-        impl<'a, T: Record<'a>> Visitor<'a> for Elements<T> {
-            type Value = List<T>;
+        let mut list = Vec::new();
+        Each::new(|record| list.push(record)).deserialize(deserializer)?;
+        Ok(List(list))
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of objects")
-            }
+/// Gives each [`Record`] of a list to `take`, which puts it where it belongs.
+pub(crate) fn each<'a, T: Record<'a>, M: MapAccess<'a>>(
+    map: &mut M,
+    take: impl FnMut(T),
+) -> Result<(), M::Error> {
+    map.next_value_seed(Each::new(take))
+}
 
-            fn visit_unit<E>(self) -> Result<List<T>, E> {
-                Ok(List(Vec::new()))
-            }
+struct Each<T, F>(F, PhantomData<T>);
 
-            fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<List<T>, A::Error> {
-                let mut list = Vec::new();
-                while let Some(Of(record)) = seq.next_element::<Of<T>>()? {
-                    list.push(record);
-                }
-                Ok(List(list))
-            }
+impl<T, F: FnMut(T)> Each<T, F> {
+    fn new(take: F) -> Each<T, F> {
+        Each(take, PhantomData)
+    }
+}
+
+impl<'a, T: Record<'a>, F: FnMut(T)> DeserializeSeed<'a> for Each<T, F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'a, T: Record<'a>, F: FnMut(T)> Visitor<'a> for Each<T, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        while let Some(Of(record)) = seq.next_element::<Of<T>>()? {
+            (self.0)(record);
         }
-        deserializer.deserialize_any(Elements(PhantomData))
+        Ok(())
     }
 }
 

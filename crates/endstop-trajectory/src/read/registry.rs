@@ -1,7 +1,7 @@
 //! The formats, in the order in which a file is tried: the most particular first, so that a list of
 //! messages with a score beside it is known by the score.
 //!
-//! ```ignore
+//! ```text
 //! let first = first_value(bytes);
 //! let head = Head { name: "run.json", bytes, first: first.as_ref() };
 //! match find(&head, &options, false) { Found::Format(format) => …, … }

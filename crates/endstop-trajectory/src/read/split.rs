@@ -1,7 +1,7 @@
 //! The elements of a list at the top of a JSON text, or under a key of the object at the top, found
 //! one after another in a window of the text.
 //!
-//! ```ignore
+//! ```text
 //! let mut split = Split::new(Some("simulations"), true);
 //! match split.step(&window, max) { Step::Element(range) => …, Step::More => /* read on */ … }
 //! ```

@@ -1,6 +1,6 @@
 //! What a file has in it: as it is, or unpacked where its first bytes say gzip or zstd.
 //!
-//! ```ignore
+//! ```text
 //! let mut input = Input::new(Box::new(File::open(path)?))?;
 //! let head = input.head();                 // looked at, and read again below
 //! while input.fill(&mut buffer, 1 << 20)? > 0 { … }

@@ -130,3 +130,11 @@ fn steps_out_of_order_are_noted() {
     let run = parsed("x.jsonl", line).remove(0);
     assert_eq!(run.notes[0], "steps out of order: step 0 has the index 1");
 }
+
+#[test]
+fn steps_that_are_there_twice_are_not_added_up() {
+    let steps = "[{\"index\":0,\"role\":\"agent\",\"text\":\"b\"}]";
+    let line = format!("{{\"schema\":\"neutral-traj/1\",\"steps\":{steps},\"steps\":{steps}}}");
+    let run = parsed("x.jsonl", line).remove(0);
+    assert_eq!((run.turns().count(), run.notes.len()), (1, 1));
+}

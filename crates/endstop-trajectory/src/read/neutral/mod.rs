@@ -85,18 +85,22 @@ impl<'a> Record<'a> for Line<'a> {
                 run.tags = tags.into_iter().map(|tag| tag.0).collect();
             }
             "steps" => {
-                let steps = map.next_value::<List<Numbered<'a>>>()?.0;
-                run.steps.reserve(steps.len());
-                for (step, i) in steps.into_iter().zip(0..) {
-                    if step.role.is_none() {
-                        self.strange = Some(format!("step {i} has no `role`"));
-                    }
-                    if step.index.is_some_and(|index| index != i) {
-                        let found = step.index.unwrap_or_default();
-                        run.notes.push(format!("{OUT_OF_ORDER}: step {i} has the index {found}"));
-                    }
-                    run.steps.push(step.step);
+                if !run.steps.is_empty() {
+                    run.notes.push("a member twice: steps, of which the last are read".to_owned());
+                    run.steps.clear();
                 }
+                let strange = &mut self.strange;
+                let mut i = 0;
+                record::each(map, |Numbered { index, role, step }| {
+                    if role.is_none() {
+                        *strange = Some(format!("step {i} has no `role`"));
+                    }
+                    if let Some(index) = index.filter(|index| *index != i) {
+                        run.notes.push(format!("{OUT_OF_ORDER}: step {i} has the index {index}"));
+                    }
+                    run.steps.push(step);
+                    i += 1;
+                })?;
             }
             _ => {
                 let value = map.next_value()?;
