@@ -74,6 +74,11 @@ pub(crate) struct RunArgs {
     /// A termination policy: a name, NAME={json config}, a JSON object, or a TOML file.
     #[arg(long, value_name = "SPEC")]
     pub(crate) policy: Option<String>,
+    /// A rule that watches the run, and what it does when it fires (observe, warn, nudge, stop):
+    /// stop:stuck, warn:repeat_call={"times":4}; or `off`. May be repeated; `endstop policies` lists the
+    /// rules. [default: observe:stuck]
+    #[arg(long = "watch", value_name = "MODE:RULE")]
+    pub(crate) watches: Vec<String>,
     /// A file with the JSON Schema that the answer must satisfy.
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,

@@ -3,7 +3,7 @@
 
 use crate::card::{seconds, shorten, thousands, visible};
 use endstop::agent::AgentEvent;
-use endstop::{Limits, NanoUsd, RunEvent, TurnDelta, Usage};
+use endstop::{Limits, NanoUsd, RunEvent, TurnDelta, Usage, WatchMode};
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
@@ -133,6 +133,10 @@ impl Screen {
             }
             RunEvent::Told { why, text } => {
                 self.note(&format!("! told the model ({why}): {}", shorten(text, 200)));
+            }
+            RunEvent::Fired(fired) if fired.mode >= WatchMode::Warn => {
+                self.end_line();
+                self.note(&format!("⚠ {} fired ({})", shorten(&fired.evidence, 200), fired.mode));
             }
             RunEvent::Stopping { reason, running } => {
                 self.end_line();

@@ -8,12 +8,13 @@ use endstop::compaction::CompactionConfig;
 use endstop::journal::RecordedRun;
 use endstop::schema::OutputSchema;
 use endstop::wire::prices::parse_price;
-use endstop::{Limits, Policy, Price, Registry};
+use endstop::{Limits, Policy, Price, Registry, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The keys of `endstop.toml` beside `[limits]`, `[policy]`, `[compaction]`, `[price]` and `[mcp.NAME]`.
+/// The keys of `endstop.toml` beside `[limits]`, `[policy]`, `[watch]`, `[compaction]`, `[price]`
+/// and `[mcp.NAME]`.
 const KEYS: [&str; 12] = [
     "model",
     "api",
@@ -47,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) price: Option<Price>,
     pub(crate) limits: Limits,
     pub(crate) policy: Option<Policy>,
+    /// `None`: the usual ones.
+    pub(crate) watches: Option<Vec<Watch>>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) journal: Option<PathBuf>,
     pub(crate) compaction: CompactionConfig,
@@ -110,6 +113,7 @@ impl Settings {
             price: saved.price,
             limits: run.limits().clone(),
             policy: None,
+            watches: Some(header.spec.watches.clone()),
             output_schema: header.output_schema.clone(),
             journal: None,
             compaction: CompactionConfig::default(),
@@ -199,6 +203,17 @@ impl Settings {
         if let Some(spec) = &args.policy {
             settings.policy = Some(policy(spec)?);
         }
+        if args.watches.iter().any(|word| word == "off") {
+            settings.watches = Some(Vec::new());
+        }
+        for word in args.watches.iter().filter(|word| *word != "off") {
+            let watch = Watch::parse(word)
+                .map_err(|problem| Failure::usage(format!("--watch {word}: {problem}")))?;
+            let watches = settings.watches.get_or_insert_with(Watch::usual);
+            // The flag stands above what is said of the same rule elsewhere.
+            watches.retain(|other| other.rule.name() != watch.rule.name());
+            watches.push(watch);
+        }
         if let Some(path) = &args.output_schema {
             let source = Source::of(Some(path));
             let wrong = |problem: String| {
@@ -283,9 +298,14 @@ impl Settings {
                         .map_err(|error| Failure::usage(format!("{name}: [policy]: {error}")))?;
                     self.policy = Some(policy);
                 }
+                "watch" => {
+                    let watches = Watch::read(&value)
+                        .map_err(|problem| Failure::usage(format!("{name}: [watch]: {problem}")))?;
+                    self.watches = Some(watches);
+                }
                 _ => {
                     let mut known: Vec<&str> = KEYS.to_vec();
-                    known.extend(["price", "limits", "policy", "compaction", "mcp"]);
+                    known.extend(["price", "limits", "policy", "watch", "compaction", "mcp"]);
                     let problem = endstop::core::limits::unknown_key(&key, &known);
                     return Err(wrong(&key, &format!("is an {problem}")));
                 }

@@ -12,7 +12,9 @@
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
 
-use crate::policy::{Policy, StepContext, StepResult, TerminationPolicy, ToolOutput, Verdict};
+use crate::policy::{
+    Policy, StepCall, StepContext, StepResult, TerminationPolicy, ToolOutput, Verdict,
+};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -155,11 +157,16 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
         Some(outputs) => serde_json::from_value::<Vec<ToolOutput>>(outputs.clone())
             .map_err(|e| fail("result.outputs", format!("is not a list of outputs: {e}")))?,
     };
+    let calls = match result.map.get("calls") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(calls) => calls_of(calls).map_err(|problem| fail("result.calls", problem))?,
+    };
     let step = StepResult {
         action_type,
         success: result.flag("success", true)?,
         output: result.text("output")?,
         metadata: result.object("metadata")?,
+        calls,
         outputs,
     };
     let context = StepContext {
@@ -167,8 +174,26 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
         step: context.whole("step")?,
         variables: context.object("variables")?,
         metrics: context.object("metrics")?,
+        cost_usd: context.read("cost_usd", "a number", Value::as_f64)?,
+        somebody_spoke: context.flag("somebody_spoke", false)?,
     };
     Ok(Line::Step(Box::new(step), Box::new(context)))
+}
+
+/// Calls as objects of a name and arguments, which are an object, or a text that is one.
+fn calls_of(calls: &Value) -> Result<Vec<StepCall>, String> {
+    let wanted = "is not a list of calls, each of `name` and `arguments`";
+    let calls = calls.as_array().ok_or(wanted)?;
+    let call = |call: &Value| {
+        let name = call.get("name")?.as_str()?.to_owned();
+        let arguments = match call.get("arguments") {
+            None | Some(Value::Null) => "{}".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        Some(StepCall { name, arguments })
+    };
+    calls.iter().map(|one| call(one).ok_or_else(|| wanted.to_owned())).collect()
 }
 
 /// An object of a line, read field by field; null is as good as absent.

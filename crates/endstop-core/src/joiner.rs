@@ -1,4 +1,5 @@
-//! What a journal keeps of a run's events: all of them, with the deltas of a turn joined.
+//! What a journal keeps of a run's events: all of them, with the deltas of a turn joined, or left out
+//! where the turn has them.
 //!
 //! ```
 //! use endstop_core::{EffectId, Event, EventKind, Joiner, TurnDelta};
@@ -13,7 +14,8 @@
 //! assert_eq!(joiner.take(), [piece(9, "Paris.")]);
 //! ```
 //!
-//! Feeding a turn in other pieces changes nothing but when something is decided. So what waits here
+//! A turn that ended says itself all that was streamed of it ([`Joiner::forget`]); the deltas are kept
+//! of one that was cut, that failed, or that takes long. Feeding a turn in other pieces changes nothing but when something is decided. So what waits here
 //! must be taken before any other event is kept, and before a delta that something was decided on,
 //! which is kept by itself.
 
@@ -69,6 +71,14 @@ impl Joiner {
         .filter(|delta| !delta.is_empty())
         .map(|delta| Event::new(at, EventKind::Delta { call, delta }))
         .collect()
+    }
+
+    /// A response is whole, and says itself what was streamed of it: what waits of that call is not
+    /// kept.
+    pub fn forget(&mut self, whole: EffectId) {
+        if self.call == Some(whole) {
+            *self = Joiner::default();
+        }
     }
 
     /// How much waits: bytes of text, and characters of the rest.

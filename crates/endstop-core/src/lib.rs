@@ -11,6 +11,7 @@
 //! | Why did the run end? | [`Termination`] |
 
 pub mod decide;
+pub mod detector;
 pub mod error_class;
 pub mod history;
 pub mod joiner;
@@ -30,17 +31,18 @@ pub use error_class::{ErrorClass, ModelError};
 pub use joiner::Joiner;
 pub use kernel::{
     Answer, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
-    ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Hooks, NoProgressSnapshot,
-    Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall, Resumption,
-    Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec, ToolStart, TurnDelta, Unsuccessful,
+    ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Fired, Hooks,
+    NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
+    RepeatedCall, Resumption, Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec, ToolStart,
+    TurnDelta, Unsuccessful, Watch, WatchMode,
 };
 pub use limits::{LimitError, Limits};
 pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
 pub use policy::{
-    Policy, PolicyEnd, PolicyError, Registry, StepContext, StepResult, Stop, TerminationPolicy,
-    ToolOutput, Verdict,
+    Policy, PolicyEnd, PolicyError, Registry, StepCall, StepContext, StepResult, Stop,
+    TerminationPolicy, ToolOutput, Verdict,
 };
 pub use replay::Replay;
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};

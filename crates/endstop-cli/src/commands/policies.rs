@@ -2,7 +2,8 @@
 
 use crate::output;
 use endstop::Registry;
-use serde_json::json;
+use endstop::core::detector::Rule;
+use serde_json::{Value, json};
 
 pub(crate) fn run(as_json: bool) -> u8 {
     let registry = Registry::default();
@@ -36,5 +37,16 @@ pub(crate) fn run(as_json: bool) -> u8 {
     let _ = output::line(
         "Combine them: --policy '{\"any\": [\"final_pattern\", {\"confidence\": {\"confidence_threshold\": 0.9}}]}'",
     );
+    let _ = output::line(
+        "\nDetectors: policies like those above, or rules that watch a run, --watch MODE:RULE (observe, warn, nudge, stop). `stuck` observes every run unless it is told otherwise.\n",
+    );
+    for rule in Rule::known() {
+        let _ = output::line(&format!("{}\n  {}", rule.name, rule.description));
+        let spec = Rule::from_config(rule.name, &Value::Null).map(|made| made.spec());
+        let config = spec.as_ref().ok().and_then(|spec| spec[rule.name].as_object());
+        for (key, value) in config.into_iter().flatten() {
+            let _ = output::line(&format!("    {key} = {value}"));
+        }
+    }
     0
 }

@@ -196,6 +196,9 @@ fn build(
     if let Some(policy) = settings.policy {
         builder = builder.policy(policy);
     }
+    if let Some(watches) = settings.watches {
+        builder = builder.watches(watches);
+    }
     if let Some(schema) = settings.output_schema {
         builder = builder.output_schema(schema);
     }

@@ -316,6 +316,7 @@ impl Inner {
         reservation: Option<EffectId>,
         fx: &mut Vec<Effect>,
     ) -> Flow {
+        self.watchers.begin_text();
         // Before the call is counted: a policy that panics has prevented it.
         if let Some(policy) = &mut self.policy {
             guarded(policy.name().to_owned(), || policy.begin_turn())?;
@@ -385,16 +386,18 @@ impl Inner {
                 return Ok(());
             }
         };
-        if let Point::Stop(success) = point {
-            return self.stop_hook_answered(success, answer, fx);
-        }
+        let point = match point {
+            Point::Stop(success) => return self.stop_hook_answered(success, answer, fx),
+            Point::Reply(success) => return self.reply_answered(success, answer, fx),
+            other => other,
+        };
         match answer {
             Answer::Halt(reason) | Answer::Deny(reason) => {
                 let name = match point {
                     Point::Prompt => "prompt",
                     Point::PreIteration => "pre_iteration",
                     Point::ChatParams => "chat_params",
-                    Point::Stop(_) => "stop",
+                    Point::Stop(_) | Point::Reply(_) => "stop",
                 };
                 return Err(Ending::halted("hook", name, reason));
             }
@@ -405,7 +408,7 @@ impl Inner {
         match point {
             Point::Prompt => self.before_turn(fx),
             Point::PreIteration => self.chat_params(fx),
-            Point::ChatParams | Point::Stop(_) => self.before_call(fx),
+            Point::ChatParams | Point::Stop(_) | Point::Reply(_) => self.before_call(fx),
         }
     }
 

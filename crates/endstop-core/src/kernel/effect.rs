@@ -1,5 +1,6 @@
 //! What the kernel asks for: effects, each with an id that its answer carries.
 
+use super::watch::Fired;
 use crate::error_class::ModelError;
 use crate::message::{MessageId, ToolCall, ToolStatus};
 use crate::signal::TerminationSignal;
@@ -167,6 +168,8 @@ pub enum ConsultPoint {
         /// The answer.
         answer: Option<String>,
     },
+    /// The model has answered in text, and somebody may reply.
+    Reply,
 }
 
 /// What observers hear of a run, in order, each once. Text as it is generated is the driver's to
@@ -233,11 +236,13 @@ pub enum RunEvent {
     },
     /// The loop told the model something on its own behalf.
     Told {
-        /// Why: `no_progress`, `empty`, `repair`, `continue`, `policy`, `veto`, `hook`.
+        /// Why: `no_progress`, `empty`, `repair`, `continue`, `policy`, `veto`, `hook`, `watch`.
         why: String,
         /// What was said.
         text: String,
     },
+    /// A rule that watches the run fired for the first time.
+    Fired(Fired),
     /// The conversation was shortened.
     Compacted {
         /// Messages before.

@@ -155,6 +155,7 @@ impl Inner {
             model_calls: self.model_calls,
             tool_calls: self.tool_calls,
             compactions: self.compactions.tried,
+            fired: self.watchers.into_fired(),
             retry_after: ending.retry_after,
             no_progress_snapshot: snapshot,
             error_diagnostic: ending.diagnostic,

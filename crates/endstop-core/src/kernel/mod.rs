@@ -45,6 +45,7 @@ mod resume;
 mod spec;
 mod tools;
 mod turn;
+mod watch;
 
 pub use boundary::{CheckState, PRE_TURN, PreTurnCheck};
 pub use effect::{ConsultPoint, ConversationSize, Effect, EffectId, RunEvent, ToolStart};
@@ -53,6 +54,7 @@ pub use outcome::{
     CompactionAttempt, DecidedBy, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful,
 };
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolSpec};
+pub use watch::{Fired, Watch, WatchMode};
 
 use crate::error_class::{ErrorClass, ModelError};
 use crate::limits::Limits;
@@ -72,6 +74,7 @@ use serde_json::{Map, Value};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tools::OpenCalls;
+use watch::Watchers;
 
 /// A run that goes on.
 ///
@@ -98,6 +101,7 @@ type Flow = Result<(), Box<Ending>>;
 struct Inner {
     limits: Limits,
     policy: Option<Box<dyn TerminationPolicy>>,
+    watchers: Watchers,
     tools: Vec<ToolSpec>,
     finish_tool: bool,
     hooks: Hooks,
@@ -173,6 +177,7 @@ enum Point {
     PreIteration,
     ChatParams,
     Stop(Box<Ending>),
+    Reply(Box<Ending>),
 }
 
 #[derive(Debug)]
@@ -206,6 +211,7 @@ impl Run {
         };
         Run(Box::new(Inner {
             policy: spec.policy,
+            watchers: Watchers::new(spec.watches),
             tools: spec.tools,
             finish_tool: spec.finish_tool,
             hooks: spec.hooks,
@@ -228,6 +234,8 @@ impl Run {
                 step: 0,
                 variables: spec.variables,
                 metrics: Map::new(),
+                cost_usd: None,
+                somebody_spoke: false,
             },
             phase: Phase::New,
             now: Duration::ZERO,
@@ -327,6 +335,7 @@ impl Run {
                 Point::PreIteration => "consulting_pre_iteration",
                 Point::ChatParams => "consulting_chat_params",
                 Point::Stop(_) => "consulting_stop",
+                Point::Reply(_) => "consulting_reply",
             },
             Phase::Reserving { .. } => "reserving",
             Phase::Calling(_) => "calling",

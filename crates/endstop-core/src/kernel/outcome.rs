@@ -1,6 +1,7 @@
 //! The outcome of a run: how it ended, who decided on which evidence, what it cost.
 
 use super::effect::ConversationSize;
+use super::watch::Fired;
 use crate::message::Message;
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
@@ -103,6 +104,8 @@ pub struct Outcome {
     pub tool_calls: u32,
     /// The compactions that were tried, in order.
     pub compactions: Vec<CompactionAttempt>,
+    /// The rules that fired among those that watched the run, in order, whatever their mode.
+    pub fired: Vec<Fired>,
     /// How long the provider asked to wait, where that is why the run ended.
     pub retry_after: Option<Duration>,
     /// The proof of `error_no_progress`.
@@ -168,7 +171,7 @@ impl Outcome {
 
 impl Serialize for Outcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Outcome", 31)?;
+        let mut s = serializer.serialize_struct("Outcome", 32)?;
         s.serialize_field("type", "outcome")?;
         s.serialize_field("termination", &self.termination)?;
         s.serialize_field("category", &self.category())?;
@@ -182,6 +185,7 @@ impl Serialize for Outcome {
         s.serialize_field("model_calls", &self.model_calls)?;
         s.serialize_field("tool_calls", &self.tool_calls)?;
         s.serialize_field("compactions", &self.compactions)?;
+        s.serialize_field("fired", &self.fired)?;
         s.serialize_field("usage", &self.usage)?;
         s.serialize_field("cost_usd", &self.cost.to_usd())?;
         s.serialize_field("cost_unknown", &self.cost_unknown)?;

@@ -1,5 +1,6 @@
 //! What a run is made of before it starts.
 
+use super::watch::Watch;
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::policy::TerminationPolicy;
@@ -55,6 +56,9 @@ pub struct Hooks {
     pub pre_tool: bool,
     /// Before a success; may veto it, at most three times a run.
     pub stop: bool,
+    /// When the model has answered in text: somebody may reply, as often as they like, and the run
+    /// goes on with what they say.
+    pub reply: bool,
 }
 
 /// When the conversation is shortened before a call.
@@ -114,6 +118,9 @@ pub struct RunSpec {
     /// The termination policy, if any.
     #[serde(skip)]
     pub policy: Option<Box<dyn TerminationPolicy>>,
+    /// The rules that watch the run, each in its mode.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub watches: Vec<Watch>,
     /// The tools, `finish` left out.
     pub tools: Vec<ToolSpec>,
     /// Whether the model has the `finish` tool.
@@ -163,6 +170,7 @@ impl RunSpec {
             epoch: 0,
             limits: Limits::default(),
             policy: None,
+            watches: Vec::new(),
             tools: Vec::new(),
             finish_tool: true,
             hooks: Hooks::default(),
@@ -193,6 +201,7 @@ impl RunSpec {
             messages: self.messages.clone(),
             epoch: self.epoch,
             limits: self.limits.clone(),
+            watches: self.watches.clone(),
             tools: self.tools.clone(),
             finish_tool: self.finish_tool,
             hooks: self.hooks,

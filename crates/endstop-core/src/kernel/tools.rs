@@ -4,12 +4,13 @@
 
 use super::outcome::Ending;
 use super::progress::excerpt;
+use super::watch::Watched;
 use super::{
     Answer, ConsultPoint, Effect, EffectId, EventKind, Flow, Inner, Permission, Phase, RunEvent,
     ToolReport, ToolStart, earliest,
 };
 use crate::message::{Part, Role, ToolCall, ToolResult, ToolStatus};
-use crate::policy::{ToolOutput, Verdict};
+use crate::policy::Verdict;
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use serde_json::{Map, Value};
@@ -518,20 +519,10 @@ impl Inner {
         let text =
             self.state.messages.last().map(crate::message::Message::plain_text).unwrap_or_default();
         let mut judged = Vec::with_capacity(open.calls.len());
-        let mut outputs = Vec::with_capacity(open.calls.len());
         for open in &open.calls {
-            let CallState::Done(result) = &open.state else {
-                continue;
-            };
-            judged.push((&open.call, result));
-            let tool = self.tools.iter().find(|tool| tool.name == result.name);
-            outputs.push(ToolOutput {
-                action_type: if tool.is_some_and(|t| t.runs_code) { "code" } else { "tool" }
-                    .to_owned(),
-                name: result.name.clone(),
-                success: !result.status.is_error(),
-                output: result.content.clone(),
-            });
+            if let CallState::Done(result) = &open.state {
+                judged.push((&open.call, result));
+            }
         }
         // What was cut short by no fault of the model's is no mistake, and no success.
         let mut ended = judged.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
@@ -544,21 +535,22 @@ impl Inner {
         });
         let unproductive = if exempt { 0 } else { self.progress.record(&text, &judged) };
         self.tool_turns += 1;
-        self.file(open);
 
         let action = if finish.is_some() { "final" } else { "message" };
-        if finish.is_some() {
-            outputs.retain(|output| output.name != "finish");
-        }
-        let step = self.step(action, &text, outputs);
-        let verdict = self.judge(&step)?;
+        let verdict = self.judge(action, &text, &judged);
+        let Watched { stop, nudges } = self.watch(&text, &judged, fx);
+        self.context.somebody_spoke = false;
+        // What is told comes behind the results.
+        self.file(open);
+        let verdict = verdict?;
         if let Some(arguments) = finish {
             return self.finished_by_tool(arguments, fx);
         }
-        match verdict {
-            Verdict::Stop(stop) => return self.policy_stop(stop, fx),
-            Verdict::Tell(text) => self.tell("policy", text, fx),
-            Verdict::Continue => {}
+        self.nudge(nudges, fx);
+        match (verdict, stop) {
+            (Verdict::Stop(stop), _) | (_, Some(stop)) => return self.policy_stop(stop, fx),
+            (Verdict::Tell(text), None) => self.tell("policy", text, fx),
+            (Verdict::Continue, None) => {}
         }
         if self.nudge
             && unproductive > 0

@@ -7,13 +7,14 @@
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::ledger::Ceiling;
 use super::outcome::Ending;
+use super::watch::Watched;
 use super::{
     Answer, Call, ConsultPoint, Effect, EffectId, Flow, Inner, Phase, Point, RunEvent, TurnDelta,
     guarded,
 };
 use crate::error_class::{ErrorClass, ModelError};
-use crate::message::{ModelTurn, Part, Role, ToolCall};
-use crate::policy::{PolicyEnd, StepResult, Stop, ToolOutput, Verdict};
+use crate::message::{ModelTurn, Part, Role, ToolCall, ToolResult};
+use crate::policy::{PolicyEnd, StepCall, StepResult, Stop, ToolOutput, Verdict};
 use crate::signal::SignalReason;
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
@@ -46,6 +47,10 @@ impl Inner {
         };
         call.last_content = self.now;
         call.text.push_str(&text);
+        // With a schema the answer is still to be validated, and that wants the whole turn.
+        let may_stop = !self.output_schema && !self.hooks.stop;
+        self.watch_piece(&text, may_stop)?;
+        let Phase::Calling(call) = &mut self.phase else { return Ok(()) };
         let stop = match &mut self.policy {
             Some(policy) => {
                 guarded(policy.name().to_owned(), || policy.look(&text, &self.context))?
@@ -53,10 +58,7 @@ impl Inner {
             None => None,
         };
         match stop {
-            // With a schema the answer is still to be validated, and that wants the whole turn.
-            Some(stop) if !self.output_schema && !self.hooks.stop => {
-                Err(policy_ending(stop, "in mid-stream"))
-            }
+            Some(stop) if may_stop => Err(policy_ending(stop, "in mid-stream")),
             Some(_) => {
                 call.held = true;
                 Ok(())
@@ -477,15 +479,17 @@ impl Inner {
 
     /// A turn without calls: is it the answer?
     fn answered_in_text(&mut self, text: &str, shown: &str, fx: &mut Vec<Effect>) -> Flow {
-        let step = self.step("message", text, Vec::new());
-        let verdict = self.judge(&step)?;
-        let told = match verdict {
-            Verdict::Stop(stop) => return self.policy_stop(stop, fx),
-            Verdict::Tell(text) => Some(text),
-            Verdict::Continue => None,
+        let verdict = self.judge("message", text, &[])?;
+        let Watched { stop, nudges } = self.watch(text, &[], fx);
+        self.context.somebody_spoke = false;
+        let told = match (verdict, stop) {
+            (Verdict::Stop(stop), _) | (_, Some(stop)) => return self.policy_stop(stop, fx),
+            (Verdict::Tell(text), None) => Some(text),
+            (Verdict::Continue, None) => None,
         };
         if let Some(told) = told {
             self.tell("policy", told, fx);
+            self.nudge(nudges, fx);
             return self.before_turn(fx);
         }
         let blank = text.trim().is_empty() && !self.output_schema;
@@ -504,35 +508,68 @@ impl Inner {
                 "Your last response was empty. Continue the task, or give your answer.".to_owned(),
                 fx,
             );
+            self.nudge(nudges, fx);
             return self.before_turn(fx);
         }
         self.empties = 0;
         let ending = Ending::new(Termination::Stop, "turn", "natural_completion", shown);
+        if self.hooks.reply {
+            self.consult(Point::Reply(ending), ConsultPoint::Reply, fx);
+            return Ok(());
+        }
         self.succeed(ending, Value::String(text.to_owned()), fx)
     }
 
     /// The step that policies judge.
-    pub(super) fn step(&self, action: &str, text: &str, outputs: Vec<ToolOutput>) -> StepResult {
+    fn step(&self, action: &str, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> StepResult {
         let mut metadata = Map::new();
         if let Some(confidence) = self.context.metrics.get("confidence") {
             metadata.insert("confidence".to_owned(), confidence.clone());
         }
-        let success = outputs.is_empty() || outputs.iter().any(|output| output.success);
+        // What ends the run is no tool that did something.
+        let tools = || calls.iter().filter(|(call, _)| action != "final" || call.name != "finish");
+        let outputs: Vec<ToolOutput> = tools()
+            .map(|(_, result)| {
+                let tool = self.tools.iter().find(|tool| tool.name == result.name);
+                let action = if tool.is_some_and(|t| t.runs_code) { "code" } else { "tool" };
+                ToolOutput {
+                    action_type: action.to_owned(),
+                    name: result.name.clone(),
+                    success: !result.status.is_error(),
+                    output: result.content.clone(),
+                }
+            })
+            .collect();
         StepResult {
             action_type: action.to_owned(),
-            success,
+            success: outputs.is_empty() || outputs.iter().any(|output| output.success),
             output: Some(text.to_owned()),
             metadata,
+            calls: tools()
+                .map(|(call, _)| StepCall {
+                    name: call.name.clone(),
+                    arguments: call.arguments.clone(),
+                })
+                .collect(),
             outputs,
         }
     }
 
-    pub(super) fn judge(&mut self, step: &StepResult) -> Result<Verdict, Box<Ending>> {
-        let Some(policy) = &mut self.policy else {
+    /// Shows the policy a step that is whole.
+    pub(super) fn judge(
+        &mut self,
+        action: &str,
+        text: &str,
+        calls: &[(&ToolCall, &ToolResult)],
+    ) -> Result<Verdict, Box<Ending>> {
+        if self.policy.is_none() {
             return Ok(Verdict::Continue);
-        };
+        }
+        let step = self.step(action, text, calls);
+        self.context.cost_usd = self.cost_so_far();
+        let Some(policy) = &mut self.policy else { return Ok(Verdict::Continue) };
         let context = &self.context;
-        guarded(policy.name().to_owned(), || policy.should_terminate(step, context))
+        guarded(policy.name().to_owned(), || policy.should_terminate(&step, context))
     }
 
     /// A policy decided to stop.
@@ -613,6 +650,27 @@ impl Inner {
         };
         self.consult(Point::Stop(ending), ConsultPoint::Stop { answer }, fx);
         Ok(())
+    }
+
+    /// Somebody replied, or did not.
+    pub(super) fn reply_answered(
+        &mut self,
+        ending: Box<Ending>,
+        answer: Answer,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        match answer {
+            Answer::Halt(reason) => Err(Ending::halted("hook", "reply", reason)),
+            Answer::Deny(text) | Answer::ProceedWith(text) => {
+                self.context.somebody_spoke = true;
+                self.state.push(Role::User, vec![Part::Text { text }]);
+                self.before_turn(fx)
+            }
+            Answer::Proceed | Answer::OutputCap(_) => {
+                let candidate = self.last_text.clone().map_or(Value::Null, Value::String);
+                self.succeed(ending, candidate, fx)
+            }
+        }
     }
 
     pub(super) fn stop_hook_answered(

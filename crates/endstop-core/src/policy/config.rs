@@ -13,6 +13,7 @@
 //! );
 //! ```
 
+use crate::detector::Rule;
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -78,7 +79,13 @@ impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PolicyError::UnknownPolicy { name, known } => {
-                write!(f, "unknown termination policy `{name}`; known are {}", known.join(", "))
+                let detectors: Vec<&str> = Rule::known().iter().map(|rule| rule.name).collect();
+                write!(
+                    f,
+                    "unknown termination policy `{name}`; known are {}, and the detectors {}",
+                    known.join(", "),
+                    detectors.join(", ")
+                )
             }
             PolicyError::Duplicate { name } => write!(
                 f,

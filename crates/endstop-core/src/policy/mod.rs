@@ -26,7 +26,7 @@
 mod combinators;
 mod composite;
 mod confidence;
-mod config;
+pub(crate) mod config;
 pub mod final_pattern;
 mod registry;
 mod reward_threshold;
@@ -57,9 +57,21 @@ pub struct StepResult {
     /// What is known of the step; `confidence` is read here.
     #[serde(default)]
     pub metadata: Map<String, Value>,
+    /// The calls that the step made, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<StepCall>,
     /// What the step's tools printed, in call order (live runs; a recorded step has its one output).
     #[serde(default)]
     pub outputs: Vec<ToolOutput>,
+}
+
+/// A call that a step made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepCall {
+    /// The tool's name.
+    pub name: String,
+    /// The arguments, as JSON text.
+    pub arguments: String,
 }
 
 /// What one tool of a step printed.
@@ -86,6 +98,17 @@ pub struct StepContext {
     pub variables: Map<String, Value>,
     /// Measurements; `last_reward` is read here.
     pub metrics: Map<String, Value>,
+    /// What the run has cost up to here, in US dollars, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    /// Whether somebody but the model spoke since the step before.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub somebody_spoke: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// How a policy may end a run.

@@ -14,6 +14,8 @@
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
 //!
+//! Beside the policies that are registered, the detectors can be named ([`Rule`]).
+//!
 //! Source: RLM Code's registry. Ours: a name twice is an error unless replaced explicitly.
 
 use super::combinators::Policy;
@@ -23,6 +25,7 @@ use super::config::PolicyError;
 use super::final_pattern::FinalPattern;
 use super::reward_threshold::RewardThreshold;
 use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::detector::{DetectorPolicy, Rule};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -271,6 +274,9 @@ impl Registry {
     }
 
     fn build_named(&self, name: &str, config: &Value, depth: u32) -> Result<Policy, PolicyError> {
+        if Rule::is_known(name) && !self.names().any(|own| own == name) {
+            return Rule::from_config(name, config).map(DetectorPolicy::new).map(Policy::new);
+        }
         match &self.entry(name)?.maker {
             Maker::Composite => Composite::nested(config, self, depth).map(Policy::new),
             Maker::Factory(factory) => factory(config),

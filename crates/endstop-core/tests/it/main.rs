@@ -12,6 +12,7 @@
 
 mod compaction;
 mod default_detection;
+mod detectors;
 mod final_pattern;
 mod going_on;
 mod kernel_laws;
@@ -24,4 +25,5 @@ mod search;
 mod streaming;
 mod termination_vectors;
 mod vectors;
+mod watches;
 mod world;

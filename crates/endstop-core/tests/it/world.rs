@@ -179,6 +179,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             chat_params: rng.chance(15),
             pre_tool: rng.chance(20),
             stop: rng.chance(20),
+            reply: false,
         },
         output_schema: rng.chance(25),
         compaction: CompactionSpec {

@@ -15,11 +15,15 @@
 use super::REDACTED;
 use memchr::memmem;
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// A part of a key that is longer than six characters goes.
 const PART: usize = 7;
+/// So many bytes of a part are looked at first: every part has four in a row that begin at a place
+/// divisible by four.
+const GRAM: usize = 4;
+const GRAMS: usize = 1 << 16;
 /// A shorter key, such as `none`, is a word like any other.
 const SHORTEST: usize = 8;
 /// A key that is shorter, or has no digit, may consist of words (`sk-no-key-required`): it goes whole,
@@ -29,11 +33,15 @@ const SHORTEST_RANDOM: usize = 20;
 /// Keys that are known. `Debug` does not show them.
 #[derive(Clone, Default)]
 pub struct KnownKeys {
-    whole: Vec<Vec<u8>>,
+    whole: Vec<memmem::Finder<'static>>,
     parts: HashSet<[u8; PART]>,
-    /// The pairs of bytes that a part begins with: most text has few of them, and a look at a bit is
-    /// quicker than one into the set.
-    begins: Option<Box<[u64; 1024]>>,
+    /// A bit for each four bytes in a row that a part has: one look at every fourth place of a text
+    /// tells where a part may be.
+    grams: Option<Box<[u64; GRAMS / 64]>>,
+    /// Bytes of the longest key.
+    longest: usize,
+    /// A key has a line break, a quote or a backslash in it, as a private key in PEM has.
+    is_odd: bool,
 }
 
 impl std::fmt::Debug for KnownKeys {
@@ -51,7 +59,10 @@ impl KnownKeys {
             if key.len() < SHORTEST {
                 continue;
             }
-            known.whole.push(key.to_vec());
+            known.whole.push(memmem::Finder::new(key).into_owned());
+            known.longest = known.longest.max(key.len());
+            known.is_odd |=
+                key.iter().any(|byte| byte.is_ascii_control() || b"\"\\".contains(byte));
             if key.len() >= SHORTEST_RANDOM && key.iter().any(u8::is_ascii_digit) {
                 known.parts.extend(key.windows(PART).filter_map(|part| {
                     let part: [u8; PART] = part.try_into().ok()?;
@@ -61,9 +72,10 @@ impl KnownKeys {
             }
         }
         for part in &known.parts {
-            let begins = known.begins.get_or_insert_with(|| Box::new([0; 1024]));
-            let pair = pair(part[0], part[1]);
-            begins[pair / 64] |= 1 << (pair % 64);
+            let grams = known.grams.get_or_insert_with(|| Box::new([0; GRAMS / 64]));
+            for bit in part.windows(GRAM).map(bit_of) {
+                grams[bit / 64] |= 1 << (bit % 64);
+            }
         }
         known
     }
@@ -71,7 +83,7 @@ impl KnownKeys {
     /// These and those.
     #[must_use]
     pub fn and(&self, other: &KnownKeys) -> KnownKeys {
-        KnownKeys::new(self.whole.iter().chain(&other.whole))
+        KnownKeys::new(self.whole.iter().chain(&other.whole).map(memmem::Finder::needle))
     }
 
     /// There are none.
@@ -89,7 +101,14 @@ impl KnownKeys {
         }
         let mut cuts: Vec<Cut> =
             self.find(bytes).into_iter().map(|at| Cut { at, shown: None }).collect();
-        for said in strings(bytes).into_values().filter(|said| said.runs.len() > 1) {
+        for strings in strings_by_name(bytes).chunk_by(|(a, _), (b, _)| a == b) {
+            if !self.may_be_split(bytes, strings) {
+                continue;
+            }
+            let mut said = Said::default();
+            for (_, string) in strings {
+                self.say_ends(bytes, string, &mut said);
+            }
             for found in self.find(&said.text) {
                 said.cuts(&found, &mut cuts);
             }
@@ -108,17 +127,56 @@ impl KnownKeys {
         }
     }
 
+    /// Whether these strings of one name may have a key in pieces: there are several, or one that
+    /// spells a character of a key by an escape.
+    fn may_be_split(&self, bytes: &[u8], strings: &[(&[u8], Range<usize>)]) -> bool {
+        match strings {
+            [(_, string)] => self.may_spell_a_key(bytes, string),
+            several => several.len() > 1,
+        }
+    }
+
+    /// Whether an escape in this string may stand for a character of a key.
+    fn may_spell_a_key(&self, bytes: &[u8], string: &Range<usize>) -> bool {
+        memchr::memchr_iter(b'\\', &bytes[string.clone()])
+            .any(|at| !self.breaks_every_key(bytes.get(string.start + at + 1)))
+    }
+
+    /// What a string says; of a long one only its ends, where another may go on with a key.
+    fn say_ends(&self, bytes: &[u8], string: &Range<usize>, said: &mut Said) {
+        let end = self.longest.max(PART);
+        if string.len() <= 4 * end || self.may_spell_a_key(bytes, string) {
+            return unescape(bytes, string.clone(), said);
+        }
+        unescape(bytes, string.start..string.start + end, said);
+        // What lies between is no part of a key in pieces.
+        said.text.push(0);
+        unescape(bytes, string.end - end..string.end, said);
+    }
+
+    /// The escape of this letter stands for a character that no key has.
+    fn breaks_every_key(&self, letter: Option<&u8>) -> bool {
+        letter.is_some_and(|letter| b"nrtbf\"\\".contains(letter)) && !self.is_odd
+    }
+
     /// Where keys stand, and parts of them; in order, without overlap.
     fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for key in &self.whole {
-            found.extend(memmem::find_iter(bytes, key).map(|at| at..at + key.len()));
+            found.extend(key.find_iter(bytes).map(|at| at..at + key.needle().len()));
         }
-        if let Some(begins) = &self.begins {
-            for (at, part) in bytes.windows(PART).enumerate() {
-                let pair = pair(part[0], part[1]);
-                if begins[pair / 64] & (1 << (pair % 64)) != 0 && self.parts.contains(part) {
-                    found.push(at..at + PART);
+        if let Some(grams) = &self.grams {
+            for (nth, gram) in bytes.chunks_exact(GRAM).enumerate() {
+                let bit = bit_of(gram);
+                if grams[bit / 64] & (1 << (bit % 64)) == 0 {
+                    continue;
+                }
+                // A part that has these four whole begins at most three before them.
+                let at = nth * GRAM;
+                for at in at.saturating_sub(PART - GRAM)..=at {
+                    if bytes.get(at..at + PART).is_some_and(|part| self.parts.contains(part)) {
+                        found.push(at..at + PART);
+                    }
                 }
             }
         }
@@ -134,8 +192,10 @@ impl KnownKeys {
     }
 }
 
-fn pair(first: u8, second: u8) -> usize {
-    usize::from(first) << 8 | usize::from(second)
+/// The bit that stands for four bytes.
+fn bit_of(gram: &[u8]) -> usize {
+    let gram: [u8; GRAM] = gram.try_into().unwrap_or_default();
+    (u32::from_le_bytes(gram).wrapping_mul(0x9e37_79b1) >> 16) as usize
 }
 
 /// Bytes that go, and whether `[redacted]` stands for them; `None`: unless another cut of the same
@@ -211,10 +271,11 @@ impl Said {
     }
 }
 
-/// The strings in JSON, or in lines that have JSON in them, by the name before them. What is no JSON
-/// gives strings that nobody said, and does no harm: they are only looked at.
-fn strings(bytes: &[u8]) -> HashMap<&[u8], Said> {
-    let mut said: HashMap<&[u8], Said> = HashMap::new();
+/// Where the strings stand in JSON, or in lines that have JSON in them, each with its name (the one
+/// before it), those of one name together. What is no JSON gives strings that nobody said, and does no
+/// harm: they are only looked at.
+fn strings_by_name(bytes: &[u8]) -> Vec<(&[u8], Range<usize>)> {
+    let mut strings: Vec<(&[u8], Range<usize>)> = Vec::new();
     let mut name: &[u8] = b"";
     let mut at = 0;
     while let Some(quote) = memchr::memchr(b'"', &bytes[at..]) {
@@ -228,12 +289,13 @@ fn strings(bytes: &[u8]) -> HashMap<&[u8], Said> {
         let behind = bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace());
         if behind == Some(&b':') {
             name = &bytes[start..end];
-        } else {
-            let said = said.entry(name).or_default();
-            unescape(bytes, start..end, said);
+        } else if start < end {
+            strings.push((name, start..end));
         }
     }
-    said
+    // Those of one name stay in their order.
+    strings.sort_by_key(|(name, _)| *name);
+    strings
 }
 
 /// Where the string that begins here ends.
@@ -306,6 +368,13 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_several_lines_goes_where_its_breaks_are_escaped() {
+        let keys = KnownKeys::new(["-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END"]);
+        let text = r#"{"key":"-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END KEY"}"#;
+        assert_eq!(keys.out_of_text(text), r#"{"key":"[redacted] KEY"}"#);
+    }
+
+    #[test]
     fn a_row_of_one_character_is_no_part_of_a_key() {
         let keys = KnownKeys::new(["FwoGZXIvYXdzEJr//////////wEaDNq8"]);
         let text = "////////// a comment, and FwoGZXIv";
@@ -318,6 +387,15 @@ mod tests {
         let text = r#"{"required":["none"],"key":"sk-no-key-required"}"#;
         assert_eq!(keys.out_of_text(text), r#"{"required":["none"],"key":"[redacted]"}"#);
         assert!(!format!("{keys:?}").contains("required"));
+    }
+
+    #[test]
+    fn a_key_that_two_long_texts_have_between_them_goes() {
+        let long = "a line of code\\n".repeat(40);
+        let (one, other) = KEY.split_at(11);
+        let text = format!(r#"[{{"text":"{long}{one}"}},{{"text":"{other}{long}"}}]"#);
+        let said = format!(r#"[{{"text":"{long}[redacted]"}},{{"text":"{long}"}}]"#);
+        assert_eq!(clean(&text), said);
     }
 
     proptest! {

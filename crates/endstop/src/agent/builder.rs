@@ -11,7 +11,7 @@ use crate::schema::OutputSchema;
 use crate::tool::{Permissions, Tool, ToolSet};
 use endstop_core::{
     CompactionSpec, Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy,
-    ToolSpec,
+    ToolSpec, Watch,
 };
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
@@ -42,6 +42,7 @@ impl AgentBuilder {
                 context_window: provider.context_window(),
                 provider,
                 policy: None,
+                watches: Watch::usual(),
                 system: None,
                 limits: Limits::default(),
                 tools: ToolSet::default(),
@@ -126,6 +127,23 @@ impl AgentBuilder {
     /// The termination policy, boxed, as a registry builds it.
     pub fn boxed_policy(mut self, policy: Box<dyn TerminationPolicy>) -> Self {
         self.config.policy = Some(SharedPolicy::new(policy, Arc::clone(&self.config.provider)));
+        self
+    }
+
+    /// The rules that watch each run, and what each does when it fires, in the place of the usual ones
+    /// ([`Watch::usual`]).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use endstop::testkit::ScriptedModel;
+    /// use endstop::{AgentLoop, Watch};
+    /// let agent = AgentLoop::builder(ScriptedModel::new([]))
+    ///     .watches([Watch::parse("stop:stuck")?, Watch::parse("warn:chanting")?])
+    ///     .build()?;
+    /// # drop(agent); Ok(()) }
+    /// ```
+    pub fn watches(mut self, watches: impl IntoIterator<Item = Watch>) -> Self {
+        self.config.watches = watches.into_iter().collect();
         self
     }
 

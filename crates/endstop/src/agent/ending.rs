@@ -142,6 +142,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         turns: 0,
         model_calls: 0,
         compactions: Vec::new(),
+        fired: Vec::new(),
         tool_calls: 0,
         retry_after: None,
         no_progress_snapshot: None,

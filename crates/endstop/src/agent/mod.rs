@@ -46,7 +46,7 @@ use driver::{Beginning, Driver};
 use ending::EndingCell;
 use endstop_core::{
     CompactionSpec, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role,
-    ToolSpec,
+    ToolSpec, Watch,
 };
 use policy::SharedPolicy;
 use serde_json::{Map, Value};
@@ -193,6 +193,7 @@ type BusyObserver = Box<dyn Fn(bool) + Send + Sync>;
 struct Config {
     provider: Arc<dyn Provider>,
     policy: Option<SharedPolicy>,
+    watches: Vec<Watch>,
     system: Option<String>,
     limits: Limits,
     tools: ToolSet,

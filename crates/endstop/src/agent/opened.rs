@@ -66,6 +66,7 @@ impl Opened {
             epoch,
             limits: config.limits.clone(),
             policy: config.policy.clone().map(|policy| Box::new(policy) as _),
+            watches: config.watches.clone(),
             tools: config.tool_specs.clone(),
             finish_tool: config.finish_tool,
             hooks: self.hooks,

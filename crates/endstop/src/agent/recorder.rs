@@ -13,7 +13,7 @@
 use super::user_code;
 use crate::journal::briefs;
 use crate::journal::{Journal, JournalError, JournalErrorKind, Record, RunHeader, RunJournal};
-use endstop_core::{Effect, Event, EventKind, Joiner, Outcome};
+use endstop_core::{Effect, EffectId, Event, EventKind, Joiner, Outcome};
 use endstop_wire::redact::KnownKeys;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +24,8 @@ use std::time::Duration;
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// So much of them is kept at once.
 const MOST_WAITING: u64 = 4096;
+/// Most events are no longer, in bytes.
+const USUAL_EVENT: usize = 1024;
 /// What waits for a journal that fails, in bytes, before the journal is given up.
 const MOST_BEHIND: usize = 64 << 20;
 
@@ -43,6 +45,8 @@ pub(super) struct Recorder {
 /// What is kept of an event.
 pub(super) enum Before {
     Delta(Event),
+    /// A response that is whole, and counted: nothing is estimated by what was streamed of it.
+    Turn(EffectId, Record),
     Other(Record),
 }
 
@@ -69,6 +73,11 @@ impl Recorder {
         self.log.as_ref()?;
         Some(match event.kind {
             EventKind::Delta { .. } => Before::Delta(event.clone()),
+            EventKind::TurnEnded { call, ref turn }
+                if turn.usage.input_tokens.is_some() && turn.usage.generated_tokens().is_some() =>
+            {
+                Before::Turn(call, self.record(event))
+            }
             _ => Before::Other(self.record(event)),
         })
     }
@@ -82,6 +91,13 @@ impl Recorder {
                 return self.delta(event);
             }
             Before::Delta(event) => self.record(&event),
+            Before::Turn(call, record) => {
+                // One that came too late counts as cut, and is booked by its deltas.
+                if !effects.iter().any(|effect| matches!(effect, Effect::AbortModel { .. })) {
+                    self.joiner.forget(call);
+                }
+                record
+            }
             Before::Other(record) => record,
         };
         self.join();
@@ -150,7 +166,12 @@ impl Recorder {
     }
 
     fn record(&self, event: &Event) -> Record {
-        let text = serde_json::to_string(&event.kind).unwrap_or_default();
+        let mut text = Vec::with_capacity(USUAL_EVENT);
+        if serde_json::to_writer(&mut text, &event.kind).is_err() {
+            text.clear();
+        }
+        // JSON is text.
+        let text = String::from_utf8(text).unwrap_or_default();
         Record {
             at: event.at,
             wall_ms: crate::clock::wall_ms(),

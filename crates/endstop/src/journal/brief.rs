@@ -9,53 +9,113 @@
 //! assert_eq!(short, r#"{"effect":"call_model","id":7,"turn":3,"attempt":1,"output_cap":null}"#);
 //! ```
 
-use endstop_core::{ConsultPoint, Effect, RunEvent};
-use serde_json::{Value, json};
+use endstop_core::{ConsultPoint, Effect, EffectId, RunEvent, ToolStart};
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 /// An effect in short; `None` for what changes nothing outside the run: a timer, an event for
 /// observers, but for what became of the conversation.
 pub fn brief(effect: &Effect) -> Option<Value> {
-    Some(match effect {
-        Effect::CallModel { .. } | Effect::AbortModel { .. } | Effect::AbortTools { .. } => {
-            serde_json::to_value(effect).ok()?
-        }
-        Effect::StartTools { calls } => {
-            let calls: Vec<Value> = calls
-                .iter()
-                .map(
-                    |start| json!({"id": start.id, "name": start.call.name, "call": start.call.id}),
-                )
-                .collect();
-            json!({"effect": "start_tools", "calls": calls})
-        }
-        Effect::Reserve { id, want, .. } => json!({"effect": "reserve", "id": id, "want": want}),
-        Effect::Settle { id, spent } => json!({"effect": "settle", "id": id, "spent": spent}),
-        Effect::Validate { id, .. } => json!({"effect": "validate", "id": id}),
-        Effect::Consult { id, point } => {
-            let point = match point {
-                ConsultPoint::Prompt => "prompt",
-                ConsultPoint::PreIteration { .. } => "pre_iteration",
-                ConsultPoint::ChatParams { .. } => "chat_params",
-                ConsultPoint::PreTool { .. } => "pre_tool",
-                ConsultPoint::Approval { .. } => "approval",
-                ConsultPoint::Stop { .. } => "stop",
-                _ => "other",
-            };
-            json!({"effect": "consult", "id": id, "point": point})
-        }
-        Effect::Compact { id, forced, before, .. } => {
-            json!({"effect": "compact", "id": id, "forced": forced, "before": before})
-        }
-        Effect::Emit(event @ (RunEvent::Compacted { .. } | RunEvent::CompactionFailed { .. })) => {
-            serde_json::to_value(event).ok()?
-        }
-        Effect::Abandon { id } => json!({"effect": "abandon", "id": id}),
-        _ => return None,
-    })
+    serde_json::to_value(Brief::of(effect)?).ok()
 }
 
 /// The effects in short, as a record has them; `None`: there are none.
 pub(crate) fn briefs(effects: &[Effect]) -> Option<String> {
-    let briefs: Vec<Value> = effects.iter().filter_map(brief).collect();
-    (!briefs.is_empty()).then(|| Value::Array(briefs).to_string())
+    let briefs: Vec<Brief<'_>> = effects.iter().filter_map(Brief::of).collect();
+    if briefs.is_empty() { None } else { serde_json::to_string(&briefs).ok() }
+}
+
+/// An effect that is kept.
+struct Brief<'e>(&'e Effect);
+
+impl Brief<'_> {
+    fn of(effect: &Effect) -> Option<Brief<'_>> {
+        match effect {
+            Effect::Emit(RunEvent::Compacted { .. } | RunEvent::CompactionFailed { .. }) => {}
+            Effect::Emit(_) | Effect::WakeAt { .. } => return None,
+            _ => {}
+        }
+        Some(Brief(effect))
+    }
+}
+
+impl Serialize for Brief<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let named = |serializer: S, name: &str, id: Option<&EffectId>| {
+            let mut map = serializer.serialize_map(None)?;
+            map.serialize_entry("effect", name)?;
+            if let Some(id) = id {
+                map.serialize_entry("id", id)?;
+            }
+            Ok(map)
+        };
+        match self.0 {
+            Effect::StartTools { calls } => {
+                let mut map = named(serializer, "start_tools", None)?;
+                map.serialize_entry("calls", &Starts(calls))?;
+                map.end()
+            }
+            Effect::Reserve { id, want, .. } => {
+                let mut map = named(serializer, "reserve", Some(id))?;
+                map.serialize_entry("want", want)?;
+                map.end()
+            }
+            Effect::Settle { id, spent } => {
+                let mut map = named(serializer, "settle", Some(id))?;
+                map.serialize_entry("spent", spent)?;
+                map.end()
+            }
+            Effect::Validate { id, .. } => named(serializer, "validate", Some(id))?.end(),
+            Effect::Consult { id, point } => {
+                let mut map = named(serializer, "consult", Some(id))?;
+                map.serialize_entry("point", name_of(point))?;
+                map.end()
+            }
+            Effect::Compact { id, forced, before, .. } => {
+                let mut map = named(serializer, "compact", Some(id))?;
+                map.serialize_entry("forced", forced)?;
+                map.serialize_entry("before", before)?;
+                map.end()
+            }
+            Effect::Emit(event) => event.serialize(serializer),
+            effect => effect.serialize(serializer),
+        }
+    }
+}
+
+/// Tool calls that are started, in short.
+struct Starts<'e>(&'e [ToolStart]);
+
+impl Serialize for Starts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Start<'e> {
+            id: EffectId,
+            name: &'e str,
+            call: &'e str,
+        }
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for start in self.0 {
+            list.serialize_element(&Start {
+                id: start.id,
+                name: &start.call.name,
+                call: &start.call.id,
+            })?;
+        }
+        list.end()
+    }
+}
+
+fn name_of(point: &ConsultPoint) -> &'static str {
+    match point {
+        ConsultPoint::Prompt => "prompt",
+        ConsultPoint::PreIteration { .. } => "pre_iteration",
+        ConsultPoint::ChatParams { .. } => "chat_params",
+        ConsultPoint::PreTool { .. } => "pre_tool",
+        ConsultPoint::Approval { .. } => "approval",
+        ConsultPoint::Stop { .. } => "stop",
+        ConsultPoint::Reply => "reply",
+        _ => "other",
+    }
 }

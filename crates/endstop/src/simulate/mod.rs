@@ -117,6 +117,7 @@ impl<'s> Simulation<'s> {
                 chat_params: hooks.chat_params.is_some(),
                 pre_tool: !hooks.pre_tool.is_empty(),
                 stop: false,
+                reply: false,
             },
             output_schema: schema.is_some(),
             compaction: CompactionSpec {

@@ -25,6 +25,7 @@ mod python;
 pub mod regex;
 
 pub use call::{Callee, Declaration, Pick, Scanner, ScannerOptions};
+pub(crate) use regex::Expression;
 pub use regex::Patterns;
 
 use super::config::{Config, PolicyError};

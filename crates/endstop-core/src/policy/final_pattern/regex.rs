@@ -147,6 +147,33 @@ impl Pattern {
     }
 }
 
+/// One pattern in Python's syntax, of which only is asked whether it is there.
+#[derive(Debug)]
+pub(crate) struct Expression(Regex);
+
+impl Expression {
+    /// Compiles it.
+    pub(crate) fn new(source: &str, case_sensitive: bool) -> Result<Expression, String> {
+        Pattern::new(source, case_sensitive, false).map(|pattern| Expression(pattern.regex))
+    }
+
+    /// The pattern that finds this text as it stands.
+    pub(crate) fn literal(text: &str) -> String {
+        let mut pattern = String::with_capacity(text.len());
+        for c in text.chars() {
+            if c.is_ascii() && !c.is_ascii_alphanumeric() {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern
+    }
+
+    pub(crate) fn is_in(&self, text: &str) -> bool {
+        self.0.is_match(text)
+    }
+}
+
 /// What Python takes for true.
 fn truthy(value: &Value) -> bool {
     match value {

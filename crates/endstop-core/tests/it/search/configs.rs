@@ -292,6 +292,7 @@ fn hooks() -> Config {
                 chat_params: true,
                 pre_tool: true,
                 stop: true,
+                reply: false,
             },
             ..spec()
         },

@@ -36,6 +36,8 @@ pub struct SqliteJournal(Arc<Inner>);
 struct Inner {
     path: PathBuf,
     connection: Mutex<Connection>,
+    /// Of the tables: an earlier one is only read.
+    version: i64,
     /// `None`: opened to be read.
     driver: Option<Driver>,
     keys: Mutex<Arc<KnownKeys>>,
@@ -64,7 +66,7 @@ impl SqliteJournal {
             Connection::open_with_flags(path, flags).map_err(|error| failure(path, &error))?;
         schema::prepare(&mut connection, path)?;
         let driver = Driver::new(path).map_err(io)?;
-        Ok(SqliteJournal::new(path, connection, Some(driver)))
+        Ok(SqliteJournal::new(path, connection, schema::VERSION, Some(driver)))
     }
 
     /// Opens a journal to read it; nothing is written, not even where it is damaged.
@@ -79,7 +81,7 @@ impl SqliteJournal {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_URI;
-        let open = |immutable: bool| -> Result<Connection, JournalError> {
+        let open = |immutable: bool| -> Result<(Connection, i64), JournalError> {
             let connection = if immutable {
                 // As an address it is spelled in ASCII.
                 let spelled = |byte: &u8| match byte {
@@ -93,25 +95,30 @@ impl SqliteJournal {
                 Connection::open_with_flags(path, flags - OpenFlags::SQLITE_OPEN_URI)
             };
             let connection = connection.map_err(|error| failure(path, &error))?;
-            if schema::check(&connection, path)? {
-                Ok(connection)
-            } else {
+            let Some(version) = schema::check(&connection, path)? else {
                 let what = "an empty file: no run was kept in it";
-                Err(problem(path, JournalErrorKind::NotFound, what))
-            }
+                return Err(problem(path, JournalErrorKind::NotFound, what));
+            };
+            Ok((connection, version))
         };
-        let connection = match open(false) {
+        let (connection, version) = match open(false) {
             // In a folder that cannot be written a reader has no room for its own locks.
             Err(error) if error.kind == JournalErrorKind::Io => open(true)?,
             opened => opened?,
         };
-        Ok(SqliteJournal::new(path, connection, None))
+        Ok(SqliteJournal::new(path, connection, version, None))
     }
 
-    fn new(path: &Path, connection: Connection, driver: Option<Driver>) -> SqliteJournal {
+    fn new(
+        path: &Path,
+        connection: Connection,
+        version: i64,
+        driver: Option<Driver>,
+    ) -> SqliteJournal {
         SqliteJournal(Arc::new(Inner {
             path: path.to_owned(),
             connection: Mutex::new(connection),
+            version,
             driver,
             keys: Mutex::default(),
             impatient: AtomicBool::new(false),
@@ -181,7 +188,8 @@ impl Journal for SqliteJournal {
                 format!("the run has no JSON form: {error}"),
             )
         })?;
-        self.connection()
+        let connection = self.connection();
+        connection
             .prepare_cached(
                 "INSERT INTO runs (id, continues, started_ms, version, provider, model, task, header, driver)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -200,7 +208,9 @@ impl Journal for SqliteJournal {
                 ])
             })
             .map_err(|error| self.failure(&error))?;
-        Ok(Box::new(Log { journal: self.clone(), run: header.id.clone(), next: 0 }))
+        let run = connection.last_insert_rowid();
+        drop(connection);
+        Ok(Box::new(Log { journal: self.clone(), run, next: 0, ended: false }))
     }
 
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
@@ -211,11 +221,11 @@ impl Journal for SqliteJournal {
         let mine = self.driver()?;
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
-        let (driver, ended): (Option<String>, bool) = connection
+        let (run, driver, ended): (i64, Option<String>, bool) = connection
             .query_row(
-                "SELECT driver, termination IS NOT NULL FROM runs WHERE id = ?1",
+                "SELECT number, driver, termination IS NOT NULL FROM runs WHERE id = ?1",
                 [id],
-                |row| Ok((row.get(0)?, row.get(1)?)),
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
             )
             .map_err(wrong)?;
         if ended {
@@ -234,53 +244,61 @@ impl Journal for SqliteJournal {
         // Whoever is first takes it.
         let taken = connection
             .execute(
-                "UPDATE runs SET driver = ?1 WHERE id = ?2 AND driver IS ?3",
-                params![mine.name, id, driver],
+                "UPDATE runs SET driver = ?1 WHERE number = ?2 AND driver IS ?3",
+                params![mine.name, run, driver],
             )
             .map_err(wrong)?;
         if taken == 0 {
             return Err(busy());
         }
+        let (first, last) = schema::keys(run);
         let next: i64 = connection
-            .query_row("SELECT count(*) FROM events WHERE run = ?1", [id], |row| row.get(0))
+            .query_row(
+                "SELECT count(*) FROM log WHERE key BETWEEN ?1 AND ?2",
+                [first, last],
+                |row| row.get(0),
+            )
             .map_err(wrong)?;
         drop(connection);
-        Ok(Box::new(Log { journal: self.clone(), run: id.to_owned(), next }))
+        Ok(Box::new(Log { journal: self.clone(), run, next, ended: false }))
     }
 }
 
 /// One run in the file.
 struct Log {
     journal: SqliteJournal,
-    run: String,
+    /// Its number.
+    run: i64,
     next: i64,
+    ended: bool,
 }
 
 impl Drop for Log {
-    /// Nobody drives it any more, whether or not it has ended.
+    /// Nobody drives it any more, though it has not ended.
     fn drop(&mut self) {
         let Ok(driver) = self.journal.driver() else { return };
-        let _ = self.journal.connection().execute(
-            "UPDATE runs SET driver = NULL WHERE id = ?1 AND driver = ?2",
-            params![self.run, driver.name],
-        );
+        if !self.ended {
+            let _ = self.journal.connection().execute(
+                "UPDATE runs SET driver = NULL WHERE number = ?1 AND driver = ?2",
+                params![self.run, driver.name],
+            );
+        }
     }
 }
 
 impl RunJournal for Log {
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
         let keys = self.journal.keys();
-        let mut connection = self.journal.connection();
-        let from = self.next;
-        let write = |connection: &Connection| -> rusqlite::Result<()> {
+        let connection = self.journal.connection();
+        let from = schema::keys(self.run).0 + self.next;
+        let write = || -> rusqlite::Result<()> {
             let mut insert = connection.prepare_cached(
-                "INSERT INTO events (run, seq, at_ns, wall_ms, name, event, effects)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO log (key, at_ns, wall_ms, name, event, effects)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?;
-            for (seq, record) in (from..).zip(records) {
+            for (key, record) in (from..).zip(records) {
                 insert.execute(params![
-                    self.run,
-                    seq,
+                    key,
                     i64::try_from(record.at.as_nanos()).unwrap_or(i64::MAX),
                     whole(record.wall_ms),
                     record.name,
@@ -293,11 +311,8 @@ impl RunJournal for Log {
         let written = match records {
             [] => Ok(()),
             // One statement is a transaction of its own.
-            [_] => write(&connection),
-            _ => connection.transaction().and_then(|transaction| {
-                write(&transaction)?;
-                transaction.commit()
-            }),
+            [_] => write(),
+            _ => all_or_none(&connection, write),
         };
         self.journal.wait_less(&connection, &written);
         written.map_err(|error| self.journal.failure(&error))?;
@@ -310,8 +325,8 @@ impl RunJournal for Log {
         self.journal
             .connection()
             .prepare_cached(
-                "UPDATE runs SET ended_ms = ?2, termination = ?3, category = ?4,
-                 turns = ?5, cost_usd = ?6, outcome = ?7, verified = ?8 WHERE id = ?1",
+                "UPDATE runs SET ended_ms = ?2, termination = ?3, category = ?4, turns = ?5,
+                 cost_usd = ?6, outcome = ?7, verified = ?8, driver = NULL WHERE number = ?1",
             )
             .and_then(|mut update| {
                 update.execute(params![
@@ -327,8 +342,24 @@ impl RunJournal for Log {
                 ])
             })
             .map_err(|error| self.journal.failure(&error))?;
+        self.ended = true;
         Ok(())
     }
+}
+
+/// A transaction, by statements that are compiled once.
+fn all_or_none(
+    connection: &Connection,
+    write: impl FnOnce() -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
+    run("BEGIN IMMEDIATE")?;
+    let written = write().and_then(|()| run("COMMIT"));
+    // A failure may have rolled it back by itself.
+    if written.is_err() && !connection.is_autocommit() {
+        run("ROLLBACK")?;
+    }
+    written
 }
 
 /// Makes the file where there is none, for its owner alone.

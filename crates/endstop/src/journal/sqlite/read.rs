@@ -155,7 +155,15 @@ impl SqliteJournal {
         }
         let mut select = connection
             .prepare_cached(
-                "SELECT seq, at_ns, wall_ms, event, effects FROM events WHERE run = ?1 ORDER BY seq",
+                // In the order of the key, so that what is whole of a damaged file comes first.
+                if self.0.version == 1 {
+                    "SELECT seq, at_ns, wall_ms, event, effects FROM events
+                     WHERE run = ?1 ORDER BY seq"
+                } else {
+                    "SELECT key & 4294967295, at_ns, wall_ms, event, effects FROM log
+                     WHERE key >= (SELECT number << 32 FROM runs WHERE id = ?1)
+                       AND key < (SELECT (number + 1) << 32 FROM runs WHERE id = ?1) ORDER BY key"
+                },
             )
             .map_err(wrong)?;
         let mut rows = select.query([id]).map_err(wrong)?;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The version of the tables.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// What tells a journal from other files of SQLite: "Ends".
 const APPLICATION: i64 = 0x456e_6473;
@@ -20,9 +20,12 @@ const APPLICATION: i64 = 0x456e_6473;
 /// How long another process may hold the file for a moment.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
+/// An event's key is its run's number and its place in the run, so that a run's events lie together
+/// and a new one goes behind the last: a step writes few pages. `events` shows them with both apart.
 const TABLES: &str = "
 CREATE TABLE runs (
-    id          TEXT PRIMARY KEY,
+    number      INTEGER PRIMARY KEY,
+    id          TEXT NOT NULL UNIQUE,
     continues   TEXT,              -- the ended run that this one goes on with
     started_ms  INTEGER NOT NULL,  -- Unix time
     version     TEXT NOT NULL,     -- of Endstop
@@ -40,22 +43,51 @@ CREATE TABLE runs (
     verified    INTEGER
 ) STRICT;
 CREATE INDEX runs_by_time ON runs (started_ms);
-CREATE TABLE events (
-    run         TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-    seq         INTEGER NOT NULL,  -- from 0, without a gap
+CREATE TABLE log (
+    key         INTEGER PRIMARY KEY, -- number of the run << 32 | place in it, from 0, without a gap
     at_ns       INTEGER NOT NULL,  -- on the run's clock
     wall_ms     INTEGER NOT NULL,  -- Unix time
     name        TEXT NOT NULL,
     event       TEXT NOT NULL,     -- JSON: what the kernel was told
-    effects     TEXT,              -- JSON: what it asked for then, about to be done
-    PRIMARY KEY (run, seq)
-) STRICT, WITHOUT ROWID;
+    effects     TEXT               -- JSON: what it asked for then, about to be done
+) STRICT;
+CREATE VIEW events (run, seq, at_ns, wall_ms, name, event, effects) AS
+    SELECT runs.id, log.key & 4294967295, at_ns, wall_ms, name, event, effects
+    FROM runs JOIN log ON log.key BETWEEN runs.number << 32 AND runs.number << 32 | 4294967295;
 CREATE TRIGGER a_run_ends_once BEFORE UPDATE OF outcome, termination ON runs
     WHEN OLD.termination IS NOT NULL
     BEGIN SELECT RAISE(ABORT, 'the run has ended already'); END;
-CREATE TRIGGER what_happened_stands BEFORE UPDATE ON events
+CREATE TRIGGER what_happened_stands BEFORE UPDATE ON log
     BEGIN SELECT RAISE(ABORT, 'events are not changed'); END;
+CREATE TRIGGER a_run_goes_whole AFTER DELETE ON runs
+    BEGIN DELETE FROM log WHERE key BETWEEN OLD.number << 32 AND OLD.number << 32 | 4294967295; END;
 ";
+
+/// Tables of version 1 become those of today.
+const FROM_1: &str = "
+DROP TRIGGER a_run_ends_once;
+DROP TRIGGER what_happened_stands;
+DROP INDEX runs_by_time;
+ALTER TABLE events RENAME TO events_1;
+ALTER TABLE runs RENAME TO runs_1;
+{tables}
+INSERT INTO runs (id, continues, started_ms, version, provider, model, task, header, driver,
+                  ended_ms, termination, category, turns, cost_usd, outcome, verified)
+    SELECT * FROM runs_1 ORDER BY started_ms, id;
+INSERT INTO log SELECT runs.number << 32 | seq, at_ns, wall_ms, name, event, effects
+    FROM events_1 JOIN runs ON runs.id = events_1.run;
+DROP TABLE events_1;
+DROP TABLE runs_1;
+";
+
+/// Pages of the log that wait to go to the file (1 MB): a short log is written over again and again,
+/// which costs less than one that grows.
+const PAGES_IN_LOG: i64 = 1000;
+
+/// The first key of a run's events and the last that there may be.
+pub(super) fn keys(run: i64) -> (i64, i64) {
+    (run << 32, run << 32 | 0xffff_ffff)
+}
 
 /// Makes an empty file a journal; refuses what is none, or of a later version.
 pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), JournalError> {
@@ -65,24 +97,27 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Jo
     connection.pragma_update(None, "journal_mode", "wal").map_err(wrong)?;
     // With WAL a killed process loses nothing; a power failure may lose the last moments.
     connection.pragma_update(None, "synchronous", "normal").map_err(wrong)?;
-    connection.pragma_update(None, "foreign_keys", true).map_err(wrong)?;
-    if known {
+    connection.pragma_update(None, "wal_autocheckpoint", PAGES_IN_LOG).map_err(wrong)?;
+    if known == Some(VERSION) {
         return Ok(());
     }
     // Another process may make it at the same moment.
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(wrong)?;
-    if !check(&transaction, path)? {
-        transaction.execute_batch(TABLES).map_err(wrong)?;
-        transaction.pragma_update(None, "application_id", APPLICATION).map_err(wrong)?;
-        transaction.pragma_update(None, "user_version", VERSION).map_err(wrong)?;
+    match check(&transaction, path)? {
+        Some(VERSION) => return Ok(()),
+        Some(_) => transaction.execute_batch(&FROM_1.replace("{tables}", TABLES)),
+        None => transaction.execute_batch(TABLES),
     }
+    .map_err(wrong)?;
+    transaction.pragma_update(None, "application_id", APPLICATION).map_err(wrong)?;
+    transaction.pragma_update(None, "user_version", VERSION).map_err(wrong)?;
     transaction.commit().map_err(wrong)
 }
 
-/// Whether the file is a journal that can be read; `false`: it is empty.
-pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, JournalError> {
+/// The version of a journal's tables; `None`: the file is empty.
+pub(super) fn check(connection: &Connection, path: &Path) -> Result<Option<i64>, JournalError> {
     let number = |name: &str| {
         connection
             .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
@@ -94,7 +129,7 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, Journa
             .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
             .map_err(|error| failure(path, &error))?;
         if tables == 0 {
-            return Ok(false);
+            return Ok(None);
         }
     }
     if application != APPLICATION {
@@ -107,5 +142,5 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, Journa
         );
         return Err(problem(path, JournalErrorKind::Newer, what));
     }
-    Ok(true)
+    Ok(Some(version))
 }

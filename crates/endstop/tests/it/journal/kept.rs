@@ -40,7 +40,7 @@ async fn a_run_is_kept_with_all_that_it_was_made_of() {
     let tools: Vec<&str> = whole.header.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(tools, ["echo", "finish"]);
     let names: Vec<&str> = whole.events.iter().map(|event| event.kind.name()).collect();
-    // The deltas of a turn are one; the last was decided on in mid-stream.
+    // A turn says itself what was streamed of it; the last was decided on in mid-stream.
     assert_eq!(names.first(), Some(&"start"));
     assert_eq!(names.iter().filter(|name| **name == "tool_ended").count(), 1);
     assert!(whole.damage.is_none());
@@ -96,11 +96,11 @@ async fn the_file_is_its_owner_s_and_says_what_it_is() {
         plain.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap(),
         plain.query_row("SELECT group_concat(name) FROM events", [], |row| row.get(0)).unwrap(),
     );
-    assert_eq!(version, 1);
+    assert_eq!(version, 2);
     assert!(names.starts_with("start,"), "{names}");
     // A run ends once, and what happened stands, whoever writes.
     for change in
-        ["UPDATE runs SET termination = 'stop', outcome = '{}'", "UPDATE events SET event = '{}'"]
+        ["UPDATE runs SET termination = 'stop', outcome = '{}'", "UPDATE log SET event = '{}'"]
     {
         plain.execute(change, []).unwrap_err();
     }

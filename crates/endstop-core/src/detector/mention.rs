@@ -1,0 +1,78 @@
+//! `text_mention`: a word in what the model says, as some agents end their runs (`TERMINATE`).
+//!
+//! ```
+//! use endstop_core::detector::{Panel, Rule};
+//! use serde_json::json;
+//! let rule = Rule::from_spec(&json!({"text_mention": {"text": "TERMINATE"}}))?;
+//! let mut panel = Panel::new([rule]);
+//! panel.text("All done. TERMINATE");
+//! panel.end();
+//! assert_eq!(panel.fired(), [Some(1)]);
+//! # Ok::<(), endstop_core::PolicyError>(())
+//! ```
+//!
+//! `text` is looked for as it stands, anywhere, also within a longer word; `pattern` is an expression in
+//! Python's syntax that runs in linear time.
+
+use crate::policy::PolicyError;
+use crate::policy::config::Config;
+use crate::policy::final_pattern::Expression;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+
+const NAME: &str = "text_mention";
+
+/// What is looked for.
+#[derive(Clone, Debug)]
+pub struct Mention {
+    text: Option<String>,
+    pattern: Option<String>,
+    case_sensitive: bool,
+    expression: Arc<Expression>,
+}
+
+impl Mention {
+    pub(super) fn from_config(config: &Config<'_>) -> Result<Mention, PolicyError> {
+        config.only(&["text", "pattern", "case_sensitive"])?;
+        let given = |key| config.get(key).map(|_| config.text(key, "")).transpose();
+        let (text, pattern) = (given("text")?, given("pattern")?);
+        let case_sensitive = config.flag("case_sensitive", true)?;
+        let source = match (&text, &pattern) {
+            (Some(text), None) => Expression::literal(text),
+            (None, Some(pattern)) => pattern.clone(),
+            (None, None) => return Err(config.bad("text", "a text (or give `pattern`)")),
+            (Some(_), Some(_)) => {
+                return Err(config.bad("pattern", "left out where `text` is given"));
+            }
+        };
+        let expression = Expression::new(&source, case_sensitive).map_err(|problem| {
+            PolicyError::BadPattern { policy: NAME.to_owned(), pattern: source, problem }
+        })?;
+        Ok(Mention { text, pattern, case_sensitive, expression: Arc::new(expression) })
+    }
+
+    pub(super) fn config(&self) -> Value {
+        match (&self.text, &self.pattern) {
+            (Some(text), _) => json!({"text": text, "case_sensitive": self.case_sensitive}),
+            (_, pattern) => json!({"pattern": pattern, "case_sensitive": self.case_sensitive}),
+        }
+    }
+
+    pub(super) fn is_in(&self, text: &str) -> bool {
+        self.expression.is_in(text)
+    }
+}
+
+impl PartialEq for Mention {
+    fn eq(&self, other: &Mention) -> bool {
+        (&self.text, &self.pattern, self.case_sensitive)
+            == (&other.text, &other.pattern, other.case_sensitive)
+    }
+}
+
+impl fmt::Display for Mention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text.as_ref().or(self.pattern.as_ref()).map_or("", String::as_str))
+    }
+}

@@ -1,0 +1,100 @@
+//! A rule as a termination policy: in a composite, in `decide`, as the policy of a live run.
+//!
+//! ```
+//! use endstop_core::{Registry, StepContext, StepResult, TerminationPolicy};
+//! let mut policy = Registry::new().build_text(r#"same_text={"times": 2}"#)?;
+//! let step = StepResult { output: Some("I am done.".into()), ..StepResult::default() };
+//! assert!(policy.should_terminate(&step, &StepContext::default()).stop().is_none());
+//! let verdict = policy.should_terminate(&step, &StepContext::default());
+//! assert_eq!(verdict.stop().unwrap().evidence, "same_text(2) at step 2");
+//! # Ok::<(), endstop_core::PolicyError>(())
+//! ```
+//!
+//! It fires again at every step at which it holds; a watch and a backtest count the first.
+
+use super::facts::FactBook;
+use super::rule::Rule;
+use super::state::Detector;
+use crate::policy::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use serde_json::Value;
+
+/// A rule as a termination policy.
+#[derive(Debug)]
+pub struct DetectorPolicy {
+    book: FactBook,
+    detector: Detector,
+}
+
+impl DetectorPolicy {
+    /// The rule, at the beginning of a run.
+    pub fn new(rule: Rule) -> DetectorPolicy {
+        DetectorPolicy { book: FactBook::default(), detector: Detector::new(rule) }
+    }
+
+    fn stop(&self, evidence: String) -> Stop {
+        let rule = self.detector.rule();
+        Stop { ends_as: rule.ends_as(), ..Stop::submitted(rule.name(), evidence) }
+    }
+}
+
+impl TerminationPolicy for DetectorPolicy {
+    fn name(&self) -> &str {
+        self.detector.rule().name()
+    }
+
+    fn description(&self) -> &str {
+        let name = self.name();
+        let known = Rule::known().iter().find(|rule| rule.name == name);
+        known.map_or("", |rule| rule.description)
+    }
+
+    fn default_config(&self) -> Value {
+        let spec = Rule::from_config(self.name(), &Value::Null).map(|rule| rule.spec());
+        spec.map_or(Value::Null, |spec| spec[self.name()].clone())
+    }
+
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        let text = step.output.as_deref().unwrap_or_default();
+        self.book.text(text);
+        self.detector.text(text);
+        for call in &step.calls {
+            self.book.call(&call.name, &call.arguments);
+            self.detector.call(&call.name);
+        }
+        for output in &step.outputs {
+            self.book.result(&output.output, !output.success);
+        }
+        if let Some(reward) = context.metrics.get("last_reward").and_then(Value::as_f64) {
+            self.book.reward(reward);
+        }
+        if let Some(cost) = context.cost_usd {
+            self.book.cost_usd(cost);
+        }
+        if context.somebody_spoke {
+            self.book.somebody_spoke();
+        }
+        let facts = self.book.end();
+        if !self.detector.step(facts) {
+            return Verdict::Continue;
+        }
+        let evidence = format!("{} at step {}", self.detector.rule(), facts.step);
+        let stop = self.stop(evidence);
+        Verdict::Stop(match (stop.ends_as, &step.output) {
+            (PolicyEnd::Submitted, Some(answer)) => stop.answer(answer.clone()),
+            _ => stop,
+        })
+    }
+
+    fn begin_turn(&mut self) {
+        self.detector.begin_text();
+    }
+
+    fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
+        self.detector.look(piece).map(|evidence| self.stop(evidence))
+    }
+
+    fn reset(&mut self) {
+        self.book.reset();
+        self.detector.reset();
+    }
+}

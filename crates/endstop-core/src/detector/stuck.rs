@@ -1,0 +1,87 @@
+//! `stuck`: the detector of choice. It looks at what calls answered and at what happened in between, so
+//! that to run a test again after an edit is progress, and to read a file again is not.
+//!
+//! ```
+//! use endstop_core::detector::{Panel, Rule, Stuck};
+//! let mut panel = Panel::new([Rule::Stuck(Stuck::default())]);
+//! let mut step = |call: &str, answer: &str| {
+//!     panel.call(call, "{}");
+//!     panel.result(answer, false);
+//!     panel.end();
+//!     panel.fired()[0]
+//! };
+//! for nth in 0..4 {
+//!     step(&format!("edit_{nth}"), "saved");
+//!     assert_eq!(step("test", &format!("{nth} failed")), None, "what it says has changed");
+//! }
+//! for _ in 0..2 {
+//!     step("read", "12 lines");
+//! }
+//! assert_eq!(step("read", "12 lines"), Some(11), "twice again, and nothing else was done");
+//! ```
+//!
+//! It fires at the first of three signs:
+//!
+//! - some call was made again, with the same answer, so often: `repeats`. A repetition counts half
+//!   where a call that is new to the run succeeded since the call was made last (something may have
+//!   changed), and a changed answer wipes the slate of its call;
+//! - the same failure so many times in a row: `same_errors`;
+//! - nothing new so many steps in a row: `stale` ([`Facts::stale`](super::Facts::stale)).
+//!
+//! How these numbers were chosen, and what they gave on runs they were not chosen on, is in the book's
+//! chapter on detectors.
+
+use crate::policy::PolicyError;
+use crate::policy::config::Config;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// When a run counts as stuck; `None` switches a sign off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Repetitions of a call with the same answer (2).
+    pub repeats: Option<u32>,
+    /// The same failure in a row (4).
+    pub same_errors: Option<u32>,
+    /// Steps in a row that brought nothing new (3).
+    pub stale: Option<u32>,
+}
+
+impl Default for Stuck {
+    fn default() -> Stuck {
+        Stuck { repeats: Some(2), same_errors: Some(4), stale: Some(3) }
+    }
+}
+
+impl Stuck {
+    /// One line for a person.
+    pub const DESCRIPTION: &'static str = "Repetition that changes nothing: calls with the same answer, the same failure, nothing new";
+
+    pub(super) fn from_config(config: &Config<'_>) -> Result<Stuck, PolicyError> {
+        config.only(&["repeats", "same_errors", "stale"])?;
+        let count = |key, default: u64| -> Result<Option<u32>, PolicyError> {
+            let number = config.count(key, default)?;
+            number
+                .map(|number| {
+                    u32::try_from(number).map_err(|_| config.bad(key, "at most 4294967295"))
+                })
+                .transpose()
+        };
+        Ok(Stuck {
+            repeats: count("repeats", 2)?,
+            same_errors: count("same_errors", 4)?,
+            stale: count("stale", 3)?,
+        })
+    }
+
+    pub(super) fn config(&self) -> Value {
+        json!({"repeats": self.repeats, "same_errors": self.same_errors, "stale": self.stale})
+    }
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        write!(f, "{},{},{}", shown(self.repeats), shown(self.same_errors), shown(self.stale))
+    }
+}

@@ -1,0 +1,336 @@
+//! Rules that watch a run: what each does when it fires is its mode, from a note to a stop.
+//!
+//! ```
+//! use endstop_core::detector::Rule;
+//! use endstop_core::{Watch, WatchMode};
+//! let watch = Watch { rule: Rule::RepeatCall { times: 3 }, mode: WatchMode::Nudge };
+//! let text = serde_json::to_string(&watch)?;
+//! assert_eq!(text, r#"{"mode":"nudge","rule":{"repeat_call":{"times":3}}}"#);
+//! assert_eq!(serde_json::from_str::<Watch>(&text)?, watch);
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! A rule fires once a run. Heuristics are wrong now and then: the outcome lists what fired in every mode,
+//! so that a mode can be chosen by what it would have done.
+
+use super::effect::{Effect, RunEvent};
+use super::outcome::Ending;
+use super::{Flow, Inner};
+use crate::detector::{Panel, Rule, Stuck};
+use crate::message::{ToolCall, ToolResult};
+use crate::policy::{PolicyEnd, Registry, Stop};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+
+/// What a rule does when it fires.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WatchMode {
+    /// It is listed in the outcome.
+    #[default]
+    Observe,
+    /// Observers hear a warning.
+    Warn,
+    /// The model is told.
+    Nudge,
+    /// The run ends.
+    Stop,
+}
+
+impl WatchMode {
+    /// The modes, from the mildest on.
+    pub const ALL: [WatchMode; 4] =
+        [WatchMode::Observe, WatchMode::Warn, WatchMode::Nudge, WatchMode::Stop];
+
+    /// Its name, as configuration spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            WatchMode::Observe => "observe",
+            WatchMode::Warn => "warn",
+            WatchMode::Nudge => "nudge",
+            WatchMode::Stop => "stop",
+        }
+    }
+}
+
+impl fmt::Display for WatchMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A rule that watches a run, and what it does when it fires.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Watch {
+    /// What it does.
+    #[serde(default)]
+    pub mode: WatchMode,
+    /// When it fires.
+    pub rule: Rule,
+}
+
+impl Watch {
+    /// Those of a run for which nothing else is said: `stuck`, which only observes.
+    pub fn usual() -> Vec<Watch> {
+        vec![Watch { mode: WatchMode::Observe, rule: Rule::Stuck(Stuck::default()) }]
+    }
+
+    /// Reads watches as configuration spells them: `"off"` or `false` for none; a list of
+    /// `{mode, rule}`; a table of rules' names, each with its mode, or with its mode and its numbers.
+    /// Whatever a table says of other rules, the usual ones stay unless it names them.
+    ///
+    /// ```
+    /// use endstop_core::Watch;
+    /// use serde_json::json;
+    /// let watches = Watch::read(&json!({"stuck": "stop", "repeat_call": {"mode": "warn", "times": 4}}))?;
+    /// let short: Vec<String> = watches.iter().map(Watch::to_string).collect();
+    /// assert_eq!(short, ["stop:stuck(2,4,3)", "warn:repeat_call(4)"]);
+    /// # Ok::<(), String>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn read(spec: &Value) -> Result<Vec<Watch>, String> {
+        match spec {
+            Value::Bool(false) => Ok(Vec::new()),
+            Value::String(word) if word == "off" => Ok(Vec::new()),
+            Value::Array(list) => list.iter().map(Watch::one).collect(),
+            Value::Object(table) => {
+                let mut watches = Vec::new();
+                for (name, said) in table {
+                    let (mode, config) = match said {
+                        Value::String(_) => (said.clone(), Value::Null),
+                        Value::Object(fields) => {
+                            let mut config = fields.clone();
+                            let mode = config
+                                .shift_remove("mode")
+                                .ok_or_else(|| format!("`{name}` has no `mode`: {}", modes()))?;
+                            (mode, Value::Object(config))
+                        }
+                        other => return Err(format!("`{name}` wants {}, not {other}", modes())),
+                    };
+                    let rule = Rule::from_config(name, &config).map_err(|e| e.to_string())?;
+                    watches.push(Watch { mode: mode_of(&mode)?, rule });
+                }
+                for usual in Watch::usual() {
+                    if !table.contains_key(usual.rule.name()) {
+                        watches.insert(0, usual);
+                    }
+                }
+                Ok(watches)
+            }
+            other => Err(format!("wants a table, a list, or \"off\", not {other}")),
+        }
+    }
+
+    /// Reads one from a command line's words: `stop:stuck`, `warn:repeat_call={"times":4}`.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn parse(text: &str) -> Result<Watch, String> {
+        let (mode, rule) = text
+            .split_once(':')
+            .ok_or_else(|| format!("give MODE:RULE, with a mode of {}", modes()))?;
+        let spec = Registry::parse_text(rule).map_err(|error| error.to_string())?;
+        let rule = Rule::from_spec(&spec).map_err(|error| error.to_string())?;
+        Ok(Watch { mode: mode_of(&Value::String(mode.trim().to_owned()))?, rule })
+    }
+
+    fn one(spec: &Value) -> Result<Watch, String> {
+        let fields = spec.as_object().ok_or("a watch is a table of `mode` and `rule`")?;
+        if let Some(key) = fields.keys().find(|key| *key != "mode" && *key != "rule") {
+            return Err(format!("unknown key `{key}`; known are mode, rule"));
+        }
+        let rule = fields.get("rule").ok_or("a watch has no `rule`")?;
+        let rule = Rule::from_spec(rule).map_err(|error| error.to_string())?;
+        let mode = fields.get("mode").map_or(Ok(WatchMode::Observe), mode_of)?;
+        Ok(Watch { mode, rule })
+    }
+}
+
+/// Short: `stop:stuck(2,4,3)`.
+impl fmt::Display for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.mode, self.rule)
+    }
+}
+
+fn mode_of(word: &Value) -> Result<WatchMode, String> {
+    let known = WatchMode::ALL.into_iter().find(|mode| word.as_str() == Some(mode.as_str()));
+    known.ok_or_else(|| format!("{word} is no mode; known are {}", modes()))
+}
+
+fn modes() -> String {
+    WatchMode::ALL.map(WatchMode::as_str).join(", ")
+}
+
+/// A rule that fired.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fired {
+    /// The rule, in short: `repeat_call(3)`.
+    pub rule: String,
+    /// What it did.
+    pub mode: WatchMode,
+    /// In which turn, from 1.
+    pub turn: u32,
+    /// On what.
+    pub evidence: String,
+}
+
+/// The rules of one run.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    panel: Panel,
+    watches: Vec<Watch>,
+    fired: Vec<Fired>,
+    /// What could not stop the run in mid-stream stops it when the turn is whole.
+    held: Option<usize>,
+}
+
+/// What the rules want done behind a step.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// The run ends.
+    pub(super) stop: Option<Stop>,
+    /// The model is told.
+    pub(super) nudges: Vec<String>,
+}
+
+impl Watchers {
+    pub(super) fn new(watches: Vec<Watch>) -> Watchers {
+        let panel = Panel::new(watches.iter().map(|watch| watch.rule.clone()));
+        Watchers { panel, watches, ..Watchers::default() }
+    }
+
+    pub(super) fn into_fired(self) -> Vec<Fired> {
+        self.fired
+    }
+
+    /// A response begins, or another attempt at it.
+    pub(super) fn begin_text(&mut self) {
+        self.panel.begin_text();
+    }
+}
+
+impl Inner {
+    /// Shows the rules the next piece of a response. A rule that ends the run now gives its ending.
+    pub(super) fn watch_piece(&mut self, piece: &str, may_stop: bool) -> Flow {
+        if self.watchers.watches.is_empty() {
+            return Ok(());
+        }
+        for (nth, evidence) in self.watchers.panel.look(piece) {
+            let turn = self.turns + 1;
+            let Some(watch) = self.watchers.watches.get(nth) else { continue };
+            let (mode, name) = (watch.mode, watch.rule.name());
+            let ends_as = watch.rule.ends_as();
+            let fired = Fired { rule: watch.rule.to_string(), mode, turn, evidence };
+            let shown = fired.evidence.clone();
+            self.watchers.fired.push(fired);
+            if mode == WatchMode::Stop {
+                if may_stop {
+                    let evidence = format!("{shown}, in mid-stream");
+                    return Err(Ending::new(ends_as.into(), "policy", name, evidence));
+                }
+                self.watchers.held.get_or_insert(nth);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the rules a step that is whole.
+    pub(super) fn watch(
+        &mut self,
+        text: &str,
+        calls: &[(&ToolCall, &ToolResult)],
+        fx: &mut Vec<Effect>,
+    ) -> Watched {
+        if self.watchers.watches.is_empty() {
+            return Watched::default();
+        }
+        let cost = self.cost_so_far();
+        let Watchers { panel, watches, fired, held } = &mut self.watchers;
+        panel.text(text);
+        for (call, result) in calls {
+            panel.call(&call.name, &call.arguments);
+            panel.result(&result.content, result.status.is_error());
+        }
+        if let Some(reward) = self.context.metrics.get("last_reward").and_then(Value::as_f64) {
+            panel.reward(reward);
+        }
+        if let Some(cost) = cost {
+            panel.cost_usd(cost);
+        }
+        if self.context.somebody_spoke {
+            panel.somebody_spoke();
+        }
+        let now: Vec<usize> = panel.end().to_vec();
+        let step = panel.facts().step;
+        let mut stop = held.take();
+        let mut nudges = Vec::new();
+        for nth in now {
+            let Some(watch) = watches.get(nth) else { continue };
+            let evidence = evidence(&watch.rule, calls);
+            let one = Fired {
+                rule: watch.rule.to_string(),
+                mode: watch.mode,
+                turn: self.turns,
+                evidence,
+            };
+            fx.push(Effect::Emit(RunEvent::Fired(one.clone())));
+            match watch.mode {
+                WatchMode::Observe | WatchMode::Warn => {}
+                WatchMode::Nudge => nudges.push(one.evidence.clone()),
+                WatchMode::Stop => drop(stop.get_or_insert(nth)),
+            }
+            fired.push(one);
+        }
+        let stop = stop.and_then(|nth| watches.get(nth)).map(|watch| {
+            let rule = &watch.rule;
+            let found = fired.iter().find(|one| one.rule == rule.to_string());
+            let evidence =
+                found.map_or_else(|| format!("at step {step}"), |one| one.evidence.clone());
+            let stop = Stop { ends_as: rule.ends_as(), ..Stop::submitted(rule.name(), evidence) };
+            if stop.ends_as == PolicyEnd::Submitted { stop.answer(text) } else { stop }
+        });
+        if stop.is_some() {
+            nudges.clear();
+        }
+        Watched { stop, nudges }
+    }
+
+    /// Tells the model what the rules saw.
+    pub(super) fn nudge(&mut self, nudges: Vec<String>, fx: &mut Vec<Effect>) {
+        for evidence in nudges {
+            let text = format!(
+                "You seem to be stuck ({evidence}). Try something else, or say what is in the way."
+            );
+            self.tell("watch", text, fx);
+        }
+    }
+
+    /// What the run has cost, where every part of it has a price.
+    pub(super) fn cost_so_far(&self) -> Option<f64> {
+        (!self.ledger.cost_unknown).then(|| self.ledger.spent.to_usd())
+    }
+}
+
+/// What a rule fired on, for a person: the rule, and the last call where it is about calls.
+fn evidence(rule: &Rule, calls: &[(&ToolCall, &ToolResult)]) -> String {
+    let about_text = matches!(
+        rule,
+        Rule::SameText { .. }
+            | Rule::Monologue { .. }
+            | Rule::TextMention(_)
+            | Rule::Chanting { .. }
+    );
+    match calls.first() {
+        Some((call, _)) if !about_text => {
+            let arguments = super::progress::excerpt(&call.arguments);
+            format!("{rule}, last {}({arguments})", call.name)
+        }
+        _ => rule.to_string(),
+    }
+}

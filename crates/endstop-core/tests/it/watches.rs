@@ -1,0 +1,177 @@
+//! Rules that watch a run: what each mode does with one that fires, and where somebody may reply.
+
+use crate::kernel_rules::{Hand, calls, spec, stop};
+use endstop_core::detector::Rule;
+use endstop_core::*;
+use serde_json::json;
+
+fn watched(mode: WatchMode, rule: serde_json::Value) -> RunSpec {
+    let rule = Rule::from_spec(&rule).unwrap();
+    let limits = Limits { max_unproductive_turns: None, ..Limits::default() };
+    RunSpec { watches: vec![Watch { mode, rule }], limits, ..spec() }
+}
+
+/// Reads the same twice; what the run told on its own behalf.
+fn twice(hand: &mut Hand) -> Vec<String> {
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "same");
+        told.extend(hand.effects.iter().filter_map(|effect| match effect {
+            Effect::Emit(RunEvent::Told { why, text }) => Some(format!("{why}: {text}")),
+            Effect::Emit(RunEvent::Fired(fired)) => Some(format!("fired {}", fired.rule)),
+            _ => None,
+        }));
+    }
+    told
+}
+
+#[test]
+fn each_mode_does_its_own_and_all_are_in_the_outcome() {
+    for mode in WatchMode::ALL {
+        let mut hand = Hand::start(watched(mode, json!({"repeat_call_res": {"times": 2}})), None);
+        let told = twice(&mut hand);
+        assert_eq!(told[0], "fired repeat_call_res(2)", "{mode}");
+        if mode == WatchMode::Nudge {
+            assert!(
+                told[1].starts_with("watch: You seem to be stuck (repeat_call_res(2), last read(")
+            );
+            let messages = hand.run().messages();
+            // Behind the results, so that every call is answered first.
+            assert_eq!(messages.last().unwrap().role, Role::User);
+            assert_eq!(messages[messages.len() - 2].role, Role::Tool);
+        } else {
+            assert_eq!(told.len(), 1, "{mode}: {told:?}");
+        }
+        if mode == WatchMode::Stop {
+            assert_eq!(hand.ended(), Termination::ErrorNoProgress);
+            assert_eq!(hand.outcome().decided_by.layer, "policy");
+            assert_eq!(hand.outcome().decided_by.name, "repeat_call_res");
+        } else {
+            hand.answer(stop("done"));
+            assert_eq!(hand.ended(), Termination::Stop, "{mode}");
+        }
+        let fired = &hand.outcome().fired;
+        assert_eq!(fired.len(), 1);
+        assert_eq!((fired[0].turn, fired[0].mode), (2, mode));
+        assert_eq!(fired[0].evidence, r#"repeat_call_res(2), last read({"n":0})"#);
+    }
+}
+
+#[test]
+fn a_rule_fires_once() {
+    let mut hand =
+        Hand::start(watched(WatchMode::Nudge, json!({"repeat_call": {"times": 2}})), None);
+    let told = twice(&mut hand).len() + twice(&mut hand).len();
+    assert_eq!(told, 2, "fired, and told");
+    hand.answer(stop("done"));
+    assert_eq!(hand.outcome().fired.len(), 1);
+}
+
+#[test]
+fn an_answer_that_is_mentioned_is_submitted() {
+    let rule = json!({"text_mention": {"text": "TERMINATE"}});
+    let mut hand = Hand::start(watched(WatchMode::Stop, rule), None);
+    let mut turn = calls(&["read"]);
+    turn.parts.insert(0, Part::Text { text: "It is 42. TERMINATE".into() });
+    hand.answer(turn).tools_end(ToolStatus::Ok, "x");
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(hand.outcome().deliverable, Some(json!("It is 42. TERMINATE")));
+}
+
+#[test]
+fn chanting_is_cut_in_mid_stream_and_where_it_may_not_be_at_the_end() {
+    let chant = "I will now fix the test. ".repeat(40);
+    let start = |schema: bool| {
+        let spec = RunSpec { output_schema: schema, ..watched(WatchMode::Stop, json!("chanting")) };
+        Hand::start(spec, None)
+    };
+    let mut hand = start(false);
+    let call = hand.call();
+    let mut cut_at = None;
+    for (nth, piece) in chant.as_bytes().chunks(10).enumerate() {
+        let delta = TurnDelta::Text(String::from_utf8(piece.to_vec()).unwrap());
+        hand.feed(EventKind::Delta { call, delta });
+        if hand.outcome.is_some() {
+            cut_at = Some(nth * 10);
+            break;
+        }
+    }
+    assert!(cut_at.is_some_and(|at| (390..420).contains(&at)), "{cut_at:?}");
+    assert_eq!(hand.ended(), Termination::ErrorNoProgress);
+    assert!(hand.outcome().decided_by.evidence.ends_with("in mid-stream"));
+    assert!(hand.effects.contains(&Effect::AbortModel { id: call }));
+
+    // An answer with a schema is judged whole; the rule fires then.
+    let mut hand = start(true);
+    let call = hand.call();
+    hand.feed(EventKind::Delta { call, delta: TurnDelta::Text(chant.clone()) });
+    assert!(hand.outcome.is_none());
+    hand.feed(EventKind::TurnEnded { call, turn: Box::new(stop(&chant)) });
+    assert_eq!(hand.ended(), Termination::ErrorNoProgress);
+    assert_eq!(hand.outcome().fired.len(), 1);
+}
+
+#[test]
+fn an_attempt_that_failed_is_no_part_of_the_chant() {
+    let chant = "I will now fix the test. ".repeat(10);
+    let mut hand = Hand::start(watched(WatchMode::Stop, json!("chanting")), None);
+    for _ in 0..3 {
+        let call = hand.call();
+        hand.feed(EventKind::Delta { call, delta: TurnDelta::Text(chant.clone()) });
+        let error = ModelError::new(ErrorClass::ServerError, "x");
+        hand.feed(EventKind::TurnFailed { call, error, partial: None });
+        if hand.outcome.is_some() {
+            break;
+        }
+        hand.at(hand.run().elapsed().as_millis() as u64 + 120_000).feed(EventKind::Tick);
+    }
+    assert!(hand.outcome().fired.is_empty());
+}
+
+#[test]
+fn the_cost_is_known_where_there_is_a_price_and_else_the_rule_is_silent() {
+    let price = Price { input: NanoUsd::from_usd(1000.0), ..Price::default() };
+    for (price, ends) in [(Some(price), true), (None, false)] {
+        let mut hand = Hand::start(watched(WatchMode::Stop, json!({"cost": {"usd": 0.5}})), price);
+        let mut turn = calls(&["read"]);
+        turn.usage.input_tokens = Some(1_000);
+        turn.usage.output_tokens = Some(1);
+        hand.answer(turn).tools_end(ToolStatus::Ok, "x");
+        assert_eq!(hand.outcome.is_some(), ends);
+    }
+}
+
+#[test]
+fn a_run_in_which_somebody_replies_goes_on_with_what_they_say_as_often_as_they_like() {
+    let mut spec = watched(WatchMode::Observe, json!({"monologue": {"times": 2}}));
+    spec.hooks.reply = true;
+    let mut hand = Hand::start(spec, None);
+    for nth in 0..9 {
+        hand.answer(stop(&format!("Which one? {nth}")));
+        let id = hand.consulted();
+        hand.feed(EventKind::Answered { id, answer: Answer::ProceedWith("The second.".into()) });
+        let last = hand.run().messages().last().unwrap();
+        assert_eq!((last.role, last.plain_text().as_str()), (Role::User, "The second."));
+    }
+    hand.answer(stop("Done."));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
+    assert_eq!((hand.ended(), hand.outcome().turns), (Termination::Stop, 10));
+    assert!(hand.outcome().fired.is_empty(), "nobody talked alone");
+}
+
+#[test]
+fn a_policy_sees_the_calls_of_a_step_and_a_rule_is_one() {
+    let policy =
+        Registry::new().build(&json!({"any": ["final_pattern", {"total_repeat": {"times": 2}}]}));
+    let limits = Limits { max_unproductive_turns: None, ..Limits::default() };
+    let spec = RunSpec { policy: Some(policy.unwrap().into_inner()), limits, ..spec() };
+    let mut hand = Hand::start(spec, None);
+    hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "one");
+    hand.answer(calls(&["write"])).tools_end(ToolStatus::Ok, "two");
+    assert!(hand.outcome.is_none());
+    hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "three");
+    assert_eq!(hand.ended(), Termination::ErrorNoProgress);
+    assert_eq!(hand.outcome().decided_by.name, "total_repeat");
+    assert_eq!(hand.outcome().decided_by.evidence, "total_repeat(2) at step 3");
+}
