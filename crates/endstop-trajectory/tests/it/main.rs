@@ -12,11 +12,11 @@
 
 mod broken;
 mod common;
+mod files;
 mod read_atif;
 mod read_intercode;
 mod read_messages;
 mod read_neutral;
 mod read_swe_agent;
 mod read_tau;
-mod reading;
 mod round_trip;
