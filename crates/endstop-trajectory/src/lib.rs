@@ -4,12 +4,14 @@
 //! files ──read──► Trajectory ──replay──► the kernel, with other limits and policies ──► report
 //! ```
 //!
-//! A file of any format that is read becomes [`Trajectory`] values, one at a time.
+//! A file of any format that is read becomes [`Trajectory`] values, one at a time; [`write`](mod@write)
+//! makes an ATIF document of one, which other tools read.
 
 pub mod backtest;
 mod model;
 pub mod read;
 pub mod replay;
+pub mod write;
 
 pub use model::{
     Call, CallResult, Ending, Labels, Origin, Recorded, Role, Step, Totals, Trajectory, Usage,

@@ -237,9 +237,10 @@ fn model_turn(step: &Step<'_>) -> ModelTurn {
             arguments: as_object(&call.arguments),
         }));
     }
-    let reason = match step.calls.is_empty() {
-        true => SignalReason::NaturalCompletion,
-        false => SignalReason::ToolUse,
+    let reason = if step.calls.is_empty() {
+        SignalReason::NaturalCompletion
+    } else {
+        SignalReason::ToolUse
     };
     let signal = TerminationSignal::new(reason, Confidence::Low)
         .from_field("finish_reason", step.finish_reason.as_deref().unwrap_or("not recorded"));

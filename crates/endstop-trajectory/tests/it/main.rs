@@ -1,11 +1,28 @@
-//! The behaviour of `endstop-trajectory`, one module a subject; files are in `fixtures/`.
+//! The behaviour of `endstop-trajectory`, one module a subject; recordings come from `fixtures/`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::type_complexity,
+    clippy::pedantic,
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    reason = "tests"
+)]
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test fails the test where it stands")]
-#![allow(clippy::needless_pass_by_value, reason = "a helper takes the JSON that is written for it")]
-
+mod broken;
+mod common;
+mod files;
+mod read_atif;
 mod read_claude_code;
 mod read_codex;
 mod read_hostile;
 mod read_inspect;
+mod read_intercode;
+mod read_messages;
+mod read_neutral;
 mod read_otel;
+mod read_swe_agent;
+mod read_tau;
 mod reading;
+mod round_trip;

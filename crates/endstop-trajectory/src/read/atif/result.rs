@@ -1,0 +1,80 @@
+//! `result.json`, which Harbor writes beside a trajectory: the reward, and how the trial ended.
+//!
+//! ```json
+//! {"trial_name": "t__1", "task_name": "t", "verifier_result": {"rewards": {"reward": 1.0}},
+//!  "exception_info": {"exception_type": "AgentTimeoutError", "exception_message": "…"}}
+//! ```
+//!
+//! A trajectory has no word for either. Several rewards are one only where one of them is called so.
+
+use crate::model::{Ending, Recorded, Trajectory};
+use crate::read::outcomes::is_success;
+use crate::read::record::count;
+use serde_json::{Map, Value};
+
+/// Writes what the file says into its run; whether it is such a file.
+pub(super) fn apply(run: &mut Trajectory<'_>, bytes: &[u8]) -> bool {
+    let Ok(Value::Object(trial)) = serde_json::from_slice::<Value>(bytes) else { return false };
+    let part = |name: &str| trial.get(name).and_then(Value::as_object);
+    if !["verifier_result", "exception_info", "trial_name"].iter().any(|n| trial.contains_key(*n)) {
+        return false;
+    }
+    let text = |name: &str| trial.get(name).and_then(Value::as_str).map(str::to_owned);
+    if let Some(rewards) = part("verifier_result").and_then(|v| v.get("rewards")?.as_object()) {
+        if let Some(reward) = the_reward(rewards) {
+            let success = Some(is_success(reward));
+            run.recorded = Recorded { reward: Some(reward), success };
+        }
+        if rewards.len() > 1 {
+            run.labels.insert("rewards".to_owned(), Value::Object(rewards.clone()));
+        }
+    }
+    if let Some(exception) = part("exception_info") {
+        let field = |name: &str| exception.get(name).and_then(Value::as_str);
+        let kind = field("exception_type").unwrap_or("unknown");
+        run.ending = Some(Ending {
+            reason: reason(kind).into(),
+            native: Some(kind.to_owned().into()),
+            failure_mode: field("exception_message").map(|text| text.to_owned().into()),
+            answer: run.ending.take().and_then(|ending| ending.answer),
+        });
+    }
+    if let Some(used) = part("agent_result") {
+        let number = |name: &str| used.get(name).and_then(count);
+        let totals = &mut run.totals;
+        totals.prompt_tokens = totals.prompt_tokens.or(number("n_input_tokens"));
+        totals.completion_tokens = totals.completion_tokens.or(number("n_output_tokens"));
+        totals.cached_tokens = totals.cached_tokens.or(number("n_cache_tokens"));
+        totals.cost_usd = totals.cost_usd.or(used.get("cost_usd").and_then(Value::as_f64));
+    }
+    if run.task_id.is_none() {
+        run.task_id = text("task_name").map(Into::into);
+    }
+    true
+}
+
+fn the_reward(rewards: &Map<String, Value>) -> Option<f64> {
+    match rewards.get("reward") {
+        Some(reward) => reward.as_f64(),
+        None if rewards.len() == 1 => rewards.values().next()?.as_f64(),
+        None => None,
+    }
+}
+
+/// Harbor's exceptions in the words of endings.
+fn reason(exception: &str) -> &'static str {
+    match exception {
+        "AgentTimeoutError" => "timeout",
+        "ContextWindowExceededError" => "context_overflow",
+        "OutputTokenExceededError" => "output_length",
+        "ApiRateLimitError" | "AgentSafetyRefusalError" => "provider_error",
+        "NonZeroAgentExitCodeError" => "agent_error",
+        "VerifierTimeoutError" => "verifier_timeout",
+        "CancelledError" | "KeyboardInterrupt" => "cancelled",
+        other if other.starts_with("Verifier") || other.starts_with("Reward") => "verifier_error",
+        other if other.starts_with("Environment") || other.starts_with("AgentSetup") => {
+            "harness_error"
+        }
+        _ => "unknown",
+    }
+}

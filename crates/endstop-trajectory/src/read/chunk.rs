@@ -1,0 +1,239 @@
+//! A piece of a file, and the runs in it.
+//!
+//! ```ignore
+//! chunk.each(&mut |run| match run {
+//!     Ok(run) => census.run(&run),
+//!     Err(problem) => census.problem(&problem),
+//! });
+//! ```
+//!
+//! A run borrows the bytes of its piece. What a reader leaves out is filled in here: where the run
+//! was read, and a name where the file gives it none.
+
+use super::scan::{is_half, is_space};
+use super::{Format, Part, Place, Problem, ProblemKind, Shape, Sink, Source};
+use crate::model::Trajectory;
+use memchr::memchr;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The longest file beside a run that is read.
+const BESIDE: u64 = 16 << 20;
+
+/// A piece of a file.
+pub struct Chunk {
+    pub(super) bytes: Vec<u8>,
+    pub(super) records: Records,
+    /// The number of the first line or element, from 1.
+    pub(super) at: u64,
+    /// Where in the unpacked file it begins.
+    pub(super) offset: u64,
+    pub(super) place: Arc<Whereabouts>,
+    /// The members beside a list that came before it.
+    pub(super) context: Arc<Map<String, Value>>,
+    pub(super) max_record: u64,
+}
+
+/// How the records lie in a piece.
+pub(super) enum Records {
+    Lines,
+    Elements(Vec<Range<usize>>),
+    Whole,
+}
+
+/// Where a piece comes from.
+pub(super) struct Whereabouts {
+    pub(super) source: Source,
+    pub(super) file: String,
+    /// The file's name without its endings, which names a run that has no id.
+    pub(super) stem: String,
+    pub(super) format: &'static Format,
+}
+
+impl Chunk {
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The name of its format.
+    pub fn format(&self) -> &'static str {
+        self.place.format.name
+    }
+
+    /// Gives each run in it, and each problem, in order.
+    pub fn each(&self, out: &mut Sink<'_>) {
+        match (&self.place.format.shape, &self.records) {
+            (Shape::Lines(read), _) => self.lines(&mut |at, offset, line| {
+                self.record(Some(at), offset, line, out, &mut |sink| read(line, sink));
+            }),
+            (Shape::Elements(_, read), Records::Elements(ranges)) => {
+                self.elements(ranges, &mut |at, offset, bytes| {
+                    self.record(Some(at), offset, bytes, out, &mut |sink| read(bytes, sink));
+                });
+            }
+            (Shape::Parts(_, read), Records::Elements(ranges)) => {
+                self.elements(ranges, &mut |at, offset, bytes| {
+                    let place = &self.place;
+                    let part = Part { stem: &place.stem, context: &self.context };
+                    self.record(Some(at), offset, bytes, out, &mut |sink| read(bytes, &part, sink));
+                });
+            }
+            (Shape::Whole(read), _) => {
+                let beside = |name: &str| self.beside(name);
+                let place = Place { file: &self.place.file, beside: &beside };
+                let bytes = &self.bytes[..];
+                self.record(None, 0, bytes, out, &mut |sink| read(bytes, &place, sink));
+            }
+            // A piece is cut by the shape of its own format.
+            (Shape::Elements(..) | Shape::Parts(..), _) => {}
+        }
+    }
+
+    fn lines(&self, each: &mut dyn FnMut(u64, u64, &[u8])) {
+        let (mut from, mut at) = (0, self.at);
+        while from < self.bytes.len() {
+            let rest = &self.bytes[from..];
+            let end = memchr(b'\n', rest).unwrap_or(rest.len());
+            let line = trimmed(&rest[..end]);
+            if !line.is_empty() {
+                each(at, self.offset + from as u64, line);
+            }
+            from += end + 1;
+            at += 1;
+        }
+    }
+
+    fn elements(&self, ranges: &[Range<usize>], each: &mut dyn FnMut(u64, u64, &[u8])) {
+        for (range, at) in ranges.iter().zip(self.at..) {
+            each(at, self.offset + range.start as u64, &self.bytes[range.clone()]);
+        }
+    }
+
+    /// Reads one record, and completes what its reader gives.
+    fn record(
+        &self,
+        at: Option<u64>,
+        offset: u64,
+        bytes: &[u8],
+        out: &mut Sink<'_>,
+        read: &mut dyn FnMut(&mut Sink<'_>),
+    ) {
+        let file = &self.place.file;
+        let whole = at.is_none();
+        if bytes.len() as u64 > self.max_record {
+            let what =
+                format!("{} bytes, which is more than {}; not read", bytes.len(), self.max_record);
+            out(Err(Problem { file: file.clone(), at, kind: ProblemKind::TooLong, what }));
+            return;
+        }
+        let not_text = |bytes: &[u8]| {
+            let error = std::str::from_utf8(bytes).err()?;
+            let byte = error.valid_up_to() as u64;
+            Some(format!("not UTF-8 at byte {} of the file", offset + byte))
+        };
+        // A whole file may be a packed one, which its reader knows.
+        if !whole && let Some(what) = not_text(bytes) {
+            out(Err(Problem { file: file.clone(), at, kind: ProblemKind::Malformed, what }));
+            return;
+        }
+        let mut unnamed = 0;
+        read(&mut |given| match given {
+            Ok(mut run) => {
+                if run.run_id.is_empty() {
+                    unnamed += 1;
+                    run.run_id = self.name(at.unwrap_or(unnamed));
+                }
+                self.fill_in(&mut run, at);
+                out(Ok(run));
+            }
+            Err(mut problem) => {
+                if problem.file.is_empty() {
+                    problem.file.clone_from(file);
+                }
+                problem.at = problem.at.or(at);
+                if problem.kind == ProblemKind::Malformed {
+                    if let Some(what) = whole.then(|| not_text(bytes)).flatten() {
+                        problem.what = what;
+                    } else if problem.at == at && is_half(bytes) {
+                        let Problem { kind, what, .. } = Problem::half(bytes);
+                        (problem.kind, problem.what) = (kind, what);
+                    }
+                }
+                out(Err(problem));
+            }
+        });
+    }
+
+    /// The file's name for its first run, and with a number for the others.
+    fn name(&self, number: u64) -> Cow<'static, str> {
+        let stem = &self.place.stem;
+        if number == 1 { stem.clone().into() } else { format!("{stem}#{number}").into() }
+    }
+
+    fn fill_in(&self, run: &mut Trajectory<'_>, at: Option<u64>) {
+        run.origin.format = self.place.format.name;
+        run.origin.file.clone_from(&self.place.file);
+        run.origin.at = run.origin.at.or(at);
+        for child in &mut run.children {
+            self.fill_in(child, at);
+        }
+    }
+
+    fn beside(&self, name: &str) -> Option<Vec<u8>> {
+        let path = self.place.source.beside(name)?;
+        let mut bytes = Vec::new();
+        let mut file = File::open(path).ok()?.take(BESIDE + 1);
+        file.read_to_end(&mut bytes).ok()?;
+        (bytes.len() as u64 <= BESIDE).then_some(bytes)
+    }
+}
+
+impl std::fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chunk")
+            .field("file", &self.place.file)
+            .field("at", &self.at)
+            .field("bytes", &self.bytes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file's name, without its folder and without `.gz` or `.zst`.
+pub(super) fn bare_name(file: &str) -> &str {
+    let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+    [".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+}
+
+/// A name without its last ending.
+pub(super) fn stem(name: &str) -> &str {
+    match name.rfind('.') {
+        Some(dot) if dot > 0 => &name[..dot],
+        _ => name,
+    }
+}
+
+fn trimmed(mut line: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = line {
+        if !is_space(*first) {
+            break;
+        }
+        line = rest;
+    }
+    while let [rest @ .., last] = line {
+        if !is_space(*last) {
+            break;
+        }
+        line = rest;
+    }
+    line
+}

@@ -1,0 +1,368 @@
+//! A file in pieces that can be read apart: blocks of whole lines, or of whole elements of a list, of
+//! about a megabyte, or the whole file where it is one run.
+//!
+//! ```no_run
+//! use endstop_trajectory::read::{Chunks, Opened, Options, Source};
+//! let opened = Chunks::open(&Source::file("runs.jsonl"), &Options::default())?;
+//! if let Opened::Runs(mut chunks) = opened {
+//!     while let Some(chunk) = chunks.next() {
+//!         let chunk = chunk?;                // could go to another thread here
+//!         chunk.each(&mut |run| { /* Ok(Trajectory) or Err(Problem) */ });
+//!         chunks.reuse(chunk);
+//!     }
+//! }
+//! # Ok::<(), endstop_trajectory::read::Problem>(())
+//! ```
+//!
+//! What a file is cut into depends on its format alone. A piece knows its place, so that a run has the
+//! same name and number however many threads read.
+
+use super::chunk::{Chunk, Records, Whereabouts, bare_name, stem};
+use super::registry::{self, Found};
+use super::scan::is_half;
+use super::source::unreadable;
+use super::split::{Split, Step};
+use super::unpack::Input;
+use super::{Head, Options, Problem, ProblemKind, Shape, Source};
+use memchr::{memchr, memchr_iter, memrchr};
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How much is read at once.
+const BLOCK: usize = 1 << 20;
+
+/// What became of a file that was opened.
+#[derive(Debug)]
+pub enum Opened {
+    /// It has runs, of a format that is known.
+    Runs(Box<Chunks>),
+    /// It was found in a folder and is obviously not meant: a licence, a picture, a program. Why.
+    Skipped(&'static str),
+}
+
+/// A file that gives its pieces.
+pub struct Chunks {
+    input: Input,
+    pub(super) place: Arc<Whereabouts>,
+    max_record: u64,
+    /// The line, or the element, that comes next.
+    at: u64,
+    /// Where in the unpacked file `window` begins.
+    offset: u64,
+    /// What is read and not yet given.
+    window: Vec<u8>,
+    spare: Vec<u8>,
+    split: Split,
+    context: Arc<Map<String, Value>>,
+    /// What is told after the piece that was given last.
+    after: Option<Problem>,
+    done: bool,
+}
+
+impl Chunks {
+    /// Opens a file and finds out its format.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is of no format that is known, or not of the one in `options`.
+    pub fn open(source: &Source, options: &Options) -> Result<Opened, Problem> {
+        let file = source.path().display().to_string();
+        let raw: Box<dyn Read + Send> = if source.is_stdin() {
+            Box::new(io::stdin())
+        } else {
+            match File::open(source.path()) {
+                Ok(file) => Box::new(file),
+                Err(error) => return Err(unreadable(source.path(), &error)),
+            }
+        };
+        Chunks::of(raw, source.clone(), file, options)
+    }
+
+    /// The same of what any reader gives; `file` is how it is called.
+    ///
+    /// # Errors
+    ///
+    /// As [`Chunks::open`].
+    pub fn of(
+        raw: Box<dyn Read + Send>,
+        source: Source,
+        file: String,
+        options: &Options,
+    ) -> Result<Opened, Problem> {
+        let input = Input::new(raw).map_err(|error| Problem {
+            file: file.clone(),
+            at: None,
+            kind: ProblemKind::Unreadable,
+            what: format!("cannot be read: {error}"),
+        })?;
+        let name = if source.is_stdin() { "" } else { bare_name(&file) };
+        let first = registry::first_value(input.head());
+        let head = Head { name, bytes: input.head(), first: first.as_ref() };
+        let format = match registry::find(&head, options, source.is_found()) {
+            Found::Format(format) => format,
+            Found::NotMeant(why) => return Ok(Opened::Skipped(why)),
+            Found::None(kind, what) => return Err(Problem { file, at: None, kind, what }),
+        };
+        let split = match &format.shape {
+            Shape::Elements(key, _) => Split::new(*key, false),
+            Shape::Parts(key, _) => Split::new(*key, true),
+            Shape::Lines(_) | Shape::Whole(_) => Split::new(None, false),
+        };
+        let stem = if name.is_empty() { "-".to_owned() } else { stem(name).to_owned() };
+        Ok(Opened::Runs(Box::new(Chunks {
+            input,
+            place: Arc::new(Whereabouts { source, file, stem, format }),
+            max_record: options.max_record.max(1),
+            at: 1,
+            offset: 0,
+            window: Vec::new(),
+            spare: Vec::new(),
+            split,
+            context: Arc::default(),
+            after: None,
+            done: false,
+        })))
+    }
+
+    /// The name of its format.
+    pub fn format(&self) -> &'static str {
+        self.place.format.name
+    }
+
+    /// Gives the buffer of a piece back, so that the next one needs no new one.
+    pub fn reuse(&mut self, chunk: Chunk) {
+        if chunk.bytes.capacity() > self.spare.capacity() && chunk.bytes.capacity() <= 4 * BLOCK {
+            self.spare = chunk.bytes;
+        }
+    }
+
+    fn problem(&self, at: Option<u64>, kind: ProblemKind, what: String) -> Problem {
+        Problem { file: self.place.file.clone(), at, kind, what }
+    }
+
+    /// More into the window; whether there was more. A packed file that is cut ends there, and says
+    /// so after what it held.
+    fn fill(&mut self, most: usize) -> bool {
+        match self.input.fill(&mut self.window, most) {
+            Ok(n) => n > 0,
+            Err(error) => {
+                let (kind, what) = if error.kind() == io::ErrorKind::UnexpectedEof {
+                    (ProblemKind::Half, "the packed file ends in its middle".to_owned())
+                } else {
+                    (ProblemKind::Unreadable, format!("cannot be read on: {error}"))
+                };
+                self.after = Some(self.problem(None, kind, what));
+                false
+            }
+        }
+    }
+
+    /// The front of the window as a piece; what lies behind stays.
+    fn cut(&mut self, end: usize, records: Records, at: u64) -> Chunk {
+        let mut rest = std::mem::take(&mut self.spare);
+        rest.clear();
+        rest.extend_from_slice(&self.window[end..]);
+        let mut bytes = std::mem::replace(&mut self.window, rest);
+        bytes.truncate(end);
+        let offset = self.offset;
+        self.offset += end as u64;
+        Chunk {
+            bytes,
+            records,
+            at,
+            offset,
+            place: Arc::clone(&self.place),
+            context: Arc::clone(&self.context),
+            max_record: self.max_record,
+        }
+    }
+
+    fn next_lines(&mut self) -> Option<Result<Chunk, Problem>> {
+        loop {
+            let had = self.window.len();
+            if !self.fill(BLOCK) {
+                self.done = true;
+                if self.window.is_empty() {
+                    return self.after.take().map(Err);
+                }
+                let end = self.window.len();
+                return Some(Ok(self.cut(end, Records::Lines, self.at)));
+            }
+            if let Some(end) = memrchr(b'\n', &self.window[had..]).map(|n| had + n + 1) {
+                let at = self.at;
+                self.at += memchr_iter(b'\n', &self.window[..end]).count() as u64;
+                return Some(Ok(self.cut(end, Records::Lines, at)));
+            }
+            if self.window.len() as u64 > self.max_record {
+                return Some(Err(self.skip_line()));
+            }
+        }
+    }
+
+    /// Reads past a line that is too long, holding none of it.
+    fn skip_line(&mut self) -> Problem {
+        let mut length = self.window.len() as u64;
+        self.offset += length;
+        self.window.clear();
+        loop {
+            if !self.fill(BLOCK) {
+                self.done = true;
+                break;
+            }
+            if let Some(end) = memchr(b'\n', &self.window) {
+                length += end as u64;
+                self.offset += end as u64 + 1;
+                self.window.drain(..=end);
+                break;
+            }
+            length += self.window.len() as u64;
+            self.offset += self.window.len() as u64;
+            self.window.clear();
+        }
+        let at = self.at;
+        self.at += 1;
+        self.problem(Some(at), ProblemKind::TooLong, too_long("a line", length, self.max_record))
+    }
+
+    fn next_elements(&mut self) -> Option<Result<Chunk, Problem>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        let first = self.at;
+        loop {
+            // What is whole in the window.
+            loop {
+                match self.split.step(&self.window, self.max_record) {
+                    Step::More => break,
+                    Step::Element(range) => {
+                        // Elements of one piece are in one buffer, with their context known.
+                        found.push(range);
+                        self.at += 1;
+                    }
+                    Step::Member(name, value) => {
+                        let value = &self.window[value];
+                        match serde_json::from_slice::<Value>(value) {
+                            Ok(value) => {
+                                Arc::make_mut(&mut self.context).insert(name, value);
+                            }
+                            Err(error) => {
+                                let what = format!("{name}: {}", super::json_says(&error));
+                                let problem = self.problem(None, ProblemKind::Malformed, what);
+                                return Some(self.with_problem(found, first, problem));
+                            }
+                        }
+                    }
+                    Step::TooLong { element, length } => {
+                        let at = element.then_some(self.at);
+                        let kind = if element { "an element" } else { "a member" };
+                        if element {
+                            self.at += 1;
+                        }
+                        let what = too_long(kind, length, self.max_record);
+                        let problem = self.problem(at, ProblemKind::TooLong, what);
+                        return Some(self.with_problem(found, first, problem));
+                    }
+                    Step::Malformed(what) => {
+                        self.done = true;
+                        let at = Some(self.at);
+                        self.after = Some(self.problem(at, ProblemKind::Malformed, what));
+                        break;
+                    }
+                }
+            }
+            let settled = self.split.settled();
+            if !found.is_empty() && (settled >= BLOCK || self.done) {
+                self.split.forget(settled);
+                return Some(Ok(self.cut(settled, Records::Elements(found), first)));
+            }
+            if self.done {
+                return self.after.take().map(Err);
+            }
+            if found.is_empty() {
+                // Nothing of it is needed again.
+                self.window.drain(..settled);
+                self.offset += settled as u64;
+                self.split.forget(settled);
+            }
+            if !self.fill(BLOCK) {
+                self.done = true;
+                if self.after.is_none() && !self.split.is_over() {
+                    let what = "the file ends in the middle of its list".to_owned();
+                    self.after = Some(self.problem(Some(self.at), ProblemKind::Half, what));
+                }
+            }
+        }
+    }
+
+    /// What was found so far, if anything, and then a problem.
+    fn with_problem(
+        &mut self,
+        found: Vec<Range<usize>>,
+        first: u64,
+        problem: Problem,
+    ) -> Result<Chunk, Problem> {
+        if found.is_empty() {
+            return Err(problem);
+        }
+        self.after = Some(problem);
+        let end = self.split.settled();
+        self.split.forget(end);
+        Ok(self.cut(end, Records::Elements(found), first))
+    }
+
+    fn whole(&mut self) -> Result<Chunk, Problem> {
+        self.done = true;
+        while self.fill(BLOCK) {
+            if self.window.len() as u64 > self.max_record {
+                self.window = Vec::new();
+                let what = format!("one record of more than {} bytes; not read", self.max_record);
+                return Err(self.problem(None, ProblemKind::TooLong, what));
+            }
+        }
+        // A document that is cut is no run; of lines, those that are there can be read.
+        if is_half(&self.window)
+            && let Some(problem) = self.after.take()
+        {
+            return Err(problem);
+        }
+        let end = self.window.len();
+        Ok(self.cut(end, Records::Whole, 1))
+    }
+}
+
+/// The pieces in order; an error stands for what it names, and the next piece may follow it.
+impl Iterator for Chunks {
+    type Item = Result<Chunk, Problem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let (false, Some(problem)) = (self.done, self.after.as_ref()) {
+            // Told at once where more follows: an element that was too long.
+            let problem = problem.clone();
+            self.after = None;
+            return Some(Err(problem));
+        }
+        if self.done {
+            return self.after.take().map(Err);
+        }
+        match self.place.format.shape {
+            Shape::Lines(_) => self.next_lines(),
+            Shape::Elements(..) | Shape::Parts(..) => self.next_elements(),
+            Shape::Whole(_) => Some(self.whole()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Chunks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chunks")
+            .field("file", &self.place.file)
+            .field("format", &self.format())
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+fn too_long(what: &str, length: u64, most: u64) -> String {
+    format!("{what} of {length} bytes, which is more than {most}; not read")
+}

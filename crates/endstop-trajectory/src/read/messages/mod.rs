@@ -1,0 +1,259 @@
+//! Lists of messages, as they are sent to a model: OpenAI's chat completions and Anthropic's messages.
+//!
+//! ```json
+//! [{"role": "user", "content": "Paris?"}, {"role": "assistant", "content": "Yes."}]
+//! {"id": "r1", "system": "…", "tools": [], "messages": [{"role": "user", "content": [{"type": "text", "text": "Paris?"}]}]}
+//! ```
+//!
+//! Quirks: a file is a list, an object with `messages`, lines of either, a list of either, or a
+//! message a line. Nothing says how a run ended, nor, with OpenAI, which results are failures: those
+//! that begin with the word `Error`. A user's message that holds only results is no step. Ids of calls
+//! come again. What both kinds have in common is read as either: the name is that of the more likely.
+
+pub(crate) mod message;
+pub(crate) mod talk;
+
+use self::message::Message;
+use self::talk::Talk;
+use super::parts::Content;
+use super::record::{self, List, Record, object};
+use super::{Format, Head, Place, Problem, Shape, Sink, outcomes::is_success};
+use crate::model::{Role, Step, Totals, Trajectory};
+use memchr::memchr;
+use serde::de::MapAccess;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+const OPENAI: (&str, &str) = ("openai-messages", "message lists of OpenAI's chat completions");
+const ANTHROPIC: (&str, &str) = ("anthropic-messages", "message lists of Anthropic's API");
+
+pub(crate) const FORMATS: &[Format] = &[
+    format(ANTHROPIC, |head| is_anthropic(head) && in_one(head), Shape::Whole(read_file)),
+    format(ANTHROPIC, |head| is_anthropic(head) && in_lines(head), Shape::Lines(read_one)),
+    format(ANTHROPIC, |head| is_anthropic(head) && in_list(head), Shape::Elements(None, read_one)),
+    format(ANTHROPIC, |head| is_anthropic(head) && message_a_line(head), Shape::Whole(read_lines)),
+    format(OPENAI, in_one, Shape::Whole(read_file)),
+    format(OPENAI, in_lines, Shape::Lines(read_one)),
+    format(OPENAI, in_list, Shape::Elements(None, read_one)),
+    format(OPENAI, message_a_line, Shape::Whole(read_lines)),
+];
+
+const fn format(
+    (name, about): (&'static str, &'static str),
+    recognises: fn(&Head<'_>) -> bool,
+    shape: Shape,
+) -> Format {
+    Format { name, about, recognises, shape }
+}
+
+fn in_one(head: &Head<'_>) -> bool {
+    !head.is_lines() && head.first.is_some_and(is_conversation)
+}
+
+fn in_lines(head: &Head<'_>) -> bool {
+    head.is_lines() && head.first.is_some_and(is_conversation)
+}
+
+fn in_list(head: &Head<'_>) -> bool {
+    head.element().is_some_and(is_conversation)
+}
+
+fn message_a_line(head: &Head<'_>) -> bool {
+    head.is_lines() && head.first.is_some_and(is_message)
+}
+
+fn is_conversation(value: &Value) -> bool {
+    match value {
+        Value::Array(list) => list.first().is_some_and(is_message),
+        Value::Object(object) => match object.get("messages") {
+            Some(Value::Array(list)) => list.first().is_none_or(is_message),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether it is a message; its content may be behind the end of what is looked at.
+fn is_message(value: &Value) -> bool {
+    const ROLES: &[&str] =
+        &["system", "developer", "user", "assistant", "tool", "function", "model", "agent"];
+    value.get("role").and_then(Value::as_str).is_some_and(|role| ROLES.contains(&role))
+        && !value.get("content").is_some_and(|content| content.is_object() || content.is_number())
+        && value.get("parts").is_none()
+}
+
+/// Whether anything in it is Anthropic's alone.
+fn is_anthropic(head: &Head<'_>) -> bool {
+    fn parts(message: &Value) -> bool {
+        let list = message.get("content").and_then(Value::as_array);
+        list.is_some_and(|parts| {
+            parts.iter().any(|part| {
+                let kind = part.get("type").and_then(Value::as_str);
+                matches!(kind, Some("tool_use" | "tool_result" | "thinking" | "redacted_thinking"))
+            })
+        })
+    }
+    fn any(value: &Value) -> bool {
+        match value {
+            Value::Array(list) => list.iter().any(|value| parts(value) || any(value)),
+            Value::Object(object) => {
+                let list = object.get("messages");
+                list.is_some_and(|list| object.contains_key("system") || any(list)) || parts(value)
+            }
+            _ => false,
+        }
+    }
+    head.first.is_some_and(any)
+}
+
+/// A conversation with what stands beside its messages.
+#[derive(Default)]
+struct Conversation<'a> {
+    id: Option<Cow<'a, str>>,
+    messages: Option<Vec<Message<'a>>>,
+    system: Content<'a>,
+    tools: Vec<Value>,
+    model: Option<Cow<'a, str>>,
+    task_id: Option<Cow<'a, str>>,
+    usage: Option<Map<String, Value>>,
+    other: Map<String, Value>,
+}
+
+impl<'a> Record<'a> for Conversation<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "id" | "run_id" if self.id.is_none() => self.id = record::name(map)?,
+            "messages" => self.messages = Some(map.next_value::<List<Message<'a>>>()?.0),
+            "system" => self.system = map.next_value()?,
+            "tools" => match map.next_value::<Value>()? {
+                Value::Array(tools) => self.tools = tools,
+                Value::Null => {}
+                other => {
+                    self.other.insert(name.to_owned(), other);
+                }
+            },
+            "model" => self.model = record::name(map)?,
+            "task_id" => self.task_id = record::name(map)?,
+            "usage" => self.usage = object(map)?,
+            _ => {
+                let value: Value = map.next_value()?;
+                if !value.is_null() {
+                    self.other.insert(name.to_owned(), value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_file(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
+    read_one(bytes, sink);
+}
+
+fn read_one(bytes: &[u8], sink: &mut Sink<'_>) {
+    let conversation = if bytes.trim_ascii_start().starts_with(b"[") {
+        list(bytes).map(|list| Conversation { messages: Some(list), ..Conversation::default() })
+    } else {
+        record::read(bytes)
+    };
+    sink(conversation.and_then(run));
+}
+
+fn list(bytes: &[u8]) -> Result<Vec<Message<'_>>, Problem> {
+    serde_json::from_slice::<List<Message<'_>>>(bytes)
+        .map(|list| list.0)
+        .map_err(|error| Problem::json(&error))
+}
+
+/// A message a line: the file is a run. A line that cannot be read is said, and the rest is the run.
+fn read_lines(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
+    let mut talk = Talk::default();
+    let (mut rest, mut at) = (bytes, 0);
+    let mut lost = 0u64;
+    while !rest.is_empty() {
+        let end = memchr(b'\n', rest).unwrap_or(rest.len());
+        let line = rest[..end].trim_ascii();
+        rest = rest.get(end + 1..).unwrap_or_default();
+        at += 1;
+        if line.is_empty() {
+            continue;
+        }
+        match record::read::<Message<'_>>(line) {
+            Ok(message) if !message.role.is_empty() => message.join(&mut talk),
+            Ok(_) => {
+                lost += 1;
+                sink(Err(Problem { at: Some(at), ..Problem::malformed("no message: no `role`") }));
+            }
+            Err(problem) => {
+                lost += 1;
+                sink(Err(Problem { at: Some(at), ..problem }));
+            }
+        }
+    }
+    let (steps, notes) = talk.end();
+    let mut run = Trajectory { steps, notes, ..Trajectory::default() };
+    if lost > 0 {
+        run.notes.push(format!("lines not read: {lost}"));
+    }
+    sink(Ok(run));
+}
+
+fn run(conversation: Conversation<'_>) -> Result<Trajectory<'_>, Problem> {
+    let Some(messages) = conversation.messages else {
+        return Err(Problem::malformed("no `messages`"));
+    };
+    let mut talk = Talk::default();
+    let mut extra = conversation.other;
+    match conversation.system {
+        Content::Nothing => {}
+        system => {
+            let (text, parts) = system.split();
+            let mut step = Step { text, ..Step::new(Role::System) };
+            if let Some(parts) = parts {
+                record::keep_value(&mut step.extra, "content", parts);
+            }
+            talk.step(step);
+        }
+    }
+    for (message, i) in messages.into_iter().zip(1..) {
+        if message.role.is_empty() {
+            return Err(Problem::malformed(format!("message {i} has no `role`")));
+        }
+        message.join(&mut talk);
+    }
+    let (steps, notes) = talk.end();
+    let mut run = Trajectory {
+        run_id: conversation.id.unwrap_or_default(),
+        task_id: conversation.task_id,
+        model: conversation.model,
+        tools: conversation.tools,
+        steps,
+        notes,
+        ..Trajectory::default()
+    };
+    run.recorded.reward = record::lift(&mut extra, "reward", Value::as_f64);
+    run.recorded.success = record::lift(&mut extra, "success", Value::as_bool)
+        .or_else(|| record::lift(&mut extra, "resolved", Value::as_bool))
+        .or(run.recorded.reward.map(is_success));
+    if let Some(usage) = conversation.usage {
+        let usage = message::usage_of(usage);
+        let mut rest = usage.extra;
+        for (name, number) in [
+            ("cache_write_tokens", usage.cache_write_tokens),
+            ("reasoning_tokens", usage.reasoning_tokens),
+        ] {
+            if let Some(number) = number {
+                rest.insert(name.to_owned(), number.into());
+            }
+        }
+        run.totals = Totals {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            cached_tokens: usage.cached_tokens,
+            extra: rest,
+            ..Totals::default()
+        };
+    }
+    run.extra = extra;
+    Ok(run)
+}

@@ -1,0 +1,170 @@
+//! A conversation put together from messages: the results of calls join the step that made them.
+//!
+//! ```ignore
+//! let mut talk = Talk::default();
+//! talk.step(Step { calls, ..Step::new(Role::Agent) });
+//! talk.result(CallResult { call_id: Some("c1".into()), ..CallResult::default() }, None);
+//! let (steps, notes) = talk.end();
+//! ```
+//!
+//! Ids of calls come again in later turns of some recordings: a result belongs to the latest call of
+//! its id. Without an id it answers the first call that is still open.
+
+use crate::model::{CallResult, Role, Step};
+use std::collections::HashMap;
+
+/// Notes of one kind that are told one by one; of the others the number is.
+const TOLD: usize = 10;
+
+#[derive(Default)]
+pub(crate) struct Talk<'a> {
+    steps: Vec<Step<'a>>,
+    /// Where the latest call of an id is, and whether it is answered.
+    open: HashMap<String, (usize, bool)>,
+    notes: Vec<(&'static str, Vec<String>, u64)>,
+}
+
+impl<'a> Talk<'a> {
+    /// The next step.
+    pub(crate) fn step(&mut self, step: Step<'a>) {
+        let at = self.steps.len();
+        for call in &step.calls {
+            if let Some(id) = &call.id {
+                self.open.insert(id.to_string(), (at, false));
+            }
+        }
+        self.steps.push(step);
+    }
+
+    /// The step that came last.
+    pub(crate) fn last(&mut self) -> Option<&mut Step<'a>> {
+        self.steps.last_mut()
+    }
+
+    /// Adds calls to the step that came last.
+    pub(crate) fn more_calls(&mut self, calls: Vec<crate::model::Call<'a>>) {
+        let Some(at) = self.steps.len().checked_sub(1) else { return };
+        for call in &calls {
+            if let Some(id) = &call.id {
+                self.open.insert(id.to_string(), (at, false));
+            }
+        }
+        self.steps[at].calls.extend(calls);
+    }
+
+    /// What a call gave; `by` says who had asked for it, where the recording does.
+    pub(crate) fn result(&mut self, mut result: CallResult<'a>, by: Option<Role>) {
+        if let Some(id) = result.call_id.as_deref() {
+            if let Some((at, answered)) = self.open.get_mut(id) {
+                let at = *at;
+                if std::mem::replace(answered, true) {
+                    self.note("second result of a call", || format!("{id}, in step {}", at + 1));
+                }
+                self.steps[at].results.push(result);
+                return;
+            }
+            let id = id.to_owned();
+            self.note("result without a call", || id);
+        } else if let Some((at, id)) = self.waiting(by) {
+            if let Some(id) = id {
+                self.open.insert(id.clone(), (at, true));
+                result.call_id = Some(id.into());
+            }
+            self.steps[at].results.push(result);
+            return;
+        } else {
+            self.note("result without a call", || "no id".to_owned());
+        }
+        let role = by.unwrap_or(Role::Agent);
+        match self.steps.iter_mut().rev().find(|step| step.role == role) {
+            Some(step) => step.results.push(result),
+            None => {
+                self.steps.push(Step { results: vec![result], ..Step::new(Role::User) });
+            }
+        }
+    }
+
+    /// The first call that has no result, of the latest step with calls.
+    fn waiting(&self, by: Option<Role>) -> Option<(usize, Option<String>)> {
+        let fits = |step: &Step<'_>| !step.calls.is_empty() && by.is_none_or(|by| step.role == by);
+        let at = self.steps.iter().rposition(fits)?;
+        let step = &self.steps[at];
+        let call = step.calls.get(step.results.len())?;
+        Some((at, call.id.as_deref().map(str::to_owned)))
+    }
+
+    /// Something odd.
+    pub(crate) fn note(&mut self, kind: &'static str, what: impl FnOnce() -> String) {
+        let i = self.notes.iter().position(|(known, ..)| *known == kind).unwrap_or_else(|| {
+            self.notes.push((kind, Vec::new(), 0));
+            self.notes.len() - 1
+        });
+        let (_, told, count) = &mut self.notes[i];
+        *count += 1;
+        if told.len() < TOLD {
+            told.push(what());
+        }
+    }
+
+    /// All steps, and what was odd, a line each.
+    pub(crate) fn end(self) -> (Vec<Step<'a>>, Vec<String>) {
+        let mut notes = Vec::new();
+        for (kind, told, count) in self.notes {
+            let rest = count - told.len() as u64;
+            notes.extend(told.into_iter().map(|what| format!("{kind}: {what}")));
+            if rest > 0 {
+                notes.push(format!("{kind}: and {rest} more"));
+            }
+        }
+        (self.steps, notes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Call;
+
+    fn asks<'a>(role: Role, ids: &[&'a str]) -> Step<'a> {
+        let call = |id: &&'a str| Call { id: Some((*id).into()), ..Call::default() };
+        Step { calls: ids.iter().map(call).collect(), ..Step::new(role) }
+    }
+
+    fn answer(id: Option<&'static str>, content: &'static str) -> CallResult<'static> {
+        CallResult { call_id: id.map(Into::into), content: content.into(), ..CallResult::default() }
+    }
+
+    #[test]
+    fn results_join_the_latest_call_of_their_id() {
+        let mut talk = Talk::default();
+        talk.step(asks(Role::Agent, &["a", "b"]));
+        talk.result(answer(Some("b"), "1"), None);
+        talk.step(asks(Role::Agent, &["a"]));
+        talk.result(answer(Some("a"), "2"), None);
+        talk.result(answer(Some("a"), "3"), None);
+        talk.result(answer(Some("x"), "4"), None);
+        let (steps, notes) = talk.end();
+        assert_eq!(steps[0].results.len(), 1);
+        let later: Vec<_> = steps[1].results.iter().map(|r| &*r.content).collect();
+        assert_eq!(later, ["2", "3", "4"]);
+        assert_eq!(notes, ["second result of a call: a, in step 2", "result without a call: x"]);
+    }
+
+    #[test]
+    fn results_without_ids_answer_calls_in_order() {
+        let mut talk = Talk::default();
+        talk.result(answer(None, "0"), None);
+        talk.step(asks(Role::Agent, &["a", "b"]));
+        talk.result(answer(None, "1"), None);
+        talk.step(asks(Role::User, &["u"]));
+        talk.result(answer(None, "2"), Some(Role::Agent));
+        talk.result(answer(None, "3"), None);
+        talk.result(answer(None, "4"), None);
+        let (steps, notes) = talk.end();
+        assert_eq!(steps[0].results[0].content, "0", "a step of its own");
+        let ids: Vec<_> = steps[1].results.iter().map(|r| r.call_id.as_deref()).collect();
+        assert_eq!(ids, [Some("a"), Some("b"), None]);
+        assert_eq!(steps[2].results[0].call_id.as_deref(), Some("u"));
+        assert_eq!(notes.len(), 2);
+    }
+}

@@ -1,0 +1,337 @@
+//! Whether runs succeeded, from a file of its own, where their recordings do not say.
+//!
+//! ```
+//! use endstop_trajectory::{Trajectory, read::Outcomes};
+//! let mut outcomes = Outcomes::parse(r#"{"run-1": true, "run-2": 0.5, "gone": false}"#)?;
+//! let mut run = Trajectory::new("run-1");
+//! assert!(outcomes.apply(&mut run));
+//! assert_eq!(run.recorded.success, Some(true));
+//! assert_eq!(outcomes.unused(), 2);
+//! # Ok::<(), endstop_trajectory::read::Problem>(())
+//! ```
+//!
+//! The file is a JSON object from run id to a boolean, a number or `{"success", "reward"}`; lines of
+//! `{"run_id" | "id", "success"?, "reward"?}`; or CSV with these names in its first line. A number is a
+//! reward, and a reward of 1 or more a success.
+
+use super::{Problem, ProblemKind};
+use crate::model::{Recorded, Trajectory};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The outcomes of runs, by run id.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    known: HashMap<String, (Recorded, bool)>,
+    missing: u64,
+    missed: Vec<String>,
+}
+
+/// Whether a reward is a success.
+pub(crate) fn is_success(reward: f64) -> bool {
+    reward >= 1.0 - 1e-6
+}
+
+impl Outcomes {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is none of the three kinds, or a run is in it twice.
+    pub fn read(path: impl AsRef<Path>) -> Result<Outcomes, Problem> {
+        let path = path.as_ref();
+        let file = path.display().to_string();
+        std::fs::read_to_string(path)
+            .map_err(|error| {
+                Problem::new(ProblemKind::Unreadable, format!("cannot be read: {error}"))
+            })
+            .and_then(|text| Outcomes::parse(&text))
+            .map_err(|problem| Problem { file, ..problem })
+    }
+
+    /// The same of the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Outcomes::read`].
+    pub fn parse(text: &str) -> Result<Outcomes, Problem> {
+        let text = text.trim_start_matches('\u{feff}');
+        let mut outcomes = Outcomes::default();
+        if !text.trim_start().starts_with('{') {
+            outcomes.csv(text)?;
+            return Ok(outcomes);
+        }
+        let values = serde_json::Deserializer::from_str(text).into_iter::<Map<String, Value>>();
+        let objects = values.collect::<Result<Vec<_>, _>>().map_err(|e| Problem::json(&e))?;
+        // A run may be called "id": a single object is a line only where its values say so.
+        let lines = objects.len() > 1
+            || objects.iter().any(|object| {
+                id_of(object).is_some()
+                    && object.keys().any(|key| matches!(key.as_str(), "success" | "reward"))
+            });
+        for (object, at) in objects.into_iter().zip(1..) {
+            if lines {
+                let Some(id) = id_of(&object) else {
+                    return Err(at_line(at, "no `run_id` and no `id`"));
+                };
+                let recorded = of_object(&object).map_err(|what| at_line(at, &what))?;
+                outcomes.add(id, recorded, Some(at))?;
+                continue;
+            }
+            for (id, value) in object {
+                let recorded = of_value(&value)
+                    .map_err(|what| Problem::malformed(format!("run `{id}`: {what}")))?;
+                outcomes.add(id, recorded, None)?;
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Writes the outcome of a run into it, over what its recording says; whether there was one.
+    pub fn apply(&mut self, run: &mut Trajectory<'_>) -> bool {
+        let Some((recorded, used)) = self.known.get_mut(&*run.run_id) else {
+            self.missing += 1;
+            if self.missed.len() < 5 {
+                self.missed.push(run.run_id.to_string());
+            }
+            return false;
+        };
+        *used = true;
+        run.recorded = Recorded {
+            reward: recorded.reward.or(run.recorded.reward),
+            success: recorded.success.or(run.recorded.success),
+        };
+        true
+    }
+
+    /// How many runs it has an outcome of.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// How many runs were asked for that it does not have.
+    pub fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    /// The first few of them.
+    pub fn missed(&self) -> &[String] {
+        &self.missed
+    }
+
+    /// How many of its runs were never asked for.
+    pub fn unused(&self) -> usize {
+        self.known.values().filter(|(_, used)| !used).count()
+    }
+
+    /// Their ids, sorted.
+    pub fn unused_ids(&self) -> Vec<&str> {
+        let unused = self.known.iter().filter(|(_, (_, used))| !used);
+        let mut ids: Vec<&str> = unused.map(|(id, _)| id.as_str()).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn add(&mut self, id: String, recorded: Recorded, at: Option<u64>) -> Result<(), Problem> {
+        if self.known.contains_key(&id) {
+            let what = format!("run `{id}` is there twice");
+            return Err(Problem { at, ..Problem::malformed(what) });
+        }
+        self.known.insert(id, (recorded, false));
+        Ok(())
+    }
+
+    fn csv(&mut self, text: &str) -> Result<(), Problem> {
+        let mut rows = Rows { rest: text, at: 0 };
+        let header = rows.next_row()?.unwrap_or_default();
+        let column = |names: &[&str]| {
+            header.iter().position(|cell| names.contains(&cell.trim().to_lowercase().as_str()))
+        };
+        let (id, success, reward) =
+            (column(&["run_id", "id"]), column(&["success"]), column(&["reward", "score"]));
+        let (Some(id), true) = (id, success.is_some() || reward.is_some()) else {
+            return Err(Problem::malformed(
+                "neither JSON nor CSV with the columns `run_id` and `success` or `reward`",
+            ));
+        };
+        while let Some(row) = rows.next_row()? {
+            if row.iter().all(|cell| cell.trim().is_empty()) {
+                continue;
+            }
+            let cell = |column: Option<usize>| {
+                column.and_then(|i| row.get(i)).map_or("", |cell| cell.trim())
+            };
+            if cell(Some(id)).is_empty() {
+                return Err(at_line(rows.at, "no run id"));
+            }
+            let reward = match cell(reward) {
+                "" => None,
+                text => Some(
+                    text.parse::<f64>()
+                        .ok()
+                        .filter(|number| number.is_finite())
+                        .ok_or_else(|| at_line(rows.at, "`reward` is no number"))?,
+                ),
+            };
+            let success = match cell(success).to_ascii_lowercase().as_str() {
+                "" => reward.map(is_success),
+                "true" | "1" | "yes" => Some(true),
+                "false" | "0" | "no" => Some(false),
+                _ => return Err(at_line(rows.at, "`success` is neither `true` nor `false`")),
+            };
+            self.add(cell(Some(id)).to_owned(), Recorded { reward, success }, Some(rows.at))?;
+        }
+        Ok(())
+    }
+}
+
+fn at_line(at: u64, what: &str) -> Problem {
+    Problem { at: Some(at), ..Problem::malformed(what) }
+}
+
+fn id_of(object: &Map<String, Value>) -> Option<String> {
+    match object.get("run_id").or_else(|| object.get("id"))? {
+        Value::String(id) => Some(id.clone()),
+        Value::Number(id) => Some(id.to_string()),
+        _ => None,
+    }
+}
+
+fn of_value(value: &Value) -> Result<Recorded, String> {
+    match value {
+        Value::Bool(success) => Ok(Recorded { reward: None, success: Some(*success) }),
+        Value::Number(number) => {
+            let reward = number.as_f64();
+            Ok(Recorded { reward, success: reward.map(is_success) })
+        }
+        Value::Object(object) => of_object(object),
+        Value::Null => Ok(Recorded::default()),
+        _ => Err("no boolean, number or object".to_owned()),
+    }
+}
+
+fn of_object(object: &Map<String, Value>) -> Result<Recorded, String> {
+    let reward = match object.get("reward") {
+        None | Some(Value::Null) => None,
+        Some(value) => Some(value.as_f64().ok_or("`reward` is no number")?),
+    };
+    let success = match object.get("success") {
+        None | Some(Value::Null) => reward.map(is_success),
+        Some(Value::Bool(success)) => Some(*success),
+        Some(_) => return Err("`success` is no boolean".to_owned()),
+    };
+    Ok(Recorded { reward, success })
+}
+
+/// The rows of CSV, with cells in quotes that may hold commas, quotes and line ends.
+struct Rows<'t> {
+    rest: &'t str,
+    at: u64,
+}
+
+impl Rows<'_> {
+    fn next_row(&mut self) -> Result<Option<Vec<String>>, Problem> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        self.at += 1;
+        let from = self.at;
+        let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);
+        let mut chars = self.rest.char_indices().peekable();
+        while let Some((i, c)) = chars.next() {
+            match c {
+                '"' if quoted && chars.next_if(|(_, next)| *next == '"').is_some() => {
+                    cell.push('"');
+                }
+                '"' if quoted => quoted = false,
+                '"' if cell.is_empty() => quoted = true,
+                '\n' if quoted => {
+                    self.at += 1;
+                    cell.push(c);
+                }
+                _ if quoted => cell.push(c),
+                ',' => cells.push(std::mem::take(&mut cell)),
+                '\n' => {
+                    self.rest = &self.rest[i + 1..];
+                    cells.push(cell);
+                    return Ok(Some(cells));
+                }
+                '\r' => {}
+                _ => cell.push(c),
+            }
+        }
+        self.rest = "";
+        if quoted {
+            return Err(Problem {
+                kind: ProblemKind::Half,
+                ..at_line(from, "a quote does not end")
+            });
+        }
+        cells.push(cell);
+        Ok(Some(cells))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(text: &str) -> Vec<(String, Option<f64>, Option<bool>)> {
+        let outcomes = Outcomes::parse(text).unwrap();
+        let mut list: Vec<_> =
+            outcomes.known.iter().map(|(id, (r, _))| (id.clone(), r.reward, r.success)).collect();
+        list.sort_by(|a, b| a.0.cmp(&b.0));
+        list
+    }
+
+    #[test]
+    fn the_three_kinds_say_the_same() {
+        let want = vec![
+            ("a".to_owned(), Some(1.0), Some(true)),
+            ("b, \"x\"".to_owned(), Some(0.5), Some(false)),
+            ("c".to_owned(), None, Some(true)),
+        ];
+        assert_eq!(known(r#"{"a": 1, "b, \"x\"": {"reward": 0.5}, "c": true}"#), want);
+        let lines = "{\"run_id\": \"a\", \"reward\": 1.0}\n{\"id\": \"b, \\\"x\\\"\", \"reward\": 0.5, \
+                     \"success\": false}\r\n\n{\"id\": \"c\", \"success\": true}\n";
+        assert_eq!(known(lines), want);
+        let csv = "run_id,success,reward\r\na,,1\n\"b, \"\"x\"\"\",no,0.5\nc,TRUE,\n";
+        assert_eq!(known(csv), want);
+    }
+
+    #[test]
+    fn runs_on_either_side_that_the_other_does_not_have_are_counted() {
+        let mut outcomes = Outcomes::parse(r#"{"a": 0.9999999, "b": false}"#).unwrap();
+        let mut run = Trajectory::new("a");
+        assert!(outcomes.apply(&mut run));
+        assert_eq!(run.recorded.success, Some(true), "within a millionth of 1");
+        assert!(!outcomes.apply(&mut Trajectory::new("x")));
+        assert_eq!((outcomes.missing(), outcomes.missed()), (1, &["x".to_owned()][..]));
+        assert_eq!(outcomes.unused_ids(), ["b"]);
+    }
+
+    #[test]
+    fn what_is_no_outcome_is_refused() {
+        for (text, what) in [
+            ("", "neither JSON nor CSV"),
+            ("hello", "neither JSON nor CSV"),
+            ("run_id,success\na,maybe", "`success`"),
+            ("run_id,reward\na,nan", "`reward`"),
+            ("run_id,reward\n\"a,1", "does not end"),
+            ("run_id,reward\na,1\na,0", "twice"),
+            (r#"{"a": "yes"}"#, "no boolean"),
+            (r#"{"a": {"success": 1}}"#, "no boolean"),
+            ("{\"id\": \"a\", \"reward\": 1}\n{\"reward\": 1}", "no `run_id`"),
+            ("{\"a\": 1", "EOF"),
+        ] {
+            let problem = Outcomes::parse(text).unwrap_err();
+            assert!(problem.what.contains(what), "{text:?}: {problem}");
+        }
+    }
+}

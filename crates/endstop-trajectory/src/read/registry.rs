@@ -1,0 +1,202 @@
+//! The formats, in the order in which a file is tried: the most particular first, so that a list of
+//! messages with a score beside it is known by the score.
+//!
+//! ```text
+//! let first = first_value(bytes);
+//! let head = Head { name: "run.json", bytes, first: first.as_ref() };
+//! match find(&head, &options, false) { Found::Format(format) => …, … }
+//! ```
+
+use super::unpack::HEAD;
+use super::{Format, Head, Options, ProblemKind, scan};
+use super::{atif, intercode, messages, neutral, sessions, swe_agent, tau_bench, tau2};
+use memchr::memchr_iter;
+use serde_json::Value;
+
+/// Formats that say what they are, or have members that no other has.
+const PARTICULAR: &[&[Format]] = &[
+    neutral::FORMATS,
+    atif::FORMATS,
+    sessions::FORMATS,
+    tau2::FORMATS,
+    tau_bench::FORMATS,
+    swe_agent::FORMATS,
+    intercode::FORMATS,
+];
+
+/// Formats of plain messages, which much looks like.
+const GENERAL: &[&[Format]] = &[messages::FORMATS];
+
+/// All formats, in order. A name comes several times where a format has several shapes.
+pub(crate) fn all() -> impl Iterator<Item = &'static Format> {
+    PARTICULAR.iter().chain(GENERAL).copied().flatten()
+}
+
+/// The formats that are read: name, and what writes it.
+pub fn formats() -> Vec<(&'static str, &'static str)> {
+    let mut list: Vec<(&'static str, &'static str)> = Vec::new();
+    for format in all() {
+        if list.iter().all(|(name, _)| *name != format.name) {
+            list.push((format.name, format.about));
+        }
+    }
+    list
+}
+
+/// What a file turned out to be.
+pub(super) enum Found {
+    Format(&'static Format),
+    /// No run, and obviously not meant as one.
+    NotMeant(&'static str),
+    None(ProblemKind, String),
+}
+
+/// Which format a file is of; `in_folder`: it was found, not named.
+pub(super) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found {
+    let fits = |format: &&Format| (format.recognises)(head);
+    let Some(named) = options.format.as_deref() else {
+        return match all().find(fits) {
+            Some(format) => Found::Format(format),
+            None => {
+                if let Some(why) = not_meant(head).filter(|_| in_folder) {
+                    Found::NotMeant(why)
+                } else {
+                    let what = format!("no format that is known; it is {}", looks_like(head));
+                    Found::None(ProblemKind::NoTrajectory, what)
+                }
+            }
+        };
+    };
+    if let Some(format) = all().filter(|format| format.name == named).find(fits) {
+        return Found::Format(format);
+    }
+    if let Some(why) = not_meant(head).filter(|_| in_folder) {
+        return Found::NotMeant(why);
+    }
+    let what = match all().find(fits) {
+        Some(other) => format!("not of the format `{named}`; it looks like `{}`", other.name),
+        None => format!("not of the format `{named}`; it is {}", looks_like(head)),
+    };
+    Found::None(ProblemKind::WrongFormat, what)
+}
+
+/// The first value of a text, closed where the text is cut or broken: a file that is broken further on
+/// is still of its format.
+pub(super) fn first_value(bytes: &[u8]) -> Option<Value> {
+    let bytes = &bytes[..bytes.len().min(HEAD)];
+    let error = match serde_json::Deserializer::from_slice(bytes).into_iter::<Value>().next()? {
+        Ok(value) => return Some(value),
+        Err(error) => error,
+    };
+    let end = if error.is_eof() { bytes.len() } else { place(bytes, &error) };
+    let closed = scan::closed(&bytes[..end]);
+    serde_json::from_slice(&closed).ok().filter(|value| *value != Value::Null)
+}
+
+/// Where a reader has stopped.
+fn place(bytes: &[u8], error: &serde_json::Error) -> usize {
+    let line = match error.line() {
+        0 | 1 => 0,
+        line => memchr_iter(b'\n', bytes).nth(line - 2).map_or(0, |end| end + 1),
+    };
+    (line + error.column().saturating_sub(1)).min(bytes.len())
+}
+
+/// Why a file in a folder of runs is no run, where that is plain to see.
+fn not_meant(head: &Head<'_>) -> Option<&'static str> {
+    const ENDINGS: &[&str] = &[
+        "md", "rst", "html", "htm", "css", "js", "ts", "py", "rs", "go", "sh", "toml", "yaml",
+        "yml", "lock", "ini", "cfg", "csv", "tsv", "png", "jpg", "jpeg", "gif", "svg", "webp",
+        "ico", "pdf", "diff", "patch", "log", "txt", "db", "sqlite", "sqlite3",
+    ];
+    const NAMES: &[&str] = &["license", "licence", "copying", "notice", "readme", "changelog"];
+    /// What stands beside runs and is read with them.
+    const COMPANIONS: &[&str] = &["result.json", "results.json", "config.json", "outcomes.json"];
+    let name = head.name.to_ascii_lowercase();
+    if NAMES.iter().any(|start| name.starts_with(start)) {
+        return Some("a licence or a note");
+    }
+    if COMPANIONS.contains(&name.as_str()) {
+        return Some("stands beside runs");
+    }
+    if name.rsplit_once('.').is_some_and(|(_, ending)| ENDINGS.contains(&ending)) {
+        return Some("no file of runs by its name");
+    }
+    is_binary(head.bytes).then_some("binary")
+}
+
+fn is_binary(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(8 << 10)].contains(&0)
+}
+
+/// What a file is, for a person who thought it a file of runs.
+fn looks_like(head: &Head<'_>) -> String {
+    let text = head.bytes.trim_ascii();
+    if text.is_empty() {
+        return "empty".to_owned();
+    }
+    match head.first {
+        Some(Value::Object(object)) => {
+            let names: Vec<String> = object.keys().take(6).map(|key| shown(key)).collect();
+            let dots = if object.len() > names.len() { ", …" } else { "" };
+            format!("a JSON object with {}{dots}", names.join(", "))
+        }
+        Some(Value::Array(list)) => match list.first() {
+            Some(Value::Object(object)) => {
+                let names: Vec<String> = object.keys().take(6).map(|key| shown(key)).collect();
+                format!("a JSON list of objects with {}", names.join(", "))
+            }
+            _ => "a JSON list".to_owned(),
+        },
+        Some(_) => "a JSON value that is no object and no list".to_owned(),
+        None if is_binary(text) => "binary".to_owned(),
+        None => "no JSON".to_owned(),
+    }
+}
+
+/// A name from a file, as much of it as a message can hold.
+fn shown(name: &str) -> String {
+    let mut short: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+    if short.len() < name.len() {
+        short.push('…');
+    }
+    format!("`{short}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_of_one_format_have_one_description() {
+        for format in all() {
+            let of_name = formats().iter().filter(|(name, _)| *name == format.name).count();
+            assert_eq!(of_name, 1, "{}", format.name);
+            assert!(!format.about.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_run_is_described() {
+        let none = |name: &str, bytes: &[u8]| {
+            let first = first_value(bytes);
+            let head = Head { name, bytes, first: first.as_ref() };
+            match find(&head, &Options::default(), false) {
+                Found::None(ProblemKind::NoTrajectory, what) => what,
+                _ => panic!("{name}"),
+            }
+        };
+        assert!(none("a.json", b"").ends_with("it is empty"));
+        assert!(none("a.json", b"hello").ends_with("it is no JSON"));
+        assert!(none("a.bin", b"\x7fELF\0\0").ends_with("it is binary"));
+        assert!(none("a.json", b"{\"tools\": [1").contains("a JSON object with `tools`"));
+        assert!(none("a.json", b"[{\"x\": 1}, {").contains("a JSON list of objects with `x`"));
+    }
+
+    #[test]
+    fn a_found_file_that_is_not_meant_is_no_problem() {
+        let head = Head { name: "README.md", bytes: b"# Runs", first: None };
+        assert!(matches!(find(&head, &Options::default(), true), Found::NotMeant(_)));
+        assert!(matches!(find(&head, &Options::default(), false), Found::None(..)));
+    }
+}

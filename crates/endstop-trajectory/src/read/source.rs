@@ -1,0 +1,188 @@
+//! Which files are read: one, those of a folder in order, or standard input.
+//!
+//! ```ignore
+//! for found in Walk::new(Path::new("runs")) {
+//!     let source = found?;     // runs/a.json, runs/b/1.json, runs/b/2.json …
+//! }
+//! ```
+//!
+//! The names of one folder are held at a time, to sort them. Links to folders are not followed, so
+//! that no walk goes round; what begins with a dot is passed over.
+
+use super::{Problem, ProblemKind};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    path: PathBuf,
+    /// The folder that was walked to find it.
+    root: Option<PathBuf>,
+}
+
+impl Source {
+    /// The file at this path; `-` is standard input.
+    pub fn file(path: impl Into<PathBuf>) -> Source {
+        Source { path: path.into(), root: None }
+    }
+
+    /// Where it is; `-` for standard input.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is standard input.
+    pub fn is_stdin(&self) -> bool {
+        self.root.is_none() && self.path.as_os_str() == "-"
+    }
+
+    /// Whether it was found in a folder, rather than named.
+    pub(crate) fn is_found(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// A file beside it: in its folder, or, with `../` before the name, in the one above where that
+    /// is still in the folder that was walked.
+    pub(crate) fn beside(&self, name: &str) -> Option<PathBuf> {
+        let (above, name) = match name.strip_prefix("../") {
+            Some(name) => (true, name),
+            None => (false, name),
+        };
+        if self.is_stdin() || name.is_empty() || name.contains(['/', '\\']) || name == ".." {
+            return None;
+        }
+        let mut folder = self.path.parent()?;
+        if above {
+            let root = self.root.as_deref()?;
+            folder = folder.parent().filter(|parent| parent.starts_with(root))?;
+        }
+        Some(folder.join(name))
+    }
+}
+
+/// The files under a path, sorted by name, folder by folder.
+#[derive(Debug)]
+pub struct Walk {
+    root: PathBuf,
+    first: bool,
+    /// The folders that are open, each with what is still to come of it, the next one last.
+    open: Vec<Vec<(PathBuf, Kind)>>,
+    skipped: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    Folder,
+}
+
+impl Walk {
+    /// A walk that has not begun. A file is itself; `-` is standard input.
+    pub fn new(path: impl Into<PathBuf>) -> Walk {
+        Walk { root: path.into(), first: true, open: Vec::new(), skipped: 0 }
+    }
+
+    /// How many entries were passed over so far: hidden ones, links to folders, pipes and devices.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    fn enter(&mut self, folder: &Path) -> Result<(), Problem> {
+        let mut entries: Vec<(OsString, Kind)> = Vec::new();
+        for entry in fs::read_dir(folder).map_err(|e| unreadable(folder, &e))? {
+            let entry = entry.map_err(|e| unreadable(folder, &e))?;
+            let name = entry.file_name();
+            let kind = match entry.file_type() {
+                _ if name.as_encoded_bytes().starts_with(b".") => None,
+                Ok(kind) if kind.is_dir() => Some(Kind::Folder),
+                Ok(kind) if kind.is_file() => Some(Kind::File),
+                Ok(kind) if kind.is_symlink() => {
+                    fs::metadata(entry.path()).is_ok_and(|to| to.is_file()).then_some(Kind::File)
+                }
+                _ => None,
+            };
+            match kind {
+                Some(kind) => entries.push((name, kind)),
+                None => self.skipped += 1,
+            }
+        }
+        entries.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+        self.open.push(entries.into_iter().map(|(name, kind)| (folder.join(name), kind)).collect());
+        Ok(())
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Source, Problem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if std::mem::take(&mut self.first) {
+            let path = self.root.clone();
+            if path.as_os_str() == "-" || !path.is_dir() {
+                return Some(Ok(Source::file(path)));
+            }
+            if let Err(problem) = self.enter(&path) {
+                return Some(Err(problem));
+            }
+        }
+        loop {
+            let folder = self.open.last_mut()?;
+            match folder.pop() {
+                None => {
+                    self.open.pop();
+                }
+                Some((path, Kind::File)) => {
+                    return Some(Ok(Source { path, root: Some(self.root.clone()) }));
+                }
+                Some((path, Kind::Folder)) => {
+                    if let Err(problem) = self.enter(&path) {
+                        return Some(Err(problem));
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
+    Problem {
+        file: path.display().to_string(),
+        at: None,
+        kind: ProblemKind::Unreadable,
+        what: format!("cannot be read: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_walked_in_order_and_beside_stays_in_it() {
+        let root = std::env::temp_dir().join(format!("endstop-walk-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(root.join("b/agent")).unwrap();
+        for name in ["c.json", "b/agent/run.json", "b/result.json", "a.json", ".hidden"] {
+            fs::write(root.join(name), "{}").unwrap();
+        }
+        let mut walk = Walk::new(&root);
+        let found: Vec<Source> = walk.by_ref().map(Result::unwrap).collect();
+        let names: Vec<_> = found
+            .iter()
+            .map(|s| s.path().strip_prefix(&root).unwrap().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["a.json", "b/agent/run.json", "b/result.json", "c.json"]);
+        assert_eq!(walk.skipped(), 1);
+
+        let run = &found[1];
+        assert_eq!(run.beside("x.json"), Some(root.join("b/agent/x.json")));
+        assert_eq!(run.beside("../result.json"), Some(root.join("b/result.json")));
+        assert_eq!(found[0].beside("../result.json"), None, "above what was walked");
+        assert_eq!(run.beside("../../c.json"), None);
+        assert_eq!(Source::file(root.join("b/agent/run.json")).beside("../result.json"), None);
+        assert_eq!(Source::file("-").beside("x.json"), None);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,187 @@
+//! The messages of a `.traj` file: the system's, demonstrations, the task, and each turn with what
+//! came of it.
+//!
+//! ```json
+//! {"role": "assistant", "content": "…", "thought": "…", "action": "ls", "agent": "main",
+//!  "tool_calls": [{"id": "c1", "function": {"name": "bash", "arguments": "{\"command\": \"ls\"}"}}]}
+//! ```
+
+use super::{arguments_of, call_of};
+use crate::model::{Call, CallResult, Role, Step, Trajectory};
+use crate::read::messages::talk::Talk;
+use crate::read::parts::Content;
+use crate::read::record::{self, List, Of, Record, keep_value};
+use serde::de::MapAccess;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+#[derive(Default)]
+pub(super) struct History<'a> {
+    role: Cow<'a, str>,
+    content: Content<'a>,
+    thought: Option<Cow<'a, str>>,
+    pub(super) action: Option<Cow<'a, str>>,
+    pub(super) calls: Vec<Call<'a>>,
+    answers: Vec<Cow<'a, str>>,
+    demo: bool,
+    kind: Option<Cow<'a, str>>,
+    other: Map<String, Value>,
+}
+
+impl<'a> Record<'a> for History<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "role" => self.role = record::text(map)?.unwrap_or_default(),
+            "content" => self.content = map.next_value()?,
+            "thought" => self.thought = record::text(map)?,
+            "action" => self.action = record::text(map)?,
+            "message_type" => self.kind = record::text(map)?,
+            "tool_calls" => {
+                let calls = map.next_value::<List<Asked<'a>>>()?.0;
+                self.calls = calls.into_iter().map(|asked| asked.0).collect();
+            }
+            "tool_call_ids" => {
+                let ids = map.next_value::<Option<Vec<record::Text<'a>>>>()?.unwrap_or_default();
+                self.answers = ids.into_iter().map(|id| id.0).collect();
+            }
+            "is_demo" => self.demo = map.next_value::<Option<bool>>()?.unwrap_or_default(),
+            _ => {
+                let value: Value = map.next_value()?;
+                if !value.is_null() {
+                    self.other.insert(name.to_owned(), value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Asked<'a>(Call<'a>);
+
+impl<'a> Record<'a> for Asked<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "id" => self.0.id = record::name(map)?,
+            "function" => {
+                if let Some(Of(function)) = map.next_value::<Option<Of<Function<'a>>>>()? {
+                    self.0.name = function.name;
+                    self.0.arguments = arguments_of(function.arguments);
+                }
+            }
+            "type" => {
+                map.next_value::<serde::de::IgnoredAny>()?;
+            }
+            _ => record::keep(&mut self.0.extra, name, map)?,
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Function<'a> {
+    name: Cow<'a, str>,
+    arguments: Option<&'a RawValue>,
+}
+
+impl<'a> Record<'a> for Function<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "name" => self.name = record::text(map)?.unwrap_or_default(),
+            "arguments" => self.arguments = Some(record::raw(map)?),
+            _ => {
+                map.next_value::<serde::de::IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> History<'a> {
+    /// Whether the model said it in this run.
+    pub(super) fn is_turn(&self) -> bool {
+        self.role == "assistant" && !self.demo
+    }
+
+    /// Whether its content is this text.
+    pub(super) fn is_said(&self, text: &str) -> bool {
+        matches!(&self.content, Content::Text(content) if content == text)
+    }
+
+    /// A message that is no turn, and no result.
+    pub(super) fn step(self) -> Step<'a> {
+        let role = if self.role == "system" { Role::System } else { Role::User };
+        let mut step = Step::new(if self.role == "assistant" { Role::Agent } else { role });
+        step.copied = self.demo;
+        let (text, parts) = self.content.split();
+        step.text = text;
+        self::more(&mut step, self.other, parts);
+        if self.demo {
+            keep_value(&mut step.extra, "is_demo", true.into());
+        }
+        step
+    }
+}
+
+fn more(step: &mut Step<'_>, mut other: Map<String, Value>, parts: Option<Value>) {
+    step.agent = record::lift(&mut other, "agent", record::owned_text);
+    for (name, value) in other {
+        keep_value(&mut step.extra, &name, value);
+    }
+    if let Some(parts) = parts {
+        keep_value(&mut step.extra, "content", parts);
+    }
+}
+
+/// The run of a file that has nothing but its history.
+pub(super) fn turns_of<'a>(history: Vec<History<'a>>, run: &mut Trajectory<'a>) {
+    let mut talk = Talk::default();
+    let mut turns = 0;
+    for message in history {
+        if message.is_turn() {
+            turns += 1;
+            let mut step = Step::new(Role::Agent);
+            let (text, parts) = message.content.split();
+            match message.thought {
+                Some(thought) if thought != text => {
+                    keep_value(&mut step.extra, "response", text.into_owned().into());
+                    step.text = thought;
+                }
+                _ => step.text = text,
+            }
+            step.calls = message.calls;
+            match message.action {
+                Some(action) if step.calls.is_empty() => {
+                    step.calls.extend(call_of(&action, turns));
+                }
+                Some(action) => keep_value(&mut step.extra, "action", action.into_owned().into()),
+                None => {}
+            }
+            more(&mut step, message.other, parts);
+            talk.step(step);
+        } else if message.role == "tool" || is_observation(&message, turns) {
+            let (content, parts) = message.content.split();
+            let mut result = CallResult {
+                call_id: message.answers.into_iter().next(),
+                content,
+                ..CallResult::default()
+            };
+            if let Some(parts) = parts {
+                keep_value(&mut result.extra, "content", parts);
+            }
+            talk.result(result, Some(Role::Agent));
+        } else {
+            talk.step(message.step());
+        }
+    }
+    let (steps, notes) = talk.end();
+    run.steps = steps;
+    run.notes.extend(notes);
+}
+
+/// Whether a message of the user is what came of a turn: after the first turn all of them are.
+fn is_observation(message: &History<'_>, turns: usize) -> bool {
+    let said = message.kind.as_deref().map(|kind| kind == "observation");
+    message.role == "user" && !message.demo && turns > 0 && said.unwrap_or(true)
+}

@@ -1,0 +1,253 @@
+//! SWE-agent: `.traj` files, one run each.
+//!
+//! ```json
+//! {"trajectory": [{"thought": "…", "action": "ls\n", "observation": "a.py\n", "response": "…"}],
+//!  "history": [{"role": "system", "content": "…"}, …], "info": {"exit_status": "submitted"}}
+//! ```
+//!
+//! Quirks: `trajectory` has the turns, `history` what was said before them, and, where the model
+//! called tools, their ids and arguments; else the action is the call, named by its first word.
+//! `history` may be all there is. Demonstrations in it are messages of the user that are copied from
+//! another run. A step that the model answered with no action has no call. No result is marked as a
+//! failure, and nothing says whether the run succeeded; `exit_status` says how it ended.
+
+mod history;
+
+use self::history::{History, turns_of};
+use super::record::{self, List, Record, count, lift, object, owned_name, owned_text};
+use super::{Format, Head, Place, Problem, Shape, Sink, arguments, chunk};
+use crate::model::{Call, CallResult, Ending, Role, Step, Trajectory};
+use serde::de::MapAccess;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+pub(crate) const FORMATS: &[Format] = &[Format {
+    name: "swe-agent",
+    about: "`.traj` files of SWE-agent",
+    recognises,
+    shape: Shape::Whole(read),
+}];
+
+fn recognises(head: &Head<'_>) -> bool {
+    let steps = head.member("trajectory").and_then(Value::as_array);
+    let is_step = |step: &Value| {
+        ["action", "observation", "response", "thought"]
+            .iter()
+            .any(|name| step.get(*name).is_some())
+            && step.get("role").is_none()
+    };
+    let history = head.member("history").and_then(Value::as_array);
+    let said = |message: &Value| message.get("role").is_some() && message.get("agent").is_some();
+    match (steps, history) {
+        (Some(steps), Some(_)) => steps.first().is_none_or(is_step),
+        (Some(steps), None) => steps.first().is_some_and(is_step),
+        (None, Some(history)) => history.first().is_some_and(said),
+        (None, None) => false,
+    }
+}
+
+/// How many turns of the history may be no steps between two that are.
+const AHEAD: usize = 8;
+
+#[derive(Default)]
+struct File<'a> {
+    steps: Vec<Taken<'a>>,
+    history: Vec<History<'a>>,
+    info: Map<String, Value>,
+    other: Map<String, Value>,
+}
+
+impl<'a> Record<'a> for File<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "trajectory" => self.steps = map.next_value::<List<Taken<'a>>>()?.0,
+            "history" => self.history = map.next_value::<List<History<'a>>>()?.0,
+            "info" => self.info = object(map)?.unwrap_or_default(),
+            _ => {
+                let value: Value = map.next_value()?;
+                if !value.is_null() {
+                    self.other.insert(name.to_owned(), value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A step of `trajectory`.
+#[derive(Default)]
+struct Taken<'a> {
+    action: Cow<'a, str>,
+    observation: Option<Cow<'a, str>>,
+    response: Option<Cow<'a, str>>,
+    thought: Option<Cow<'a, str>>,
+    other: Map<String, Value>,
+}
+
+impl<'a> Record<'a> for Taken<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "action" => self.action = record::text(map)?.unwrap_or_default(),
+            "observation" => self.observation = record::text(map)?,
+            "response" => self.response = record::text(map)?,
+            "thought" => self.thought = record::text(map)?,
+            // What was sent to the model: the history so far, in every step.
+            "query" | "messages" => {
+                map.next_value::<serde::de::IgnoredAny>()?;
+            }
+            _ => {
+                let value: Value = map.next_value()?;
+                if !value.is_null() {
+                    self.other.insert(name.to_owned(), value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
+    sink(run(bytes, place));
+}
+
+fn run<'a>(bytes: &'a [u8], place: &Place<'_>) -> Result<Trajectory<'a>, Problem> {
+    let File { steps, history, mut info, mut other } = record::read(bytes)?;
+    let mut run = Trajectory { agent: Some("swe-agent".into()), ..Trajectory::default() };
+    if steps.is_empty() {
+        turns_of(history, &mut run);
+    } else {
+        // What the model called, in the order of its turns.
+        let mut called = VecDeque::new();
+        for message in history {
+            if message.is_turn() {
+                called.push_back(message);
+            } else if called.is_empty() {
+                // Those that follow are the observations, as the model was shown them.
+                run.steps.push(message.step());
+            }
+        }
+        let mut passed = 0;
+        for (step, i) in steps.into_iter().zip(1..) {
+            let same = called.iter().take(AHEAD).position(|message| {
+                message.action.as_deref() == Some(&*step.action)
+                    || step.response.as_deref().is_some_and(|said| message.is_said(said))
+            });
+            let same = same.and_then(|before| {
+                passed += before;
+                called.drain(..before);
+                called.pop_front()
+            });
+            run.steps.push(turn(step, same, i));
+        }
+        passed += called.len();
+        if passed > 0 {
+            run.notes.push(format!("turns of the history that are no steps: {passed}"));
+        }
+    }
+
+    // `INSTANCE/INSTANCE.traj`, unless the file says which problem it was.
+    let stem = chunk::stem(chunk::bare_name(place.file));
+    let mut config = other.shift_remove("replay_config");
+    if let Some(Value::String(text)) = &config {
+        // Some versions write it as text.
+        config = Some(serde_json::from_str(text).unwrap_or(Value::String(text.clone())));
+    }
+    let configured = |path: &str| config.as_ref().and_then(|config| config.pointer(path));
+    run.task_id = configured("/problem_statement/id")
+        .and_then(owned_name)
+        .or_else(|| (!place.file.is_empty() && place.file != "-").then(|| stem.to_owned().into()));
+    run.model = configured("/agent/model/name").and_then(owned_text);
+    for name in ["per_instance_cost_limit", "total_cost_limit", "per_instance_call_limit"] {
+        if let Some(limit) = configured(&format!("/agent/model/{name}")).filter(|v| v.is_number()) {
+            run.limits.insert(name.to_owned(), limit.clone());
+        }
+    }
+    if let Some(config) = config {
+        run.extra.insert("replay_config".to_owned(), config);
+    }
+
+    if let Some(Value::Object(mut stats)) = info.shift_remove("model_stats") {
+        run.totals.prompt_tokens = lift(&mut stats, "tokens_sent", count);
+        run.totals.completion_tokens = lift(&mut stats, "tokens_received", count);
+        run.totals.cost_usd = lift(&mut stats, "instance_cost", Value::as_f64);
+        run.totals.extra = stats;
+    }
+    if let Some(native) = lift(&mut info, "exit_status", owned_text) {
+        run.ending = Some(Ending {
+            reason: reason(&native).into(),
+            native: Some(native),
+            failure_mode: None,
+            answer: lift(&mut info, "submission", owned_text),
+        });
+    }
+    info.retain(|_, value| !value.is_null());
+    if !info.is_empty() {
+        run.extra.insert("info".to_owned(), Value::Object(info));
+    }
+    run.extra.extend(other);
+    Ok(run)
+}
+
+fn turn<'a>(taken: Taken<'a>, message: Option<History<'a>>, number: usize) -> Step<'a> {
+    let Taken { action, observation, response, thought, other } = taken;
+    let mut step = Step::new(Role::Agent);
+    step.extra = (!other.is_empty()).then(|| Box::new(other));
+    // The response is the thought and the action; where it is more, it is kept.
+    match (thought, response) {
+        (Some(thought), Some(response)) => {
+            if thought != response {
+                record::keep_value(&mut step.extra, "response", response.into_owned().into());
+            }
+            step.text = thought;
+        }
+        (thought, response) => step.text = thought.or(response).unwrap_or_default(),
+    }
+    if let Some(message) = message {
+        step.calls = message.calls;
+    }
+    if step.calls.is_empty() {
+        step.calls.extend(call_of(&action, number));
+    } else {
+        record::keep_value(&mut step.extra, "action", action.into_owned().into());
+    }
+    if let Some(content) = observation {
+        let call_id = step.calls.last().and_then(|call| call.id.clone());
+        step.results.push(CallResult { call_id, content, ..CallResult::default() });
+    }
+    step
+}
+
+/// A command as a call: `edit 1:1\n…` is one of `edit`.
+fn call_of(action: &str, number: usize) -> Option<Call<'static>> {
+    let name = action.split_whitespace().next()?.to_owned();
+    let mut command = Map::new();
+    command.insert("command".to_owned(), action.trim_end_matches('\n').into());
+    Some(Call {
+        id: Some(format!("call-{number}").into()),
+        name: name.into(),
+        arguments: Value::Object(command).to_string().into(),
+        extra: None,
+    })
+}
+
+/// SWE-agent's words for how a run ended. After a limit it submits what there is, and says so as
+/// `submitted (exit_cost)`.
+fn reason(native: &str) -> &'static str {
+    let inner = native.strip_prefix("submitted (").and_then(|rest| rest.strip_suffix(')'));
+    match inner.unwrap_or(native) {
+        "submitted" => "final",
+        "exit_cost" | "exit_total_cost" => "cost_limit",
+        "exit_context" => "context_overflow",
+        "exit_format" | "exit_forfeit" => "agent_error",
+        "exit_api" => "provider_error",
+        "exit_command_timeout" | "exit_total_execution_time" => "timeout",
+        "exit_environment_error" | "exit_error" => "harness_error",
+        _ => "unknown",
+    }
+}
+
+/// The arguments of a call in a history.
+fn arguments_of(raw: Option<&serde_json::value::RawValue>) -> Cow<'_, str> {
+    raw.map_or(Cow::Borrowed("{}"), arguments::of_raw)
+}

@@ -1,0 +1,220 @@
+//! tau2-bench: `results.json`, a simulation in a file of its own, and rows of the collection of them.
+//!
+//! ```json
+//! {"info": {"agent_info": {"llm": "m"}, "environment_info": {"domain_name": "retail"}, "max_steps": 100},
+//!  "tasks": [], "simulations": [{"id": "s1", "task_id": "3", "termination_reason": "user_stop",
+//!  "reward_info": {"reward": 1.0}, "messages": [{"role": "assistant", "content": "Hi!"}], "trial": 0}]}
+//! ```
+//!
+//! Quirks: users have tools too: their calls and results are in their own steps, which are no turns.
+//! Spoken simulations are in ticks of a fraction of a second (`ticks.rs`). The file of a simulation says
+//! neither model nor limits: `results.json` beside it or above it does.
+
+mod ticks;
+
+use super::messages::message::Message;
+use super::messages::talk::Talk;
+use super::outcomes::is_success;
+use super::record::{self, List, Of, Record, lift, object, owned_name, owned_text};
+use super::tau_bench::row;
+use super::{Format, Head, Part, Place, Problem, Shape, Sink};
+use crate::model::{Ending, Trajectory};
+use serde::de::MapAccess;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+const NAME: &str = "tau2-bench";
+const ABOUT: &str = "results and simulations of tau2-bench, written or spoken";
+
+pub(crate) const FORMATS: &[Format] = &[
+    Format {
+        name: NAME,
+        about: ABOUT,
+        recognises: is_results,
+        shape: Shape::Parts(Some("simulations"), read_part),
+    },
+    Format {
+        name: NAME,
+        about: ABOUT,
+        recognises: |head: &Head<'_>| head.first.is_some_and(is_simulation) && !head.is_lines(),
+        shape: Shape::Whole(read_file),
+    },
+    Format {
+        name: NAME,
+        about: ABOUT,
+        recognises: |head: &Head<'_>| head.first.is_some_and(is_simulation),
+        shape: Shape::Lines(|line, sink| sink(run(line, &Map::new()))),
+    },
+    Format {
+        name: NAME,
+        about: ABOUT,
+        recognises: |head: &Head<'_>| row::is_row(head, |name| name.starts_with("tau2")),
+        shape: Shape::Lines(|line, sink| sink(row::run(line, row::Success::Score))),
+    },
+];
+
+fn is_results(head: &Head<'_>) -> bool {
+    if head.member("simulations").is_some_and(Value::is_array) {
+        return head.member("info").is_some() || head.member("tasks").is_some();
+    }
+    // The tasks, which come before, may be longer than what is looked at.
+    let cut = head.bytes.len() >= super::unpack::HEAD;
+    cut && head.member("info").is_some_and(|info| info.get("agent_info").is_some())
+}
+
+fn is_simulation(value: &Value) -> bool {
+    value.get("task_id").is_some()
+        && value.get("termination_reason").is_some()
+        && ["messages", "ticks"].iter().any(|name| value.get(*name).is_some_and(Value::is_array))
+}
+
+/// tau2's words for how a simulation ended, in those of endings.
+pub(crate) fn reason(native: &str) -> &'static str {
+    match native {
+        "user_stop" => "user_stop",
+        "agent_stop" => "final",
+        "max_steps" => "max_steps",
+        "timeout" => "timeout",
+        "too_many_errors" | "agent_error" => "agent_error",
+        "user_error" | "infrastructure_error" | "unexpected_error" => "harness_error",
+        "context_window_exceeded" => "context_overflow",
+        _ => "unknown",
+    }
+}
+
+#[derive(Default)]
+struct Simulation<'a> {
+    id: Option<Cow<'a, str>>,
+    task_id: Option<Cow<'a, str>>,
+    trial: Option<Cow<'a, str>>,
+    messages: Option<Vec<Message<'a>>>,
+    ticks: Option<Vec<ticks::Tick<'a>>>,
+    ended: Option<Cow<'a, str>>,
+    reward_info: Option<Map<String, Value>>,
+    other: Map<String, Value>,
+}
+
+impl<'a> Record<'a> for Simulation<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "id" => self.id = record::name(map)?,
+            "task_id" => self.task_id = record::name(map)?,
+            "trial" => self.trial = record::name(map)?,
+            "messages" => {
+                let list = map.next_value::<Option<List<Message<'a>>>>()?;
+                self.messages = list.map(|list| list.0).filter(|list| !list.is_empty());
+            }
+            "ticks" => {
+                let list = map.next_value::<Option<List<ticks::Tick<'a>>>>()?;
+                self.ticks = list.map(|list| list.0);
+            }
+            "termination_reason" => self.ended = record::text(map)?,
+            "reward_info" => self.reward_info = object(map)?,
+            _ => {
+                let value: Value = map.next_value()?;
+                if !value.is_null() {
+                    self.other.insert(name.to_owned(), value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_part(bytes: &[u8], part: &Part<'_>, sink: &mut Sink<'_>) {
+    let nothing = Map::new();
+    let info = part.context.get("info").and_then(Value::as_object).unwrap_or(&nothing);
+    sink(run(bytes, info));
+}
+
+fn read_file(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
+    let results = ["results.json", "../results.json"].iter().find_map(|name| {
+        let bytes = (place.beside)(name)?;
+        serde_json::from_slice::<Of<Results>>(&bytes).ok()
+    });
+    sink(run(bytes, &results.map(|of| of.0.info).unwrap_or_default()));
+}
+
+/// What the results beside a simulation say of all of them.
+#[derive(Default)]
+struct Results {
+    info: Map<String, Value>,
+}
+
+impl<'a> Record<'a> for Results {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        if name == "info" {
+            self.info = object(map)?.unwrap_or_default();
+        } else {
+            map.next_value::<serde::de::IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
+fn run<'a>(bytes: &'a [u8], info: &Map<String, Value>) -> Result<Trajectory<'a>, Problem> {
+    let simulation: Simulation<'a> = record::read(bytes)?;
+    let mut talk = Talk::default();
+    match (simulation.messages, simulation.ticks) {
+        (Some(messages), None) => {
+            for message in messages {
+                message.join(&mut talk);
+            }
+        }
+        (messages, Some(ticks)) => {
+            // A spoken simulation has its messages in its ticks.
+            if messages.is_some() {
+                talk.note("messages beside ticks", || "the ticks are read".to_owned());
+            }
+            ticks::join(ticks, &mut talk);
+        }
+        (None, None) => {}
+    }
+    let (steps, notes) = talk.end();
+    let mut extra = simulation.other;
+    let mut run = Trajectory {
+        run_id: simulation.id.unwrap_or_default(),
+        trial: simulation.trial,
+        steps,
+        notes,
+        ..Trajectory::default()
+    };
+    let part = |name: &str| info.get(name).and_then(Value::as_object);
+    run.model = part("agent_info").and_then(|agent| owned_text(agent.get("llm")?));
+    run.agent = part("agent_info").and_then(|agent| owned_text(agent.get("implementation")?));
+    let domain = part("environment_info").and_then(|of| owned_name(of.get("domain_name")?));
+    run.task_id = match (domain, simulation.task_id) {
+        (Some(domain), Some(task)) => Some(format!("{domain}/{task}").into()),
+        (_, task) => task,
+    };
+    for name in ["max_steps", "max_errors", "timeout"] {
+        if let Some(limit) = info.get(name).filter(|limit| limit.is_number()) {
+            run.limits.insert(name.to_owned(), limit.clone());
+        }
+    }
+    if let Some(mut rewards) = simulation.reward_info {
+        run.recorded.reward = lift(&mut rewards, "reward", Value::as_f64);
+        run.recorded.success = run.recorded.reward.map(is_success);
+        rewards.retain(|_, value| !value.is_null());
+        if !rewards.is_empty() {
+            run.labels.insert("reward_info".to_owned(), Value::Object(rewards));
+        }
+    }
+    if let Some(native) = simulation.ended {
+        run.ending = Some(Ending {
+            reason: reason(&native).into(),
+            native: Some(native),
+            ..Ending::default()
+        });
+    }
+    run.totals.cost_usd = lift(&mut extra, "agent_cost", Value::as_f64);
+    run.totals.wall_s = lift(&mut extra, "duration", Value::as_f64);
+    if let Some(cost) = lift(&mut extra, "user_cost", |cost| cost.as_f64().map(|_| cost.clone())) {
+        run.totals.extra.insert("user_cost".to_owned(), cost);
+    }
+    if run.steps.is_empty() {
+        run.tags.push("summary_only".into());
+    }
+    run.extra = extra;
+    Ok(run)
+}

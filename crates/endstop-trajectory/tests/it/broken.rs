@@ -1,0 +1,66 @@
+//! Fixtures that are cut or changed anywhere: nothing panics, and what is lost is said.
+
+use crate::common::{Read, fixtures, read_bytes};
+use endstop_trajectory::read::{Options, ProblemKind};
+use std::fs;
+
+/// Numbers that look random, the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+fn said(path: &std::path::Path, whole: &Read, cut: &Read, how: &str) {
+    let lost = cut.0.len() < whole.0.len();
+    assert!(!lost || !cut.1.is_empty(), "{}: {how}: lost in silence", path.display());
+    for problem in &cut.1 {
+        assert!(!problem.what.is_empty() && !problem.file.is_empty());
+    }
+}
+
+#[test]
+fn cut_files_say_what_is_lost() {
+    let mut numbers = Numbers(7);
+    for path in fixtures() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let whole = read_bytes(name, bytes.clone(), &Options::default());
+        let mut halves = 0;
+        for _ in 0..60 {
+            let end = numbers.below(bytes.len());
+            let cut = read_bytes(name, &bytes[..end], &Options::default());
+            said(&path, &whole, &cut, &format!("cut at {end}"));
+            halves += cut.1.iter().filter(|problem| problem.kind == ProblemKind::Half).count();
+            // The runs before the cut are the same as ever.
+            for (run, same) in cut.0.iter().zip(&whole.0) {
+                let end_is_open = run.notes.iter().any(|note| note.starts_with("lines not read"));
+                assert!(run == same || end_is_open, "{name} cut at {end}: {}", run.run_id);
+            }
+        }
+        assert!(halves > 0 || whole.0.is_empty(), "{name}: no cut was called half a record");
+    }
+}
+
+#[test]
+fn changed_bytes_do_no_harm() {
+    let mut numbers = Numbers(11);
+    for path in fixtures() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let whole = read_bytes(name, bytes.clone(), &Options::default());
+        for round in 0..60 {
+            let mut changed = bytes.clone();
+            let marks = b"\"{}[]:,\\\n0-e.tn\x00\xff\x80u";
+            for _ in 0..=round % 4 {
+                let at = numbers.below(changed.len());
+                changed[at] = marks[numbers.below(marks.len())];
+            }
+            let read = read_bytes(name, changed, &Options::default());
+            said(&path, &whole, &read, &format!("round {round}"));
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Files, folders and bad input, whatever the format.
+
+use crate::common::{Folder, fixture, parsed, read_bytes, read_with};
+use endstop_trajectory::read::{
+    Census, Chunks, Opened, Options, Outcomes, ProblemKind, Source, for_each, formats,
+};
+use std::fs;
+use std::io::{self, Read, Write};
+
+fn line(id: &str, text: &str) -> String {
+    format!(
+        "{{\"schema\":\"neutral-traj/1\",\"run_id\":\"{id}\",\
+         \"steps\":[{{\"index\":0,\"role\":\"agent\",\"text\":\"{text}\"}}]}}"
+    )
+}
+
+fn gz(bytes: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+#[test]
+fn packed_files_are_read_like_plain_ones() {
+    let text = fs::read(fixture("neutral/mixed.jsonl")).unwrap();
+    let plain = parsed("mixed.jsonl", text.clone());
+    assert_eq!(parsed("mixed.jsonl", gz(&text)), plain);
+    let frames =
+        [zstd::encode_all(&text[..], 1).unwrap(), zstd::encode_all(&b"\n"[..], 1).unwrap()];
+    assert_eq!(parsed("mixed.jsonl", frames.concat()), plain);
+    // In the middle of a line, too.
+    let (a, b) = text.split_at(text.len() / 2);
+    assert_eq!(parsed("mixed.jsonl", [gz(a), gz(b)].concat()), plain);
+}
+
+#[test]
+fn a_packed_file_that_is_cut_gives_its_whole_lines_and_says_so() {
+    let text: String = (0..40_000).map(|i| line(&format!("run-{i}"), "x") + "\n").collect();
+    for mut packed in [gz(text.as_bytes()), zstd::encode_all(text.as_bytes(), 3).unwrap()] {
+        packed.truncate(packed.len() * 2 / 3);
+        let (runs, problems) = read_bytes("a.jsonl", packed, &Options::default());
+        assert!(runs.len() > 10_000, "{}", runs.len());
+        assert!((1..=2).contains(&problems.len()), "{problems:?}");
+        assert!(problems.iter().all(|problem| problem.kind == ProblemKind::Half));
+        assert!(problems.last().unwrap().what.contains("the packed file ends"));
+    }
+}
+
+#[test]
+fn line_ends_marks_and_blanks_do_not_matter() {
+    let text = format!("\u{feff}\r\n{}\r\n   \n\n{}", line("a", "é"), line("b", "x"));
+    let runs = parsed("x.jsonl", text);
+    let found: Vec<_> = runs.iter().map(|run| (&*run.run_id, run.origin.at)).collect();
+    assert_eq!(found, [("a", Some(2)), ("b", Some(5))]);
+}
+
+#[test]
+fn text_that_is_no_utf8_is_named_with_its_byte() {
+    let mut text = (line("a", "x") + "\n").into_bytes();
+    let from = text.len();
+    text.extend(line("b", "??").into_bytes());
+    let bad = text.iter().rposition(|byte| *byte == b'?').unwrap();
+    text[bad] = 0xff;
+    text.extend(format!("\n{}\n", line("c", "x")).into_bytes());
+    assert!(bad > from);
+    let (runs, problems) = read_bytes("x.jsonl", text, &Options::default());
+    assert_eq!(runs.len(), 2);
+    assert_eq!(problems[0].to_string(), format!("x.jsonl:2: not UTF-8 at byte {bad} of the file"));
+}
+
+/// Text that never ends, or ends late, without being anywhere.
+struct Endless {
+    start: Vec<u8>,
+    middle: u64,
+    end: Vec<u8>,
+    most: usize,
+}
+
+impl Read for Endless {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.most = self.most.max(buffer.len());
+        let from = if !self.start.is_empty() {
+            &mut self.start
+        } else if self.middle > 0 {
+            let n = (buffer.len() as u64).min(self.middle) as usize;
+            buffer[..n].fill(b'x');
+            self.middle -= n as u64;
+            return Ok(n);
+        } else {
+            &mut self.end
+        };
+        let n = from.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&from[..n]);
+        from.drain(..n);
+        Ok(n)
+    }
+}
+
+fn opened(input: Endless, options: &Options) -> Chunks {
+    let source = Source::file("big.jsonl");
+    match Chunks::of(Box::new(input), source, "big.jsonl".to_owned(), options) {
+        Ok(Opened::Runs(chunks)) => *chunks,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_line_of_two_gigabytes_is_counted_and_not_held() {
+    let whole = line("first", "y") + "\n";
+    let long = line("long", "");
+    let at = long.find("\"text\":\"").unwrap() + 8;
+    let input = Endless {
+        start: format!("{whole}{}", &long[..at]).into_bytes(),
+        middle: 2 << 30,
+        end: format!("{}\n{}\n", &long[at..], line("last", "z")).into_bytes(),
+        most: 0,
+    };
+    let mut options = Options::default();
+    options.max_record = 4 << 20;
+    let (mut ids, mut problems, mut largest) = (Vec::new(), Vec::new(), 0);
+    let mut chunks = opened(input, &options);
+    while let Some(chunk) = chunks.next() {
+        match chunk {
+            Err(problem) => problems.push(problem),
+            Ok(chunk) => {
+                largest = largest.max(chunk.len());
+                chunk.each(&mut |run| ids.push(run.unwrap().run_id.into_owned()));
+                chunks.reuse(chunk);
+            }
+        }
+    }
+    assert_eq!(ids, ["first", "last"]);
+    assert_eq!(problems.len(), 1);
+    assert_eq!((problems[0].kind, problems[0].at), (ProblemKind::TooLong, Some(2)));
+    let length = (2u64 << 30) + long.len() as u64;
+    assert!(problems[0].what.contains(&format!("{length} bytes")), "{}", problems[0]);
+    assert!(largest < 8 << 20, "{largest}");
+}
+
+#[test]
+fn an_element_that_is_too_long_is_counted_and_not_held() {
+    let element = |id: &str, text: &str| {
+        format!(
+            "{{\"task_id\": \"{id}\", \"reward\": 1, \"info\": {{}}, \"traj\": \
+             [{{\"role\": \"user\", \"content\": \"{text}\"}}], \"trial\": 0}}"
+        )
+    };
+    let long = element("2", "");
+    let at = long.find("\"content\": \"").unwrap() + 12;
+    let input = Endless {
+        start: format!("[{},\n{}", element("1", "a"), &long[..at]).into_bytes(),
+        middle: 100 << 20,
+        end: format!("{},{}]", &long[at..], element("3", "]\\\"}")).into_bytes(),
+        most: 0,
+    };
+    let mut options = Options::default();
+    options.max_record = 4 << 20;
+    let (mut ids, mut problems) = (Vec::new(), Vec::new());
+    for chunk in opened(input, &options) {
+        match chunk {
+            Err(problem) => problems.push(problem),
+            Ok(chunk) => {
+                assert!(chunk.len() < 8 << 20, "{}", chunk.len());
+                chunk.each(&mut |run| {
+                    let run = run.unwrap();
+                    ids.push((run.run_id.into_owned(), run.origin.at));
+                });
+            }
+        }
+    }
+    assert_eq!(ids, [("big/1/0".to_owned(), Some(1)), ("big/3/0".to_owned(), Some(3))]);
+    assert_eq!(problems.len(), 1);
+    assert_eq!((problems[0].kind, problems[0].at), (ProblemKind::TooLong, Some(2)));
+}
+
+#[test]
+fn a_list_of_many_elements_comes_in_pieces_in_order() {
+    let element = |i: usize| {
+        let text = "t,]}\\\"".repeat(i % 50);
+        format!(
+            "{{\"task_id\": {i}, \"reward\": 0, \"info\": {{}}, \"traj\": \
+             [{{\"role\": \"assistant\", \"content\": \"{text}\"}}]}}"
+        )
+    };
+    let list: Vec<String> = (0..20_000).map(element).collect();
+    let text = format!("[{}\n]\n", list.join(" ,\n"));
+    assert!(text.len() > 3 << 20);
+    let runs = parsed("x.json", text.clone());
+    assert_eq!(runs.len(), 20_000);
+    for (run, i) in runs.iter().zip(0u64..) {
+        assert_eq!((&*run.run_id, run.origin.at), (&*format!("x/{i}/0"), Some(i + 1)));
+        assert_eq!(run.steps[0].text.len(), (i as usize % 50) * 5);
+    }
+    let (some, problems) = read_bytes(
+        "x.json",
+        text.replace("} ,\n{\"task_id\": 9,", "} {\"task_id\": 9,"),
+        &Options::default(),
+    );
+    assert_eq!((some.len(), problems.len()), (9, 1), "what follows a broken place is not guessed");
+    assert!(problems[0].what.contains("`{` where `,` or `]` should be"), "{}", problems[0]);
+    let (all, problems) = read_bytes("x.json", text + "[]", &Options::default());
+    assert_eq!((all.len(), problems.len()), (20_000, 1));
+    assert!(problems[0].what.contains("something follows"));
+}
+
+#[test]
+fn threads_that_share_the_pieces_see_every_run_once_with_its_line() {
+    let text: String =
+        (0..30_000).map(|i| line(&format!("run-{i}"), &"x".repeat(i % 90)) + "\n").collect();
+    let whole = parsed("x.jsonl", text.clone());
+    let input = Box::new(io::Cursor::new(text.into_bytes()));
+    let options = Options::default();
+    let Ok(Opened::Runs(chunks)) =
+        Chunks::of(input, Source::file("x.jsonl"), "x.jsonl".to_owned(), &options)
+    else {
+        panic!("not opened");
+    };
+    let pieces: Vec<_> = chunks.map(Result::unwrap).collect();
+    assert!(pieces.len() > 2);
+    let mut found: Vec<(u64, String)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = pieces
+            .chunks(pieces.len().div_ceil(3))
+            .map(|pieces| {
+                scope.spawn(move || {
+                    let mut found = Vec::new();
+                    for piece in pieces {
+                        piece.each(&mut |run| {
+                            let run = run.unwrap();
+                            found.push((run.origin.at.unwrap(), run.run_id.into_owned()));
+                        });
+                    }
+                    found
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    found.sort();
+    assert_eq!(found.len(), whole.len());
+    for ((at, id), run) in found.iter().zip(&whole) {
+        assert_eq!((Some(*at), &**id), (run.origin.at, &*run.run_id));
+    }
+}
+
+#[test]
+fn a_folder_may_hold_several_formats_and_what_is_no_run() {
+    let folder = Folder::new("mixed");
+    for name in [
+        "atif/hotpot-47801b542b28.json",
+        "tau_bench/agentpile_model-a.jsonl",
+        "swe_agent/from_url.traj",
+    ] {
+        folder.file(name, fs::read(fixture(name)).unwrap());
+    }
+    folder.file("README.md", "# Runs");
+    folder.file("LICENSE", "MIT");
+    folder.file("core.bin", b"\x7fELF\0\0\0");
+    folder.file("tools.json", "{\"tools\": []}");
+    folder.file("empty.json", "");
+    let mut census = Census::new();
+    let visited = for_each(&folder.0, &Options::default(), &mut |run| match run {
+        Ok(run) => census.run(&run),
+        Err(problem) => census.problem(&problem),
+    })
+    .unwrap();
+    let formats: Vec<_> = visited.formats.into_iter().collect();
+    assert_eq!(formats, [("atif", 1), ("swe-agent", 1), ("tau-bench", 1)]);
+    assert_eq!((visited.files, visited.skipped, census.runs), (3, 3, 6));
+    let none = &census.problems[&ProblemKind::NoTrajectory];
+    assert_eq!(none.count, 2);
+    assert!(none.first[0].ends_with("it is empty") && none.first[1].contains("`tools`"));
+}
+
+#[test]
+fn a_format_that_is_asked_for_is_the_only_one() {
+    let mut options = Options::default();
+    options.format = Some("atif".to_owned());
+    let (runs, problems) = read_with(fixture("neutral/mixed.jsonl"), &options);
+    assert_eq!((runs.len(), problems.len()), (0, 1));
+    assert_eq!(problems[0].kind, ProblemKind::WrongFormat);
+    assert!(
+        problems[0].what.ends_with("not of the format `atif`; it looks like `neutral-traj/1`"),
+        "{}",
+        problems[0]
+    );
+    // A file that two formats could be is of the one that was asked for.
+    options.format = Some("openai-messages".to_owned());
+    let (runs, _) = read_with(fixture("anthropic_messages"), &options);
+    assert_eq!(runs[0].origin.format, "openai-messages");
+    options.format = Some("nobody's".to_owned());
+    let error = for_each(fixture("atif"), &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.starts_with("no format `nobody's`; there are neutral-traj/1, atif"), "{error}");
+    assert_eq!(formats()[0].0, "neutral-traj/1");
+}
+
+#[test]
+fn what_is_not_there_is_a_problem() {
+    let (runs, problems) = read_with(fixture("gone.json"), &Options::default());
+    assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::Unreadable));
+}
+
+#[test]
+fn outcomes_of_another_file_complete_runs() {
+    let mut outcomes = Outcomes::parse("run_id,reward\ntau-airline-t49-r0,1.0\nother,0\n").unwrap();
+    let (mut runs, _) = read_with(fixture("openai_messages"), &Options::default());
+    let applied = runs.iter_mut().filter_map(|run| outcomes.apply(run).then_some(&*run)).count();
+    assert_eq!((applied, outcomes.missing(), outcomes.unused()), (1, 1, 1));
+    let run = runs.iter().find(|run| run.run_id == "tau-airline-t49-r0").unwrap();
+    assert_eq!((run.recorded.reward, run.recorded.success), (Some(1.0), Some(true)));
+}

@@ -1,0 +1,91 @@
+//! InterCode's logs.
+
+use crate::common::{counts, ending, parsed, read_bytes, runs};
+use endstop_trajectory::read::Options;
+use serde_json::json;
+
+#[test]
+fn files_are_counted_as_a_script_counts_them() {
+    for (file, want) in [
+        (
+            "ic_bash_multiturn",
+            vec![
+                ("33", [3, 2, 2, 1, 0], false, None),
+                ("42", [2, 1, 1, 1, 0], true, Some("reward_threshold")),
+                ("51", [11, 10, 10, 10, 0], false, Some("max_turns")),
+            ],
+        ),
+        (
+            "ic_bash_react",
+            vec![
+                ("27", [4, 3, 3, 3, 1], false, Some("agent_submit")),
+                ("40", [2, 1, 1, 1, 1], false, None),
+            ],
+        ),
+        (
+            "ic_bash_plan",
+            vec![
+                ("22", [4, 3, 3, 3, 0], true, Some("plan_end")),
+                ("15", [4, 3, 3, 3, 0], false, Some("plan_end")),
+            ],
+        ),
+        ("ic_sql_human", vec![("605", [5, 4, 4, 4, 0], true, None)]),
+    ] {
+        let runs = runs(&format!("intercode/{file}.json"));
+        assert_eq!(runs.len(), want.len(), "{file}");
+        for ((run, (id, numbers, success, end)), at) in runs.iter().zip(want).zip(1..) {
+            assert_eq!(run.run_id, format!("{file}/{id}"));
+            assert_eq!((counts(run), run.origin.at), (numbers, Some(at)), "{}", run.run_id);
+            assert_eq!(run.recorded.success, Some(success), "{}", run.run_id);
+            assert_eq!(ending(run).map(|(reason, _)| reason), end, "{}", run.run_id);
+        }
+    }
+}
+
+#[test]
+fn actions_are_calls_and_rewards_are_of_their_step() {
+    let run = runs("intercode/ic_bash_react.json").remove(0);
+    assert_eq!(run.task_id.as_deref(), Some("bash/nl2bash_fs_2.json/27"));
+    assert_eq!(run.limits["turns_max"], 10);
+    let names: Vec<_> = run.turns().map(|step| &*step.calls[0].name).collect();
+    assert_eq!(names, ["bash_exec", "bash_exec", "submit"]);
+    let rewards: Vec<_> = run.turns().map(|step| step.reward).collect();
+    assert_eq!(rewards, [Some(0.0), Some(0.0), Some(0.67)]);
+    assert!(run.turns().all(|step| !step.text.is_empty()), "its thoughts");
+    let plan = runs("intercode/ic_bash_plan.json").remove(0);
+    assert_eq!(plan.extra["plan"].as_array().unwrap().len(), 3);
+    assert_eq!(plan.extra["meta"]["refine"], false);
+}
+
+#[test]
+fn failures_are_known_by_their_words() {
+    let said = [
+        "Error executing query: no table",
+        "{'error': 'Error: invalid syntax'}",
+        "No SQL code was found",
+        "/bin/bash: line 1: ^x: command not found\n",
+        "awk: line 1: syntax error at or near )",
+        "fine",
+        "an Error",
+        "Errors: 0",
+    ];
+    let file = json!({"0": {"environment": "ic_bash", "query": "q", "summary": {"max_reward": 0},
+        "turn_history": {"actions": said, "observations": said, "rewards": [],
+                         "valid_action": [null, true]}}});
+    let run = parsed("x.json", file.to_string()).remove(0);
+    let failed: Vec<_> = run.turns().map(|step| step.results[0].is_error).collect();
+    assert_eq!(failed, [true, true, true, true, true, false, false, false]);
+}
+
+#[test]
+fn a_run_that_is_none_is_named_and_the_others_are_read() {
+    let run = json!({"environment": "ic_sql", "query": "q", "turn_history": {"actions": [[1]], "observations": [[["a", 1]]]}});
+    let file = json!({"0": run, "1": {"environment": "ic_sql", "query": "q"}, "2": 5, "3": run});
+    let (runs, problems) = read_bytes("x.json", file.to_string(), &Options::default());
+    let ids: Vec<_> = runs.iter().map(|run| (&*run.run_id, run.origin.at)).collect();
+    assert_eq!(ids, [("x/0", Some(1)), ("x/3", Some(4))]);
+    assert_eq!(runs[0].steps[1].results[0].content, "[[\"a\",1]]");
+    let said: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(said[0], "x.json:2: run `1`: no `turn_history`");
+    assert!(said[1].starts_with("x.json:3: run `2`: invalid type"), "{}", said[1]);
+}
