@@ -237,11 +237,8 @@ fn model_turn(step: &Step<'_>) -> ModelTurn {
             arguments: as_object(&call.arguments),
         }));
     }
-    let reason = if step.calls.is_empty() {
-        SignalReason::NaturalCompletion
-    } else {
-        SignalReason::ToolUse
-    };
+    let reason =
+        if step.calls.is_empty() { SignalReason::NaturalCompletion } else { SignalReason::ToolUse };
     let signal = TerminationSignal::new(reason, Confidence::Low)
         .from_field("finish_reason", step.finish_reason.as_deref().unwrap_or("not recorded"));
     let usage = step.usage.as_deref().map_or_else(Usage::default, |used| Usage {

@@ -30,12 +30,14 @@
 mod calibrate;
 mod candidate;
 mod counts;
+mod engine;
 mod figures;
 mod tally;
 
 pub use calibrate::{Calibrated, Family};
 pub use candidate::{Candidate, Trial};
 pub use counts::{Counts, Share, share};
+pub use engine::{Done, Engine, Progress, dataset};
 pub use figures::{
     CandidateFigures, Cap, DatasetFigures, Figures, Paired, ParetoPoint, Unjudged, Verdict,
 };
