@@ -20,8 +20,9 @@
 
 mod canonical;
 
+use foldhash::fast::FixedState;
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 pub(crate) use canonical::arguments_key;
 
@@ -58,9 +59,9 @@ pub struct Facts {
 /// Makes the facts of a run's steps, one step at a time.
 #[derive(Debug, Default)]
 pub struct FactBook {
-    calls_seen: HashMap<u64, Seen>,
-    texts_seen: HashSet<u64>,
-    results_seen: HashSet<u64>,
+    calls_seen: HashMap<u64, Seen, FixedState>,
+    texts_seen: HashSet<u64, FixedState>,
+    results_seen: HashSet<u64, FixedState>,
     facts: Facts,
 
     /// The last step in which a call that was new to the run succeeded.
@@ -200,9 +201,12 @@ impl FactBook {
     }
 }
 
+/// Hashes the same in every process: what was recorded replays to the same.
+const HASHER: FixedState = FixedState::with_seed(0x0065_6e64_7374_6f70);
+
 /// The hash of a text: never 0, which stands for none.
 fn hash_of(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = HASHER.build_hasher();
     text.hash(&mut hasher);
     hasher.finish().max(1)
 }
@@ -213,7 +217,7 @@ fn all_of(hashes: &[u64]) -> u64 {
         [] => 0,
         [one] => *one,
         several => {
-            let mut hasher = DefaultHasher::new();
+            let mut hasher = HASHER.build_hasher();
             several.hash(&mut hasher);
             hasher.finish().max(1)
         }
@@ -244,7 +248,7 @@ fn normal(text: &str, room: &mut Vec<u8>) -> u64 {
     if room.is_empty() {
         return 0;
     }
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = HASHER.build_hasher();
     hasher.write(room);
     hasher.finish().max(1)
 }

@@ -8,9 +8,10 @@
 //!
 //! The text is read once, without a tree of values. Of a key that is there twice the last counts.
 
+use super::HASHER;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 /// The number of a call, never 0. Arguments that are no JSON are compared as they stand.
 pub(crate) fn arguments_key(name: &str, arguments: &str) -> u64 {
@@ -21,7 +22,7 @@ pub(crate) fn arguments_key(name: &str, arguments: &str) -> u64 {
 }
 
 fn hash_of(value: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = HASHER.build_hasher();
     value.hash(&mut hasher);
     hasher.finish()
 }
@@ -69,7 +70,7 @@ impl<'de> Visitor<'de> for Canonical {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<u64, A::Error> {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = HASHER.build_hasher();
         5u8.hash(&mut hasher);
         let mut len = 0u64;
         while let Some(key) = list.next_element_seed(Canonical)? {
@@ -88,7 +89,7 @@ impl<'de> Visitor<'de> for Canonical {
         // In one order, whichever; of equal names the last stays.
         entries.sort_by_key(|(name, _)| *name);
         let last = |nth: usize| entries.get(nth + 1).is_none_or(|next| next.0 != entries[nth].0);
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = HASHER.build_hasher();
         6u8.hash(&mut hasher);
         for (nth, entry) in entries.iter().enumerate() {
             if last(nth) {
