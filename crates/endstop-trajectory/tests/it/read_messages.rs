@@ -128,6 +128,20 @@ fn every_container_gives_the_same_run() {
 }
 
 #[test]
+fn what_looks_like_messages_is_no_run() {
+    for file in [
+        // The log of one call; the conversation so far is in every one of them.
+        json!({"messages": [{"role": "user", "content": "a"}], "response": {"choices": []}}),
+        json!({"role": "user", "message": {"content": "a"}}),
+        json!([{"role": "admin", "content": "a"}]),
+        json!([{"role": "user", "content": {"parts": []}}]),
+    ] {
+        let (runs, problems) = read_bytes("x.json", file.to_string(), &Options::default());
+        assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::NoTrajectory), "{file}");
+    }
+}
+
+#[test]
 fn odd_messages_are_read_and_noted() {
     let messages = json!({"id": 7, "reward": 1, "tools": [], "messages": [
         {"role": "developer", "content": "x"},
