@@ -42,7 +42,9 @@ fn cut_files_say_what_is_lost() {
                 assert!(run == same || !is_record, "{name} cut at {end}: {}", run.run_id);
             }
         }
-        assert!(halves > 0 || whole.0.is_empty(), "{name}: no cut was called half a record");
+        // An archive that is cut has lost its table of contents, and is none.
+        let may_be_half = !whole.0.is_empty() && !bytes.starts_with(b"PK");
+        assert!(halves > 0 || !may_be_half, "{name}: no cut was called half a record");
     }
 }
 
