@@ -128,6 +128,20 @@ fn every_container_gives_the_same_run() {
 }
 
 #[test]
+fn what_looks_like_messages_is_no_run() {
+    for file in [
+        // The log of one call; the conversation so far is in every one of them.
+        json!({"messages": [{"role": "user", "content": "a"}], "response": {"choices": []}}),
+        json!({"role": "user", "message": {"content": "a"}}),
+        json!([{"role": "admin", "content": "a"}]),
+        json!([{"role": "user", "content": {"parts": []}}]),
+    ] {
+        let (runs, problems) = read_bytes("x.json", file.to_string(), &Options::default());
+        assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::NoTrajectory), "{file}");
+    }
+}
+
+#[test]
 fn odd_messages_are_read_and_noted() {
     let messages = json!({"id": 7, "reward": 1, "tools": [], "messages": [
         {"role": "developer", "content": "x"},
@@ -137,11 +151,14 @@ fn odd_messages_are_read_and_noted() {
         {"role": "tool", "tool_call_id": "nobody", "content": {"a": 1}},
         {"role": "assistant", "id": "m", "content": "a", "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
         {"role": "assistant", "id": "m", "content": "b", "tool_calls": [{"id": "d", "function": {"name": "f"}}]},
-        {"role": "tool", "tool_call_id": "c", "content": "2", "is_error": true}
+        {"role": "tool", "tool_call_id": "c", "content": "2", "is_error": true},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "e", "function": "g", "args": {"a": 1}}]}
     ]});
     let run = parsed("r.json", messages.to_string()).remove(0);
     assert_eq!((&*run.run_id, run.recorded.success), ("7", Some(true)));
-    assert_eq!(counts(&run), [4, 2, 3, 3, 1], "one response in two messages is one turn");
+    assert_eq!(counts(&run), [5, 3, 4, 3, 1], "one response in two messages is one turn");
+    let flat = &run.steps[4].calls[0];
+    assert_eq!((&*flat.name, &*flat.arguments), ("g", "{\"a\":1}"));
     assert_eq!(run.steps[3].text, "a\nb");
     assert_eq!(run.steps[0].extra.as_ref().unwrap()["role"], "developer");
     assert_eq!(run.steps[2].results[1].content, "{\"a\":1}");

@@ -9,8 +9,8 @@ use super::talk::Talk;
 use crate::model::{Call, CallResult, Role, Step, Usage};
 use crate::read::arguments;
 use crate::read::parts::{Content, joined};
-use crate::read::record::{self, List, Of, Record, count, lift, object, owned_name};
-use serde::de::MapAccess;
+use crate::read::record::{self, List, Of, Record, Text, count, lift, object, owned_name};
+use serde::de::{Error as _, MapAccess};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -103,9 +103,15 @@ impl<'a> Record<'a> for Asked<'a> {
         match name {
             "id" => self.id = record::name(map)?,
             "name" => self.name = record::text(map)?.unwrap_or_default(),
-            "arguments" => self.arguments = Some(record::raw(map)?),
+            "arguments" | "args" => self.arguments = Some(record::raw(map)?),
+            // An object with its name, or the name alone.
             "function" => {
-                if let Some(Of(function)) = map.next_value::<Option<Of<Asked<'a>>>>()? {
+                let raw = record::raw(map)?.get();
+                if let Ok(Text(name)) = serde_json::from_str(raw) {
+                    self.name = name;
+                } else if let Some(Of(function)) =
+                    serde_json::from_str::<Option<Of<Asked<'a>>>>(raw).map_err(M::Error::custom)?
+                {
                     self.name = function.name;
                     self.arguments = function.arguments;
                     self.other.extend(function.other);

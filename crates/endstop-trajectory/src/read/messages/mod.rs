@@ -65,6 +65,8 @@ fn message_a_line(head: &Head<'_>) -> bool {
 fn is_conversation(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.first().is_some_and(is_message),
+        // With a response beside them, the messages are what one call was sent, and no run.
+        Value::Object(object) if object.contains_key("response") => false,
         Value::Object(object) => match object.get("messages") {
             Some(Value::Array(list)) => list.first().is_none_or(is_message),
             _ => false,
@@ -73,13 +75,15 @@ fn is_conversation(value: &Value) -> bool {
     }
 }
 
-/// Whether it is a message; its content may be behind the end of what is looked at.
+/// Whether it is a message; of the last one that is looked at, all but the role may be cut off.
 fn is_message(value: &Value) -> bool {
     const ROLES: &[&str] =
         &["system", "developer", "user", "assistant", "tool", "function", "model", "agent"];
-    value.get("role").and_then(Value::as_str).is_some_and(|role| ROLES.contains(&role))
-        && !value.get("content").is_some_and(|content| content.is_object() || content.is_number())
-        && value.get("parts").is_none()
+    const SAID: &[&str] = &["content", "tool_calls", "function_call"];
+    let Some(message) = value.as_object() else { return false };
+    message.get("role").and_then(Value::as_str).is_some_and(|role| ROLES.contains(&role))
+        && (message.len() == 1 || SAID.iter().any(|name| message.contains_key(*name)))
+        && !message.get("content").is_some_and(|content| content.is_object() || content.is_number())
 }
 
 /// Whether anything in it is Anthropic's alone.
