@@ -6,7 +6,7 @@
 //! let mut policy = Registry::new().build_text("chanting")?;
 //! policy.begin_turn();
 //! let stop = (0..100).find_map(|_| policy.look("Let me try that once more. ", &StepContext::default()));
-//! assert_eq!(stop.unwrap().evidence, "\"Let me try that once more. \" 15 times in a row, up to character 405");
+//! assert_eq!(stop.unwrap().evidence, "\"Let me try that once more. \" 14 times in a row, up to character 400");
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
@@ -150,7 +150,7 @@ impl Chant {
         if !stretch.chars().any(char::is_alphabetic) {
             return;
         }
-        let shown: String = stretch.chars().take(60).collect();
+        let shown: String = from_a_beginning(&stretch).chars().take(60).collect();
         self.found = Some(format!(
             "{shown:?} {} times in a row, up to character {}",
             chars / self.period,
@@ -167,6 +167,17 @@ impl Chant {
         let first = self.dropped + WINDOW;
         self.windows.retain(|_, place| *place >= first);
     }
+}
+
+/// The stretch from where it begins as far as one can see: at a capital behind a gap, else at a word.
+fn from_a_beginning(stretch: &str) -> String {
+    let chars: Vec<char> = stretch.chars().collect();
+    let before = |at: usize| chars[(at + chars.len() - 1) % chars.len()];
+    let is_word = |at: &usize| chars[*at].is_alphanumeric() && !before(*at).is_alphanumeric();
+    let words = || (0..chars.len()).filter(is_word);
+    let begin =
+        words().find(|at| chars[*at].is_uppercase()).or_else(|| words().next()).unwrap_or(0);
+    chars[begin..].iter().chain(&chars[..begin]).collect()
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub struct Facts {
     pub results: u64,
     /// What the first failure among its results said; `None`: none failed, `Some(0)`: it said nothing.
     pub error: Option<u64>,
+    /// Steps in a row up to this one that had a failure.
+    pub failures: u32,
     /// Its text, in lower case and without a difference in white space; 0: blank.
     pub text: u64,
     /// Steps in a row up to this one that brought nothing new: no call, no text and no result that
@@ -164,6 +166,7 @@ impl FactBook {
         facts.turn = all_of(&self.calls);
         facts.results = all_answers;
         facts.error = self.error.take();
+        facts.failures = if facts.error.is_some() { facts.failures + 1 } else { 0 };
         facts.text = self.text;
         facts.stale = if stale { facts.stale + 1 } else { 0 };
         let alone = self.calls.is_empty();

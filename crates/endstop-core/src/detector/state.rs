@@ -128,9 +128,6 @@ impl Detector {
                 let error = facts.error.unwrap_or_default();
                 streak(error != 0, (error, 0), of, times) >= *most
             }
-            (Rule::AnyError { times: most }, State::Streak { of, times }) => {
-                streak(facts.error.is_some(), (1, 0), of, times) >= *most
-            }
             (Rule::SameText { times: most }, State::Streak { of, times }) => {
                 streak(facts.text != 0, (facts.text, 0), of, times) >= *most
             }
@@ -140,6 +137,7 @@ impl Detector {
                 let met = |value: u32, most: Option<u32>| most.is_some_and(|most| value >= most);
                 met(facts.repeats, stuck.repeats.map(|n| n.saturating_mul(2)))
                     || met(errors, stuck.same_errors)
+                    || met(facts.failures, stuck.failures)
                     || met(facts.stale, stuck.stale)
             }
             (Rule::Cycle { period, times }, State::Cycle { .. }) => {
@@ -151,6 +149,7 @@ impl Detector {
                 self.state.cycle(2, times, facts)
             }
             (Rule::TotalRepeat { times }, _) => facts.most_calls >= *times,
+            (Rule::AnyError { times }, _) => facts.failures >= *times,
             (Rule::NoNew { times }, _) => facts.stale >= *times,
             (Rule::Monologue { times }, _) => facts.alone >= *times,
             (Rule::MaxSteps { steps }, _) => facts.step >= *steps,
@@ -176,7 +175,6 @@ impl State {
             Rule::RepeatCall { .. }
             | Rule::RepeatCallRes { .. }
             | Rule::SameError { .. }
-            | Rule::AnyError { .. }
             | Rule::SameText { .. }
             | Rule::Stuck(_) => State::Streak { of: (0, 0), times: 0 },
             Rule::Cycle { .. } | Rule::Alternate { .. } => {

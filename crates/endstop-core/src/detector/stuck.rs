@@ -20,12 +20,13 @@
 //! assert_eq!(step("read", "12 lines"), Some(11), "twice again, and nothing else was done");
 //! ```
 //!
-//! It fires at the first of three signs:
+//! It fires at the first of four signs:
 //!
 //! - some call was made again, with the same answer, so often: `repeats`. A repetition counts half
 //!   where a call that is new to the run succeeded since the call was made last (something may have
 //!   changed), and a changed answer wipes the slate of its call;
 //! - the same failure so many times in a row: `same_errors`;
+//! - some failure, whichever, so many times in a row: `failures`;
 //! - nothing new so many steps in a row: `stale` ([`Facts::stale`](super::Facts::stale)).
 //!
 //! How these numbers were chosen, and what they gave on runs they were not chosen on, is in the book's
@@ -45,20 +46,22 @@ pub struct Stuck {
     pub same_errors: Option<u32>,
     /// Steps in a row that brought nothing new (3).
     pub stale: Option<u32>,
+    /// Steps in a row that had a failure (7).
+    pub failures: Option<u32>,
 }
 
 impl Default for Stuck {
     fn default() -> Stuck {
-        Stuck { repeats: Some(2), same_errors: Some(4), stale: Some(3) }
+        Stuck { repeats: Some(2), same_errors: Some(4), stale: Some(3), failures: Some(7) }
     }
 }
 
 impl Stuck {
     /// One line for a person.
-    pub const DESCRIPTION: &'static str = "Repetition that changes nothing: calls with the same answer, the same failure, nothing new";
+    pub const DESCRIPTION: &'static str = "Calls again with the same answer, one failure again and again, nothing new, nothing but failures";
 
     pub(super) fn from_config(config: &Config<'_>) -> Result<Stuck, PolicyError> {
-        config.only(&["repeats", "same_errors", "stale"])?;
+        config.only(&["repeats", "same_errors", "stale", "failures"])?;
         let count = |key, default: u64| -> Result<Option<u32>, PolicyError> {
             let number = config.count(key, default)?;
             number
@@ -71,17 +74,25 @@ impl Stuck {
             repeats: count("repeats", 2)?,
             same_errors: count("same_errors", 4)?,
             stale: count("stale", 3)?,
+            failures: count("failures", 7)?,
         })
     }
 
     pub(super) fn config(&self) -> Value {
-        json!({"repeats": self.repeats, "same_errors": self.same_errors, "stale": self.stale})
+        json!({
+            "repeats": self.repeats,
+            "same_errors": self.same_errors,
+            "stale": self.stale,
+            "failures": self.failures,
+        })
     }
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        write!(f, "{},{},{}", shown(self.repeats), shown(self.same_errors), shown(self.stale))
+        let [repeats, same_errors, stale, failures] =
+            [self.repeats, self.same_errors, self.stale, self.failures].map(shown);
+        write!(f, "{repeats},{same_errors},{stale},{failures}")
     }
 }

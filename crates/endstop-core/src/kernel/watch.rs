@@ -87,7 +87,7 @@ impl Watch {
     /// use serde_json::json;
     /// let watches = Watch::read(&json!({"stuck": "stop", "repeat_call": {"mode": "warn", "times": 4}}))?;
     /// let short: Vec<String> = watches.iter().map(Watch::to_string).collect();
-    /// assert_eq!(short, ["stop:stuck(2,4,3)", "warn:repeat_call(4)"]);
+    /// assert_eq!(short, ["stop:stuck(2,4,3,7)", "warn:repeat_call(4)"]);
     /// # Ok::<(), String>(())
     /// ```
     ///
@@ -151,7 +151,7 @@ impl Watch {
     }
 }
 
-/// Short: `stop:stuck(2,4,3)`.
+/// Short: `stop:stuck(2,4,3,7)`.
 impl fmt::Display for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.mode, self.rule)

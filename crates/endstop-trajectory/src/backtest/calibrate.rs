@@ -72,6 +72,7 @@ fn stuck(level: u32) -> Rule {
         repeats: Some(level),
         same_errors: Some(level + 2),
         stale: Some(level + 1),
+        failures: Some(level + 5),
     })
 }
 

@@ -209,10 +209,22 @@ impl Candidate {
         for steps in [4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100] {
             list.push(json!({"max_steps": {"steps": steps}}));
         }
-        for (repeats, same_errors, stale) in
-            [(1, 3, 2), (2, 3, 3), (2, 4, 3), (2, 5, 4), (3, 5, 4), (3, 6, 5), (4, 6, 6), (6, 8, 8)]
-        {
-            let config = json!({"repeats": repeats, "same_errors": same_errors, "stale": stale});
+        for (repeats, same_errors, stale, failures) in [
+            (1, 3, 2, 5),
+            (2, 3, 3, 6),
+            (2, 4, 3, 7),
+            (2, 5, 4, 8),
+            (3, 5, 4, 8),
+            (3, 6, 5, 10),
+            (4, 6, 6, 12),
+            (6, 8, 8, 15),
+        ] {
+            let config = json!({
+                "repeats": repeats,
+                "same_errors": same_errors,
+                "stale": stale,
+                "failures": failures,
+            });
             list.push(json!({"stuck": config}));
         }
         Candidate::read(&Value::Array(list))

@@ -25,4 +25,5 @@ mod read_otel;
 mod read_swe_agent;
 mod read_tau;
 mod reading;
+mod replay_equals_live;
 mod round_trip;
