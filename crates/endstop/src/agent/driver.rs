@@ -386,7 +386,7 @@ impl Driver {
         }
         let run = self.run.take()?;
         let event = Event::new(self.now(), event);
-        let before = self.recorder.as_ref().and_then(|recorder| recorder.before(&event));
+        let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
         let step = run.handle(event, &mut self.effects);
         let mut effects = std::mem::take(&mut self.effects);
         let outcome = match step {
@@ -422,7 +422,7 @@ impl Driver {
         let Some(Spent { usage, cost, cost_unknown }) = spent else { return };
         let Some(run) = self.run.take() else { return };
         let event = Event::new(self.now(), EventKind::Spent { usage, cost, cost_unknown });
-        let before = self.recorder.as_ref().and_then(|recorder| recorder.before(&event));
+        let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
         // This event asks for nothing and ends no run.
         if let Step::Continue(run) = run.handle(event, &mut self.effects) {
             self.run = Some(run);
@@ -778,7 +778,7 @@ impl Drop for Driver {
         self.book_running();
         let at = self.now();
         let event = Event::new(at, event);
-        let before = self.recorder.as_ref().and_then(|recorder| recorder.before(&event));
+        let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
         let run = self.run.take();
         let mut effects = Vec::new();
         let outcome = run.and_then(|run| match run.handle(event, &mut effects) {

@@ -13,7 +13,8 @@
 use super::user_code;
 use crate::journal::briefs;
 use crate::journal::{Journal, JournalError, JournalErrorKind, Record, RunHeader, RunJournal};
-use endstop_core::{Effect, EffectId, Event, EventKind, Joiner, Outcome};
+use endstop_core::joiner::Mark;
+use endstop_core::{Effect, EffectId, Event, EventKind, Joiner, Outcome, TurnDelta};
 use endstop_wire::redact::KnownKeys;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +45,12 @@ pub(super) struct Recorder {
 
 /// What is kept of an event.
 pub(super) enum Before {
-    Delta(Event),
+    /// It waits with those before it.
+    Delta {
+        call: EffectId,
+        at: Duration,
+        mark: Mark,
+    },
     /// A response that is whole, and counted: nothing is estimated by what was streamed of it.
     Turn(EffectId, Record),
     Other(Record),
@@ -69,10 +75,19 @@ impl Recorder {
         Recorder { problem: Some(problem), ..Recorder::default() }
     }
 
-    pub(super) fn before(&self, event: &Event) -> Option<Before> {
+    pub(super) fn before(&mut self, event: &Event) -> Option<Before> {
         self.log.as_ref()?;
         Some(match event.kind {
-            EventKind::Delta { .. } => Before::Delta(event.clone()),
+            EventKind::Delta { call, ref delta } => {
+                for event in self.joiner.earlier(call) {
+                    self.keep(&event, &[], None);
+                }
+                if self.joiner.waiting() == 0 {
+                    self.joined_at = event.at;
+                }
+                let mark = self.joiner.push(call, delta, event.at);
+                Before::Delta { call, at: event.at, mark }
+            }
             EventKind::TurnEnded { call, ref turn }
                 if turn.usage.input_tokens.is_some() && turn.usage.generated_tokens().is_some() =>
             {
@@ -87,10 +102,18 @@ impl Recorder {
     pub(super) fn after(&mut self, before: Option<Before>, effects: &[Effect], ended: bool) {
         let Some(before) = before else { return };
         let record = match before {
-            Before::Delta(event) if effects.is_empty() && !ended => {
-                return self.delta(event);
+            Before::Delta { at, .. } if effects.is_empty() && !ended => {
+                let waited = at.saturating_sub(self.joined_at);
+                if waited >= LONGEST_WAIT || self.joiner.waiting() >= MOST_WAITING {
+                    self.join();
+                }
+                return self.commit();
             }
-            Before::Delta(event) => self.record(&event),
+            Before::Delta { call, at, mark } => {
+                let delta = self.joiner.take_back(mark);
+                let delta = delta.unwrap_or(TurnDelta::Text(String::new()));
+                self.record(&Event::new(at, EventKind::Delta { call, delta }))
+            }
             Before::Turn(call, record) => {
                 // One that came too late counts as cut, and is booked by its deltas.
                 if !effects.iter().any(|effect| matches!(effect, Effect::AbortModel { .. })) {
@@ -141,22 +164,6 @@ impl Recorder {
         let problem = self.problem.as_ref().filter(|_| !self.told)?.to_string();
         self.told = true;
         Some(format!("the journal does not keep this run: {problem}"))
-    }
-
-    fn delta(&mut self, event: Event) {
-        let at = event.at;
-        if self.joiner.waiting() == 0 {
-            self.joined_at = at;
-        }
-        let earlier = self.joiner.delta(event);
-        for event in earlier {
-            self.keep(&event, &[], None);
-        }
-        let waited = at.saturating_sub(self.joined_at);
-        if waited >= LONGEST_WAIT || self.joiner.waiting() >= MOST_WAITING {
-            self.join();
-        }
-        self.commit();
     }
 
     fn join(&mut self) {
