@@ -80,9 +80,9 @@ DROP TABLE events_1;
 DROP TABLE runs_1;
 ";
 
-/// Pages of the log that wait to go to the file (1 MB): a short log is written over again and again,
-/// which costs less than one that grows.
-const PAGES_IN_LOG: i64 = 1000;
+/// Pages of the log that wait to go to the file (8 MB): a page that is written step by step goes there
+/// once, and the file is synced seldom.
+const PAGES_IN_LOG: i64 = 2000;
 
 /// The first key of a run's events and the last that there may be.
 pub(super) fn keys(run: i64) -> (i64, i64) {
