@@ -61,6 +61,10 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, kept: Option<&Kept>, colo
         let also: Vec<&str> = outcome.also.iter().map(|t| t.as_str()).collect();
         row("also", &format!("{} (true at the same time, not what decided)", also.join(", ")));
     }
+    for fired in &outcome.fired {
+        let what = format!("in turn {} ({}): {}", fired.turn, fired.mode, fired.evidence);
+        row("watch", &shorten(&what, 200));
+    }
     row("spent", &spent(outcome, limits));
     match outcome.verified {
         Some(true) => row("verified", "yes"),

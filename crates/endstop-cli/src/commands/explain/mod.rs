@@ -164,6 +164,9 @@ fn tell(story: &Story) {
         let also: Vec<String> = also.iter().map(text).collect();
         let _ = output::line(&format!("also true then: {}", also.join(", ")));
     }
+    for fired in words::fired(outcome) {
+        let _ = output::line(&fired);
+    }
     let _ = output::line(&words::spent(outcome));
     if let Some(end) = story.limits.last() {
         let _ = output::line(&format!("limits at the end: {}", words::limits(end)));

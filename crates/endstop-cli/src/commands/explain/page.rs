@@ -79,6 +79,9 @@ fn head(out: &mut String, story: &Story, title: &str) {
                 escape(&words::text(&by["evidence"])),
                 escape(&words::spent(outcome)),
             );
+            for fired in words::fired(outcome) {
+                let _ = write!(out, "<p>{}</p>", escape(&fired));
+            }
         }
         None => {
             let _ = write!(out, "<p>{}</p>", escape(words::no_outcome(story.state)));

@@ -36,6 +36,21 @@ pub(super) fn date(unix_ms: u64) -> String {
     format!("{year}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// What watched the run and fired.
+pub(super) fn fired(outcome: &Value) -> Vec<String> {
+    let fired = outcome["fired"].as_array().into_iter().flatten();
+    fired
+        .map(|one| {
+            format!(
+                "watched: {} in turn {} ({})",
+                text(&one["evidence"]),
+                one["turn"],
+                text(&one["mode"])
+            )
+        })
+        .collect()
+}
+
 /// What a run spent.
 pub(super) fn spent(outcome: &Value) -> String {
     let counted = |key: &str, what: &str| count(outcome[key].as_u64().unwrap_or(0), what);
