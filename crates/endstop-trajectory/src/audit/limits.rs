@@ -1,11 +1,12 @@
 //! What our default limits would have done to a session, request by request.
 //!
 //! ```ignore
-//! for stop in stops(&run, &requests, &spent) { println!("{} at turn {}", stop.termination, stop.turn); }
+//! for stop in stops(&run, &requests, &spent, &ended) { println!("{} at turn {}", stop.termination, stop.turn); }
 //! ```
 //!
 //! A stop saves what the request used behind it, and costs its answer, where it came to one.
 
+use super::ending::Ended;
 use super::request::Request;
 use super::spent::Spent;
 use crate::model::Trajectory;
@@ -29,10 +30,15 @@ pub struct Stop {
 }
 
 /// The requests of a run that end sooner under the default limits; `spent` is what each turn used.
-pub(super) fn stops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent]) -> Vec<Stop> {
+pub(super) fn stops(
+    run: &Trajectory<'_>,
+    requests: &[Request],
+    spent: &[Spent],
+    ended: &Ended,
+) -> Vec<Stop> {
     let setting = Setting::default();
     let mut found = Vec::new();
-    for request in requests {
+    for (nth, request) in (1..).zip(requests) {
         let replayed = if requests.len() == 1 {
             replay(run, &setting)
         } else {
@@ -56,7 +62,9 @@ pub(super) fn stops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
             termination,
             decided_by: decided_by.unwrap_or_default(),
             turn: from as u64,
-            answered: request.is_answered(run),
+            // Words are no answer where the session is known to have ended without one.
+            answered: request.is_answered(run)
+                && !(nth == requests.len() && ended.how.is_without_answer()),
             behind: spent.get(from..places.end).unwrap_or_default().iter().sum(),
         });
     }

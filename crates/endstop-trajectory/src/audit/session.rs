@@ -72,6 +72,7 @@ impl Session {
     pub fn of(run: &Trajectory<'_>, prices: &Prices) -> Session {
         let requests = requests(run);
         let each: Vec<Spent> = run.turns().map(|step| Spent::of_step(step, run, prices)).collect();
+        let ended = Ended::of(run);
         let task = run.steps.iter().find(|step| step.role == Role::User && !is_aside(step));
         let mut session = Session {
             file: run.origin.file.clone(),
@@ -89,10 +90,10 @@ impl Session {
             spent: Spent::default(),
             cost_recorded: false,
             models: BTreeMap::new(),
-            ended: Ended::of(run),
             sign: claim::sign(run),
             loops: loops::loops(run, &requests, &each),
-            stops: limits::stops(run, &requests, &each),
+            stops: limits::stops(run, &requests, &each, &ended),
+            ended,
         };
         session.count(run, &each, prices);
         session.with_children(run, prices, 0);
@@ -256,6 +257,27 @@ mod tests {
         assert_eq!(stop.behind.turns, 8 - stop.turn);
         assert_eq!(session.ended.how, How::NoAnswer);
         assert_eq!(session.in_question().turns, 8);
+    }
+
+    #[test]
+    fn an_answer_that_a_stop_would_have_cost_is_one_that_came() {
+        let mut steps: Vec<Step<'static>> = (0..30)
+            .map(|n| {
+                let mut step = turn(1000, 100);
+                step.calls[0].arguments = format!("{{\"command\":\"ls {n}\"}}").into();
+                step.results[0] =
+                    CallResult { content: n.to_string().into(), ..CallResult::default() };
+                step
+            })
+            .collect();
+        steps.push(Step { text: "It is so.".into(), ..Step::new(Role::Agent) });
+        let mut run = run(steps);
+        let stop = |run: &Trajectory<'_>| Session::of(run, &Prices::new()).stops[0].clone();
+        assert_eq!((stop(&run).turn, stop(&run).answered), (25, true));
+        assert_eq!(stop(&run).behind.turns, 6);
+        let ending = crate::model::Ending { reason: "max_turns".into(), ..Default::default() };
+        run.ending = Some(ending);
+        assert!(!stop(&run).answered);
     }
 
     #[test]

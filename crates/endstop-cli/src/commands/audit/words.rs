@@ -1,7 +1,7 @@
 //! What the page and the terminal say alike of an audit.
 
 use super::Found;
-use crate::card::{count, thousands};
+use crate::card::{count, shorten, thousands};
 use crate::date::date;
 use endstop_trajectory::audit::{How, Loop, Session, Sign, Spent, Stop};
 use std::fmt::Write as _;
@@ -55,7 +55,12 @@ pub(super) fn money(spent: &Spent) -> String {
 
 /// `40 turns, 300,000 tokens, $2.10`.
 pub(super) fn spent(spent: &Spent) -> String {
-    format!("{}, {}, {}", count(spent.turns, "turn"), count(spent.tokens(), "token"), money(spent))
+    let turns = count(spent.turns, "turn");
+    match (spent.tokens(), spent.usd.0) {
+        (0, 0) if spent.silent_turns > 0 => format!("{turns}, tokens not recorded"),
+        (0, 1..) => format!("{turns}, {}", money(spent)),
+        (tokens, _) => format!("{turns}, {}, {}", count(tokens, "token"), money(spent)),
+    }
 }
 
 /// A day of Unix milliseconds.
@@ -182,7 +187,7 @@ pub(super) fn reading(found: &Found) -> Vec<String> {
             "not read ({}): {}, as {}",
             kind.as_str(),
             thousands(problems.count),
-            problems.first.first().map_or("?", String::as_str),
+            shorten(problems.first.first().map_or("?", String::as_str), 240),
         ));
     }
     lines
@@ -192,10 +197,11 @@ pub(super) fn reading(found: &Found) -> Vec<String> {
 pub(super) fn head(session: &Session) -> String {
     let question = session.in_question();
     let whole = session.spent;
-    let cost = if question == whole {
-        money(&whole)
-    } else {
-        format!("{} of {}", money(&question), money(&whole))
+    let cost = match (question.usd.0, question.tokens()) {
+        (0, 0) => count(question.turns, "turn"),
+        (0, tokens) => format!("{} ({})", count(tokens, "token"), money(&question)),
+        _ if question == whole => money(&whole),
+        _ => format!("{} of {}", money(&question), money(&whole)),
     };
     let models: Vec<&str> = session.models.keys().map(String::as_str).take(3).collect();
     let when = session.last_ms.map_or_else(
@@ -207,7 +213,10 @@ pub(super) fn head(session: &Session) -> String {
         "{cost} in question · {} · {when} · {}, {}",
         models.join(", "),
         count(whole.turns, "turn"),
-        count(whole.tokens(), "token")
+        match whole.tokens() {
+            0 => "tokens not recorded".to_owned(),
+            tokens => count(tokens, "token"),
+        }
     )
 }
 
@@ -294,10 +303,12 @@ mod tests {
         assert_eq!(money(&spent), "≥$1,234.57");
         spent.at_most = true;
         assert_eq!(money(&spent), "≈$1,234.57");
+        assert_eq!(super::spent(&spent), "1 turn, 10 tokens, ≈$1,234.57");
         spent.unpriced_tokens = 0;
         spent.usd = endstop::NanoUsd::from_usd(0.01234);
         assert_eq!(money(&spent), "≤$0.0123");
         let silent = Spent { turns: 1, silent_turns: 1, ..Spent::default() };
         assert_eq!(money(&silent), "unknown");
+        assert_eq!(super::spent(&silent), "1 turn, tokens not recorded");
     }
 }
