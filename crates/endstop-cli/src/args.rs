@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     /// Show the timeline of a run, the limits at each turn, and what ended it.
     Explain(ExplainArgs),
+    /// Look through the sessions that coding agents have left on disk: how each ended, what its loops cost.
+    Audit(AuditArgs),
     /// List the providers that are understood, with their keys and endpoints.
     Providers(ProvidersArgs),
     /// List the termination policies with their defaults.
@@ -295,6 +297,28 @@ pub(crate) struct ExplainArgs {
     /// Where the runs are kept [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AuditArgs {
+    /// Files with sessions, and folders of them; `-` for standard input.
+    #[arg(value_name = "PATH", required_unless_present = "find")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Look in the places where agents keep their sessions, and say which those are.
+    #[arg(long)]
+    pub(crate) find: bool,
+    /// The format of the files: claude-code, codex … [default: each file's own is found out].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) format: Option<String>,
+    /// Only sessions that went on after this: 7d, 12h, or a day as 2026-11-21.
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<String>,
+    /// How many of the worst sessions are told.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+    /// Write a page of one file, with a picture of how they ended.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -4,10 +4,12 @@
 mod args;
 mod card;
 mod commands;
+mod date;
 mod events;
 mod input;
 mod kept;
 mod output;
+mod page;
 mod screen;
 mod servers;
 mod settings;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Simulate(simulate) => commands::simulate::run(&simulate),
         Command::Runs(runs) => commands::runs::run(&runs, json),
         Command::Explain(explain) => commands::explain::run(&explain, json),
+        Command::Audit(audit) => commands::audit::run(&audit, json),
         Command::Providers(providers) => commands::providers::run(&providers, json),
         Command::Policies => Ok(commands::policies::run(json)),
     };

@@ -7,6 +7,7 @@
 //! A file of any format that is read becomes [`Trajectory`] values, one at a time; [`write`](mod@write)
 //! makes an ATIF document of one, which other tools read.
 
+pub mod audit;
 pub mod backtest;
 mod model;
 pub mod read;

@@ -281,7 +281,7 @@ impl Clock {
 }
 
 /// A time in Unix milliseconds; one without an offset counts as UTC.
-fn unix_ms(text: &str) -> Option<i64> {
+pub(crate) fn unix_ms(text: &str) -> Option<i64> {
     let text = text.trim();
     let time = text.parse::<jiff::Timestamp>().ok().or_else(|| {
         let civil = text.parse::<jiff::civil::DateTime>().ok()?;

@@ -2,11 +2,12 @@
 
 use crate::args::RunsArgs;
 use crate::card::{seconds, shorten};
+use crate::date::now_ms;
 use crate::kept::{self, Place};
 use crate::{Failure, Result, output};
 use endstop::journal::RunSummary;
 use serde_json::json;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
     let journal = kept::to_read(&Place::of(args.journal.as_deref(), None))?;
@@ -64,9 +65,4 @@ fn ago(then: u64, now: u64) -> String {
         (0, hours, _) => format!("{hours} h ago"),
         (days, ..) => format!("{days} d ago"),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "how long ago, for a person")]
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+mod audit;
 mod bad_input;
 mod cli;
 mod compaction;

@@ -47,6 +47,7 @@ pub(crate) use census::split_time;
 pub use census::{Census, Finding};
 pub use chunk::Chunk;
 pub use chunks::{Chunks, Opened};
+pub(crate) use claude_code::is_aside;
 pub use outcomes::Outcomes;
 pub use registry::formats;
 pub use source::{Source, Walk};

@@ -8,22 +8,9 @@
 use super::picture::{COLORS, picture};
 use super::story::{Boundary, Repeat, Story, Turn};
 use super::words;
+use crate::page::{END, begin, escape};
 use serde_json::Value;
 use std::fmt::Write as _;
-
-const STYLE: &str = "
-:root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d8dde4;--card:#fff;--back:#f5f6f8;--bad:#c62828;--warn:#b26a00;--good:#1b7f3b;--bar:#9db2cf}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa5b3;--line:#39424e;--card:#1b2129;--back:#12161b;--bad:#ff6b6b;--warn:#ffb74d;--good:#66d08a;--bar:#5d7699}}
-*{box-sizing:border-box}body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
-main{max-width:1080px;margin:0 auto;padding:16px}section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px;margin:0 0 16px}
-h1{font-size:1.5rem;margin:0 0 4px;overflow-wrap:anywhere}h2{font-size:1.05rem;margin:0 0 10px}p{margin:4px 0}.soft{color:var(--soft)}.bad{color:var(--bad)}.warn{color:var(--warn)}.good{color:var(--good)}
-code{font:0.9em ui-monospace,monospace;overflow-wrap:anywhere}.limit{display:grid;grid-template-columns:minmax(9em,15em) 1fr minmax(6em,auto);gap:4px 12px;align-items:center;margin:6px 0}
-.track{height:14px;border-radius:7px;background:var(--line);overflow:hidden}.track i{display:block;height:100%;background:var(--bar)}.met .track i{background:var(--bad)}.met{font-weight:600}
-.badge{display:inline-block;min-width:1.5em;padding:0 .4em;border-radius:.75em;color:#fff;font-weight:700;text-align:center}
-svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font-family:system-ui,sans-serif}.narrow{display:none}
-@media(max-width:640px){.wide{display:none}.narrow{display:block}.limit{grid-template-columns:1fr auto}.limit .track{grid-column:1/3;grid-row:2}main{padding:8px}section{padding:12px}}
-details{border-top:1px solid var(--line);padding:6px 0}summary{cursor:pointer;overflow-wrap:anywhere}pre{white-space:pre-wrap;overflow-wrap:anywhere;font:0.85em ui-monospace,monospace;margin:6px 0;max-height:24em;overflow:auto}
-";
 
 /// The page.
 pub(super) fn page(story: &Story) -> String {
@@ -31,10 +18,7 @@ pub(super) fn page(story: &Story) -> String {
         || format!("run {}", story.state),
         |outcome| words::text(&outcome["termination"]),
     );
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} · Endstop</title><style>{STYLE}</style></head><body><main>\n",
-        escape(&title)
-    );
+    let mut out = begin(&title);
     head(&mut out, story, &title);
     let turns = story.turns();
     if let Some(end) = story.limits.last() {
@@ -52,7 +36,7 @@ pub(super) fn page(story: &Story) -> String {
         repeats(&mut out, &story.repeats);
     }
     each_turn(&mut out, story, &turns);
-    out.push_str("</main></body></html>\n");
+    out.push_str(END);
     out
 }
 
@@ -230,14 +214,4 @@ fn badge(nth: usize) -> String {
         COLORS[nth % COLORS.len()],
         words::letter(nth)
     )
-}
-
-/// Text as HTML; what a page cannot have is shown as what it is.
-pub(super) fn escape(text: &str) -> String {
-    crate::card::visible(text)
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace('\'', "&#39;")
 }

@@ -5,9 +5,9 @@
 //! let svg = picture(&story, &story.turns(), 1000.0); // 380.0 for a phone
 //! ```
 
-use super::page::escape;
 use super::story::{Story, Turn};
 use super::words;
+use crate::page::escape;
 use std::fmt::Write as _;
 
 /// The colours of what repeats; readable with white letters on them.

@@ -41,7 +41,7 @@ pub(super) fn of_transcript(steps: &[Step<'static>]) -> Option<Ending<'static>> 
 }
 
 /// What a person does at the end of a session that is for the harness, not for the model.
-fn is_aside(step: &Step<'static>) -> bool {
+pub(crate) fn is_aside(step: &Step<'_>) -> bool {
     const ASIDE: &[&str] = &[
         "<local-command-",
         "<command-name>/exit",

@@ -27,6 +27,8 @@ mod branch;
 mod ending;
 mod record;
 
+pub(crate) use ending::is_aside;
+
 use super::conversation::Tally;
 use super::pieces::{self, Fields, Line, peek};
 use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};

@@ -1,0 +1,139 @@
+//! The places where agents keep their sessions.
+//!
+//! ```ignore
+//! for place in places() {
+//!     let mut looked = Looked::new(&place);
+//!     for file in place.files(&mut looked) { … }
+//! }
+//! ```
+
+use endstop_trajectory::read::Walk;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// A place to look in.
+pub(super) struct Place {
+    /// Whose it is.
+    agent: &'static str,
+    /// The folder.
+    folder: PathBuf,
+    /// Whether a file of this name is a session.
+    wants: fn(&str) -> bool,
+}
+
+/// A place that was looked at.
+#[derive(Debug, Serialize)]
+pub(super) struct Looked {
+    pub(super) agent: &'static str,
+    pub(super) folder: String,
+    /// The folder is there.
+    pub(super) exists: bool,
+    /// Files that look like sessions by their names.
+    pub(super) files: u64,
+    /// Sessions in them.
+    pub(super) sessions: u64,
+    /// Folders in it that could not be read, the first few.
+    pub(super) unreadable: Vec<String>,
+}
+
+impl Looked {
+    pub(super) fn new(place: &Place) -> Looked {
+        Looked {
+            agent: place.agent,
+            folder: place.folder.display().to_string(),
+            exists: place.folder.is_dir(),
+            files: 0,
+            sessions: 0,
+            unreadable: Vec::new(),
+        }
+    }
+}
+
+impl Place {
+    /// The files there that look like sessions by their names.
+    pub(super) fn files<'l>(&self, looked: &'l mut Looked) -> impl Iterator<Item = PathBuf> + 'l {
+        let wants = self.wants;
+        let walk = looked.exists.then(|| Walk::new(&self.folder)).into_iter().flatten();
+        walk.filter_map(move |source| match source {
+            Ok(source) => {
+                let path = source.path();
+                let name = path.file_name()?.to_str()?;
+                if !wants(name) {
+                    return None;
+                }
+                looked.files += 1;
+                Some(path.to_owned())
+            }
+            Err(problem) => {
+                if looked.unreadable.len() < 3 {
+                    looked.unreadable.push(problem.to_string());
+                }
+                None
+            }
+        })
+    }
+}
+
+/// Where agents keep what they do, as far as their formats are read: those of the user, and those of the
+/// folder where the command is.
+pub(super) fn places() -> Vec<Place> {
+    let variable =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = variable("HOME").or_else(|| variable("USERPROFILE"));
+    let at_home = |path: &str| home.as_ref().map(|home| home.join(path));
+    let config = variable("XDG_CONFIG_HOME").or_else(|| at_home(".config"));
+    let here = std::env::current_dir().unwrap_or_default();
+    let claude = [
+        variable("CLAUDE_CONFIG_DIR"),
+        at_home(".claude"),
+        config.map(|config| config.join("claude")),
+    ];
+    let codex = variable("CODEX_HOME").or_else(|| at_home(".codex"));
+    let logs = variable("INSPECT_LOG_DIR").unwrap_or_else(|| here.join("logs"));
+    let mut places: Vec<Place> = Vec::new();
+    let mut add = |agent, folder: PathBuf, wants| {
+        if places.iter().all(|place| place.folder != folder) {
+            places.push(Place { agent, folder, wants });
+        }
+    };
+    for folder in claude.into_iter().flatten() {
+        add("Claude Code", folder.join("projects"), is_transcript);
+    }
+    for folder in
+        codex.iter().flat_map(|codex| ["sessions", "archived_sessions"].map(|at| codex.join(at)))
+    {
+        add("Codex", folder, is_rollout);
+    }
+    add("Inspect", logs, |name| ends(name, "eval"));
+    add("Harbor", here.join("jobs"), |name| name == "trajectory.json");
+    add("SWE-agent", here.join("trajectories"), |name| ends(name, "traj"));
+    places
+}
+
+fn ends(name: &str, ending: &str) -> bool {
+    Path::new(name).extension().is_some_and(|own| own.eq_ignore_ascii_case(ending))
+}
+
+fn is_transcript(name: &str) -> bool {
+    // What its agents tell each other is no session.
+    ends(name, "jsonl") && name != "journal.jsonl"
+}
+
+fn is_rollout(name: &str) -> bool {
+    let plain = name.strip_suffix(".zst").unwrap_or(name);
+    name.starts_with("rollout-") && (ends(plain, "jsonl") || ends(plain, "json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_known_by_their_names() {
+        assert!(is_transcript("0193.jsonl") && is_transcript("agent-1.jsonl"));
+        assert!(!is_transcript("journal.jsonl") && !is_transcript("agent-1.meta.json"));
+        assert!(is_rollout("rollout-2026-01-01.jsonl") && is_rollout("rollout-1.jsonl.zst"));
+        assert!(is_rollout("rollout-1.json"));
+        assert!(!is_rollout("history.jsonl") && !is_rollout("rollout-1.txt"));
+    }
+}

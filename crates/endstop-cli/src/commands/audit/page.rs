@@ -1,0 +1,128 @@
+//! An audit as one page of HTML, with nothing outside it: totals, a picture, and the worst sessions.
+//!
+//! ```ignore
+//! std::fs::write("audit.html", page(&found))?;
+//! ```
+
+use super::picture::picture;
+use super::{Found, words};
+use crate::card::{count, thousands};
+use crate::page::{END, begin, escape};
+use endstop_trajectory::audit::Session;
+use std::fmt::Write as _;
+
+/// The page.
+pub(super) fn page(found: &Found) -> String {
+    let audit = &found.audit;
+    let title = format!("{} audited", count(audit.sessions, "session"));
+    let mut out = begin(&title);
+    let _ = write!(out, "<section><h1>{}</h1>", escape(&title));
+    let mut said = |class: &str, line: &str| {
+        let _ = write!(out, "<p class=\"{class}\">{}</p>", escape(line));
+    };
+    if audit.sessions > 0 {
+        said("soft", &words::which(found));
+        said("", &words::all(found));
+        said(if audit.loops > 0 { "warn" } else { "good" }, &words::loops(found));
+        said(if audit.signs.sessions > 0 { "warn" } else { "good" }, &words::signs(found));
+        said("", &words::limits(found));
+        for line in words::unpriced(found).iter().chain(&words::reading(found)) {
+            said("soft", line);
+        }
+        for (sign, meaning) in words::SIGNS {
+            said("soft", &format!("{sign} {meaning}"));
+        }
+    } else {
+        said("warn", "There is no session to look through.");
+        for line in words::reading(found) {
+            said("soft", &line);
+        }
+    }
+    out.push_str("</section>\n");
+    if !found.looked.is_empty() {
+        looked(&mut out, found);
+    }
+    if audit.sessions > 0 {
+        let _ = writeln!(
+            out,
+            "<section><h2>How they ended, and where the money went</h2><div class=\"wide\">{}</div><div class=\"narrow\">{}</div></section>",
+            picture(found, 1000.0),
+            picture(found, 380.0)
+        );
+        models(&mut out, found);
+    }
+    if !audit.worst.is_empty() {
+        let _ = write!(
+            out,
+            "<section><h2>The worst, {} of {} with something wrong</h2>",
+            audit.worst.len(),
+            thousands(audit.wrong)
+        );
+        for session in &audit.worst {
+            one(&mut out, session);
+        }
+        out.push_str("</section>\n");
+    }
+    out.push_str(END);
+    out
+}
+
+fn looked(out: &mut String, found: &Found) {
+    out.push_str("<section><h2>Looked in</h2>");
+    for place in &found.looked {
+        let what = if place.exists {
+            format!("{} in {}", count(place.sessions, "session"), count(place.files, "file"))
+        } else {
+            "there is no such folder".to_owned()
+        };
+        let _ = write!(
+            out,
+            "<p>{} <code>{}</code> {what}</p>",
+            escape(place.agent),
+            escape(&place.folder)
+        );
+    }
+    out.push_str("</section>\n");
+}
+
+fn models(out: &mut String, found: &Found) {
+    out.push_str("<section><h2>By model</h2>");
+    let mut models: Vec<_> = found.audit.models.iter().collect();
+    models.sort_by_key(|(_, spent)| std::cmp::Reverse((spent.usd.0, spent.tokens())));
+    for (name, spent) in models.into_iter().take(30) {
+        let _ =
+            write!(out, "<p><code>{}</code> {}</p>", escape(name), escape(&words::spent(spent)));
+    }
+    out.push_str("</section>\n");
+}
+
+/// One of the worst.
+fn one(out: &mut String, session: &Session) {
+    let at = session.at.map_or_else(String::new, |at| format!(":{at}"));
+    let _ = write!(
+        out,
+        "<details><summary>{}</summary><p><code>{}{at}</code></p>",
+        escape(&words::head(session)),
+        escape(&session.file)
+    );
+    let mut said = |class: &str, line: &str| {
+        let _ = write!(out, "<p class=\"{class}\">{}</p>", escape(line));
+    };
+    if !session.task.is_empty() {
+        said("soft", &format!("asked: {}", session.task));
+    }
+    said(if session.ended.how.is_without_answer() { "bad" } else { "" }, &words::ended(session));
+    if let Some(sign) = &session.sign {
+        said("warn", &words::sign(sign));
+    }
+    for one in session.loops.iter().take(20) {
+        said("warn", &words::looped(one));
+    }
+    for stop in session.stops.iter().take(20) {
+        said("", &words::stop(stop));
+    }
+    if let Some(advice) = words::advice(session) {
+        said("good", &advice);
+    }
+    out.push_str("</details>");
+}

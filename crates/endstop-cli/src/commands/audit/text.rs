@@ -1,0 +1,201 @@
+//! An audit as text: totals first, the worst below. A line has at most 100 columns, but for a file's
+//! name, which stays whole.
+
+use super::{Found, words};
+use crate::card::{shorten, thousands};
+use endstop_trajectory::audit::{How, Session};
+
+const WIDTH: usize = 100;
+/// So many loops, and so many stops, of a session are told.
+const TOLD: usize = 2;
+
+/// The lines of the report.
+pub(super) fn report(found: &Found) -> Vec<String> {
+    let mut out = Vec::new();
+    looked(found, &mut out);
+    let audit = &found.audit;
+    if audit.sessions == 0 {
+        out.push("There is no session to look through.".to_owned());
+        reading(found, &mut out);
+        if found.looked.is_empty() && found.census.problems.is_empty() {
+            out.push(format!(
+                "{} looked at; `endstop audit --find` looks where agents keep theirs.",
+                crate::card::count(found.skipped + found.files, "file")
+            ));
+        }
+        return out;
+    }
+    wrap(&words::which(found), "", &mut out);
+    wrap(&words::all(found), "", &mut out);
+    out.push(String::new());
+    out.push(format!(
+        "{:<34}{:>9}{:>9}{:>17}{:>14}",
+        "How they ended", "sessions", "turns", "tokens", "cost"
+    ));
+    for how in How::ALL {
+        let Some(group) = audit.ended.get(&how) else { continue };
+        out.push(format!(
+            "  {:<32}{:>9}{:>9}{:>17}{:>14}",
+            words::how(how),
+            thousands(group.sessions),
+            thousands(group.spent.turns),
+            thousands(group.spent.tokens()),
+            words::money(&group.spent)
+        ));
+    }
+    out.push(String::new());
+    for line in [words::loops(found), words::signs(found), words::limits(found)] {
+        wrap(&line, "  ", &mut out);
+    }
+    if let Some(line) = words::unpriced(found) {
+        wrap(&line, "  ", &mut out);
+    }
+    let from = if audit.cost_recorded == audit.sessions {
+        "Costs are those that were recorded."
+    } else {
+        "Costs that were recorded stand; others are by the price list, whoever was billed otherwise."
+    };
+    out.push(from.to_owned());
+    reading(found, &mut out);
+    if !audit.worst.is_empty() {
+        out.push(String::new());
+        out.push(format!(
+            "The worst, {} of {} with something wrong:",
+            audit.worst.len(),
+            thousands(audit.wrong)
+        ));
+    }
+    for (nth, session) in audit.worst.iter().enumerate() {
+        out.push(String::new());
+        one(nth + 1, session, &mut out);
+    }
+    let text = out.concat();
+    let used: Vec<_> =
+        words::SIGNS.iter().filter(|(sign, _)| text.contains(&format!("{sign}$"))).collect();
+    if !used.is_empty() {
+        out.push(String::new());
+    }
+    for (sign, meaning) in used {
+        wrap(&format!("{sign}  {meaning}"), "   ", &mut out);
+    }
+    out
+}
+
+fn looked(found: &Found, out: &mut Vec<String>) {
+    if found.looked.is_empty() {
+        return;
+    }
+    out.push("Looked in:".to_owned());
+    for place in &found.looked {
+        let what = match (place.exists, place.files) {
+            (false, _) => "there is no such folder".to_owned(),
+            (true, 0) => "no session".to_owned(),
+            (true, files) => format!(
+                "{} in {}",
+                crate::card::count(place.sessions, "session"),
+                crate::card::count(files, "file")
+            ),
+        };
+        out.push(format!("  {:<12} {}: {what}", place.agent, shorten(&place.folder, 300)));
+        for problem in &place.unreadable {
+            out.push(format!("    {}", shorten(problem, 300)));
+        }
+    }
+    out.push(String::new());
+}
+
+fn reading(found: &Found, out: &mut Vec<String>) {
+    for line in words::reading(found) {
+        wrap(&format!("Note: {line}"), "  ", out);
+    }
+}
+
+/// One of the worst.
+fn one(nth: usize, session: &Session, out: &mut Vec<String>) {
+    let indent = "    ";
+    wrap(&format!("{nth:>2}. {}", words::head(session)), indent, out);
+    let at = session.at.map_or_else(String::new, |at| format!(":{at}"));
+    out.push(format!("{indent}{}{at}", shorten(&session.file, 1000)));
+    let mut tell = |line: &str| wrap(&format!("{indent}{line}"), "      ", out);
+    if !session.task.is_empty() {
+        tell(&format!("asked: {}", session.task));
+    }
+    tell(&words::ended(session));
+    if let Some(sign) = &session.sign {
+        tell(&words::sign(sign));
+    }
+    for one in session.loops.iter().take(TOLD) {
+        tell(&words::looped(one));
+    }
+    if session.loops.len() > TOLD {
+        tell(&format!("and {} loops more", session.loops.len() - TOLD));
+    }
+    for stop in session.stops.iter().take(TOLD) {
+        tell(&words::stop(stop));
+    }
+    if session.stops.len() > TOLD {
+        tell(&format!("and {} stops more", session.stops.len() - TOLD));
+    }
+    if let Some(advice) = words::advice(session) {
+        tell(&advice);
+    }
+}
+
+/// A text on lines of [`WIDTH`] columns, those behind the first with an indent; its own stays.
+fn wrap(text: &str, indent: &str, out: &mut Vec<String>) {
+    let text = crate::card::visible(text).replace(['\n', '\t'], " ");
+    let start = text.len() - text.trim_start().len();
+    let mut line = text[..start].to_owned();
+    let mut columns = start;
+    let mut begun = false;
+    for word in text[start..].split(' ') {
+        let mut word = word;
+        loop {
+            let wide = word.chars().count();
+            let gap = usize::from(begun);
+            if columns + gap + wide <= WIDTH {
+                if begun {
+                    line.push(' ');
+                }
+                line.push_str(word);
+                columns += gap + wide;
+                begun = true;
+                break;
+            }
+            // A word that fits no line is cut.
+            let alone = indent.chars().count() + wide > WIDTH;
+            if alone && columns + gap < WIDTH - 10 {
+                let room = WIDTH - columns - gap;
+                let (head, tail) =
+                    word.split_at(word.char_indices().nth(room).map_or(word.len(), |(at, _)| at));
+                if begun {
+                    line.push(' ');
+                }
+                line.push_str(head);
+                word = tail;
+            }
+            out.push(std::mem::replace(&mut line, indent.to_owned()));
+            columns = indent.chars().count();
+            begun = false;
+        }
+    }
+    out.push(line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_wrapped_and_words_that_fit_none_are_cut() {
+        let mut out = Vec::new();
+        wrap(&format!("  {} {}", "word ".repeat(30).trim(), "x".repeat(250)), "    ", &mut out);
+        assert!(out.iter().all(|line| line.chars().count() <= WIDTH), "{out:?}");
+        assert!(out[0].starts_with("  word") && out[1].starts_with("    "), "{out:?}");
+        let said: String = out.concat().split_whitespace().collect();
+        assert_eq!(said, "word".repeat(30) + &"x".repeat(250));
+        out.clear();
+        wrap("short", "  ", &mut out);
+        assert_eq!(out, ["short"]);
+    }
+}

@@ -1,0 +1,314 @@
+//! What the page and the terminal say alike of an audit.
+
+use super::Found;
+use crate::card::{count, shorten, thousands};
+use crate::date::date;
+use endstop_trajectory::audit::{How, Loop, Session, Sign, Spent, Stop};
+use std::fmt::Write as _;
+
+/// What stands before an amount that is not exact, and what it means.
+pub(super) const SIGNS: [(&str, &str); 3] = [
+    ("≤", "at most: a model's price depends on more than is recorded, and its highest is taken"),
+    ("≥", "at least: a part has no price, or does not say what it used"),
+    ("≈", "about: both"),
+];
+
+/// How a session ended, for a person.
+pub(super) fn how(how: How) -> &'static str {
+    match how {
+        How::Answered => "with an answer",
+        How::Stopped => "stopped by a person",
+        How::NoAnswer => "without an answer",
+        How::Interrupted => "cut off in the middle of calls",
+        How::Limit => "at a limit",
+        How::Cut => "cut by length",
+        How::Failed => "by an error",
+        How::Empty => "nothing was said",
+        _ => "unknown",
+    }
+}
+
+/// Dollars, with what is known of how exact they are.
+pub(super) fn money(spent: &Spent) -> String {
+    let lacks = spent.unpriced_tokens > 0 || spent.silent_turns > 0;
+    if spent.usd.0 == 0 {
+        return match (spent.turns, lacks) {
+            (_, true) if spent.unpriced_tokens > 0 => "no price".to_owned(),
+            (_, true) => "unknown".to_owned(),
+            _ => "$0.00".to_owned(),
+        };
+    }
+    let sign = match (spent.at_most, lacks) {
+        (false, false) => "",
+        (true, false) => "≤",
+        (false, true) => "≥",
+        (true, true) => "≈",
+    };
+    let usd = spent.usd.to_usd();
+    if usd >= 1.0 {
+        let cents = (usd * 100.0).round() as u64;
+        format!("{sign}${}.{:02}", thousands(cents / 100), cents % 100)
+    } else {
+        format!("{sign}${usd:.4}")
+    }
+}
+
+/// `40 turns, 300,000 tokens, $2.10`.
+pub(super) fn spent(spent: &Spent) -> String {
+    let turns = count(spent.turns, "turn");
+    match (spent.tokens(), spent.usd.0) {
+        (0, 0) if spent.silent_turns > 0 => format!("{turns}, tokens not recorded"),
+        (0, 1..) => format!("{turns}, {}", money(spent)),
+        (tokens, _) => format!("{turns}, {}, {}", count(tokens, "token"), money(spent)),
+    }
+}
+
+/// A day of Unix milliseconds.
+pub(super) fn day(ms: i64) -> String {
+    let date = date(u64::try_from(ms).unwrap_or(0));
+    date.split(' ').next().unwrap_or(&date).to_owned()
+}
+
+/// Which sessions, and from when.
+pub(super) fn which(found: &Found) -> String {
+    let audit = &found.audit;
+    let formats: Vec<String> =
+        audit.formats.iter().map(|(name, many)| format!("{name} {}", thousands(*many))).collect();
+    let mut out = count(audit.sessions, "session");
+    if audit.subagents > 0 {
+        let _ =
+            write!(out, " ({} of them of agents that others started)", thousands(audit.subagents));
+    }
+    if let (Some(first), Some(last)) = (audit.first_ms, audit.last_ms) {
+        let _ = write!(out, ", {} to {}", day(first), day(last));
+    }
+    format!("{out}: {}", formats.join(", "))
+}
+
+/// What they did and used.
+pub(super) fn all(found: &Found) -> String {
+    let audit = &found.audit;
+    let cached = (audit.spent.cached_tokens * 100).checked_div(audit.spent.input_tokens);
+    let cached = cached
+        .map_or_else(String::new, |percent| format!(" ({percent} % of the input from a cache)"));
+    format!(
+        "{} · {} · {} ({} failed) · {}{cached} · {}",
+        count(audit.requests, "request"),
+        count(audit.spent.turns, "turn"),
+        count(audit.calls, "tool call"),
+        thousands(audit.failures),
+        count(audit.spent.tokens(), "token"),
+        money(&audit.spent),
+    )
+}
+
+/// Which loops there are.
+pub(super) fn loops(found: &Found) -> String {
+    let audit = &found.audit;
+    if audit.loops == 0 {
+        return "Loops: none".to_owned();
+    }
+    let rules: Vec<String> =
+        audit.rules.iter().map(|(rule, many)| format!("{rule} {}", thousands(*many))).collect();
+    format!(
+        "Loops: {} in {}; behind them {} ({})",
+        thousands(audit.loops),
+        count(audit.looped, "session"),
+        spent(&audit.behind_loops),
+        rules.join(" · ")
+    )
+}
+
+/// Which signs there are.
+pub(super) fn signs(found: &Found) -> String {
+    let signs = &found.audit.signs;
+    if signs.sessions == 0 {
+        return "Claims that the record does not show: no sign of one".to_owned();
+    }
+    format!(
+        "Claims that the record does not show: signs in {} ({}). It is a sign and no verdict: the last \
+         test or command failed, and the final text says that all is well",
+        count(signs.sessions, "session"),
+        money(&signs.spent),
+    )
+}
+
+/// What the default limits would have done.
+pub(super) fn limits(found: &Found) -> String {
+    let audit = &found.audit;
+    if audit.stopped == 0 {
+        return "Default limits: they would have ended no request sooner".to_owned();
+    }
+    let by: Vec<String> = audit
+        .stopped_as
+        .iter()
+        .map(|(name, many)| format!("{name} {}", thousands(*many)))
+        .collect();
+    let lost = match audit.stopped_answered {
+        0 => "none of them came to an answer".to_owned(),
+        answered => format!(
+            "but {} of them came to an answer, which the stop would have cost: without those it is {}",
+            thousands(answered),
+            spent(&audit.behind_stops_unanswered)
+        ),
+    };
+    format!(
+        "Default limits: they would have ended {} sooner ({}) and saved {}; {lost}",
+        count(audit.stopped, "request"),
+        by.join(" · "),
+        spent(&audit.behind_stops),
+    )
+}
+
+/// Models that nobody has a price for.
+pub(super) fn unpriced(found: &Found) -> Option<String> {
+    let models = found.audit.models.iter().filter(|(_, spent)| spent.unpriced_tokens > 0);
+    let models: Vec<String> = models
+        .map(|(name, spent)| format!("{name} ({})", count(spent.unpriced_tokens, "token")))
+        .collect();
+    (!models.is_empty()).then(|| format!("Without a price: {}", models.join(", ")))
+}
+
+/// What was not read, a line a kind; and what of the reading is to be known.
+pub(super) fn reading(found: &Found) -> Vec<String> {
+    let mut lines = Vec::new();
+    let twice = found.census.twice_in_file.count + found.census.twice_over_files.count;
+    if twice > 0 {
+        lines.push(format!(
+            "{} with the id of another: they may count twice",
+            count(twice, "session")
+        ));
+    }
+    if found.too_old > 0 {
+        lines.push(format!("{} left out, as older", count(found.too_old, "session")));
+    }
+    for (kind, problems) in &found.census.problems {
+        lines.push(format!(
+            "not read ({}): {}, as {}",
+            kind.as_str(),
+            thousands(problems.count),
+            shorten(problems.first.first().map_or("?", String::as_str), 240),
+        ));
+    }
+    lines
+}
+
+/// The first line of one of the worst: what is in question, the model, when, how long.
+pub(super) fn head(session: &Session) -> String {
+    let question = session.in_question();
+    let whole = session.spent;
+    let cost = match (question.usd.0, question.tokens()) {
+        (0, 0) => count(question.turns, "turn"),
+        (0, tokens) => format!("{} ({})", count(tokens, "token"), money(&question)),
+        _ if question == whole => money(&whole),
+        _ => format!("{} of {}", money(&question), money(&whole)),
+    };
+    let models: Vec<&str> = session.models.keys().map(String::as_str).take(3).collect();
+    let when = session.last_ms.map_or_else(
+        || "no date".to_owned(),
+        // To the minute.
+        |ms| date(u64::try_from(ms).unwrap_or(0)).chars().take(16).collect(),
+    );
+    format!(
+        "{cost} in question · {} · {when} · {}, {}",
+        models.join(", "),
+        count(whole.turns, "turn"),
+        match whole.tokens() {
+            0 => "tokens not recorded".to_owned(),
+            tokens => count(tokens, "token"),
+        }
+    )
+}
+
+/// How a session ended, with the recorder's own word.
+pub(super) fn ended(session: &Session) -> String {
+    let ended = &session.ended;
+    let native = ended.native.as_ref().map_or_else(String::new, |native| format!(" (`{native}`)"));
+    format!("ended: {}{native}", ended.words)
+}
+
+/// A sign, for a person.
+pub(super) fn sign(sign: &Sign) -> String {
+    let exit = sign.exit_code.map_or_else(String::new, |code| format!(", exit code {code}"));
+    format!(
+        "sign: it says \"{}\", but its last {} failed, in turn {} with {} behind it: `{}`{exit}: {}",
+        sign.claim,
+        sign.kind,
+        sign.turn,
+        count(sign.calls_after, "call"),
+        sign.command,
+        if sign.failure.is_empty() { "(it said nothing)" } else { &sign.failure },
+    )
+}
+
+/// A loop, for a person.
+pub(super) fn looped(one: &Loop) -> String {
+    let agent = one.agent.as_ref().map_or_else(String::new, |agent| format!(" of {agent}"));
+    let gave = if one.gave.is_empty() { String::new() } else { format!(" → {}", one.gave) };
+    format!(
+        "loop: from turn {}{agent} on, {}{gave} ({}); behind it {}",
+        one.turn,
+        one.what,
+        one.rules.join(", "),
+        spent(&one.behind)
+    )
+}
+
+/// A stop, for a person.
+pub(super) fn stop(one: &Stop) -> String {
+    let lost = if one.answered { ", and the answer lost" } else { "" };
+    format!(
+        "default limits: {} behind turn {} ({}): {} saved{lost}",
+        one.termination,
+        one.turn,
+        one.decided_by,
+        spent(&one.behind)
+    )
+}
+
+/// What to do about it.
+pub(super) fn advice(session: &Session) -> Option<String> {
+    let mut advice = Vec::new();
+    if let Some(rule) = session.loops.first().and_then(|one| one.rules.first()) {
+        let name = rule.split(['(', ' ']).next().unwrap_or("stuck");
+        advice.push(format!(
+            "`--watch stop:{name}` ends such a loop, `nudge:{name}` tells the model"
+        ));
+    }
+    if let Some(sign) = &session.sign {
+        advice.push(format!("`--verify '{}'` asks before it believes", sign.command));
+    }
+    if let Some(what) = match session.ended.how {
+        How::Limit => Some("raise that limit, or ask for less at once"),
+        How::Cut => Some("`--max-continuations 2` lets a cut answer go on"),
+        How::Failed => Some("`--max-retries` asks again where a provider fails"),
+        _ => None,
+    } {
+        advice.push(what.to_owned());
+    }
+    (!advice.is_empty()).then(|| format!("do: with `endstop run`, {}", advice.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_says_how_exact_it_is() {
+        let mut spent = Spent { turns: 1, input_tokens: 10, ..Spent::default() };
+        assert_eq!(money(&spent), "$0.00");
+        spent.unpriced_tokens = 10;
+        assert_eq!(money(&spent), "no price");
+        spent.usd = endstop::NanoUsd::from_usd(1234.567);
+        assert_eq!(money(&spent), "≥$1,234.57");
+        spent.at_most = true;
+        assert_eq!(money(&spent), "≈$1,234.57");
+        assert_eq!(super::spent(&spent), "1 turn, 10 tokens, ≈$1,234.57");
+        spent.unpriced_tokens = 0;
+        spent.usd = endstop::NanoUsd::from_usd(0.01234);
+        assert_eq!(money(&spent), "≤$0.0123");
+        let silent = Spent { turns: 1, silent_turns: 1, ..Spent::default() };
+        assert_eq!(money(&silent), "unknown");
+        assert_eq!(super::spent(&silent), "1 turn, tokens not recorded");
+    }
+}

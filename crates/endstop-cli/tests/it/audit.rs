@@ -1,0 +1,311 @@
+//! `endstop audit`: sessions that agents have left, fixtures and such as the test writes: a loop, a claim
+//! that the record does not show, one that is cut off.
+
+use crate::cli::{ANTHROPIC_KEY, Cli, Started};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+fn fixtures(folder: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../endstop-trajectory/fixtures").join(folder)
+}
+
+/// A session of Claude Code, a record a line.
+struct Transcript {
+    lines: Vec<String>,
+    model: &'static str,
+}
+
+impl Transcript {
+    fn new(task: &str) -> Transcript {
+        let mut transcript = Transcript { lines: Vec::new(), model: "claude-opus-4-5" };
+        transcript.record("user", &json!({"role": "user", "content": task}));
+        transcript
+    }
+
+    fn record(&mut self, kind: &str, message: &Value) {
+        let nth = self.lines.len();
+        let parent = nth.checked_sub(1).map(|nth| format!("u{nth}"));
+        let record = json!({
+            "type": kind, "uuid": format!("u{nth}"), "parentUuid": parent, "sessionId": "s",
+            "isSidechain": false, "timestamp": format!("2026-03-04T05:{:02}:{:02}.000Z", nth / 60, nth % 60),
+            "message": message,
+        });
+        self.lines.push(record.to_string());
+    }
+
+    /// What the model says and calls, with 1,000 tokens in and 100 out.
+    fn turn(&mut self, text: &str, command: Option<&str>) {
+        let nth = self.lines.len();
+        let mut content = Vec::new();
+        if !text.is_empty() {
+            content.push(json!({"type": "text", "text": text}));
+        }
+        if let Some(command) = command {
+            content.push(json!({
+                "type": "tool_use", "id": format!("t{nth}"), "name": "Bash", "input": {"command": command}
+            }));
+        }
+        let stop = if command.is_some() { "tool_use" } else { "end_turn" };
+        self.record(
+            "assistant",
+            &json!({
+                "id": format!("m{nth}"), "role": "assistant", "model": self.model, "content": content,
+                "stop_reason": stop, "usage": {"input_tokens": 1000, "output_tokens": 100}
+            }),
+        );
+    }
+
+    /// What the last call gave.
+    fn result(&mut self, content: &str, failed: bool) {
+        let id = format!("t{}", self.lines.len() - 1);
+        let result = json!({"type": "tool_result", "tool_use_id": id, "content": content, "is_error": failed});
+        self.record("user", &json!({"role": "user", "content": [result]}));
+    }
+
+    fn text(&self) -> String {
+        self.lines.join("\n") + "\n"
+    }
+}
+
+/// Nine times the same command with the same failure, and no answer.
+fn looping() -> Transcript {
+    let mut session = Transcript::new("Make the tests pass.");
+    for _ in 0..9 {
+        session.turn("", Some("cargo test"));
+        session.result("test result: FAILED. 2 failed", true);
+    }
+    session
+}
+
+/// The last test failed, and the final text says otherwise.
+fn claiming() -> Transcript {
+    let mut session = Transcript::new("Fix the parser.");
+    session.turn("I look.", Some("cargo test"));
+    session.result("Exit code 101\ntest result: FAILED. 1 failed", true);
+    session.turn("I mend it.", Some("sed -i s/a/b/ src/lib.rs"));
+    session.result("", false);
+    session.turn("I fixed the parser. All tests pass now.", None);
+    session
+}
+
+/// In the middle of a call.
+fn cut() -> Transcript {
+    let mut session = Transcript::new("Deploy it.");
+    session.turn("I deploy.", Some("make deploy"));
+    session
+}
+
+fn written() -> Cli {
+    let cli = Cli::new();
+    std::fs::create_dir_all(cli.path("sessions/app")).unwrap();
+    cli.write("sessions/app/loop.jsonl", looping().text());
+    cli.write("sessions/app/claim.jsonl", claiming().text());
+    cli.write("sessions/app/cut.jsonl", cut().text());
+    cli
+}
+
+fn dollars(turns: f64) -> f64 {
+    // $5 a million in, $25 out.
+    turns * (1000.0 * 5.0 + 100.0 * 25.0) / 1e6
+}
+
+#[test]
+fn a_loop_a_claim_and_a_cut_session_are_told_with_what_they_cost() {
+    let cli = written();
+    let run = cli.run(["audit", "sessions", "--json"]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    let audit: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(audit["sessions"], 3);
+    assert_eq!(audit["spent"]["turns"], 13);
+    assert_eq!(audit["spent"]["input_tokens"], 13_000);
+    assert!((audit["spent"]["usd"].as_f64().unwrap() - dollars(13.0)).abs() < 1e-9);
+    assert_eq!(audit["ended"]["answered"]["sessions"], 1);
+    assert_eq!(audit["ended"]["interrupted"]["sessions"], 1);
+    assert_eq!(audit["ended"]["no_answer"]["sessions"], 1);
+    assert_eq!(audit["signs"]["sessions"], 1);
+    assert_eq!((&audit["loops"], &audit["looped"]), (&json!(1), &json!(1)));
+    // It fired in the third turn: six came behind it.
+    assert_eq!(audit["behind_loops"]["turns"], 6);
+    assert!((audit["behind_loops"]["usd"].as_f64().unwrap() - dollars(6.0)).abs() < 1e-9);
+    assert_eq!(audit["stopped"], 1);
+    assert_eq!(audit["stopped_answered"], 0);
+    let worst = audit["worst"].as_array().unwrap();
+    let files: Vec<&str> = worst.iter().map(|one| one["file"].as_str().unwrap()).collect();
+    assert_eq!(
+        files,
+        ["sessions/app/loop.jsonl", "sessions/app/claim.jsonl", "sessions/app/cut.jsonl"]
+    );
+    assert_eq!(worst[0]["loops"][0]["what"], "Bash(cargo test)");
+    assert_eq!(worst[0]["loops"][0]["turn"], 3);
+    assert_eq!(worst[1]["sign"]["command"], "cargo test");
+    assert_eq!(worst[1]["sign"]["claim"], "I fixed the parser.");
+    assert_eq!(worst[2]["ended"]["words"], "cut off in the middle of Bash");
+}
+
+#[test]
+fn the_text_has_totals_first_and_fits_a_hundred_columns() {
+    let cli = written();
+    let run = cli.run(["audit", "sessions", "--top", "2"]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    let out = &run.stdout;
+    assert!(out.starts_with("3 sessions, 2026-03-04 to 2026-03-04: claude-code 3\n"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    for part in [
+        "3 requests · 13 turns · 12 tool calls (10 failed) · 14,300 tokens",
+        "$0.0975",
+        "Loops: 1 in 1 session; behind them 6 turns, 6,600 tokens, $0.0450",
+        "signs in 1 session",
+        "The worst, 2 of 3 with something wrong:",
+        " 1. $0.0675 in question · claude-opus-4-5 · 2026-03-04 05:00 · 9 turns, 9,900 tokens",
+        "    sessions/app/loop.jsonl",
+        "asked: Make the tests pass.",
+        "`--watch stop:stuck`",
+        "sign: it says \"I fixed the parser.\"",
+    ] {
+        assert!(out.contains(part), "{part}\n\n{out}");
+    }
+    assert!(!out.contains("cut.jsonl"), "{out}");
+}
+
+#[test]
+fn fixtures_of_two_agents_are_read_and_unknown_models_are_listed() {
+    let cli = Cli::new();
+    let run =
+        cli.run(["audit".into(), fixtures("claude_code"), fixtures("codex"), "--json".into()]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    let audit: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert!(audit["formats"]["claude-code"].as_u64().unwrap() >= 17, "{audit}");
+    assert_eq!(audit["formats"]["codex"], 3);
+    assert_eq!(audit["models"]["claude-fx-1"]["usd"], 0.0);
+    assert!(audit["models"]["claude-fx-1"]["unpriced_tokens"].as_u64().unwrap() > 0);
+    let ended: u64 = audit["ended"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|group| group["sessions"].as_u64().unwrap())
+        .sum();
+    assert_eq!(audit["sessions"], ended);
+}
+
+#[test]
+fn find_says_where_it_looked_and_finds_what_is_there() {
+    let cli = Cli::new();
+    let home = |name: &str| cli.path("home").join(name);
+    let find = |more: &[&str]| {
+        let mut command = cli.command(["audit", "--find"].iter().chain(more));
+        command.env("HOME", cli.path("home"));
+        Started::new(command, "").finish()
+    };
+    let run = find(&[]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(run.stdout.contains(".claude/projects: there is no such folder"), "{}", run.stdout);
+    assert!(run.stdout.contains("There is no session to look through."), "{}", run.stdout);
+
+    std::fs::create_dir_all(home(".claude/projects/app/memory")).unwrap();
+    std::fs::create_dir_all(home(".codex/sessions/2026/07/25")).unwrap();
+    std::fs::write(home(".claude/projects/app/a.jsonl"), claiming().text()).unwrap();
+    std::fs::write(home(".claude/projects/app/memory/notes.md"), "# Notes\n").unwrap();
+    std::fs::copy(
+        fixtures("codex/ccsc_codex_rollout.jsonl"),
+        home(".codex/sessions/2026/07/25/rollout-2026-07-25.jsonl"),
+    )
+    .unwrap();
+    std::fs::write(home(".codex/sessions/history.jsonl"), "{}\n").unwrap();
+    let run = find(&[]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(run.stdout.contains(".claude/projects: 1 session in 1 file"), "{}", run.stdout);
+    assert!(run.stdout.contains(".codex/sessions: 1 session in 1 file"), "{}", run.stdout);
+    assert!(run.stdout.contains("2 sessions, 2026-03-04 to 2026-07-25"), "{}", run.stdout);
+
+    let late = find(&["--since", "2026-07-01", "--json"]);
+    let audit: Value = serde_json::from_str(&late.stdout).unwrap();
+    assert_eq!((&audit["sessions"], &audit["too_old"]), (&json!(1), &json!(1)));
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let cli = Cli::new();
+    std::fs::create_dir_all(cli.path("empty")).unwrap();
+    let run = cli.run(["audit", "empty"]);
+    assert_eq!(run.code(), 0);
+    assert!(run.stdout.contains("There is no session to look through."), "{}", run.stdout);
+    assert!(run.stdout.contains("0 files looked at"), "{}", run.stdout);
+
+    let run = cli.run(["audit", "nowhere"]);
+    assert_eq!(run.code(), 2);
+    assert!(run.stderr.contains("nowhere: "), "{}", run.stderr);
+
+    cli.write("notes.jsonl", "no json at all\n");
+    let run = cli.run(["audit", "notes.jsonl"]);
+    assert_eq!(run.code(), 2);
+    assert!(
+        run.stdout.contains("Note: not read (no_trajectory): 1, as notes.jsonl"),
+        "{}",
+        run.stdout
+    );
+
+    let run = cli.run(["audit"]);
+    assert_eq!(run.code(), 2);
+    assert!(run.stderr.contains("<PATH>"), "{}", run.stderr);
+    let run = cli.run(["audit", "empty", "--since", "soon"]);
+    assert_eq!(run.code(), 2);
+    assert!(run.stderr.contains("--since soon: give how long ago"), "{}", run.stderr);
+    let run = cli.run(["audit", "empty", "--format", "word"]);
+    assert_eq!(run.code(), 2);
+    assert!(run.stderr.contains("no format `word`"), "{}", run.stderr);
+
+    // Half a line at the end: what came before counts.
+    let mut text = claiming().text();
+    text.push_str(r#"{"type":"assistant","mess"#);
+    cli.write("half.jsonl", text);
+    let run = cli.run(["audit", "half.jsonl", "--json"]);
+    assert_eq!(run.code(), 0);
+    let audit: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(
+        (&audit["sessions"], &audit["problems"]["half_record"]["count"]),
+        (&json!(1), &json!(1))
+    );
+}
+
+#[test]
+fn the_page_needs_nothing_from_outside_and_shows_text_as_text() {
+    let cli = written();
+    let mut session = Transcript::new("<script>alert(1)</script>");
+    session.turn("", Some("echo '<b>'"));
+    cli.write("sessions/app/page.jsonl", session.text());
+    let run = cli.run(["audit", "sessions", "--report", "audit.html"]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(run.stderr.contains("written: audit.html"), "{}", run.stderr);
+    let page = cli.read("audit.html");
+    assert!(page.contains("<svg") && page.contains("viewport") && page.ends_with("</html>\n"));
+    assert!(page.contains("&lt;script&gt;alert(1)"), "the task is shown");
+    for outside in ["<script", "http://", "https://", "src=", "<link", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("4 sessions audited"));
+    assert!(page.contains("cut off in the middle of Bash"));
+}
+
+#[test]
+fn no_key_is_printed() {
+    let cli = Cli::new();
+    let other = "sk-ant-api03-AnotherKeyThatNobodyKnows1234567890";
+    let mut session = Transcript::new(&format!("Use the key {ANTHROPIC_KEY} please."));
+    for _ in 0..5 {
+        session.turn("", Some(&format!("curl -H 'x-api-key: {other}' https://example.com")));
+        session.result(&format!("401: {ANTHROPIC_KEY} is no key"), true);
+    }
+    cli.write("keys.jsonl", session.text());
+    for args in [vec!["audit", "keys.jsonl"], vec!["audit", "keys.jsonl", "--json"]] {
+        let run = cli.run(args.into_iter().chain(["--report", "keys.html"]));
+        assert_eq!(run.code(), 0, "{}", run.stderr);
+        for text in [run.stdout.clone(), run.stderr.clone(), cli.read("keys.html")] {
+            assert!(!text.contains(other) && !text.contains(ANTHROPIC_KEY), "{text}");
+            assert!(
+                !text.contains("AnotherKeyThat") && !text.contains("Anthr0picKeyThat"),
+                "{text}"
+            );
+        }
+        assert!(run.stdout.contains("[redacted]"), "{}", run.stdout);
+    }
+}

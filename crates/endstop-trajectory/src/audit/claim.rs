@@ -1,0 +1,377 @@
+//! A sign that a session claims more than its record shows: the last test (or the last command) failed,
+//! and the final text says that all is well.
+//!
+//! ```ignore
+//! let sign = sign(&run);   // cargo test failed: "2 failed"; it says: "All tests pass now."
+//! ```
+//!
+//! It is a sign and no verdict: the failure may have been known, or not matter. A test that failed counts
+//! until one of its kind succeeds, any other command until any command succeeds. A call that somebody
+//! refused, and a search that finds nothing, are no failures. The words are those of [`CLAIMS`], in a
+//! sentence without one of [`NOT`]; a text with a sentence of [`ADMITS`] admits something, and claims
+//! nothing.
+
+use super::command::{self, Kind};
+use super::quote::short;
+use crate::model::{CallResult, Step, Trajectory};
+use serde::Serialize;
+
+/// What claims success; a word is one whole.
+const CLAIMS: &[&str] = &[
+    "done",
+    "fixed",
+    "complete",
+    "completed",
+    "finished",
+    "implemented",
+    "resolved",
+    "solved",
+    "successfully",
+    "succeeded",
+    "success",
+    "works",
+    "working",
+    "all tests pass",
+    "tests pass",
+    "tests are passing",
+    "all passing",
+    "all green",
+    "passes",
+    "passed",
+    "ready",
+    "✅",
+];
+
+/// What takes a claim back within its sentence.
+const NOT: &[&str] = &[
+    "not",
+    "no",
+    "never",
+    "cannot",
+    "can't",
+    "couldn't",
+    "didn't",
+    "doesn't",
+    "don't",
+    "isn't",
+    "aren't",
+    "wasn't",
+    "weren't",
+    "won't",
+    "hasn't",
+    "haven't",
+    "without",
+    "unable",
+    "failed",
+    "fails",
+    "fail",
+    "failure",
+    "failures",
+    "failing",
+    "error",
+    "errors",
+    "partially",
+    "partly",
+    "almost",
+    "except",
+    "if",
+    "once",
+    "when",
+    "until",
+    "should",
+    "would",
+    "could",
+    "unless",
+    "before",
+    "need",
+    "needs",
+    "remaining",
+    "remains",
+    "incomplete",
+];
+
+/// What admits in a sentence of its own that something is amiss.
+const ADMITS: &[&str] = &[
+    "still fail",
+    "still fails",
+    "still failing",
+    "tests fail",
+    "test fails",
+    "tests failed",
+    "test failed",
+    "fails with",
+    "failed with",
+    "failing with",
+    "could not",
+    "couldn't",
+    "was not able",
+    "were not able",
+    "unable to",
+    "did not pass",
+    "do not pass",
+    "does not pass",
+    "doesn't pass",
+    "don't pass",
+    "unfortunately",
+    "pre-existing",
+    "preexisting",
+    "unrelated",
+];
+
+/// What is said of a call that was refused, and never ran.
+const REFUSED: &[&str] = &[
+    "The user doesn't want to",
+    "[Request interrupted by user",
+    "Claude requested permissions",
+    "Permission to use",
+    "exec command rejected by user",
+    "aborted by user",
+];
+
+/// A final claim behind a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sign {
+    /// What failed: `test`, `build`, `lint` or `command`.
+    pub kind: &'static str,
+    /// The command, in short.
+    pub command: String,
+    /// In which turn of the session it failed, from 1.
+    pub turn: u64,
+    /// Its exit code, where that is recorded.
+    pub exit_code: Option<i64>,
+    /// What it said at its end, in short.
+    pub failure: String,
+    /// How many calls came behind it.
+    pub calls_after: u64,
+    /// The claim, in short.
+    pub claim: String,
+}
+
+/// The sign that a run gives, where it gives one.
+pub(super) fn sign(run: &Trajectory<'_>) -> Option<Sign> {
+    let last = run.turns().last().filter(|step| step.calls.is_empty())?;
+    let claim = claim(&last.text)?;
+    // The failure that stands, of each kind.
+    let mut open: [Option<Sign>; 4] = [const { None }; 4];
+    for (turn, step) in (1..).zip(run.turns()) {
+        for (nth, call) in step.calls.iter().enumerate() {
+            for sign in open.iter_mut().flatten() {
+                sign.calls_after += 1;
+            }
+            let Some(line) = command::of_call(&call.name, &call.arguments) else { continue };
+            let Some(result) = result_of(step, nth) else { continue };
+            if REFUSED.iter().any(|said| result.content.trim_start().starts_with(said)) {
+                continue;
+            }
+            let kind = command::kind(&line);
+            if !failed(result) {
+                // What is tested was built.
+                open[place(Kind::Other)] = None;
+                open[place(kind)] = None;
+                if kind == Kind::Test {
+                    open[place(Kind::Build)] = None;
+                }
+            } else if !command::says_no(&line) {
+                open[place(kind)] = Some(Sign {
+                    kind: ["test", "build", "lint", "command"][place(kind)],
+                    command: short(&line, 100),
+                    turn,
+                    exit_code: result.exit_code,
+                    failure: end_of(&result.content),
+                    calls_after: 0,
+                    claim: claim.clone(),
+                });
+            }
+        }
+    }
+    open.into_iter().flatten().next()
+}
+
+fn place(kind: Kind) -> usize {
+    match kind {
+        Kind::Test => 0,
+        Kind::Build => 1,
+        Kind::Lint => 2,
+        Kind::Other => 3,
+    }
+}
+
+fn failed(result: &CallResult<'_>) -> bool {
+    result.is_error || result.exit_code.is_some_and(|code| code != 0)
+}
+
+/// The result of a step's call: by its id, else by its place.
+pub(super) fn result_of<'s, 'a>(step: &'s Step<'a>, nth: usize) -> Option<&'s CallResult<'a>> {
+    let call = step.calls.get(nth)?;
+    let named = call
+        .id
+        .as_ref()
+        .and_then(|id| step.results.iter().find(|result| result.call_id.as_ref() == Some(id)));
+    named.or_else(|| step.results.get(nth).filter(|result| result.call_id.is_none()))
+}
+
+/// The last words of what a command said, where its failure mostly stands.
+fn end_of(content: &str) -> String {
+    let lines: Vec<&str> = content.lines().filter(|line| !line.trim().is_empty()).collect();
+    let telling = |line: &&&str| {
+        let line = line.to_lowercase();
+        ["failed", "error", "panicked", "failure", "not found", "denied"]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    let line = lines.iter().rev().find(telling).or(lines.last());
+    line.map_or_else(String::new, |line| short(line, 120))
+}
+
+/// The sentence that claims success, in short; `None`: none does, or another admits a failure.
+pub(super) fn claim(text: &str) -> Option<String> {
+    let mut claims = None;
+    for sentence in sentences(text) {
+        let words = words(sentence);
+        if ADMITS.iter().any(|said| has(&words, said)) && !is_settled(&words) {
+            return None;
+        }
+        if claims.is_none() && CLAIMS.iter().any(|said| has(&words, said)) && !is_taken_back(&words)
+        {
+            claims = Some(short(sentence, 140));
+        }
+    }
+    claims
+}
+
+/// Whether a sentence has one of [`NOT`]. `0 failed` and `no errors` take nothing back, and neither does
+/// a failure that is the object: `fixed the failing test`.
+fn is_taken_back(words: &[String]) -> bool {
+    words.iter().enumerate().any(|(at, word)| {
+        if !NOT.contains(&word.as_str()) {
+            return false;
+        }
+        let before = at.checked_sub(1).map_or("", |at| words[at].as_str());
+        let next = words.get(at + 1).map_or("", String::as_str);
+        let is_fault = word.starts_with("fail") || word.starts_with("error");
+        let counted = is_fault && matches!(before, "0" | "no" | "zero" | "without" | "any");
+        let object = is_fault
+            && words[..at]
+                .iter()
+                .any(|word| matches!(word.as_str(), "fixed" | "resolved" | "solved"));
+        let of_none = matches!(word.as_str(), "no" | "without")
+            && ["fail", "error", "warning", "issue", "problem", "regression"]
+                .iter()
+                .any(|fault| next.starts_with(fault));
+        let of_any = word == "without" && next == "any";
+        !(counted || object || of_none || of_any)
+    })
+}
+
+/// An old failure that is over: `The tests failed with X before; fixed.`
+fn is_settled(words: &[String]) -> bool {
+    words.iter().any(|word| matches!(word.as_str(), "previously" | "before" | "fixed" | "resolved"))
+}
+
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive(['\n', '!', '?', '.'])
+        .map(|part| {
+            part.trim_matches(|c: char| c.is_whitespace() || matches!(c, '#' | '*' | '-' | '>'))
+        })
+        .filter(|part| !part.is_empty())
+}
+
+fn words(sentence: &str) -> Vec<String> {
+    sentence
+        .to_lowercase()
+        .replace('’', "'")
+        .replace('✅', " ✅ ")
+        .split(|c: char| !(c.is_alphanumeric() || matches!(c, '\'' | '✅' | '-')))
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn has(words: &[String], said: &str) -> bool {
+    let said: Vec<&str> = said.split(' ').collect();
+    words.windows(said.len()).any(|window| window.iter().zip(&said).all(|(a, b)| a == b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Call, Role};
+
+    #[test]
+    fn a_claim_is_one_that_nothing_takes_back() {
+        for text in [
+            "Done.",
+            "All tests pass, 0 failed.",
+            "I fixed the failing test.",
+            "**Implemented** and ready to use!",
+            "Compiled without errors. The feature works.",
+            "The tests failed with a panic before. Fixed it; all tests pass.",
+            "✅ Build",
+        ] {
+            assert!(claim(text).is_some(), "{text}");
+        }
+        for text in [
+            "",
+            "I looked at the files.",
+            "It is not done.",
+            "I could not get it to work; the rest is implemented.",
+            "I was unable to finish.",
+            "Implemented the parser. However, two tests still fail.",
+            "The tests should pass once it is done.",
+            "The parser isn't working.",
+            "Implemented. Unfortunately the build is broken.",
+            "The undone part",
+        ] {
+            assert_eq!(claim(text), None, "{text}");
+        }
+    }
+
+    fn turn(command: &str, content: &str, exit_code: i64) -> Step<'static> {
+        Step {
+            calls: vec![Call {
+                id: Some("c".into()),
+                name: "Bash".into(),
+                arguments: serde_json::json!({ "command": command }).to_string().into(),
+                extra: None,
+            }],
+            results: vec![CallResult {
+                call_id: Some("c".into()),
+                content: content.to_owned().into(),
+                exit_code: Some(exit_code),
+                ..CallResult::default()
+            }],
+            ..Step::new(Role::Agent)
+        }
+    }
+
+    fn run(steps: Vec<Step<'static>>, last: &'static str) -> Trajectory<'static> {
+        let mut run = Trajectory { steps, ..Trajectory::new("s") };
+        run.steps.push(Step { text: last.into(), ..Step::new(Role::Agent) });
+        run
+    }
+
+    #[test]
+    fn a_failure_stands_until_one_of_its_kind_succeeds() {
+        let red = || turn("cargo test", "running 3 tests\ntest result: FAILED. 2 failed\n", 101);
+        let look = || turn("ls", "a", 0);
+        let found = sign(&run(vec![red(), look()], "All done.")).unwrap();
+        assert_eq!((found.kind, found.turn, found.calls_after), ("test", 1, 1));
+        assert_eq!(found.exit_code, Some(101));
+        assert_eq!(found.failure, "test result: FAILED. 2 failed");
+        assert_eq!(found.claim, "All done.");
+        assert_eq!(sign(&run(vec![red(), turn("cargo test -q", "ok", 0)], "All done.")), None);
+        assert_eq!(sign(&run(vec![red()], "Two tests still fail.")), None);
+        assert_eq!(sign(&run(vec![red()], "I looked at it.")), None);
+        // Another command's failure is settled by any that succeeds.
+        let push = || turn("git push", "rejected", 1);
+        assert_eq!(sign(&run(vec![push()], "Pushed; done.")).unwrap().kind, "command");
+        assert_eq!(sign(&run(vec![push(), look()], "Done.")), None);
+        assert_eq!(sign(&run(vec![turn("grep x a", "", 1)], "Done.")), None);
+        let refused = "The user doesn't want to proceed with this tool use.";
+        assert_eq!(sign(&run(vec![turn("rm a", refused, 1)], "Done.")), None);
+        // Cut off, it claims nothing.
+        let mut cut = run(vec![], "Done.");
+        cut.steps.push(red());
+        assert_eq!(sign(&cut), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! Which calls run commands, and what kind of command one is: a test, a build, a check of the style, or
+//! any other.
+//!
+//! ```ignore
+//! assert_eq!(line(r#"{"command":["bash","-lc","cargo test"]}"#).as_deref(), Some("cargo test"));
+//! assert_eq!(kind("cd app && npm run test:unit"), Kind::Test);
+//! ```
+
+use serde_json::Value;
+
+/// The arguments in which tools take a command.
+const FIELDS: &[&str] = &["command", "cmd", "script", "commands"];
+
+/// What a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It runs tests.
+    Test,
+    /// It builds, or checks types.
+    Build,
+    /// It looks at the style.
+    Lint,
+    /// Anything else.
+    Other,
+}
+
+/// The command that a call runs; `None`: it runs none.
+pub(super) fn of_call(name: &str, arguments: &str) -> Option<String> {
+    // An editor has commands of its own, which are none of a shell.
+    let name = name.to_lowercase();
+    if ["edit", "str_replace", "task", "skill"].iter().any(|other| name.contains(other)) {
+        return None;
+    }
+    line(arguments)
+}
+
+/// The command in a call's arguments, on one line where it was a list.
+pub(super) fn line(arguments: &str) -> Option<String> {
+    let arguments: Value = serde_json::from_str(arguments).ok()?;
+    let said = FIELDS.iter().find_map(|field| arguments.get(field))?;
+    let line = match said {
+        Value::String(line) => line.clone(),
+        Value::Array(words) => {
+            let words: Vec<&str> = words.iter().map(Value::as_str).collect::<Option<_>>()?;
+            match words.as_slice() {
+                [_, flag, script] if matches!(*flag, "-c" | "-lc") => (*script).to_owned(),
+                words => words.join(" "),
+            }
+        }
+        _ => return None,
+    };
+    (!line.trim().is_empty()).then_some(line)
+}
+
+/// What a command line is for: the most telling of its commands.
+pub(super) fn kind(line: &str) -> Kind {
+    let kinds: Vec<Kind> = commands(line).map(|words| kind_of(&words)).collect();
+    let telling = [Kind::Test, Kind::Build, Kind::Lint];
+    telling.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(Kind::Other)
+}
+
+/// Whether the last command of a line says no by its exit status, and has not failed by that: a search
+/// that finds nothing, a comparison that finds a difference.
+pub(super) fn says_no(line: &str) -> bool {
+    const ASK: &[&str] = &[
+        "grep", "egrep", "fgrep", "rg", "ag", "ack", "diff", "cmp", "test", "[", "[[", "which",
+        "pgrep", "pidof", "command", "type", "timeout", "sleep", "kill", "pkill", "killall",
+    ];
+    let last = commands(line).last();
+    last.is_some_and(|words| match words.as_slice() {
+        [program, next, ..] if *program == "git" => matches!(*next, "grep" | "diff"),
+        [program, ..] => ASK.contains(&file_name(program)),
+        [] => false,
+    })
+}
+
+/// The commands of a line, each as its words, without what only runs another.
+fn commands(line: &str) -> impl Iterator<Item = Vec<&str>> {
+    line.split(['\n', ';', '|', '&']).filter_map(|part| {
+        let words: Vec<&str> = part.split_whitespace().collect();
+        let mut rest = words.as_slice();
+        loop {
+            rest = match rest {
+                ["timeout" | "nice", _, rest @ ..]
+                | [
+                    "uv" | "poetry" | "pipenv" | "hatch" | "rye" | "bundle",
+                    "run" | "exec",
+                    rest @ ..,
+                ]
+                | ["python" | "python3" | "py", "-m", rest @ ..]
+                | [
+                    "sudo" | "time" | "env" | "exec" | "npx" | "bunx" | "then" | "do" | "if" | "!",
+                    rest @ ..,
+                ] => rest,
+                [word, rest @ ..] if is_assignment(word) => rest,
+                _ => break,
+            };
+        }
+        (!rest.is_empty()).then(|| rest.to_vec())
+    })
+}
+
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+fn file_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+fn kind_of(words: &[&str]) -> Kind {
+    let Some((program, rest)) = words.split_first() else { return Kind::Other };
+    let program = file_name(program);
+    // The first word behind the program that is no option: `cargo +nightly test`.
+    let verb = rest.iter().find(|word| !word.starts_with(['-', '+'])).copied().unwrap_or("");
+    match program {
+        "pytest" | "py.test" | "jest" | "vitest" | "mocha" | "ava" | "rspec" | "phpunit"
+        | "tox" | "nox" | "ctest" | "unittest" | "nose2" | "bats" | "playwright" | "cypress"
+        | "runtests.py" => Kind::Test,
+        "tsc" | "mypy" | "pyright" | "make" | "cmake" | "ninja" | "javac" | "gcc" | "g++"
+        | "clang" | "rustc" | "webpack" | "vite" | "msbuild" | "xcodebuild"
+            if !verb_is_test(verb) =>
+        {
+            Kind::Build
+        }
+        "eslint" | "ruff" | "flake8" | "pylint" | "black" | "prettier" | "biome" | "rubocop"
+        | "golangci-lint" | "rustfmt" | "clippy-driver" | "shellcheck" => Kind::Lint,
+        "make" | "npm" | "pnpm" | "yarn" | "bun" | "deno" | "just" | "rake" | "ninja" | "task"
+        | "turbo" | "nx" => {
+            let script = if verb == "run" {
+                rest.iter().filter(|word| !word.starts_with('-')).nth(1).copied().unwrap_or("")
+            } else {
+                verb
+            };
+            of_script(script)
+        }
+        "cargo" | "go" | "mvn" | "mvnw" | "gradle" | "gradlew" | "dotnet" | "swift" | "mix"
+        | "sbt" | "bazel" | "flutter" | "dart" | "zig" | "stack" | "cabal" | "lein" => match verb {
+            "nextest" => Kind::Test,
+            "clippy" | "fmt" | "vet" | "format" | "analyze" => Kind::Lint,
+            "check" => Kind::Build,
+            other => of_script(other),
+        },
+        "python" | "python3" | "node" | "ruby" | "bash" | "sh" => {
+            let file = file_name(verb);
+            if file.starts_with("test") || file.contains("_test.") || file.contains(".test.") {
+                Kind::Test
+            } else {
+                Kind::Other
+            }
+        }
+        "manage.py" => of_script(verb),
+        _ => Kind::Other,
+    }
+}
+
+fn verb_is_test(verb: &str) -> bool {
+    of_script(verb) == Kind::Test
+}
+
+/// By the name of a script, a target or a subcommand.
+fn of_script(name: &str) -> Kind {
+    let has = |parts: &[&str]| {
+        name.split([':', '-', '_', '.', '/'])
+            .any(|word| parts.contains(&word.to_lowercase().as_str()))
+    };
+    if has(&["test", "tests", "t", "spec", "e2e", "verify"]) {
+        Kind::Test
+    } else if has(&["build", "compile", "typecheck", "tsc", "types", "package", "assemble"]) {
+        Kind::Build
+    } else if has(&["lint", "format", "fmt", "style"]) {
+        Kind::Lint
+    } else {
+        Kind::Other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_in_the_arguments_of_a_shell() {
+        let of = |name: &str, arguments: &str| of_call(name, arguments);
+        assert_eq!(of("Bash", r#"{"command":"ls","timeout":5}"#).as_deref(), Some("ls"));
+        assert_eq!(
+            of("shell", r#"{"command":["bash","-lc","cargo test"]}"#).as_deref(),
+            Some("cargo test")
+        );
+        assert_eq!(of("exec_command", r#"{"cmd":"rg --files"}"#).as_deref(), Some("rg --files"));
+        assert_eq!(of("str_replace_editor", r#"{"command":"view"}"#), None);
+        assert_eq!(of("Read", r#"{"file_path":"a"}"#), None);
+        assert_eq!(of("Bash", r#""half"#), None);
+    }
+
+    #[test]
+    fn what_a_command_is_for_is_seen_through_what_runs_it() {
+        for (line, want) in [
+            ("cargo test -p core 2>&1 | tail -5", Kind::Test),
+            ("cargo +nightly test", Kind::Test),
+            ("cd app && npm run test:unit -- --watch=false", Kind::Test),
+            ("RUST_LOG=debug timeout 60 pytest -q", Kind::Test),
+            ("uv run python -m pytest tests", Kind::Test),
+            ("./venv/bin/pytest", Kind::Test),
+            ("go test ./...", Kind::Test),
+            ("make test", Kind::Test),
+            ("make", Kind::Build),
+            ("npx tsc --noEmit", Kind::Build),
+            ("cargo build && cargo test", Kind::Test),
+            ("npm run build", Kind::Build),
+            ("cargo clippy", Kind::Lint),
+            ("python test_app.py", Kind::Test),
+            ("python app.py", Kind::Other),
+            ("ls tests", Kind::Other),
+            ("", Kind::Other),
+        ] {
+            assert_eq!(kind(line), want, "{line}");
+        }
+        assert!(says_no("cat a | grep b"));
+        assert!(says_no("git diff --exit-code"));
+        assert!(!says_no("git push"));
+    }
+}

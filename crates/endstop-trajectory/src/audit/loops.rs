@@ -1,0 +1,117 @@
+//! Where a session went round: the first step of a request at which a detector fires, what repeated, and
+//! what came behind it.
+//!
+//! ```ignore
+//! for one in loops(&run, &requests, &spent) {
+//!     println!("turn {}: {} ({})", one.turn, one.what, one.rules.join(", "));
+//! }
+//! ```
+
+use super::claim::result_of;
+use super::quote::{call, short};
+use super::request::Request;
+use super::spent::Spent;
+use crate::model::{Role, Step, Trajectory};
+use endstop_core::detector::{Panel, Rule, Stuck};
+use serde::Serialize;
+
+/// A loop in a request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Loop {
+    /// The turn of the session, from 1, at whose end a rule fired first.
+    pub turn: u64,
+    /// The rules that fired in the request, each with its turn: `stuck(2,4,3) at turn 6`.
+    pub rules: Vec<String>,
+    /// What repeated, in short.
+    pub what: String,
+    /// What it gave, in short; empty where it is not about calls.
+    pub gave: String,
+    /// The agent that it was in, where the session started others.
+    pub agent: Option<String>,
+    /// What the request used behind that turn.
+    pub behind: Spent,
+}
+
+/// The rules that are looked at.
+pub(super) fn rules() -> Vec<Rule> {
+    vec![
+        Rule::Stuck(Stuck::default()),
+        Rule::RepeatCallRes { times: 3 },
+        Rule::SameError { times: 3 },
+        Rule::NoNew { times: 3 },
+        Rule::Alternate { times: 3 },
+        Rule::Chanting { times: 10, min_chars: 400 },
+    ]
+}
+
+/// The loops of a run, one a request at most; `spent` is what each of its turns used.
+pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent]) -> Vec<Loop> {
+    let rules = rules();
+    let mut panel = Panel::new(rules.clone());
+    let mut found = Vec::new();
+    for request in requests {
+        panel.reset();
+        let mut first: Option<(usize, &Step<'_>)> = None;
+        let mut before: Option<&Step<'_>> = None;
+        let mut by_text = false;
+        let mut nth = 0;
+        for step in &run.steps[request.steps.clone()] {
+            if !step.is_turn() {
+                if step.role != Role::System && !step.copied {
+                    panel.somebody_spoke();
+                }
+                continue;
+            }
+            panel.text(&step.text);
+            for call in &step.calls {
+                panel.call(&call.name, &call.arguments);
+            }
+            for result in &step.results {
+                panel.result(&result.content, result.is_error);
+            }
+            let fired = panel.end();
+            if first.is_none() && !fired.is_empty() {
+                first = Some((nth, step));
+                by_text = fired.iter().all(|at| matches!(rules[*at], Rule::Chanting { .. }));
+            }
+            if first.is_none() {
+                before = Some(step);
+            }
+            nth += 1;
+        }
+        let Some((at, step)) = first else { continue };
+        let fired = rules.iter().zip(panel.fired()).filter_map(|(rule, turn)| {
+            Some(format!("{rule} at turn {}", request.before as u64 + u64::from((*turn)?)))
+        });
+        let places = request.places();
+        let (what, gave) =
+            if by_text { (chant(&step.text), String::new()) } else { shown(step, before) };
+        found.push(Loop {
+            turn: (request.before + at + 1) as u64,
+            rules: fired.collect(),
+            what,
+            gave,
+            agent: None,
+            behind: spent.get(places.start + at + 1..places.end).unwrap_or_default().iter().sum(),
+        });
+    }
+    found
+}
+
+/// What a step did: its first call, and the one before where the two differ.
+fn shown(step: &Step<'_>, before: Option<&Step<'_>>) -> (String, String) {
+    let said = |step: &Step<'_>| step.calls.first().map(|one| call(&one.name, &one.arguments, 80));
+    let Some(one) = said(step) else { return (short(&step.text, 100), String::new()) };
+    let gave = result_of(step, 0).or(step.results.first());
+    let gave = gave.map_or_else(String::new, |result| short(&result.content, 80));
+    match before.and_then(said) {
+        Some(other) if other != one => (format!("{other}, {one}"), gave),
+        _ => (one, gave),
+    }
+}
+
+/// The end of a text that repeats itself.
+fn chant(text: &str) -> String {
+    let from = text.char_indices().rev().nth(80).map_or(0, |(at, _)| at);
+    format!("one text that repeats itself: …{}", short(&text[from..], 80))
+}

@@ -1,0 +1,318 @@
+//! One session: how it ended, what it used, and what is odd about it.
+//!
+//! ```ignore
+//! let session = Session::of(&run, &prices);
+//! if session.is_wrong() { println!("{}: {}", session.file, session.ended.words); }
+//! ```
+
+use super::claim::{self, Sign};
+use super::ending::Ended;
+use super::limits::{self, Stop};
+use super::loops::{self, Loop};
+use super::prices::Prices;
+use super::quote::short;
+use super::request::requests;
+use super::spent::{Spent, model_of, provider_of};
+use super::time_ms;
+use crate::model::{Role, Trajectory, Usage};
+use crate::read::is_aside;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How many models of a session are told apart.
+const MODELS: usize = 100;
+/// How deep agents within agents are followed.
+const DEEPEST: u32 = 16;
+
+/// What is known of a session.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Session {
+    /// Its file.
+    pub file: String,
+    /// The line, or the element of a list, where the file has several.
+    pub at: Option<u64>,
+    /// Its id.
+    pub id: String,
+    /// Its format.
+    pub format: &'static str,
+    /// The agent.
+    pub agent: Option<String>,
+    /// It is an agent's that another session started.
+    pub subagent: bool,
+    /// What was asked first, in short.
+    pub task: String,
+    /// When it began, in Unix milliseconds.
+    pub first_ms: Option<i64>,
+    /// When the last of it was said, in Unix milliseconds.
+    pub last_ms: Option<i64>,
+    /// Requests of a person.
+    pub requests: u64,
+    /// Tool calls; as all that follows, with those of the agents that it started.
+    pub calls: u64,
+    /// Results that are failures.
+    pub failures: u64,
+    /// What it used.
+    pub spent: Spent,
+    /// The recording says what it cost; `false`: the price list does.
+    pub cost_recorded: bool,
+    /// What each of its models used.
+    pub models: BTreeMap<String, Spent>,
+    /// How it ended.
+    pub ended: Ended,
+    /// A sign that it claims more than its record shows.
+    pub sign: Option<Sign>,
+    /// Where it went round.
+    pub loops: Vec<Loop>,
+    /// Where the default limits would have ended a request.
+    pub stops: Vec<Stop>,
+}
+
+impl Session {
+    /// What a run shows.
+    pub fn of(run: &Trajectory<'_>, prices: &Prices) -> Session {
+        let requests = requests(run);
+        let each: Vec<Spent> = run.turns().map(|step| Spent::of_step(step, run, prices)).collect();
+        let ended = Ended::of(run);
+        let task = run.steps.iter().find(|step| step.role == Role::User && !is_aside(step));
+        let mut session = Session {
+            file: run.origin.file.clone(),
+            at: run.origin.at,
+            id: short(&run.run_id, 100),
+            format: run.origin.format,
+            agent: run.agent.as_deref().map(|agent| short(agent, 60)),
+            subagent: run.is_tagged("subagent"),
+            task: task.map_or_else(String::new, |step| short(&step.text, 120)),
+            first_ms: None,
+            last_ms: None,
+            requests: requests.len() as u64,
+            calls: 0,
+            failures: 0,
+            spent: Spent::default(),
+            cost_recorded: false,
+            models: BTreeMap::new(),
+            sign: claim::sign(run),
+            loops: loops::loops(run, &requests, &each),
+            stops: limits::stops(run, &requests, &each, &ended),
+            ended,
+        };
+        session.count(run, &each, prices);
+        session.with_children(run, prices, 0);
+        session.recorded(run);
+        session
+    }
+
+    /// Whether it ended without an answer, went round, or claims what its record does not show.
+    pub fn is_wrong(&self) -> bool {
+        self.ended.how.is_without_answer() || self.sign.is_some() || !self.loops.is_empty()
+    }
+
+    /// What is in question of what it used: all of it where there is no answer, or one that is doubtful;
+    /// else what came behind its loops.
+    pub fn in_question(&self) -> Spent {
+        if self.ended.how.is_without_answer() || self.sign.is_some() {
+            self.spent
+        } else {
+            self.loops.iter().map(|one| &one.behind).sum()
+        }
+    }
+
+    fn with_children(&mut self, run: &Trajectory<'_>, prices: &Prices, depth: u32) {
+        if depth > DEEPEST {
+            return;
+        }
+        for child in &run.children {
+            let each: Vec<Spent> =
+                child.turns().map(|step| Spent::of_step(step, child, prices)).collect();
+            let name = short(child.agent.as_deref().unwrap_or(&child.run_id), 60);
+            let found = loops::loops(child, &requests(child), &each);
+            self.loops
+                .extend(found.into_iter().map(|one| Loop { agent: Some(name.clone()), ..one }));
+            self.count(child, &each, prices);
+            self.with_children(child, prices, depth + 1);
+        }
+    }
+
+    /// Counts a run's own turns.
+    fn count(&mut self, run: &Trajectory<'_>, each: &[Spent], prices: &Prices) {
+        for step in run.steps.iter().filter(|step| !step.copied) {
+            if step.is_turn() {
+                self.calls += step.calls.len() as u64;
+            }
+            let failed = step.results.iter();
+            let failed =
+                failed.filter(|result| result.is_error || result.exit_code.is_some_and(|c| c != 0));
+            self.failures += failed.count() as u64;
+            if let Some(at) = step.at.as_deref().and_then(time_ms) {
+                self.first_ms = Some(self.first_ms.map_or(at, |first| first.min(at)));
+                self.last_ms = Some(self.last_ms.map_or(at, |last| last.max(at)));
+            }
+        }
+        let sum: Spent = each.iter().sum();
+        let silent = sum.silent_turns > 0 || each.is_empty();
+        // What some turns do not say, the end of the recording does.
+        let whole = whole(run, prices).filter(|all| silent && all.tokens() >= sum.tokens());
+        if let Some(mut all) = whole {
+            all.turns = match run.totals.turns {
+                Some(turns) if each.is_empty() => turns,
+                _ => sum.turns,
+            };
+            self.model(run.model.as_deref(), all);
+            self.spent += all;
+        } else {
+            for (step, spent) in run.turns().zip(each) {
+                self.model(model_of(step, run), *spent);
+            }
+            self.spent += sum;
+        }
+    }
+
+    fn model(&mut self, name: Option<&str>, spent: Spent) {
+        let name = name.map_or_else(|| "(not said)".to_owned(), |name| short(name, 80));
+        let full = self.models.len() >= MODELS && !self.models.contains_key(&name);
+        let name = if full { "(others)".to_owned() } else { name };
+        *self.models.entry(name).or_default() += spent;
+    }
+
+    /// What the recording says that all of it cost stands above any price.
+    fn recorded(&mut self, run: &Trajectory<'_>) {
+        let each = run.turns().filter(|step| step.cost_usd.is_some()).count() as u64;
+        self.cost_recorded = each > 0 && each == self.spent.turns;
+        let Some(usd) = run.totals.cost_usd else { return };
+        self.cost_recorded = true;
+        self.spent.recorded(usd);
+        // Which model it went to is known where there is one.
+        if self.models.len() == 1 {
+            self.models.values_mut().for_each(|spent| spent.recorded(usd));
+        }
+    }
+}
+
+/// What the recording says of all turns together.
+fn whole(run: &Trajectory<'_>, prices: &Prices) -> Option<Spent> {
+    let totals = &run.totals;
+    let usage = Usage {
+        prompt_tokens: Some(totals.prompt_tokens?),
+        completion_tokens: Some(totals.completion_tokens?),
+        cached_tokens: totals.cached_tokens,
+        ..Usage::default()
+    };
+    let model = run.model.as_deref().or_else(|| run.turns().find_map(|step| step.model.as_deref()));
+    Some(Spent::of_usage(&usage, model, provider_of(run), prices))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::How;
+    use super::*;
+    use crate::model::{Call, CallResult, Step, Totals};
+
+    fn turn(input: u64, output: u64) -> Step<'static> {
+        Step {
+            calls: vec![Call {
+                name: "Bash".into(),
+                arguments: r#"{"command":"cargo test"}"#.into(),
+                ..Call::default()
+            }],
+            results: vec![CallResult {
+                content: "1 failed".into(),
+                is_error: true,
+                ..CallResult::default()
+            }],
+            usage: Some(Box::new(Usage {
+                prompt_tokens: Some(input),
+                completion_tokens: Some(output),
+                cached_tokens: Some(input / 2),
+                ..Usage::default()
+            })),
+            ..Step::new(Role::Agent)
+        }
+    }
+
+    fn run(steps: Vec<Step<'static>>) -> Trajectory<'static> {
+        Trajectory { steps, model: Some("claude-opus-4-5".into()), ..Trajectory::new("s") }
+    }
+
+    #[test]
+    fn tokens_are_priced_with_cached_ones_at_their_price() {
+        let session = Session::of(&run(vec![turn(1_000_000, 100_000)]), &Prices::new());
+        // 500,000 at $5, 500,000 at $0.50, 100,000 at $25.
+        assert_eq!(session.spent.usd.to_usd(), 2.5 + 0.25 + 2.5);
+        assert_eq!((session.spent.tokens(), session.spent.unpriced_tokens), (1_100_000, 0));
+        assert!(!session.cost_recorded);
+    }
+
+    #[test]
+    fn a_loop_is_found_with_what_came_behind_it_and_so_is_what_limits_save() {
+        let session = Session::of(&run(vec![turn(1000, 100); 8]), &Prices::new());
+        let one = &session.loops[0];
+        assert_eq!((one.turn, one.behind.turns, one.behind.tokens()), (3, 5, 5500));
+        assert_eq!((one.what.as_str(), one.gave.as_str()), ("Bash(cargo test)", "1 failed"));
+        assert!(
+            one.rules.iter().any(|rule| rule == "repeat_call_res(3) at turn 3"),
+            "{:?}",
+            one.rules
+        );
+        let stop = &session.stops[0];
+        assert!(stop.termination.is_error() && !stop.answered);
+        assert_eq!(stop.behind.turns, 8 - stop.turn);
+        assert_eq!(session.ended.how, How::NoAnswer);
+        assert_eq!(session.in_question().turns, 8);
+    }
+
+    #[test]
+    fn an_answer_that_a_stop_would_have_cost_is_one_that_came() {
+        let mut steps: Vec<Step<'static>> = (0..30)
+            .map(|n| {
+                let mut step = turn(1000, 100);
+                step.calls[0].arguments = format!("{{\"command\":\"ls {n}\"}}").into();
+                step.results[0] =
+                    CallResult { content: n.to_string().into(), ..CallResult::default() };
+                step
+            })
+            .collect();
+        steps.push(Step { text: "It is so.".into(), ..Step::new(Role::Agent) });
+        let mut run = run(steps);
+        let stop = |run: &Trajectory<'_>| Session::of(run, &Prices::new()).stops[0].clone();
+        assert_eq!((stop(&run).turn, stop(&run).answered), (25, true));
+        assert_eq!(stop(&run).behind.turns, 6);
+        let ending = crate::model::Ending { reason: "max_turns".into(), ..Default::default() };
+        run.ending = Some(ending);
+        assert!(!stop(&run).answered);
+    }
+
+    #[test]
+    fn an_unknown_model_has_tokens_and_no_dollars() {
+        let mut other = run(vec![turn(1000, 100)]);
+        other.model = Some("claude-fx-1".into());
+        let session = Session::of(&other, &Prices::new());
+        assert_eq!((session.spent.usd.0, session.spent.unpriced_tokens), (0, 1100));
+        assert_eq!(session.models["claude-fx-1"].unpriced_tokens, 1100);
+    }
+
+    #[test]
+    fn what_is_recorded_of_the_whole_stands_above_prices_and_silence() {
+        let mut whole = run(vec![Step { usage: None, ..turn(0, 0) }; 2]);
+        whole.totals = Totals {
+            prompt_tokens: Some(1000),
+            completion_tokens: Some(10),
+            cost_usd: Some(0.5),
+            ..Totals::default()
+        };
+        let session = Session::of(&whole, &Prices::new());
+        assert_eq!((session.spent.turns, session.spent.tokens()), (2, 1010));
+        assert_eq!(session.spent.usd.to_usd(), 0.5);
+        assert!(session.cost_recorded);
+    }
+
+    #[test]
+    fn agents_that_it_started_are_counted_in() {
+        let mut parent = run(vec![Step { text: "Done.".into(), ..Step::new(Role::Agent) }]);
+        parent.children =
+            vec![Trajectory { agent: Some("explorer".into()), ..run(vec![turn(1000, 100); 4]) }];
+        let session = Session::of(&parent, &Prices::new());
+        assert_eq!((session.spent.turns, session.calls, session.failures), (5, 4, 4));
+        assert_eq!(session.loops[0].agent.as_deref(), Some("explorer"));
+        assert_eq!(session.ended.how, How::Answered);
+        assert_eq!(session.in_question().turns, 1);
+    }
+}

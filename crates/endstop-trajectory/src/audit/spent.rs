@@ -1,0 +1,127 @@
+//! What turns used, and what that costs.
+//!
+//! ```ignore
+//! let each: Vec<Spent> = run.turns().map(|step| Spent::of_step(step, &run, prices)).collect();
+//! let all: Spent = each.iter().sum();
+//! ```
+
+use super::prices::Prices;
+use crate::model::{Step, Trajectory, Usage};
+use endstop_core::NanoUsd;
+use serde::{Serialize, Serializer};
+use std::iter::Sum;
+use std::ops::AddAssign;
+
+/// What turns used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Spent {
+    /// Turns.
+    pub turns: u64,
+    /// Input tokens, cached ones included.
+    pub input_tokens: u64,
+    /// Of the input tokens, those read from a cache.
+    pub cached_tokens: u64,
+    /// Generated tokens.
+    pub output_tokens: u64,
+    /// US dollars, of what has a cost or a price.
+    #[serde(serialize_with = "dollars")]
+    pub usd: NanoUsd,
+    /// A price in it is the highest of several.
+    pub at_most: bool,
+    /// Tokens that nobody has a price for.
+    pub unpriced_tokens: u64,
+    /// Turns that do not say what they used.
+    pub silent_turns: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn dollars<S: Serializer>(usd: &NanoUsd, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(usd.to_usd())
+}
+
+impl Spent {
+    /// Input and generated tokens together.
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
+    /// One turn.
+    pub(super) fn of_step(step: &Step<'_>, run: &Trajectory<'_>, prices: &Prices) -> Spent {
+        let silent = Usage::default();
+        let usage = step.usage.as_deref().unwrap_or(&silent);
+        let mut spent = Spent::of_usage(usage, model_of(step, run), provider_of(run), prices);
+        spent.turns = 1;
+        spent.silent_turns = u64::from(spent.tokens() == 0 && step.cost_usd.is_none());
+        if let Some(usd) = step.cost_usd {
+            spent.recorded(usd);
+        }
+        spent
+    }
+
+    pub(super) fn of_usage(
+        usage: &Usage,
+        model: Option<&str>,
+        provider: Option<&str>,
+        prices: &Prices,
+    ) -> Spent {
+        let mut spent = Spent {
+            input_tokens: usage.prompt_tokens.unwrap_or(0),
+            cached_tokens: usage.cached_tokens.unwrap_or(0),
+            output_tokens: usage.completion_tokens.unwrap_or(0),
+            ..Spent::default()
+        };
+        match model.and_then(|model| prices.of(model, provider)) {
+            Some(listed) => {
+                spent.usd = listed.price.cost(&endstop_core::Usage {
+                    input_tokens: usage.prompt_tokens,
+                    output_tokens: usage.completion_tokens,
+                    cached_input_tokens: usage.cached_tokens,
+                    cache_write_tokens: usage.cache_write_tokens,
+                    ..endstop_core::Usage::default()
+                });
+                spent.at_most = listed.at_most && spent.usd.0 > 0;
+            }
+            None => spent.unpriced_tokens = spent.tokens(),
+        }
+        spent
+    }
+
+    /// What the recording says that it cost stands above any price.
+    pub(super) fn recorded(&mut self, usd: f64) {
+        self.usd = NanoUsd::from_usd(usd);
+        self.at_most = false;
+        self.unpriced_tokens = 0;
+    }
+}
+
+/// The model of a turn.
+pub(super) fn model_of<'s>(step: &'s Step<'_>, run: &'s Trajectory<'_>) -> Option<&'s str> {
+    step.model.as_deref().or(run.model.as_deref())
+}
+
+/// Who served the run's models, where the recording says so.
+pub(super) fn provider_of<'r>(run: &'r Trajectory<'_>) -> Option<&'r str> {
+    run.extra.get("model_provider").and_then(serde_json::Value::as_str)
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Spent) {
+        self.turns = self.turns.saturating_add(other.turns);
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.usd += other.usd;
+        self.at_most |= other.at_most;
+        self.unpriced_tokens = self.unpriced_tokens.saturating_add(other.unpriced_tokens);
+        self.silent_turns = self.silent_turns.saturating_add(other.silent_turns);
+    }
+}
+
+impl<'s> Sum<&'s Spent> for Spent {
+    fn sum<I: Iterator<Item = &'s Spent>>(all: I) -> Spent {
+        all.fold(Spent::default(), |mut sum, one| {
+            sum += *one;
+            sum
+        })
+    }
+}
