@@ -22,7 +22,7 @@ mod canonical;
 
 use foldhash::fast::FixedState;
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 pub(crate) use canonical::arguments_key;
 
@@ -209,9 +209,7 @@ const HASHER: FixedState = FixedState::with_seed(0x0065_6e64_7374_6f70);
 
 /// The hash of a text: never 0, which stands for none.
 fn hash_of(text: &str) -> u64 {
-    let mut hasher = HASHER.build_hasher();
-    text.hash(&mut hasher);
-    hasher.finish().max(1)
+    HASHER.hash_one(text).max(1)
 }
 
 /// The hash of a list in its order; of an empty one 0.
@@ -219,11 +217,7 @@ fn all_of(hashes: &[u64]) -> u64 {
     match hashes {
         [] => 0,
         [one] => *one,
-        several => {
-            let mut hasher = HASHER.build_hasher();
-            several.hash(&mut hasher);
-            hasher.finish().max(1)
-        }
+        several => HASHER.hash_one(several).max(1),
     }
 }
 

@@ -82,9 +82,9 @@ impl Engine {
         let mut skipped = 0;
         let (backtest, others) = std::thread::scope(|scope| {
             let work = |mut test: Backtest| {
-                let (engine, take, back, shared) = (&self, &take, back.clone(), &shared);
+                let (take, back, shared) = (&take, back.clone(), &shared);
                 scope.spawn(move || {
-                    engine.judge(take, &back, shared, &mut test, progress);
+                    judge(take, &back, shared, &mut test, progress);
                     test
                 })
             };
@@ -153,35 +153,35 @@ impl Engine {
         }
         skipped
     }
+}
 
-    fn judge(
-        &self,
-        take: &Mutex<Receiver<Chunk>>,
-        back: &SyncSender<Chunk>,
-        shared: &Mutex<Shared>,
-        test: &mut Backtest,
-        progress: &Progress<'_>,
-    ) {
-        loop {
-            let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(chunk) = next else { return };
-            chunk.each(&mut |run: Result<Trajectory<'_>, Problem>| {
-                let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                match run {
-                    Ok(mut run) => {
-                        if let Some(outcomes) = &mut shared.outcomes {
-                            outcomes.apply(&mut run);
-                        }
-                        shared.census.run(&run);
-                        drop(shared);
-                        test.run(&dataset(&run), &run);
+/// Judges pieces until there are no more.
+fn judge(
+    take: &Mutex<Receiver<Chunk>>,
+    back: &SyncSender<Chunk>,
+    shared: &Mutex<Shared>,
+    test: &mut Backtest,
+    progress: &Progress<'_>,
+) {
+    loop {
+        let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(chunk) = next else { return };
+        chunk.each(&mut |run: Result<Trajectory<'_>, Problem>| {
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            match run {
+                Ok(mut run) => {
+                    if let Some(outcomes) = &mut shared.outcomes {
+                        outcomes.apply(&mut run);
                     }
-                    Err(problem) => shared.census.problem(&problem),
+                    shared.census.run(&run);
+                    drop(shared);
+                    test.run(&dataset(&run), &run);
                 }
-            });
-            progress(chunk.len() as u64);
-            let _ = back.try_send(chunk);
-        }
+                Err(problem) => shared.census.problem(&problem),
+            }
+        });
+        progress(chunk.len() as u64);
+        let _ = back.try_send(chunk);
     }
 }
 

@@ -22,9 +22,7 @@ pub(crate) fn arguments_key(name: &str, arguments: &str) -> u64 {
 }
 
 fn hash_of(value: impl Hash) -> u64 {
-    let mut hasher = HASHER.build_hasher();
-    value.hash(&mut hasher);
-    hasher.finish()
+    HASHER.hash_one(value)
 }
 
 /// Reads a value as its number.
