@@ -191,7 +191,6 @@ impl Hand {
     }
 
     fn replayed(self) -> Replayed {
-        let turns = self.run.as_ref().map_or(0, |run| run.state().iteration);
         match self.outcome {
             Some(outcome) => Replayed {
                 ended: Some(outcome.termination),
@@ -202,7 +201,11 @@ impl Hand {
                 turns: outcome.turns,
                 fired: outcome.fired,
             },
-            None => Replayed { turns, ..Replayed::default() },
+            None => Replayed {
+                turns: self.run.as_ref().map_or(0, Run::turns),
+                fired: self.run.as_ref().map_or_else(Vec::new, |run| run.fired().to_vec()),
+                ..Replayed::default()
+            },
         }
     }
 }

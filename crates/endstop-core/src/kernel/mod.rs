@@ -316,6 +316,16 @@ impl Run {
         &self.0.ledger.usage
     }
 
+    /// Turns so far: responses that were kept.
+    pub fn turns(&self) -> u32 {
+        self.0.turns
+    }
+
+    /// The rules that fired so far among those that watch the run.
+    pub fn fired(&self) -> &[Fired] {
+        self.0.watchers.fired()
+    }
+
     /// The limits before a turn, and how near to each the run is.
     pub fn checks(&self) -> Vec<CheckState> {
         PRE_TURN.into_iter().map(|check| self.0.check_state(check)).collect()

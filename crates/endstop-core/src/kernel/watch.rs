@@ -205,6 +205,10 @@ impl Watchers {
         Watchers { panel, watches, ..Watchers::default() }
     }
 
+    pub(super) fn fired(&self) -> &[Fired] {
+        &self.fired
+    }
+
     pub(super) fn into_fired(self) -> Vec<Fired> {
         self.fired
     }

@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod backtest;
 mod broken;
 mod common;
 mod files;

@@ -1,0 +1,216 @@
+//! Backtests: the counts are those of the reference implementation, and the rules that look at recordings
+//! are those that watch live runs.
+
+use endstop_core::{Limits, Watch, WatchMode};
+use endstop_trajectory::backtest::{Backtest, Candidate, Engine, Figures, Trial, Verdict};
+use endstop_trajectory::read::{Options, for_each};
+use endstop_trajectory::replay::{Setting, replay};
+use endstop_trajectory::{Call, CallResult, Recorded, Role, Step, Trajectory};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/reference")
+}
+
+fn no_limits() -> Limits {
+    Limits {
+        max_turns: None,
+        max_consecutive_mistakes: None,
+        max_unproductive_turns: None,
+        max_empty_turns: None,
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn the_counts_are_those_of_the_reference() {
+    let expected = std::fs::read_to_string(fixtures().join("expected.json")).unwrap();
+    let expected: Value = serde_json::from_str(&expected).unwrap();
+    for threads in [1, 3] {
+        let files: Vec<PathBuf> = std::fs::read_dir(fixtures())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|end| end == "zst"))
+            .collect();
+        assert_eq!(files.len(), 3);
+        let engine = Engine { threads, ..Engine::default() };
+        let done = engine.run(&files, || Backtest::new(&Candidate::reference()?), &|_| {}).unwrap();
+        assert!(done.census.problems.is_empty());
+        let results = done.backtest.finish().reference_results();
+        for (dataset, counts) in expected.as_object().unwrap() {
+            assert_eq!(&results[dataset], counts, "{dataset} on {threads} threads");
+        }
+        // And all of them together.
+        let sum = |key: &str| -> u64 {
+            expected.as_object().unwrap().values().map(|one| one[key].as_u64().unwrap()).sum()
+        };
+        for key in ["runs", "failed", "succeeded", "steps"] {
+            assert_eq!(results["ALL"][key], json!(sum(key)));
+        }
+    }
+}
+
+/// Each rule through the kernel, where it watches, fires in the turn in which the panel says so.
+#[test]
+fn a_rule_watches_a_replay_as_it_looks_at_a_recording() {
+    let candidates = Candidate::reference().unwrap();
+    let watches: Vec<Watch> = candidates
+        .iter()
+        .filter_map(|candidate| match &candidate.trial {
+            Trial::Rule(rule) => Some(Watch { mode: WatchMode::Observe, rule: rule.clone() }),
+            Trial::Kernel(_) => None,
+        })
+        // The kernel keeps its own book of costs.
+        .filter(|watch| watch.rule.name() != "cost")
+        .collect();
+    let setting = Setting { limits: no_limits(), watches: watches.clone(), ..Setting::default() };
+    let mut test = Backtest::new(&candidates).unwrap();
+    let (mut compared, mut fired) = (0, 0);
+    for_each(fixtures(), &Options::default(), &mut |run| {
+        let Ok(run) = run else { return };
+        // A result without a call has no place in a live run.
+        let paired = |step: &Step<'_>| step.results.len() == step.calls.len();
+        if !run.turns().all(paired)
+            || run.turns().any(|step| step.text.trim().is_empty() && step.calls.is_empty())
+        {
+            return;
+        }
+        compared += 1;
+        let judged = test.judge(&run);
+        let replayed = replay(&run, &setting).unwrap();
+        for (candidate, turn) in candidates.iter().zip(&judged.fired) {
+            let Trial::Rule(rule) = &candidate.trial else { continue };
+            if rule.name() == "cost" {
+                continue;
+            }
+            let live = replayed.fired.iter().find(|fired| fired.rule == rule.to_string());
+            assert_eq!(live.map(|fired| fired.turn), *turn, "{} in {}", candidate.name, run.run_id);
+            fired += u32::from(turn.is_some());
+        }
+    })
+    .unwrap();
+    assert!(compared > 100 && fired > 500, "{compared} runs, {fired} fired");
+}
+
+fn step(call: &str, said: &str) -> Step<'static> {
+    Step {
+        calls: vec![Call {
+            name: "sh".into(),
+            arguments: format!("{{\"c\":\"{call}\"}}").into(),
+            ..Call::default()
+        }],
+        results: vec![CallResult { content: said.to_owned().into(), ..CallResult::default() }],
+        ..Step::new(Role::Agent)
+    }
+}
+
+fn run(id: usize, task: usize, success: bool, steps: Vec<Step<'static>>) -> Trajectory<'static> {
+    Trajectory {
+        task_id: Some(format!("task-{task}").into()),
+        recorded: Recorded { success: Some(success), ..Recorded::default() },
+        steps,
+        ..Trajectory::new(format!("run-{id}"))
+    }
+}
+
+/// Good runs are short and varied, failed ones repeat themselves.
+fn made(good: usize, failed: usize) -> Figures {
+    let list = json!([
+        {"repeat_call": {"times": 3}},
+        {"max_steps": {"steps": 4}},
+        {"cost": {"usd": 1}},
+        {"name": "six turns", "limits": {"max_turns": 6}},
+        {"name": "idle", "policy": {"same_text": {"times": 9}}},
+    ]);
+    let mut test = Backtest::new(&Candidate::read(&list).unwrap()).unwrap();
+    for nth in 0..good {
+        let steps = (0..6).map(|at| step(&format!("look {at}"), "fine")).collect();
+        test.run("made", &run(nth, nth % 5, true, steps));
+    }
+    for nth in 0..failed {
+        let steps = vec![step("again", "no"); 10];
+        test.run("made", &run(1000 + nth, nth % 5, false, steps));
+    }
+    test.finish()
+}
+
+#[test]
+fn what_a_stop_costs_stands_beside_what_it_saves() {
+    let figures = made(40, 40);
+    let made = figures.dataset("ALL").unwrap();
+    assert_eq!((made.runs, made.steps, made.steps_failed), (80, 640, 400));
+    let repeat = made.candidate("repeat_call(3)").unwrap();
+    assert_eq!(repeat.counts.fail_stopped, 40);
+    assert_eq!(repeat.counts.steps_saved, 40 * 7);
+    assert_eq!(repeat.good_stopped.value, Some(0.0));
+    assert!(
+        (0.07..0.08).contains(&repeat.good_stopped.high),
+        "none of 40: {:?}",
+        repeat.good_stopped
+    );
+    assert_eq!(repeat.verdict, Verdict::BetterThanACap);
+    let paired = repeat.paired.unwrap();
+    assert_eq!((paired.tasks, paired.difference), (5, 1.0));
+    // A cap at four steps stops every good run.
+    let cap = made.candidate("max_steps(4)").unwrap();
+    assert_eq!(cap.good_stopped.value, Some(1.0));
+    assert_eq!(cap.verdict, Verdict::WorseThanACap);
+    let six = made.candidate("six turns").unwrap();
+    assert_eq!((six.counts.succ_stopped, six.counts.fail_stopped), (0, 40));
+    assert_eq!(made.candidate("idle").unwrap().verdict, Verdict::Idle);
+    // Nobody recorded a cost: the rule cannot fire, and that is said.
+    assert_eq!(made.candidate("cost(1)").unwrap().lacking, 80);
+    assert_eq!((made.cap.turns, made.cap.steps_saved), (10, 0));
+    assert_eq!(made.best_within(0.01).unwrap().name, "repeat_call(3)");
+    let front: Vec<String> = made.pareto().into_iter().map(|point| point.name).collect();
+    assert_eq!(front, ["repeat_call(3)", "max_steps(4)"]);
+}
+
+#[test]
+fn of_too_few_good_runs_nothing_is_recommended() {
+    let figures = made(19, 40);
+    let made = figures.dataset("made").unwrap();
+    assert!(made.best_within(0.5).is_none());
+    assert!(made.candidates.iter().all(|one| one.verdict == Verdict::TooFewGoodRuns));
+}
+
+#[test]
+fn runs_that_say_nothing_are_counted_and_left_out() {
+    let mut test = Backtest::new(&Candidate::reference().unwrap()).unwrap();
+    let unjudged =
+        Trajectory { recorded: Recorded::default(), ..run(1, 1, true, vec![step("a", "b"); 9]) };
+    test.run("made", &unjudged);
+    test.run("made", &run(2, 1, true, Vec::new()));
+    let tagged = |tag: &'static str| Trajectory {
+        tags: vec![tag.into()],
+        ..run(3, 1, false, vec![step("a", "b")])
+    };
+    test.run("made", &tagged("summary_only"));
+    test.run("made", &tagged("single_turn"));
+    let figures = test.finish();
+    let skipped = figures.skipped;
+    assert_eq!(
+        (skipped.without_outcome, skipped.empty, skipped.summary_only, skipped.single_turn),
+        (1, 1, 1, 1)
+    );
+    assert!(figures.datasets.is_empty());
+    // What a stop would have saved of it is known, what it would have cost is not.
+    let repeat = figures.unjudged[0].candidates.iter().find(|(name, ..)| name == "repeat_call(3)");
+    assert_eq!(repeat, Some(&("repeat_call(3)".to_owned(), 1, 6)));
+}
+
+#[test]
+fn a_candidate_that_is_none_is_named() {
+    for (list, problem) in [
+        (json!({"repeat_call": {}}), "a list of candidates"),
+        (json!([{"repeat_cal": {}}]), "candidate 1: "),
+        (json!([{"name": "x", "limits": {"max_turn": 3}}]), "candidate 1: limit `max_turn`"),
+        (json!([{"limits": {"max_turns": 3}}]), "candidate 1: limits want a `name`"),
+        (json!(["no_new", "no_new"]), "candidate 2: `no_new(3)` is there twice"),
+        (json!([{"name": "x", "policy": "no_new", "mode": "stop"}]), "unknown key `mode`"),
+    ] {
+        let error = Candidate::read(&list).unwrap_err().to_string();
+        assert!(error.contains(problem), "{list}: {error}");
+    }
+}
