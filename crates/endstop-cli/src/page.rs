@@ -11,7 +11,7 @@ const STYLE: &str = "
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa5b3;--line:#39424e;--card:#1b2129;--back:#12161b;--bad:#ff6b6b;--warn:#ffb74d;--good:#66d08a;--bar:#5d7699}}
 *{box-sizing:border-box}body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 main{max-width:1080px;margin:0 auto;padding:16px}section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px;margin:0 0 16px}
-h1{font-size:1.5rem;margin:0 0 4px;overflow-wrap:anywhere}h2{font-size:1.05rem;margin:0 0 10px}p{margin:4px 0}.soft{color:var(--soft)}.bad{color:var(--bad)}.warn{color:var(--warn)}.good{color:var(--good)}
+h1{font-size:1.5rem;margin:0 0 4px;overflow-wrap:anywhere}h2{font-size:1.05rem;margin:0 0 10px}p{margin:4px 0;overflow-wrap:anywhere}.soft{color:var(--soft)}.bad{color:var(--bad)}.warn{color:var(--warn)}.good{color:var(--good)}
 code{font:0.9em ui-monospace,monospace;overflow-wrap:anywhere}.limit{display:grid;grid-template-columns:minmax(9em,15em) 1fr minmax(6em,auto);gap:4px 12px;align-items:center;margin:6px 0}
 .track{height:14px;border-radius:7px;background:var(--line);overflow:hidden}.track i{display:block;height:100%;background:var(--bar)}.met .track i{background:var(--bad)}.met{font-weight:600}
 .badge{display:inline-block;min-width:1.5em;padding:0 .4em;border-radius:.75em;color:#fff;font-weight:700;text-align:center}

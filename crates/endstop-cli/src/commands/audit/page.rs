@@ -26,17 +26,8 @@ pub(super) fn page(found: &Found) -> String {
         said(if audit.loops > 0 { "warn" } else { "good" }, &words::loops(found));
         said(if audit.signs.sessions > 0 { "warn" } else { "good" }, &words::signs(found));
         said("", &words::limits(found));
-        for line in words::unpriced(found).iter().chain(&words::reading(found)) {
-            said("soft", line);
-        }
-        for (sign, meaning) in words::SIGNS {
-            said("soft", &format!("{sign} {meaning}"));
-        }
     } else {
         said("warn", "There is no session to look through.");
-        for line in words::reading(found) {
-            said("soft", &line);
-        }
     }
     out.push_str("</section>\n");
     if !found.looked.is_empty() {
@@ -63,8 +54,25 @@ pub(super) fn page(found: &Found) -> String {
         }
         out.push_str("</section>\n");
     }
+    figures(&mut out, found);
     out.push_str(END);
     out
+}
+
+/// What is to be known of the figures.
+fn figures(out: &mut String, found: &Found) {
+    out.push_str("<section><h2>Of these figures</h2>");
+    let mut said = |line: &str| {
+        let _ = write!(out, "<p class=\"soft\">{}</p>", escape(line));
+    };
+    said(words::source(found));
+    for line in words::unpriced(found).iter().chain(&words::reading(found)) {
+        said(line);
+    }
+    for (sign, meaning) in words::SIGNS {
+        said(&format!("{sign} {meaning}"));
+    }
+    out.push_str("</section>\n");
 }
 
 fn looked(out: &mut String, found: &Found) {

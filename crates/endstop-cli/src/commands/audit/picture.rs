@@ -9,7 +9,7 @@ use super::Found;
 use super::words;
 use crate::card::thousands;
 use crate::page::escape;
-use endstop_trajectory::audit::{Audit, How};
+use endstop_trajectory::audit::{Audit, How, Spent};
 use std::fmt::Write as _;
 
 /// A part of a bar.
@@ -69,7 +69,7 @@ fn in_question(audit: &Audit) -> Vec<Part> {
     let (all, doubt) = (&audit.spent, &audit.in_question);
     let (values, shown) = if all.usd.0 > 0 {
         let fine = all.usd.saturating_sub(doubt.usd);
-        let shown = [format!("${:.2}", fine.to_usd()), words::money(doubt)];
+        let shown = [words::money(&Spent { usd: fine, ..*all }), words::money(doubt)];
         ([fine.to_usd(), doubt.usd.to_usd()], shown)
     } else {
         let fine = all.tokens().saturating_sub(doubt.tokens());

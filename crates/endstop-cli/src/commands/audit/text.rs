@@ -50,12 +50,7 @@ pub(super) fn report(found: &Found) -> Vec<String> {
     if let Some(line) = words::unpriced(found) {
         wrap(&line, "  ", &mut out);
     }
-    let from = if audit.cost_recorded == audit.sessions {
-        "Costs are those that were recorded."
-    } else {
-        "Costs that were recorded stand; others are by the price list, whoever was billed otherwise."
-    };
-    out.push(from.to_owned());
+    out.push(words::source(found).to_owned());
     reading(found, &mut out);
     if !audit.worst.is_empty() {
         out.push(String::new());

@@ -160,6 +160,15 @@ pub(super) fn limits(found: &Found) -> String {
     )
 }
 
+/// Where the costs come from.
+pub(super) fn source(found: &Found) -> &'static str {
+    if found.audit.cost_recorded == found.audit.sessions {
+        "Costs are those that were recorded."
+    } else {
+        "Costs that were recorded stand; others are by the price list, whoever was billed otherwise."
+    }
+}
+
 /// Models that nobody has a price for.
 pub(super) fn unpriced(found: &Found) -> Option<String> {
     let models = found.audit.models.iter().filter(|(_, spent)| spent.unpriced_tokens > 0);
