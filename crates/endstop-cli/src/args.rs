@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Look through the sessions that coding agents have left on disk: how each ended, what its loops cost.
     Audit(AuditArgs),
+    /// Would other limits have been better? Replay recorded runs under them.
+    Backtest(Box<BacktestArgs>),
     /// List the providers that are understood, with their keys and endpoints.
     Providers(ProvidersArgs),
     /// List the termination policies with their defaults.
@@ -319,6 +321,88 @@ pub(crate) struct AuditArgs {
     /// Write a page of one file, with a picture of how they ended.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "A replay says what a stop would have done. What a nudge would have changed \
+    nobody knows."
+)]
+pub(crate) struct BacktestArgs {
+    /// Recorded runs: files and folders of any format that is read, a journal of `endstop run`, or `-`.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// What is tried: `default`, `reference`, or a list of candidates in a .json or .toml file.
+    #[arg(long, value_name = "SET")]
+    pub(crate) policies: Option<String>,
+    /// Try this rule or policy: a name, NAME={json config}, or a JSON object. May be repeated.
+    #[arg(long = "policy", value_name = "SPEC")]
+    pub(crate) policy: Vec<String>,
+    /// Try limits, all of them together: max_turns=20. May be repeated.
+    #[arg(long = "limit", value_name = "NAME=VALUE")]
+    pub(crate) limits: Vec<String>,
+    /// Try each detector at several strengths, and caps on turns.
+    #[arg(long)]
+    pub(crate) sweep: bool,
+    /// Choose a threshold of each rule under which at most this share of good tasks is stopped:
+    /// alpha=0.05.
+    #[arg(long, value_name = "alpha=SHARE", value_parser = alpha)]
+    pub(crate) calibrate: Option<f64>,
+    /// The share of good runs that a recommendation may stop.
+    #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = share)]
+    pub(crate) max_harm: f64,
+    /// Show one run: its steps, where each candidate fires, and what a stop there would have saved.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["report", "parquet", "write"])]
+    pub(crate) explain: Option<String>,
+    /// The format of the files, where it is not to be found out.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) format: Option<String>,
+    /// Whether runs succeeded, where their recordings do not say: JSON or CSV, by run id.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) outcomes: Option<PathBuf>,
+    /// Refuse anything that cannot be read or judged: a run without an outcome, one that is there twice,
+    /// steps out of order.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Write a page of one file with a picture of what each candidate saves and costs.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Write a table with a row a run: the step at which each candidate fires.
+    #[cfg(feature = "parquet")]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) parquet: Option<PathBuf>,
+    /// Write the recommended setting, or the calibrated one, for `endstop run --config`.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) write: Option<PathBuf>,
+    /// What the rule that is written does when it fires: observe, warn, nudge, stop [default: observe].
+    #[arg(long, value_name = "MODE", requires = "write", value_parser = mode)]
+    pub(crate) mode: Option<endstop::WatchMode>,
+}
+
+/// A share from 0 to 1: `0.01`, `1%`.
+fn share(text: &str) -> Result<f64, &'static str> {
+    let (number, of) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share: Option<f64> = number.trim().parse().ok();
+    share
+        .map(|share| share / of)
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or("wants a share from 0 to 1, or a percentage: 0.01, 1%")
+}
+
+/// `alpha=0.05`, or the share alone.
+fn alpha(text: &str) -> Result<f64, &'static str> {
+    share(text.strip_prefix("alpha=").unwrap_or(text))
+        .ok()
+        .filter(|alpha| *alpha > 0.0 && *alpha < 1.0)
+        .ok_or("wants alpha=SHARE, a share between 0 and 1: alpha=0.05")
+}
+
+fn mode(text: &str) -> Result<endstop::WatchMode, String> {
+    let known = endstop::WatchMode::ALL;
+    known.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| {
+        let names = known.map(endstop::WatchMode::as_str).join(", ");
+        format!("is no mode; known are {names}")
+    })
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::Runs(runs) => commands::runs::run(&runs, json),
         Command::Explain(explain) => commands::explain::run(&explain, json),
         Command::Audit(audit) => commands::audit::run(&audit, json),
+        Command::Backtest(backtest) => commands::backtest::run(&backtest, json),
         Command::Providers(providers) => commands::providers::run(&providers, json),
         Command::Policies => Ok(commands::policies::run(json)),
     };

@@ -316,7 +316,7 @@ impl Settings {
 }
 
 /// A TOML file as JSON values.
-fn toml_file(path: &Path) -> Result<serde_json::Map<String, Value>> {
+pub(crate) fn toml_file(path: &Path) -> Result<serde_json::Map<String, Value>> {
     let source = Source::of(Some(path));
     let text = source.text()?;
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod audit;
+pub(crate) mod backtest;
 pub(crate) mod decide;
 pub(crate) mod demo;
 pub(crate) mod detect;

@@ -10,6 +10,7 @@
 )]
 
 mod audit;
+mod backtest;
 mod bad_input;
 mod cli;
 mod compaction;

@@ -107,6 +107,21 @@ impl Scores {
         }
     }
 
+    /// The same as a part of all datasets: each task is its own, in the half in which it was.
+    pub(super) fn scoped(&self, dataset: &str) -> Scores {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let scoped = |(task, level): (&u64, &u32)| {
+            let mut hasher = DefaultHasher::new();
+            (dataset, task).hash(&mut hasher);
+            (hasher.finish() & !1 | task & 1, *level)
+        };
+        Scores {
+            first: self.first.iter().map(scoped).collect(),
+            second: self.second.clone(),
+            second_tasks: self.second_tasks.iter().map(scoped).collect(),
+        }
+    }
+
     pub(super) fn merge(&mut self, other: Scores) {
         for (task, level) in other.first {
             let score = self.first.entry(task).or_default();

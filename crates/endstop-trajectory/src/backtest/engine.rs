@@ -61,16 +61,34 @@ struct Shared {
 /// Piece by piece, what is done: bytes of text.
 pub type Progress<'p> = dyn Fn(u64) + Sync + 'p;
 
+/// A run that was judged, its dataset, and for each candidate the turn, from 1, at which it fires. Runs
+/// come from several threads, in no order.
+pub type Each<'e> = dyn Fn(&str, &Trajectory<'_>, &[Option<u32>]) + Sync + 'e;
+
 impl Engine {
     /// Judges the runs of these files and folders.
     ///
     /// # Errors
     /// A policy cannot be built.
     pub fn run(
+        self,
+        paths: &[PathBuf],
+        make: impl Fn() -> Result<Backtest, PolicyError> + Sync,
+        progress: &Progress<'_>,
+    ) -> Result<Done, PolicyError> {
+        self.run_each(paths, make, progress, &|_, _, _| {})
+    }
+
+    /// The same, and each run that is judged is shown to `each`.
+    ///
+    /// # Errors
+    /// A policy cannot be built.
+    pub fn run_each(
         mut self,
         paths: &[PathBuf],
         make: impl Fn() -> Result<Backtest, PolicyError> + Sync,
         progress: &Progress<'_>,
+        each: &Each<'_>,
     ) -> Result<Done, PolicyError> {
         let backtest = make()?;
         let threads = self.threads.max(1);
@@ -84,7 +102,7 @@ impl Engine {
             let work = |mut test: Backtest| {
                 let (take, back, shared) = (&take, back.clone(), &shared);
                 scope.spawn(move || {
-                    judge(take, &back, shared, &mut test, progress);
+                    judge(take, &back, shared, &mut test, (progress, each));
                     test
                 })
             };
@@ -161,7 +179,7 @@ fn judge(
     back: &SyncSender<Chunk>,
     shared: &Mutex<Shared>,
     test: &mut Backtest,
-    progress: &Progress<'_>,
+    (progress, each): (&Progress<'_>, &Each<'_>),
 ) {
     loop {
         let next = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -175,7 +193,10 @@ fn judge(
                     }
                     shared.census.run(&run);
                     drop(shared);
-                    test.run(&dataset(&run), &run);
+                    let dataset = dataset(&run);
+                    if let Some(fired) = test.run(&dataset, &run) {
+                        each(&dataset, &run, fired);
+                    }
                 }
                 Err(problem) => shared.census.problem(&problem),
             }

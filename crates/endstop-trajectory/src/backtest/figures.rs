@@ -53,6 +53,10 @@ pub struct DatasetFigures {
     pub steps_failed: u64,
     /// Runs that are not judged.
     pub skipped: Skipped,
+    /// Runs whose every step says its tokens.
+    pub runs_with_tokens: u64,
+    /// Runs whose every step has a cost, or a model with a price.
+    pub runs_with_usd: u64,
     /// Tokens of the runs whose every step says what it used.
     pub tokens: Option<u64>,
     /// US dollars of the runs whose every step has a cost, or a model with a price.
@@ -133,8 +137,12 @@ pub struct Cap {
     pub fail_stopped: u64,
     /// Good runs that are longer.
     pub succ_stopped: u64,
+    /// Of those, runs of at least four steps.
+    pub succ4_stopped: u64,
     /// The share of good runs that is longer.
     pub good_stopped: Share,
+    /// The share of good runs of at least four steps that is longer.
+    pub good4_stopped: Share,
     /// Steps behind it.
     pub steps_saved: u64,
     /// The share of all steps behind it.
@@ -146,10 +154,28 @@ pub struct Cap {
 pub struct ParetoPoint {
     /// Its name.
     pub name: String,
-    /// The share of good runs that it stops.
-    pub good_stopped: Share,
+    /// The share of good runs that it stops: of all, or of those of at least four steps, whichever is
+    /// more.
+    pub harm: Share,
     /// The share of steps that it saves.
     pub saved: f64,
+}
+
+impl CandidateFigures {
+    /// Whether more of the long good runs are stopped than of all: [`harm`](Self::harm) is theirs.
+    pub fn harms_long_runs_more(&self) -> bool {
+        let (all, long) = (&self.good_stopped, &self.good4_stopped);
+        match (all.value, long.value) {
+            (Some(a), Some(b)) => b > a || (b >= a && long.high > all.high),
+            _ => false,
+        }
+    }
+
+    /// The share of good runs that it stops: of all, or of those of at least four steps, whichever is
+    /// more. Short good runs can hardly be cut, and must not hide what happens to long ones.
+    pub fn harm(&self) -> Share {
+        if self.harms_long_runs_more() { self.good4_stopped } else { self.good_stopped }
+    }
 }
 
 /// A dataset none of whose runs is judged.
@@ -167,7 +193,6 @@ pub struct Unjudged {
 
 impl Figures {
     pub(super) fn of(test: &Backtest) -> Figures {
-        let families = &test.families;
         let mut datasets = Vec::new();
         let mut unjudged = Vec::new();
         let mut skipped = Skipped::default();
@@ -192,22 +217,7 @@ impl Figures {
         if let Some(all) = pooled.filter(|_| datasets.len() > 1) {
             datasets.push(DatasetFigures::of(ALL, &all, test));
         }
-        let _ = families;
         Figures { datasets, unjudged, skipped, least_good_runs: LEAST_GOOD }
-    }
-
-    /// Chooses thresholds under which at most this share of good tasks is stopped; empty where no family
-    /// was counted for it.
-    pub fn calibrate(test: &Backtest, alpha: f64) -> Vec<(String, Vec<Calibrated>)> {
-        let chosen = |tally: &Tally| {
-            let families = test.families.iter().zip(&tally.scores);
-            families.map(|(family, scores)| Calibrated::of(family, scores, alpha)).collect()
-        };
-        test.datasets
-            .iter()
-            .filter(|(_, tally)| tally.runs > 0)
-            .map(|(name, tally)| (name.clone(), chosen(tally)))
-            .collect()
     }
 
     /// The figures of this dataset; `ALL` is all of them.
@@ -262,6 +272,7 @@ fn scoped(tally: &Tally, dataset: &str) -> Tally {
             (hasher.finish(), runs.clone())
         })
         .collect();
+    scoped.scores = tally.scores.iter().map(|scores| scores.scoped(dataset)).collect();
     scoped
 }
 
@@ -287,6 +298,7 @@ impl DatasetFigures {
                 verdict: lengths.verdict(&counts, tally),
             });
         }
+        let families = test.families.iter().zip(&tally.scores);
         let mixed = tally.tasks.values().filter(|task| task.good > 0 && task.failed > 0);
         DatasetFigures {
             name: name.to_owned(),
@@ -297,13 +309,17 @@ impl DatasetFigures {
             steps: tally.steps,
             steps_failed: tally.steps_failed,
             skipped: tally.skipped,
+            runs_with_tokens: tally.used.runs_with_tokens,
+            runs_with_usd: tally.used.runs_with_usd,
             tokens: (tally.used.runs_with_tokens > 0).then_some(tally.used.tokens),
             usd: (tally.used.runs_with_usd > 0).then_some(tally.used.usd),
             mixed_tasks: mixed.count() as u64,
             tasks_left_out: tally.tasks_left_out,
             cap,
             candidates,
-            calibrated: Vec::new(),
+            calibrated: families
+                .map(|(family, scores)| Calibrated::of(family, scores, test.alpha))
+                .collect(),
         }
     }
 
@@ -340,7 +356,7 @@ impl DatasetFigures {
     /// The candidates that no other one beats, from the most careful on.
     pub fn pareto(&self) -> Vec<ParetoPoint> {
         let mut points: Vec<&CandidateFigures> = self.candidates.iter().collect();
-        let harm = |one: &CandidateFigures| one.good_stopped.value.unwrap_or(0.0);
+        let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
         points.sort_by(|a, b| harm(a).total_cmp(&harm(b)).then(b.saved.total_cmp(&a.saved)));
         let mut best = 0.0;
         let mut front = Vec::new();
@@ -349,7 +365,7 @@ impl DatasetFigures {
                 best = one.saved;
                 front.push(ParetoPoint {
                     name: one.name.clone(),
-                    good_stopped: one.good_stopped,
+                    harm: one.harm(),
                     saved: one.saved,
                 });
             }
@@ -427,9 +443,10 @@ impl<'t> Lengths<'t> {
     }
 
     fn cap(&self, turns: u32) -> Cap {
-        let (mut good, mut failed, mut saved) = (0, 0, 0);
+        let (mut good, mut good_4, mut failed, mut saved) = (0, 0, 0, 0);
         for (length, (goods, faileds)) in self.tally.lengths.range(turns + 1..) {
             good += goods;
+            good_4 += if *length >= 4 { *goods } else { 0 };
             failed += faileds;
             saved += u64::from(length - turns) * (goods + faileds);
         }
@@ -437,7 +454,9 @@ impl<'t> Lengths<'t> {
             turns,
             fail_stopped: failed,
             succ_stopped: good,
+            succ4_stopped: good_4,
             good_stopped: share(good, self.tally.succeeded),
+            good4_stopped: share(good_4, self.tally.succeeded_4),
             steps_saved: saved,
             saved: part(saved, self.tally.steps),
         }

@@ -37,7 +37,7 @@ mod tally;
 pub use calibrate::{Calibrated, Family};
 pub use candidate::{Candidate, Trial};
 pub use counts::{Counts, Share, share};
-pub use engine::{Done, Engine, Progress, dataset};
+pub use engine::{Done, Each, Engine, Progress, dataset};
 pub use figures::{
     CandidateFigures, Cap, DatasetFigures, Figures, Paired, ParetoPoint, Unjudged, Verdict,
 };

@@ -38,6 +38,7 @@ pub struct Backtest {
     pub(super) families: Vec<Family>,
     family_panel: Panel,
     pub(super) datasets: BTreeMap<String, Tally>,
+    pub(super) alpha: f64,
     stopped: Vec<Option<u32>>,
     price: Option<Price>,
 }
@@ -143,6 +144,7 @@ impl Backtest {
             rules,
             kernels,
             families: Vec::new(),
+            alpha: 1.0,
             family_panel: Panel::default(),
             datasets: BTreeMap::new(),
             stopped: Vec::new(),
@@ -150,10 +152,12 @@ impl Backtest {
         })
     }
 
-    /// Counts too what is needed to choose a threshold for these families of rules.
+    /// Chooses a threshold for each of these families of rules, too, under which at most this share
+    /// (0 to 1) of good tasks is stopped.
     #[must_use]
-    pub fn calibrating(mut self, families: &[Family]) -> Backtest {
+    pub fn calibrating(mut self, families: &[Family], alpha: f64) -> Backtest {
         self.families = families.to_vec();
+        self.alpha = alpha;
         self.family_panel = Panel::new(families.iter().flat_map(Family::rules));
         self
     }
@@ -166,8 +170,20 @@ impl Backtest {
         self
     }
 
-    /// Counts a run of a dataset.
-    pub fn run(&mut self, dataset: &str, run: &Trajectory<'_>) {
+    /// Counts a run of a dataset. For each candidate the turn, from 1, at which it fires; `None`: such
+    /// a run is not judged.
+    pub fn run(&mut self, dataset: &str, run: &Trajectory<'_>) -> Option<&[Option<u32>]> {
+        self.run_by(dataset, run, &|setting| through_the_kernel(run, setting))
+    }
+
+    /// The same of a run that has its own way through the kernel: `replay` says after which turn a
+    /// setting ends it, if it does.
+    pub fn run_by(
+        &mut self,
+        dataset: &str,
+        run: &Trajectory<'_>,
+        replay: &dyn Fn(&Setting) -> Option<u32>,
+    ) -> Option<&[Option<u32>]> {
         let candidates = self.candidates.len();
         if !self.datasets.contains_key(dataset) {
             let tally = Tally::new(candidates, self.families.len());
@@ -186,10 +202,10 @@ impl Backtest {
         };
         if let (Some(which), Some(tally)) = (not_judged, self.datasets.get_mut(dataset)) {
             *which(&mut tally.skipped) += 1;
-            return;
+            return None;
         }
         let mut stopped = std::mem::take(&mut self.stopped);
-        self.judge_into(run, &mut stopped);
+        self.judge_into(run, replay, &mut stopped);
         let levels = self.levels(run, turns);
         let used = run.recorded.success.map(|_| spent(run, self.price));
         if let Some(tally) = self.datasets.get_mut(dataset) {
@@ -203,16 +219,31 @@ impl Backtest {
             }
         }
         self.stopped = stopped;
+        Some(&self.stopped)
     }
 
     /// What each candidate does to one run.
     pub fn judge(&mut self, run: &Trajectory<'_>) -> Judged {
+        self.judge_by(run, &|setting| through_the_kernel(run, setting))
+    }
+
+    /// The same of a run that has its own way through the kernel, as in [`run_by`](Self::run_by).
+    pub fn judge_by(
+        &mut self,
+        run: &Trajectory<'_>,
+        replay: &dyn Fn(&Setting) -> Option<u32>,
+    ) -> Judged {
         let mut fired = Vec::new();
-        self.judge_into(run, &mut fired);
+        self.judge_into(run, replay, &mut fired);
         Judged { turns: run.turns().count() as u32, fired }
     }
 
-    fn judge_into(&mut self, run: &Trajectory<'_>, fired: &mut Vec<Option<u32>>) {
+    fn judge_into(
+        &mut self,
+        run: &Trajectory<'_>,
+        replay: &dyn Fn(&Setting) -> Option<u32>,
+        fired: &mut Vec<Option<u32>>,
+    ) {
         fired.clear();
         fired.resize(self.candidates.len(), None);
         if !self.panel.is_empty() {
@@ -222,9 +253,7 @@ impl Backtest {
             }
         }
         for (at, setting) in &self.kernels {
-            // Each policy was built once before.
-            let Ok(replayed) = replay(run, setting) else { continue };
-            fired[*at] = replayed.ended.map(|_| replayed.turns);
+            fired[*at] = replay(setting);
         }
     }
 
@@ -259,6 +288,13 @@ impl Backtest {
     pub fn finish(self) -> Figures {
         Figures::of(&self)
     }
+}
+
+/// After which turn a setting ends a recorded run, if it does.
+fn through_the_kernel(run: &Trajectory<'_>, setting: &Setting) -> Option<u32> {
+    // Each policy was built once before.
+    let replayed = replay(run, setting).ok()?;
+    replayed.ended.map(|_| replayed.turns)
 }
 
 /// Shows a panel a recorded run.

@@ -1,0 +1,76 @@
+//! Thresholds that were chosen on half of the tasks, and what they did on the other half.
+//!
+//! ```ignore
+//! for (line, heading) in calibrated::lines(&report) { … }
+//! let chosen = calibrated::best(&report);   // what --write writes
+//! ```
+
+use super::{Report, words};
+use crate::card::{count, thousands};
+use endstop_trajectory::backtest::{Calibrated, share};
+
+/// The threshold that stops most failed runs of those tasks that it was not chosen on.
+pub(super) fn best(report: &Report) -> Option<&Calibrated> {
+    let chosen = report.whole()?.calibrated.iter().filter(|chosen| chosen.spec.is_some());
+    chosen
+        .filter(|chosen| chosen.test_failed_stopped > 0)
+        // Of equals the one that stopped fewer good runs, then the one that comes first.
+        .rev()
+        .max_by_key(|one| (one.test_failed_stopped, std::cmp::Reverse(one.test_good_stopped)))
+}
+
+/// The lines about them, and which of them are headings.
+pub(super) fn lines(report: &Report) -> Vec<(String, bool)> {
+    let Some(alpha) = report.alpha else { return Vec::new() };
+    let mut lines = vec![
+        (String::new(), false),
+        (format!("CALIBRATED: at most {} of good tasks stopped", words::share(alpha)), true),
+    ];
+    let about = "A task is good if one of its runs is. The threshold is chosen on half of the tasks, and what it did is counted on the other half; for new tasks of the same kind the promise holds on average.";
+    lines.extend(words::wrapped(about, 96, "  ").into_iter().map(|line| (line, false)));
+    for dataset in &report.figures.datasets {
+        lines.push((String::new(), false));
+        let name = words::fitted(&dataset.name, 24);
+        lines.push((
+            format!(
+                "  {name:<24} {:>8} {:>27} {:>16} {:>16}",
+                "chosen on", "good tasks stopped (95 %)", "good runs", "failed runs"
+            ),
+            true,
+        ));
+        for one in &dataset.calibrated {
+            lines.push((line(one), false));
+        }
+    }
+    lines.push((String::new(), false));
+    let said = match best(report) {
+        Some(one) => format!(
+            "{} stops most failed runs of tasks that it was not chosen on.",
+            one.rule.as_deref().unwrap_or(&one.family)
+        ),
+        None => "None of them stops a failed run of tasks that it was not chosen on.".to_owned(),
+    };
+    lines.extend(words::wrapped(&said, 96, "  ").into_iter().map(|line| (line, false)));
+    lines
+}
+
+fn line(one: &Calibrated) -> String {
+    let Some(rule) = &one.rule else {
+        let why = one.refused.as_deref().unwrap_or("none");
+        return format!("  {:<24} none: {why}", one.family);
+    };
+    let tasks = share(one.test_tasks_stopped, one.test_tasks);
+    format!(
+        "  {:<24} {:>9} {:>27} {:>16} {:>16}",
+        words::fitted(rule, 24),
+        count(one.calibration_tasks, "task"),
+        format!("{} ({})", words::seen(&tasks), words::between(&tasks)),
+        of(one.test_good_stopped, one.test_good),
+        of(one.test_failed_stopped, one.test_failed),
+    )
+}
+
+/// `3 of 120`.
+pub(super) fn of(part: u64, all: u64) -> String {
+    format!("{} of {}", thousands(part), thousands(all))
+}

@@ -1,0 +1,139 @@
+//! What is tried: named on the command line, in a file, or what is usual.
+//!
+//! ```ignore
+//! let candidates = candidates::of(&args)?;   // --policies reference --policy no_new --limit max_turns=20
+//! ```
+
+use crate::args::BacktestArgs;
+use crate::input::Source;
+use crate::settings::toml_file;
+use crate::{Failure, Result};
+use endstop::PolicyError;
+use endstop_trajectory::backtest::Candidate;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// The candidates that were asked for; the usual ones where none was.
+pub(super) fn of(args: &BacktestArgs) -> Result<Vec<Candidate>> {
+    let mut all: Vec<Candidate> = Vec::new();
+    if let Some(set) = &args.policies {
+        all.extend(named(set)?);
+    }
+    for spec in &args.policy {
+        let candidate = Candidate::parse(spec)
+            .map_err(|error| Failure::usage(format!("--policy {spec}: {error}")))?;
+        all.push(candidate);
+    }
+    if !args.limits.is_empty() {
+        all.push(limits(&args.limits)?);
+    }
+    if args.sweep {
+        add(&mut all, Candidate::grid().map_err(|error| fault(&error))?);
+    }
+    if all.is_empty() {
+        all = usual()?;
+    }
+    for (nth, one) in all.iter().enumerate() {
+        if all[..nth].iter().any(|other| other.name == one.name) {
+            return Err(Failure::usage(format!(
+                "the candidate `{}` is there twice: give one of them another `name`",
+                one.name
+            )));
+        }
+    }
+    Ok(all)
+}
+
+/// A set by its name, or a file.
+fn named(set: &str) -> Result<Vec<Candidate>> {
+    let path = Path::new(set);
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    match (set, ending.as_deref()) {
+        ("reference", _) => Candidate::reference().map_err(|error| fault(&error)),
+        ("default", _) => usual(),
+        (_, Some("toml")) => {
+            let table = toml_file(path)?;
+            if let Some(key) = table.keys().find(|key| *key != "candidate") {
+                return Err(Failure::usage(format!(
+                    "{set}: unknown key `{key}`: candidates are tables [[candidate]]"
+                )));
+            }
+            let list = table.get("candidate").cloned().unwrap_or_else(|| json!([]));
+            read(set, &list)
+        }
+        (_, Some("json")) => {
+            let text = Source::of(Some(path)).text()?;
+            let list = serde_json::from_str(&text)
+                .map_err(|error| Failure::usage(format!("{set}: not valid JSON: {error}")))?;
+            read(set, &list)
+        }
+        _ => Err(Failure::usage(format!(
+            "--policies {set}: give `default`, `reference`, or a list of candidates in a .json or .toml file"
+        ))),
+    }
+}
+
+fn read(file: &str, list: &Value) -> Result<Vec<Candidate>> {
+    let read = Candidate::read(list).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
+    if read.is_empty() {
+        return Err(Failure::usage(format!("{file}: there is no candidate in it")));
+    }
+    Ok(read)
+}
+
+/// One candidate of all limits that were given.
+fn limits(given: &[String]) -> Result<Candidate> {
+    let mut limits = Map::new();
+    for text in given {
+        let (name, value) = text.split_once('=').ok_or_else(|| {
+            Failure::usage(format!("--limit {text}: give NAME=VALUE, as in max_turns=20"))
+        })?;
+        // Numbers and switches are read as such, the rest (10m, off) as text.
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+        limits.insert(name.trim().replace('-', "_"), value);
+    }
+    let list = json!([{"name": "limits", "limits": limits}]);
+    let mut read = Candidate::read(&list).map_err(|error| match error {
+        // Which candidate it is goes without saying.
+        PolicyError::BadSpec { problem } => {
+            let bare = problem.strip_prefix("candidate 1: ").unwrap_or(&problem);
+            Failure::usage(format!("--limit: {bare}"))
+        }
+        error => Failure::usage(format!("--limit: {error}")),
+    })?;
+    read.pop().ok_or_else(|| Failure::fault("limits that make no candidate"))
+}
+
+/// What is tried where nothing is named.
+fn usual() -> Result<Vec<Candidate>> {
+    let stuck = |repeats: u32| json!({"stuck": {"repeats": repeats, "same_errors": repeats + 2, "stale": repeats + 1}});
+    let times = |rule: &str, times: u32| json!({rule: {"times": times}});
+    let mut list = vec![
+        stuck(1),
+        stuck(2),
+        stuck(4),
+        times("repeat_call", 3),
+        times("total_repeat", 3),
+        times("same_error", 3),
+        times("no_new", 2),
+        json!({"any": [times("total_repeat", 3), times("same_error", 3)]}),
+    ];
+    list.extend([10, 20, 30, 50].map(|steps| json!({"max_steps": {"steps": steps}})));
+    let mut all = Candidate::read(&Value::Array(list)).map_err(|error| fault(&error))?;
+    all.push(Candidate::default_limits());
+    Ok(all)
+}
+
+/// Those that are not there yet.
+fn add(all: &mut Vec<Candidate>, more: Vec<Candidate>) {
+    for one in more {
+        if !all.iter().any(|other| other.name == one.name) {
+            all.push(one);
+        }
+    }
+}
+
+/// The candidates that come with the program are right.
+fn fault(error: &PolicyError) -> Failure {
+    Failure::fault(error.to_string())
+}

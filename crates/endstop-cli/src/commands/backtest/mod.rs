@@ -1,0 +1,199 @@
+//! `endstop backtest`: would other limits have been better? Recorded runs are replayed under candidates;
+//! what a stop would have cost comes first, then what it would have saved.
+//!
+//! ```ignore
+//! let status = backtest::run(&args, json)?;   // text, or one object of JSON; a page, a table, a setting
+//! ```
+
+mod calibrated;
+mod candidates;
+mod chart;
+mod findings;
+mod journal;
+mod one;
+mod page;
+mod prices;
+mod progress;
+#[cfg(feature = "parquet")]
+mod rows;
+mod setting;
+mod tables;
+mod text;
+mod words;
+
+use crate::args::BacktestArgs;
+use crate::{Failure, Result, output};
+use endstop_trajectory::backtest::{
+    Backtest, Candidate, CandidateFigures, DatasetFigures, Done, Engine, Family, Figures,
+};
+use endstop_trajectory::read::{Census, Options, Outcomes, UnknownFormat, formats};
+use progress::Progress;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// What a backtest found, and what was asked of it.
+struct Report {
+    candidates: Vec<Candidate>,
+    figures: Figures,
+    census: Census,
+    outcomes: Option<Outcomes>,
+    /// Files in folders that were obviously not meant.
+    passed_over: u64,
+    max_harm: f64,
+    alpha: Option<f64>,
+    sweep: bool,
+}
+
+pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
+    let candidates = candidates::of(args)?;
+    let input = Input::of(args)?;
+    if let Some(name) = &args.explain {
+        return one::run(&input, &candidates, name, as_json);
+    }
+    let report = judge(args, input, candidates)?;
+    if report.census.runs == 0 {
+        let mut why = String::from("no run was read");
+        for finding in report.census.problems.values().flat_map(|finding| &finding.first) {
+            why = format!("{why}\n  {finding}");
+        }
+        return Err(Failure::usage(why));
+    }
+    if args.strict {
+        findings::refuse(&report)?;
+    }
+    if let Some(file) = &args.report {
+        std::fs::write(file, page::page(&report))
+            .map_err(|error| Failure::usage(format!("--report {}: {error}", file.display())))?;
+        output::note(&format!("written: {}", file.display()));
+    }
+    if let Some(file) = &args.write {
+        setting::write(&report, file, args.mode.unwrap_or_default())?;
+    }
+    if as_json {
+        let _ = output::json(&report.json());
+    } else {
+        for line in text::report(&report) {
+            // Nobody reads any more.
+            if output::line(&line).is_err() {
+                break;
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// What is read: files for the readers, and journals.
+struct Input {
+    files: Vec<PathBuf>,
+    journals: Vec<PathBuf>,
+    options: Options,
+    outcomes: Option<Outcomes>,
+}
+
+impl Input {
+    fn of(args: &BacktestArgs) -> Result<Input> {
+        let mut options = Options::default();
+        if let Some(name) = &args.format {
+            if formats().iter().all(|(known, _)| known != name) {
+                let unknown = UnknownFormat(name.clone());
+                return Err(Failure::usage(format!("--format: {unknown}")));
+            }
+            options.format = Some(name.clone());
+        }
+        let outcomes = match &args.outcomes {
+            Some(file) => Some(
+                Outcomes::read(file)
+                    .map_err(|problem| Failure::usage(format!("--outcomes {problem}")))?,
+            ),
+            None => None,
+        };
+        let (journals, files) = args.paths.iter().cloned().partition(|path| journal::is_one(path));
+        Ok(Input { files, journals, options, outcomes })
+    }
+}
+
+/// Reads and judges.
+fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Result<Report> {
+    let make = || {
+        let test = Backtest::new(&candidates)?.priced(prices::per_million);
+        Ok(match args.calibrate {
+            Some(alpha) => test.calibrating(&Family::all(), alpha),
+            None => test,
+        })
+    };
+    let wrong = |error: endstop::PolicyError| Failure::usage(error.to_string());
+    #[cfg(feature = "parquet")]
+    let rows =
+        args.parquet.as_deref().map(|file| rows::Rows::new(file, &candidates)).transpose()?;
+    let each = |dataset: &str, run: &endstop_trajectory::Trajectory<'_>, fired: &[Option<u32>]| {
+        #[cfg(feature = "parquet")]
+        if let Some(rows) = &rows {
+            rows.add(dataset, run, fired);
+        }
+        #[cfg(not(feature = "parquet"))]
+        let _ = (dataset, run, fired);
+    };
+    let engine = Engine { options: input.options, outcomes: input.outcomes, ..Engine::default() };
+    let progress = Progress::new();
+    let mut done: Done =
+        engine.run_each(&input.files, make, &|bytes| progress.add(bytes), &each).map_err(wrong)?;
+    progress.done();
+    for path in &input.journals {
+        journal::each(path, &mut |run| {
+            let mut trajectory = run.trajectory;
+            if let Some(outcomes) = &mut done.outcomes {
+                outcomes.apply(&mut trajectory);
+            }
+            done.census.run(&trajectory);
+            let replay = |setting: &_| journal::ends_after(&run.recorded, setting);
+            let dataset = journal::dataset(path);
+            if let Some(fired) = done.backtest.run_by(&dataset, &trajectory, &replay) {
+                each(&dataset, &trajectory, fired);
+            }
+        })?;
+    }
+    #[cfg(feature = "parquet")]
+    if let Some(rows) = rows {
+        rows.finish()?;
+    }
+    Ok(Report {
+        figures: done.backtest.finish(),
+        candidates,
+        census: done.census,
+        outcomes: done.outcomes,
+        passed_over: done.skipped,
+        max_harm: args.max_harm,
+        alpha: args.calibrate,
+        sweep: args.sweep,
+    })
+}
+
+impl Report {
+    /// All together.
+    fn whole(&self) -> Option<&DatasetFigures> {
+        self.figures.whole()
+    }
+
+    /// The candidate that is recommended.
+    fn recommended(&self) -> Option<&CandidateFigures> {
+        self.whole()?.best_within(self.max_harm)
+    }
+
+    fn json(&self) -> Value {
+        let front = |dataset: &DatasetFigures| (dataset.name.clone(), json!(dataset.pareto()));
+        let chosen = |dataset: &DatasetFigures| (dataset.name.clone(), json!(dataset.calibrated));
+        let by = |of: &dyn Fn(&DatasetFigures) -> (String, Value)| -> Value {
+            Value::Object(self.figures.datasets.iter().map(of).collect())
+        };
+        json!({
+            "results": self.figures.reference_results(),
+            "figures": self.figures,
+            "census": findings::json(self),
+            "pareto": by(&front),
+            "calibrated": self.alpha.map(|_| by(&chosen)),
+            "recommended": self.recommended(),
+            "refused": self.recommended().is_none().then(|| words::refusal(self)),
+            "max_harm": self.max_harm,
+        })
+    }
+}

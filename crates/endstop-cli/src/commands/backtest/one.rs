@@ -1,0 +1,272 @@
+//! One run of them all: its steps in short, where each candidate fires, and what a stop there saves.
+//!
+//! ```ignore
+//! let status = one::run(&input, &candidates, "run-17", json)?;
+//! ```
+
+use super::{Input, journal, prices, words};
+use crate::card::{count, shorten};
+use crate::{Failure, Result, output};
+use endstop_trajectory::backtest::{Backtest, Candidate, Judged};
+use endstop_trajectory::read::{Outcomes, for_each};
+use endstop_trajectory::{Step, Trajectory};
+use serde_json::{Value, json};
+
+/// Shows the run of this id, or of the only id that begins so.
+pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: bool) -> Result {
+    let mut look = Look {
+        test: Backtest::new(candidates).map_err(|error| Failure::usage(error.to_string()))?,
+        name,
+        outcomes: input.outcomes.clone(),
+        exact: None,
+        alike: Vec::new(),
+        others: 0,
+    };
+    for path in &input.files {
+        for_each(path, &input.options, &mut |run| {
+            // What cannot be read is another run's affair.
+            if let Ok(run) = run {
+                look.at(run, None);
+            }
+        })
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    for path in &input.journals {
+        journal::each(path, &mut |run| look.at(run.trajectory, Some(&run.recorded)))?;
+    }
+    let found = look.found()?;
+    if as_json {
+        let _ = output::json(&found.json(candidates));
+        return Ok(0);
+    }
+    for line in found.lines(candidates) {
+        if output::line(&line).is_err() {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+struct Look<'l> {
+    test: Backtest,
+    name: &'l str,
+    outcomes: Option<Outcomes>,
+    /// The first run of exactly this id.
+    exact: Option<Found>,
+    /// Runs whose id begins so: the first one, and the names of a few more.
+    alike: Vec<Found>,
+    /// More runs of the same id.
+    others: u64,
+}
+
+/// The run, as far as it is told.
+struct Found {
+    run: Trajectory<'static>,
+    judged: Judged,
+    others: u64,
+}
+
+impl Look<'_> {
+    fn at(&mut self, mut run: Trajectory<'_>, own: Option<&endstop::journal::RecordedRun>) {
+        let exact = run.run_id == self.name;
+        if exact && self.exact.is_some() {
+            self.others += 1;
+            return;
+        }
+        if !exact && (!run.run_id.starts_with(self.name) || self.alike.len() > 3) {
+            return;
+        }
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.apply(&mut run);
+        }
+        let judged = match own {
+            Some(own) => self.test.judge_by(&run, &|setting| journal::ends_after(own, setting)),
+            None => self.test.judge(&run),
+        };
+        let found = Found { run: run.into_owned(), judged, others: 0 };
+        if exact {
+            self.exact = Some(found);
+        } else {
+            self.alike.push(found);
+        }
+    }
+
+    fn found(mut self) -> Result<Found> {
+        if let Some(found) = self.exact {
+            return Ok(Found { others: self.others, ..found });
+        }
+        match self.alike.len() {
+            0 => Err(Failure::usage(format!("--explain {}: there is no such run", self.name))),
+            1 => Ok(self.alike.swap_remove(0)),
+            _ => {
+                let ids: Vec<&str> = self.alike.iter().map(|found| &*found.run.run_id).collect();
+                Err(Failure::usage(format!(
+                    "--explain {}: it may be {}: give more of it",
+                    self.name,
+                    ids.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+impl Found {
+    fn outcome(&self) -> &'static str {
+        match self.run.recorded.success {
+            Some(true) => "good",
+            Some(false) => "failed",
+            None => "without an outcome",
+        }
+    }
+
+    fn lines(&self, candidates: &[Candidate]) -> Vec<String> {
+        let run = &self.run;
+        let place = match run.origin.at {
+            Some(at) => format!("{}:{at}", run.origin.file),
+            None => run.origin.file.clone(),
+        };
+        let mut lines = vec![format!(
+            "run {}: {}, {}",
+            shorten(&run.run_id, 80),
+            self.outcome(),
+            count(u64::from(self.judged.turns), "step")
+        )];
+        let mut facts = vec![place];
+        facts.extend(run.model.iter().map(|model| format!("model {model}")));
+        facts.extend(run.task_id.iter().map(|task| format!("task {}", shorten(task, 60))));
+        facts.extend(run.ending.iter().map(|ending| format!("ended as {}", ending.reason)));
+        lines.push(shorten(&facts.join(" · "), 300).replace('\n', " "));
+        if self.others > 0 {
+            lines.push(format!("{} more of this id: the first is shown", self.others));
+        }
+        lines.push(String::new());
+        for (step, number) in run.turns().zip(1u32..) {
+            lines.push(format!("{number:>5}  {}", in_short(step)));
+            for (candidate, fired) in candidates.iter().zip(&self.judged.fired) {
+                if *fired == Some(number) {
+                    let saved = self.judged.turns - number;
+                    let saved = if saved == 0 {
+                        "at the last step, which saves nothing".to_owned()
+                    } else {
+                        format!("would have saved {}", count(u64::from(saved), "step"))
+                    };
+                    lines.push(format!("       ■ {} fires: {saved}", candidate.name));
+                }
+            }
+        }
+        lines.push(String::new());
+        let stops = self.stops(candidates);
+        let stopped = stops.len() as u64;
+        let what = match self.run.recorded.success {
+            _ if stopped == 0 => "no candidate stops it before its end".to_owned(),
+            Some(true) => format!("{} would have stopped a good run", count(stopped, "candidate")),
+            Some(false) => {
+                format!("{} would have stopped a failed run", count(stopped, "candidate"))
+            }
+            None => format!(
+                "{} would have stopped it; whether that is good nobody knows",
+                count(stopped, "candidate")
+            ),
+        };
+        lines.push(what);
+        for (name, at, saved) in stops {
+            let mut said =
+                format!("  {:<40} at step {at}: {}", words::fitted(name, 40), count(saved, "step"));
+            let usage = self.after(at);
+            if let Some(tokens) = usage.0 {
+                said = format!("{said}, {}", count(tokens, "token"));
+            }
+            if let Some(usd) = usage.1 {
+                said = format!("{said}, {}", words::usd(usd));
+            }
+            lines.push(said);
+        }
+        lines
+    }
+
+    /// The candidates that stop it before its end, at which step, and the steps behind that.
+    fn stops<'c>(&self, candidates: &'c [Candidate]) -> Vec<(&'c str, u32, u64)> {
+        let turns = self.judged.turns;
+        let fired = candidates.iter().zip(&self.judged.fired);
+        fired
+            .filter_map(|(candidate, at)| {
+                let at = at.filter(|at| *at < turns)?;
+                Some((candidate.name.as_str(), at, u64::from(turns - at)))
+            })
+            .collect()
+    }
+
+    /// Tokens and dollars of the steps behind this one, where each of them says.
+    fn after(&self, at: u32) -> (Option<u64>, Option<f64>) {
+        let steps: Vec<&Step<'_>> = self.run.turns().skip(at as usize).collect();
+        let counted = |step: &Step<'_>| {
+            let usage = step.usage.as_deref()?;
+            Some((usage.prompt_tokens?, usage.completion_tokens?))
+        };
+        let tokens =
+            steps.iter().map(|step| counted(step).map(|(input, output)| input + output)).sum();
+        let usd = steps
+            .iter()
+            .map(|step| {
+                let priced = || {
+                    let model = step.model.as_deref().or(self.run.model.as_deref())?;
+                    let (input, cached, output) = prices::per_million(model)?;
+                    let (prompt, completion) = counted(step)?;
+                    let kept = step.usage.as_deref()?.cached_tokens.unwrap_or(0).min(prompt);
+                    let cost = (prompt - kept) as f64 * input
+                        + kept as f64 * cached
+                        + completion as f64 * output;
+                    Some(cost / 1e6)
+                };
+                step.cost_usd.or_else(priced)
+            })
+            .sum();
+        (tokens, usd)
+    }
+
+    fn json(&self, candidates: &[Candidate]) -> Value {
+        let fired: Vec<Value> = candidates
+            .iter()
+            .zip(&self.judged.fired)
+            .map(|(candidate, at)| {
+                let saved = at.map(|at| self.judged.turns.saturating_sub(at));
+                json!({"name": candidate.name, "fires_at": at, "steps_saved": saved})
+            })
+            .collect();
+        let steps: Vec<String> = self.run.turns().map(in_short).collect();
+        json!({
+            "run_id": self.run.run_id,
+            "file": self.run.origin.file,
+            "at": self.run.origin.at,
+            "task_id": self.run.task_id,
+            "model": self.run.model,
+            "success": self.run.recorded.success,
+            "turns": self.judged.turns,
+            "steps": steps,
+            "candidates": fired,
+        })
+    }
+}
+
+/// A step in a line: what was called and what came of it, or what was said.
+fn in_short(step: &Step<'_>) -> String {
+    let line = |text: &str, most: usize| shorten(text, most).replace('\n', " ⏎ ");
+    if step.calls.is_empty() && step.results.is_empty() {
+        return format!("said {:?}", line(&step.text, 80));
+    }
+    let calls: Vec<String> = step
+        .calls
+        .iter()
+        .take(3)
+        .map(|call| format!("{}({})", line(&call.name, 40), line(&call.arguments, 50)))
+        .collect();
+    let more = if step.calls.len() > 3 { " …" } else { "" };
+    let result = step.results.first().map_or_else(
+        || "no result".to_owned(),
+        |result| {
+            let failed = if result.is_error { "failed: " } else { "" };
+            format!("{failed}{}", line(&result.content, 40))
+        },
+    );
+    format!("{}{more} → {result}", calls.join(", "))
+}

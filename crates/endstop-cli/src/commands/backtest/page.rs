@@ -1,0 +1,215 @@
+//! The report as one page of HTML, with nothing outside it: the picture first, then what to set, then
+//! the tables.
+//!
+//! ```ignore
+//! std::fs::write("report.html", page(&report))?;
+//! ```
+
+use super::chart::chart;
+use super::tables::{Row, rows};
+use super::{Report, calibrated, findings, setting, words};
+use crate::card::{count, thousands};
+use crate::page::{END, begin, escape};
+use endstop_trajectory::backtest::{DatasetFigures, Figures};
+use std::fmt::Write as _;
+
+/// The page.
+pub(super) fn page(report: &Report) -> String {
+    let mut out = begin("Would other limits have been better?");
+    head(&mut out, report);
+    if let Some(whole) = report.whole() {
+        let _ = writeln!(
+            out,
+            "<section><h2>What each candidate costs and saves</h2><div class=\"wide\">{}</div><div class=\"narrow\">{}</div><p class=\"soft\">Each dot is a candidate; large ones are those that no other beats in both, and the line joins them. A bar across says between what the share lies with 95 % confidence. Long good runs have 4 steps or more. Green is what may be recommended.</p></section>",
+            chart(report, whole, 1000.0),
+            chart(report, whole, 380.0),
+        );
+        advice(&mut out, report);
+        for dataset in report.figures.datasets.iter().rev() {
+            table(&mut out, report, dataset);
+        }
+        notes(&mut out, whole);
+    } else {
+        unjudged(&mut out, &report.figures);
+    }
+    calibration(&mut out, report);
+    let findings = findings::lines(report);
+    if !findings.is_empty() {
+        out.push_str("<section><h2>What was not read, or is odd</h2>");
+        for line in findings {
+            let named = line.starts_with(' ');
+            let class = if named { "soft" } else { "" };
+            let _ = write!(out, "<p class=\"{class}\">{}</p>", escape(line.trim()));
+        }
+        out.push_str("</section>\n");
+    }
+    out.push_str(END);
+    out
+}
+
+fn head(out: &mut String, report: &Report) {
+    out.push_str("<section>");
+    match (report.recommended(), report.whole()) {
+        (Some(one), Some(whole)) => {
+            let _ = write!(
+                out,
+                "<h1 class=\"good\">Set {}</h1><p>To stop at most {} of good runs: {}.</p>",
+                escape(&one.name),
+                words::share(report.max_harm),
+                escape(&words::effect(one, whole)),
+            );
+        }
+        _ => {
+            let _ = write!(
+                out,
+                "<h1 class=\"warn\">Nothing is recommended</h1><p>{}.</p>",
+                escape(&words::refusal(report)),
+            );
+        }
+    }
+    if let Some(whole) = report.whole() {
+        let sets = report.figures.datasets.len();
+        let sets = if sets > 1 { sets - 1 } else { sets };
+        let _ = write!(
+            out,
+            "<p class=\"soft\">{} in {}: {} good, {} failed; {}</p>",
+            count(whole.runs, "judged run"),
+            count(sets as u64, "dataset"),
+            thousands(whole.succeeded),
+            thousands(whole.failed),
+            count(whole.steps, "step"),
+        );
+    }
+    out.push_str("</section>\n");
+}
+
+/// How sure the recommendation is, and how it is set.
+fn advice(out: &mut String, report: &Report) {
+    out.push_str("<section><h2>How sure that is</h2>");
+    if let (Some(one), Some(whole)) = (report.recommended(), report.whole()) {
+        for doubt in words::doubts(report, one, whole) {
+            let _ = write!(out, "<p>{}</p>", escape(&doubt));
+        }
+    }
+    let _ = write!(out, "<p>{}</p>", escape(words::CANNOT_SAY));
+    if let Some(text) = setting::snippet(report) {
+        let _ = write!(out, "<p>In <code>endstop.toml</code>:</p><pre>{}</pre>", escape(&text));
+    }
+    out.push_str("</section>\n");
+}
+
+fn table(out: &mut String, report: &Report, dataset: &DatasetFigures) {
+    let name = if dataset.name == "ALL" { "All datasets" } else { &dataset.name };
+    // Columns of which nothing is known would only be in the way.
+    let money = dataset.tokens.is_some() || dataset.usd.is_some();
+    let _ = write!(
+        out,
+        "<section><h2>{}</h2><p class=\"soft\">{}: {} good, {} failed; {}</p><div class=\"scroll\"><table><thead><tr><th>candidate</th><th>good runs stopped</th><th>of {} with 4+ steps</th><th>failed runs stopped</th><th>steps saved</th>{}<th>failed − good</th></tr></thead><tbody>",
+        escape(name),
+        count(dataset.runs, "judged run"),
+        thousands(dataset.succeeded),
+        thousands(dataset.failed),
+        count(dataset.steps, "step"),
+        thousands(dataset.succeeded_4),
+        if money { "<th>tokens</th><th>dollars</th>" } else { "" },
+    );
+    for row in rows(report, dataset) {
+        line(out, &row, money);
+    }
+    out.push_str("</tbody></table></div></section>\n");
+}
+
+fn line(out: &mut String, row: &Row, money: bool) {
+    let class = if row.best {
+        "best good"
+    } else if row.baseline {
+        "soft"
+    } else {
+        ""
+    };
+    let harm = if row.harms { "bad" } else { "" };
+    let _ = write!(out, "<tr class=\"{class}\"><td>{}</td>", escape(&row.name));
+    for (class, runs) in [(harm, &row.good), (harm, &row.good4), ("", &row.failed)] {
+        let _ = write!(
+            out,
+            "<td><span class=\"{class}\">{} · {}</span><br><span class=\"soft\">{}</span></td>",
+            runs.count, runs.share, runs.between
+        );
+    }
+    let _ = write!(out, "<td>{} · {}</td>", row.steps, row.saved);
+    if money {
+        let _ = write!(out, "<td>{}</td><td>{}</td>", row.tokens, row.usd);
+    }
+    let _ = write!(out, "<td>{}</td></tr>", row.paired);
+}
+
+fn notes(out: &mut String, whole: &DatasetFigures) {
+    let _ = write!(
+        out,
+        "<section><h2>What the columns say</h2><p>Tokens are of {} of {} whose every step says what it used, dollars of {} whose every step has a cost or a model with a known price.</p><p>Failed − good: within tasks that have both ({} of them), the percentage of failed runs stopped less that of good ones, and between what it lies with 95 % confidence.</p>",
+        thousands(whole.runs_with_tokens),
+        count(whole.runs, "run"),
+        thousands(whole.runs_with_usd),
+        thousands(whole.mixed_tasks),
+    );
+    for one in whole.candidates.iter().filter(|one| one.lacking > 0) {
+        let _ = write!(out, "<p class=\"soft\">{}</p>", escape(&words::lacking(one)));
+    }
+    out.push_str("</section>\n");
+}
+
+fn unjudged(out: &mut String, figures: &Figures) {
+    for dataset in &figures.unjudged {
+        let _ = write!(
+            out,
+            "<section><h2>{}</h2><p>{}, {}. Whether these stops would have been good nobody knows.</p><div class=\"scroll\"><table><thead><tr><th>candidate</th><th>runs stopped</th><th>steps saved</th></tr></thead><tbody>",
+            escape(&dataset.name),
+            count(dataset.runs, "run without an outcome"),
+            count(dataset.steps, "step"),
+        );
+        for (name, stopped, steps) in &dataset.candidates {
+            let _ = write!(
+                out,
+                "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
+                escape(name),
+                thousands(*stopped),
+                thousands(*steps)
+            );
+        }
+        out.push_str("</tbody></table></div></section>\n");
+    }
+}
+
+fn calibration(out: &mut String, report: &Report) {
+    let Some(alpha) = report.alpha else { return };
+    let _ = write!(
+        out,
+        "<section><h2>Calibrated: at most {} of good tasks stopped</h2><p class=\"soft\">Each threshold is chosen on half of the tasks; what it did is counted on the other half.</p><div class=\"scroll\"><table><thead><tr><th>rule</th><th>dataset</th><th>chosen on</th><th>good tasks stopped</th><th>good runs</th><th>failed runs</th></tr></thead><tbody>",
+        words::share(alpha)
+    );
+    for dataset in &report.figures.datasets {
+        for one in &dataset.calibrated {
+            let Some(rule) = &one.rule else {
+                let _ = write!(
+                    out,
+                    "<tr><td>{}</td><td>{}</td><td colspan=\"4\" class=\"soft\">none: {}</td></tr>",
+                    escape(&one.family),
+                    escape(&dataset.name),
+                    escape(one.refused.as_deref().unwrap_or("none")),
+                );
+                continue;
+            };
+            let _ = write!(
+                out,
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                escape(rule),
+                escape(&dataset.name),
+                count(one.calibration_tasks, "task"),
+                calibrated::of(one.test_tasks_stopped, one.test_tasks),
+                calibrated::of(one.test_good_stopped, one.test_good),
+                calibrated::of(one.test_failed_stopped, one.test_failed),
+            );
+        }
+    }
+    out.push_str("</tbody></table></div></section>\n");
+}

@@ -1,0 +1,184 @@
+//! A table with a row a run, as Parquet: the step at which each candidate fires.
+//!
+//! ```ignore
+//! let rows = Rows::new(path, &candidates)?;
+//! rows.add("dataset", &run, &fired);   // from any thread, in any order
+//! rows.finish()?;
+//! ```
+//!
+//! Rows are written in groups, so that memory does not grow with the runs. A candidate's column has the
+//! step, from 1, at which it fires, at the run's last step too; it is null where the candidate does not.
+
+use crate::{Failure, Result};
+use endstop_trajectory::Trajectory;
+use endstop_trajectory::backtest::Candidate;
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Rows of a group.
+const GROUP: usize = 10_000;
+
+/// Whether it could be written.
+type Written = std::result::Result<(), ParquetError>;
+
+/// The columns before those of the candidates.
+const COLUMNS: [(&str, Physical, Repetition); 6] = [
+    ("dataset", Physical::BYTE_ARRAY, Repetition::REQUIRED),
+    ("run_id", Physical::BYTE_ARRAY, Repetition::REQUIRED),
+    ("task_id", Physical::BYTE_ARRAY, Repetition::OPTIONAL),
+    ("model", Physical::BYTE_ARRAY, Repetition::OPTIONAL),
+    ("success", Physical::BOOLEAN, Repetition::OPTIONAL),
+    ("steps", Physical::INT32, Repetition::REQUIRED),
+];
+
+/// A file under way.
+pub(super) struct Rows {
+    path: PathBuf,
+    table: Mutex<Table>,
+}
+
+struct Table {
+    writer: SerializedFileWriter<File>,
+    group: Group,
+    /// What went wrong first; nothing is written behind it.
+    problem: Option<ParquetError>,
+}
+
+/// Rows that are not written yet, column by column.
+#[derive(Default)]
+struct Group {
+    datasets: Vec<ByteArray>,
+    run_ids: Vec<ByteArray>,
+    task_ids: Vec<Option<ByteArray>>,
+    models: Vec<Option<ByteArray>>,
+    success: Vec<Option<bool>>,
+    steps: Vec<i32>,
+    fired: Vec<Vec<Option<i32>>>,
+}
+
+impl Rows {
+    /// Begins a file.
+    pub(super) fn new(path: &Path, candidates: &[Candidate]) -> Result<Rows> {
+        let wrong = |problem: String| failure(path, &problem);
+        let taken = |one: &&Candidate| COLUMNS.iter().any(|(name, ..)| *name == one.name);
+        if let Some(one) = candidates.iter().find(taken) {
+            return Err(wrong(format!(
+                "a column is called `{}`: give the candidate another name",
+                one.name
+            )));
+        }
+        let schema = schema(candidates).map_err(|error| wrong(error.to_string()))?;
+        let file = File::create(path).map_err(|error| wrong(error.to_string()))?;
+        let compression = Compression::ZSTD(parquet::basic::ZstdLevel::default());
+        let properties = WriterProperties::builder().set_compression(compression).build();
+        let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
+            .map_err(|error| wrong(error.to_string()))?;
+        let group = Group { fired: vec![Vec::new(); candidates.len()], ..Group::default() };
+        let table = Mutex::new(Table { writer, group, problem: None });
+        Ok(Rows { path: path.to_owned(), table })
+    }
+
+    /// One run more.
+    pub(super) fn add(&self, dataset: &str, run: &Trajectory<'_>, fired: &[Option<u32>]) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.problem.is_some() {
+            return;
+        }
+        let text = |text: &str| ByteArray::from(text.as_bytes().to_vec());
+        let whole = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+        let group = &mut table.group;
+        group.datasets.push(text(dataset));
+        group.run_ids.push(text(&run.run_id));
+        group.task_ids.push(run.task_id.as_deref().map(text));
+        group.models.push(run.model.as_deref().map(text));
+        group.success.push(run.recorded.success);
+        group.steps.push(i32::try_from(run.turns().count()).unwrap_or(i32::MAX));
+        for (column, at) in group.fired.iter_mut().zip(fired) {
+            column.push(at.map(whole));
+        }
+        if group.steps.len() >= GROUP {
+            table.problem = table.write().err();
+        }
+    }
+
+    /// Ends the file.
+    pub(super) fn finish(self) -> Result<()> {
+        let mut table = self.table.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let written = match table.problem.take() {
+            Some(problem) => Err(problem),
+            None => table.write().and_then(|()| table.writer.close().map(drop)),
+        };
+        written.map_err(|error| failure(&self.path, &error.to_string()))?;
+        crate::output::note(&format!("written: {}", self.path.display()));
+        Ok(())
+    }
+}
+
+impl Table {
+    /// Writes the rows that are waiting.
+    fn write(&mut self) -> Written {
+        let candidates = self.group.fired.len();
+        let next = Group { fired: vec![Vec::new(); candidates], ..Group::default() };
+        let group = std::mem::replace(&mut self.group, next);
+        if group.steps.is_empty() {
+            return Ok(());
+        }
+        let mut writer = self.writer.next_row_group()?;
+        all::<ByteArrayType>(&mut writer, &group.datasets)?;
+        all::<ByteArrayType>(&mut writer, &group.run_ids)?;
+        some::<ByteArrayType>(&mut writer, group.task_ids)?;
+        some::<ByteArrayType>(&mut writer, group.models)?;
+        some::<BoolType>(&mut writer, group.success)?;
+        all::<Int32Type>(&mut writer, &group.steps)?;
+        for column in group.fired {
+            some::<Int32Type>(&mut writer, column)?;
+        }
+        writer.close().map(drop)
+    }
+}
+
+/// A column that every row has.
+fn all<T: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, values: &[T::T]) -> Written {
+    let Some(mut column) = group.next_column()? else { return Ok(()) };
+    column.typed::<T>().write_batch(values, None, None)?;
+    column.close()
+}
+
+/// A column that a row may lack.
+fn some<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    values: Vec<Option<T::T>>,
+) -> Written {
+    let Some(mut column) = group.next_column()? else { return Ok(()) };
+    let there: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+    let values: Vec<T::T> = values.into_iter().flatten().collect();
+    column.typed::<T>().write_batch(&values, Some(&there), None)?;
+    column.close()
+}
+
+fn schema(candidates: &[Candidate]) -> std::result::Result<Type, ParquetError> {
+    let fired = candidates
+        .iter()
+        .map(|candidate| (candidate.name.as_str(), Physical::INT32, Repetition::OPTIONAL));
+    let fields = COLUMNS.into_iter().chain(fired).map(|(name, physical, repetition)| {
+        let text = physical == Physical::BYTE_ARRAY;
+        Type::primitive_type_builder(name, physical)
+            .with_repetition(repetition)
+            .with_logical_type(text.then_some(LogicalType::String))
+            .build()
+            .map(Arc::new)
+    });
+    let fields = fields.collect::<std::result::Result<Vec<_>, _>>()?;
+    Type::group_type_builder("runs").with_fields(fields).build()
+}
+
+fn failure(path: &Path, problem: &str) -> Failure {
+    Failure::usage(format!("--parquet {}: {problem}", path.display()))
+}

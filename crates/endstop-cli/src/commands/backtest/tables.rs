@@ -1,0 +1,164 @@
+//! The figures of a dataset as rows of cells, which the terminal and the page lay out each in its way.
+//!
+//! ```ignore
+//! for row in tables::rows(&report, dataset) { println!("{} {}", row.name, row.good.share); }
+//! ```
+
+use super::{Report, words};
+use crate::card::thousands;
+use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, Share};
+
+/// With more candidates than this a dataset that is one of several shows only the best.
+const FEW: usize = 14;
+/// How many these are.
+const BEST: usize = 8;
+
+/// A count of runs, its share, and how sure that is.
+pub(super) struct Runs {
+    pub(super) count: String,
+    pub(super) share: String,
+    pub(super) between: String,
+}
+
+/// What one candidate does, in words.
+pub(super) struct Row {
+    pub(super) name: String,
+    /// Good runs stopped.
+    pub(super) good: Runs,
+    /// Of those with at least four steps.
+    pub(super) good4: Runs,
+    /// Failed runs stopped.
+    pub(super) failed: Runs,
+    /// Steps saved.
+    pub(super) steps: String,
+    pub(super) saved: String,
+    pub(super) tokens: String,
+    pub(super) usd: String,
+    /// In the same task: the failed share stopped less the good one.
+    pub(super) paired: String,
+    /// It is the one that is recommended.
+    pub(super) best: bool,
+    /// It is no candidate, but what they are measured by.
+    pub(super) baseline: bool,
+    /// It stops more good runs than is allowed.
+    pub(super) harms: bool,
+}
+
+/// The candidates that are shown of a dataset.
+pub(super) fn shown<'d>(report: &Report, dataset: &'d DatasetFigures) -> Vec<&'d CandidateFigures> {
+    let whole = report.whole().is_some_and(|whole| whole.name == dataset.name);
+    let few = dataset.candidates.len() <= FEW;
+    if few || whole && !report.sweep {
+        return dataset.candidates.iter().collect();
+    }
+    let best = report.recommended().map(|one| one.name.as_str());
+    let mut front: Vec<String> = dataset.pareto().into_iter().map(|point| point.name).collect();
+    if !whole {
+        // The most careful ones: what stops every other good run is no choice.
+        front.truncate(BEST);
+    }
+    dataset
+        .candidates
+        .iter()
+        .filter(|one| front.contains(&one.name) || best == Some(one.name.as_str()))
+        .collect()
+}
+
+/// The rows of a dataset, and beneath them those of the two baselines.
+pub(super) fn rows(report: &Report, dataset: &DatasetFigures) -> Vec<Row> {
+    let best = report.recommended().map(|one| one.name.as_str());
+    let mut shown = shown(report, dataset);
+    if report.sweep {
+        let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
+        shown.sort_by(|a, b| harm(a).total_cmp(&harm(b)).then(a.saved.total_cmp(&b.saved)));
+    }
+    let mut rows: Vec<Row> = shown
+        .into_iter()
+        .map(|one| candidate(one, dataset, best == Some(one.name.as_str()), report.max_harm))
+        .collect();
+    rows.push(cap(&dataset.cap, dataset, report.max_harm));
+    rows.push(nothing(dataset));
+    rows
+}
+
+fn runs(stopped: u64, share: &Share) -> Runs {
+    Runs { count: thousands(stopped), share: words::seen(share), between: words::between(share) }
+}
+
+fn harms(shares: [&Share; 2], most: f64) -> bool {
+    shares.iter().any(|share| share.value.is_some_and(|value| value > most))
+}
+
+fn candidate(one: &CandidateFigures, dataset: &DatasetFigures, best: bool, most: f64) -> Row {
+    let paired = one.paired.map_or_else(
+        || "–".to_owned(),
+        |paired| {
+            // Not `-0`.
+            let points = |share: f64| (share * 100.0).round() as i64;
+            format!(
+                "{:+} ({:+} to {:+})",
+                points(paired.difference),
+                points(paired.low),
+                points(paired.high)
+            )
+        },
+    );
+    let lacks = one.lacking >= dataset.runs && one.counts.fired == 0;
+    Row {
+        name: one.name.clone(),
+        good: runs(one.counts.succ_stopped, &one.good_stopped),
+        good4: runs(one.counts.succ4_stopped, &one.good4_stopped),
+        failed: runs(one.counts.fail_stopped, &one.failed_stopped),
+        steps: words::short(one.counts.steps_saved),
+        saved: if lacks { "no data".to_owned() } else { words::share(one.saved) },
+        tokens: one.tokens_saved.map_or_else(|| "–".to_owned(), words::short),
+        usd: one.usd_saved.map_or_else(|| "–".to_owned(), words::usd),
+        paired: if dataset.mixed_tasks < 2 { "–".to_owned() } else { paired },
+        best,
+        baseline: false,
+        harms: harms([&one.good_stopped, &one.good4_stopped], most),
+    }
+}
+
+fn cap(cap: &Cap, dataset: &DatasetFigures, most: f64) -> Row {
+    let unknown = || "–".to_owned();
+    let failed = endstop_trajectory::backtest::share(cap.fail_stopped, dataset.failed);
+    Row {
+        name: cap_name(cap),
+        good: runs(cap.succ_stopped, &cap.good_stopped),
+        good4: runs(cap.succ4_stopped, &cap.good4_stopped),
+        failed: runs(cap.fail_stopped, &failed),
+        steps: words::short(cap.steps_saved),
+        saved: words::share(cap.saved),
+        tokens: unknown(),
+        usd: unknown(),
+        paired: unknown(),
+        best: false,
+        baseline: true,
+        harms: harms([&cap.good_stopped, &cap.good4_stopped], most),
+    }
+}
+
+/// What the first baseline is called.
+pub(super) fn cap_name(cap: &Cap) -> String {
+    format!("cap at {} turns (75th pct.)", cap.turns)
+}
+
+fn nothing(dataset: &DatasetFigures) -> Row {
+    let none = || Runs { count: "0".into(), share: words::share(0.0), between: "–".into() };
+    let known = |known: bool, zero: &str| if known { zero.to_owned() } else { "–".to_owned() };
+    Row {
+        name: "doing nothing".to_owned(),
+        good: none(),
+        good4: none(),
+        failed: none(),
+        steps: "0".to_owned(),
+        saved: words::share(0.0),
+        tokens: known(dataset.tokens.is_some(), "0"),
+        usd: known(dataset.usd.is_some(), "$0.00"),
+        paired: "–".to_owned(),
+        best: false,
+        baseline: true,
+        harms: false,
+    }
+}

@@ -1,0 +1,508 @@
+//! `endstop backtest`: what it counts, what it recommends and refuses, and what it makes of input that is
+//! not sound.
+
+use crate::cli::{Cli, Done, agent_args, playing};
+use endstop::testkit::Turn;
+use serde_json::{Value, json};
+
+/// A run that makes the same call `again` times in a row, then others, in so many steps.
+fn run(id: &str, success: Option<bool>, steps: usize, again: usize) -> Value {
+    let steps: Vec<Value> = (0..steps)
+        .map(|nth| {
+            let file = if nth < again { 0 } else { nth };
+            json!({
+                "index": nth, "role": "agent", "text": format!("step {nth}"),
+                "tool_calls": [{"id": format!("c{nth}"), "name": "read",
+                    "arguments": {"path": format!("{file}.txt")}}],
+                "tool_results": [{"call_id": format!("c{nth}"),
+                    "content": format!("content of {file}"), "is_error": false}],
+            })
+        })
+        .collect();
+    json!({
+        "schema": "neutral-traj/1", "run_id": id, "source": "made", "model": "gpt-4o",
+        "task_id": format!("task-{}", id.trim_start_matches(|c: char| !c.is_ascii_digit())),
+        "outcome": {"reward": null, "success": success},
+        "termination": {"reason": "final"}, "steps": steps,
+    })
+}
+
+fn lines(runs: impl IntoIterator<Item = Value>) -> String {
+    runs.into_iter().map(|run| format!("{run}\n")).collect()
+}
+
+/// Good runs that never repeat themselves, and failed ones that do from the first step on.
+fn clear(good: usize, failed: usize) -> String {
+    let good = (0..good).map(|nth| run(&format!("good-{nth}"), Some(true), 6, 0));
+    let failed = (0..failed).map(|nth| run(&format!("failed-{nth}"), Some(false), 10, 10));
+    lines(good.chain(failed))
+}
+
+fn json_of(done: &Done) -> Value {
+    done.lines().pop().unwrap()
+}
+
+#[test]
+fn counts_are_those_of_the_runs() {
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(30, 20));
+    let args = ["backtest", "runs.jsonl", "--policy", "repeat_call", "--limit", "max_turns=7"];
+    let found = json_of(&cli.run(args.iter().chain(&["--json"])).exits(0));
+    let all = &found["results"]["ALL"];
+    assert_eq!(
+        (&all["runs"], &all["succeeded"], &all["failed"]),
+        (&json!(50), &json!(30), &json!(20))
+    );
+    assert_eq!((&all["steps"], &all["steps_failed"]), (&json!(380), &json!(200)));
+    assert_eq!(
+        all["policies"]["repeat_call(3)"],
+        json!({"fired": 20, "fail_stopped": 20, "succ_stopped": 0, "succ4_stopped": 0,
+               "steps_saved": 140, "steps_saved_fail": 140})
+    );
+    let limits = &all["policies"]["limits"];
+    assert_eq!((&limits["fail_stopped"], &limits["steps_saved"]), (&json!(20), &json!(60)));
+    assert_eq!(found["recommended"]["name"], "repeat_call(3)");
+    assert_eq!(found["census"]["runs"], 50);
+    assert_eq!(found["pareto"]["runs"][0]["name"], "repeat_call(3)");
+    assert!(found["calibrated"].is_null() && found["refused"].is_null());
+
+    let told = cli.run(args).exits(0).stdout;
+    for says in [
+        "50 judged runs: 30 good, 20 failed; 380 steps in 1 dataset.",
+        "WHAT A STOP WOULD HAVE COST: good runs stopped",
+        "of 30 with 4 steps or more",
+        "cap at 10 turns",
+        "doing nothing",
+        "SET repeat_call(3): at most 1 % of good runs stopped",
+        "It stops 0 of 30 good runs, 0 % (95 %: 0–9.5 %)",
+        "With 30 good runs it cannot be ruled out",
+        "What a nudge",
+    ] {
+        assert!(told.contains(says), "no {says:?} in {told}");
+    }
+    // What it costs comes before what it saves.
+    assert!(told.find("HAVE COST").unwrap() < told.find("HAVE SAVED").unwrap());
+    for line in told.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+        assert!(!line.contains('\x1b'), "a colour where nobody sees it: {line}");
+    }
+}
+
+#[test]
+fn too_few_good_runs_are_no_ground() {
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(19, 40));
+    let told = cli.run(["backtest", "runs.jsonl"]).exits(0).stdout;
+    assert!(told.contains("NOTHING IS RECOMMENDED"), "{told}");
+    assert!(told.contains("19 good runs of the at least 20"), "{told}");
+    let found = json_of(&cli.run(["backtest", "runs.jsonl", "--json"]).exits(0));
+    assert!(found["recommended"].is_null());
+    assert!(found["refused"].as_str().unwrap().contains("19 good runs"));
+    cli.run(["backtest", "runs.jsonl", "--write", "e.toml"])
+        .exits(2)
+        .notes(&["nothing is written"]);
+    assert!(!cli.path("e.toml").exists());
+}
+
+#[test]
+fn what_stops_good_runs_is_not_recommended() {
+    let cli = Cli::new();
+    // One good run of twenty-five repeats itself, too.
+    let text = clear(24, 20) + &lines([run("good-x", Some(true), 6, 4)]);
+    cli.write("runs.jsonl", text);
+    let args = ["backtest", "runs.jsonl", "--policy", "repeat_call"];
+    let told = cli.run(args).exits(0).stdout;
+    assert!(
+        told.contains("no candidate saves a step and stops at most 1 % of good runs"),
+        "{told}"
+    );
+    let more = ["--max-harm", "5%"];
+    let told = cli.run(args.iter().chain(&more)).exits(0).stdout;
+    assert!(told.contains("SET repeat_call(3): at most 5 % of good runs stopped"), "{told}");
+    assert!(told.contains("It stops 1 of 25 good runs, 4 % (95 %: 0.1–20 %)"), "{told}");
+}
+
+#[test]
+fn a_page_shows_what_to_set() {
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(400, 100));
+    cli.run(["backtest", "runs.jsonl", "--sweep", "--report", "r.html"])
+        .exits(0)
+        .notes(&["written: r.html"]);
+    let page = cli.read("r.html");
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    for no in ["http://", "https://", "<script", "src=", "@import", "NaN", "inf"] {
+        assert!(!page.contains(no), "{no:?} in the page");
+    }
+    for says in [
+        "<svg",
+        "prefers-color-scheme:dark",
+        "stops 0 % of good runs (95 %: 0–0.7 %)",
+        "at most 1 %",
+        "doing nothing",
+        "cap at 6 turns",
+        "share of good runs stopped",
+        "[[watch]]",
+    ] {
+        assert!(page.contains(says), "no {says:?} in the page");
+    }
+    // The phone's picture has letters as large as the other text.
+    let narrow = page.split("class=\"narrow\">").nth(1).unwrap();
+    let narrow = narrow.split("</svg>").next().unwrap();
+    for size in narrow.split("font-size=\"").skip(1) {
+        let size: f64 = size.split('"').next().unwrap().parse().unwrap();
+        assert!(size >= 12.0, "{size}");
+    }
+}
+
+#[test]
+fn a_sweep_shows_its_front() {
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(40, 40));
+    let told = cli.run(["backtest", "runs.jsonl", "--sweep"]).exits(0).stdout;
+    assert!(told.contains("that another one beats in both are left out"), "{told}");
+    assert!(told.contains("SET "), "{told}");
+    // The names of the front alone: the table is short.
+    assert!(told.lines().count() < 60, "{told}");
+    let found = json_of(&cli.run(["backtest", "runs.jsonl", "--sweep", "--json"]).exits(0));
+    let all = found["figures"]["datasets"][0]["candidates"].as_array().unwrap();
+    assert!(all.len() > 60, "{}", all.len());
+}
+
+#[test]
+fn a_threshold_is_calibrated_and_written() {
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(120, 120));
+    let args = ["backtest", "runs.jsonl", "--calibrate", "alpha=0.05"];
+    let told = cli.run(args).exits(0).stdout;
+    assert!(told.contains("CALIBRATED: at most 5 % of good tasks stopped"), "{told}");
+    assert!(told.contains("stops most failed runs of tasks that it was not chosen on"), "{told}");
+    let found = json_of(&cli.run(args.iter().chain(&["--json"])).exits(0));
+    let chosen = found["calibrated"]["runs"].as_array().unwrap();
+    assert_eq!(chosen.len(), 9);
+    let repeat = chosen.iter().find(|one| one["family"] == "repeat_call").unwrap();
+    assert_eq!(repeat["rule"], "repeat_call(2)");
+    assert_eq!(repeat["test_good_stopped"], 0);
+    assert_eq!(repeat["test_failed_stopped"], repeat["test_failed"]);
+    cli.run(args.iter().chain(&["--write", "e.toml"])).exits(0);
+    assert!(cli.read("e.toml").contains("[[watch]]"), "{}", cli.read("e.toml"));
+
+    // With few tasks there is no threshold, and it says how many it takes.
+    cli.write("few.jsonl", clear(10, 10));
+    let told = cli.run(["backtest", "few.jsonl", "--calibrate", "0.05"]).exits(0).stdout;
+    assert!(told.contains("wants at least 19"), "{told}");
+    cli.run(["backtest", "few.jsonl", "--calibrate", "0.05", "--write", "f.toml"]).exits(2);
+    for wrong in ["alpha=0", "alpha=1", "alpha=many", "beta=0.1"] {
+        cli.run(["backtest", "few.jsonl", "--calibrate", wrong]).exits(2).notes(&["alpha=0.05"]);
+    }
+}
+
+#[test]
+fn what_is_written_is_what_a_run_takes() {
+    let server = playing([Turn::text("Paris.")]);
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(30, 20));
+    let candidates = [
+        (vec!["--policy", "repeat_call"], vec![], "mode = \"observe\""),
+        (vec!["--policy", "repeat_call"], vec!["--mode", "stop"], "mode = \"stop\""),
+        (vec!["--policy", r#"{"any":["repeat_call","no_new"]}"#], vec![], "any"),
+        (vec!["--policy", "stuck"], vec!["--mode", "nudge"], "mode = \"nudge\""),
+        (vec!["--policy", r#"max_steps={"steps":7}"#], vec!["--mode", "stop"], "max_turns = 7"),
+        (vec!["--limit", "max_turns=8"], vec![], "max_consecutive_mistakes = \"off\""),
+        (vec!["--limit", "max_turns=6"], vec!["--mode", "warn"], "max_turns = 6"),
+    ];
+    for (what, mode, says) in candidates {
+        let args = [vec!["backtest", "runs.jsonl", "--write", "e.toml"], what, mode].concat();
+        cli.run(&args).exits(0).notes(&["written: e.toml"]);
+        let written = cli.read("e.toml");
+        assert!(written.contains(says), "no {says:?} in {written}");
+        let more = ["What is the capital of France?", "--config", "e.toml", "--journal", "off"];
+        let done = cli.run(agent_args(&server, "openai-chat", &more)).exits(0);
+        assert!(done.stdout.contains("Paris."), "{args:?}: {written}");
+    }
+    // A mode is of something that is written.
+    cli.run(["backtest", "runs.jsonl", "--mode", "stop"]).exits(2).notes(&["--write"]);
+    cli.run(["backtest", "runs.jsonl", "--write", "e.toml", "--mode", "hard"])
+        .exits(2)
+        .notes(&["nudge"]);
+}
+
+#[test]
+fn one_run_is_explained() {
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(2, 2));
+    let told = cli.run(["backtest", "runs.jsonl", "--explain", "failed-1"]).exits(0).stdout;
+    for says in [
+        "run failed-1: failed, 10 steps",
+        "    1  read({\"path\":\"0.txt\"}) → content of 0",
+        "■ repeat_call(3) fires: would have saved 7 steps",
+        "would have stopped a failed run",
+    ] {
+        assert!(told.contains(says), "no {says:?} in {told}");
+    }
+    let told = cli.run(["backtest", "runs.jsonl", "--explain", "good-0"]).exits(0).stdout;
+    assert!(told.contains("no candidate stops it before its end"), "{told}");
+    let one = ["backtest", "runs.jsonl", "--explain", "failed-0", "--json", "--policy", "no_new"];
+    let found = json_of(&cli.run(one).exits(0));
+    assert_eq!(found["turns"], 10);
+    assert_eq!(found["steps"].as_array().unwrap().len(), 10);
+    cli.run(["backtest", "runs.jsonl", "--explain", "nobody"]).exits(2).notes(&["no such run"]);
+    cli.run(["backtest", "runs.jsonl", "--explain", "fail"])
+        .exits(2)
+        .notes(&["failed-0, failed-1"]);
+}
+
+#[test]
+fn what_is_not_sound_is_named_and_under_strict_refused() {
+    let cli = Cli::new();
+    let mut late = run("late", Some(true), 3, 0);
+    for (nth, minute) in [5, 9, 7].into_iter().enumerate() {
+        late["steps"][nth]["timestamp"] = json!(format!("2026-01-01T00:{minute:02}:00Z"));
+    }
+    let whole = clear(2, 2);
+    let cases = [
+        ("half.jsonl", format!("{whole}{}", &clear(1, 0)[..200]), "ends in the middle of a record"),
+        (
+            "open.jsonl",
+            format!("{whole}{}", lines([run("open", None, 3, 0)])),
+            "without an outcome",
+        ),
+        ("twice.jsonl", format!("{whole}{whole}"), "in the same file"),
+        ("late.jsonl", format!("{whole}{}", lines([late])), "with steps out of order"),
+        (
+            "odd.jsonl",
+            format!("{whole}{{\"schema\":\"neutral-traj/1\",\"steps\":7}}\n"),
+            "of another shape",
+        ),
+        (
+            "next.jsonl",
+            format!("{whole}{{\"schema\":\"neutral-traj/9\"}}\n"),
+            "of an unknown version",
+        ),
+        (
+            "empty-run.jsonl",
+            format!("{whole}{}", lines([run("none", Some(true), 0, 0)])),
+            "without a turn",
+        ),
+    ];
+    for (name, text, says) in cases {
+        cli.write(name, text);
+        let told = cli.run(["backtest", name]).exits(0).stdout;
+        assert!(told.contains("WHAT WAS NOT READ") && told.contains(says), "{name}: {told}");
+        assert!(told.contains(name), "{name} is not named in {told}");
+        cli.run(["backtest", name, "--strict"]).exits(2).notes(&["--strict", says, name]);
+    }
+    cli.write("sound.jsonl", &whole);
+    let told = cli.run(["backtest", "sound.jsonl", "--strict"]).exits(0).stdout;
+    assert!(!told.contains("WHAT WAS NOT READ"), "{told}");
+    // The same runs in another file.
+    cli.write("again.jsonl", &whole);
+    cli.run(["backtest", "sound.jsonl", "again.jsonl", "--strict"])
+        .exits(2)
+        .notes(&["another file"]);
+}
+
+#[test]
+fn what_holds_no_run_is_an_error() {
+    let cli = Cli::new();
+    cli.write("note.txt", "Nothing to see.\n");
+    cli.write("other.json", "{\"a\": 1}");
+    cli.write("empty.jsonl", "");
+    for name in ["note.txt", "other.json", "empty.jsonl", "gone.jsonl"] {
+        cli.run(["backtest", name]).exits(2).notes(&["no run was read", name]);
+        let said = json_of(&cli.run(["backtest", name, "--json"]).exits(2));
+        assert_eq!(said["type"], "error");
+    }
+    cli.run(["backtest"]).exits(2);
+    cli.run(["backtest", "note.txt", "--format", "mine"]).exits(2).notes(&["no format `mine`"]);
+    cli.write("runs.jsonl", clear(1, 1));
+    for (args, says) in [
+        (["--policies", "mine"], "`default`, `reference`"),
+        (["--policies", "gone.toml"], "gone.toml"),
+        (["--policy", "repeat_cal"], "repeat_cal"),
+        (["--limit", "max_turns"], "NAME=VALUE"),
+        (["--limit", "max_turn=3"], "max_turns"),
+        (["--max-harm", "2"], "share from 0 to 1"),
+        (["--outcomes", "gone.csv"], "gone.csv"),
+        (["--report", "no/such/folder.html"], "--report"),
+        (["--parquet", "no/such/folder.parquet"], "--parquet"),
+    ] {
+        let all = ["backtest", "runs.jsonl"].into_iter().chain(args);
+        cli.run(all).exits(2).notes(&[says]);
+    }
+    let twice = ["backtest", "runs.jsonl", "--policy", "no_new", "--policy", "no_new"];
+    cli.run(twice).exits(2).notes(&["there twice"]);
+}
+
+#[test]
+fn candidates_come_from_files() {
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(1, 3));
+    cli.write(
+        "c.toml",
+        "[[candidate]]\nname = \"three\"\npolicy = { repeat_call = { times = 3 } }\n\n[[candidate]]\nname = \"tight\"\nlimits = { max_turns = 4 }\n",
+    );
+    cli.write("c.json", r#"[{"name": "three", "policy": {"repeat_call": {"times": 3}}}]"#);
+    cli.write("bad.toml", "[[candidates]]\nname = \"x\"\n");
+    cli.write("bad.json", r#"[{"name": "x", "limits": {"max_turn": 4}}]"#);
+    cli.write("none.json", "[]");
+    let args = ["backtest", "runs.jsonl", "--json", "--policies"];
+    let found = json_of(&cli.run(args.iter().chain(&["c.toml"])).exits(0));
+    let all = &found["results"]["ALL"]["policies"];
+    assert_eq!(all["three"]["steps_saved"], 21);
+    // The good run of six steps is cut, too.
+    assert_eq!(
+        (&all["tight"]["steps_saved"], &all["tight"]["succ_stopped"]),
+        (&json!(20), &json!(1))
+    );
+    let found = json_of(&cli.run(args.iter().chain(&["c.json"])).exits(0));
+    assert_eq!(found["results"]["ALL"]["policies"]["three"]["steps_saved"], 21);
+    for (file, says) in
+        [("bad.toml", "[[candidate]]"), ("bad.json", "max_turns"), ("none.json", "no candidate")]
+    {
+        cli.run(args.iter().chain(&[file])).exits(2).notes(&[file, says]);
+    }
+    let found = json_of(&cli.run(args.iter().chain(&["reference"])).exits(0));
+    assert_eq!(found["results"]["ALL"]["policies"].as_object().unwrap().len(), 55);
+}
+
+#[test]
+fn outcomes_come_from_a_file_of_their_own() {
+    let cli = Cli::new();
+    let open = (0..4).map(|nth| run(&format!("r{nth}"), None, 5, 5));
+    cli.write("runs.jsonl", lines(open));
+    let told = cli.run(["backtest", "runs.jsonl", "--policy", "no_new"]).exits(0).stdout;
+    assert!(told.contains("4 runs read, none with an outcome"), "{told}");
+    assert!(told.contains("no run has an outcome"), "{told}");
+    cli.write("o.json", r#"{"r0": true, "r1": false, "r2": 0.0, "r9": true}"#);
+    let args = ["backtest", "runs.jsonl", "--policy", "no_new", "--outcomes", "o.json"];
+    let told = cli.run(args).exits(0).stdout;
+    for says in
+        ["3 judged runs: 1 good, 2 failed", "1 run, first r3", "not among the runs: 1, first r9"]
+    {
+        assert!(told.contains(says), "no {says:?} in {told}");
+    }
+}
+
+#[test]
+fn tokens_and_dollars_are_told_for_the_runs_that_have_them() {
+    let cli = Cli::new();
+    let spent = |mut run: Value| {
+        for step in run["steps"].as_array_mut().unwrap() {
+            step["usage"] = json!({"prompt_tokens": 1000, "completion_tokens": 100});
+        }
+        run
+    };
+    let priced = spent(run("a", Some(false), 10, 10));
+    let mut strange = spent(run("b", Some(false), 10, 10));
+    strange["model"] = json!("a-model-nobody-knows");
+    cli.write("runs.jsonl", lines([priced, strange, run("c", Some(false), 10, 10)]));
+    let args = ["backtest", "runs.jsonl", "--policy", "repeat_call", "--limit", "max_budget_usd=1"];
+    let found = json_of(&cli.run(args.iter().chain(&["--json"])).exits(0));
+    let all = &found["figures"]["datasets"][0];
+    assert_eq!((&all["runs_with_tokens"], &all["runs_with_usd"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&all["tokens"], &all["candidates"][0]["tokens_saved"]),
+        (&json!(22_000), &json!(15_400))
+    );
+    let saved = all["candidates"][0]["usd_saved"].as_f64().unwrap();
+    let usd = all["usd"].as_f64().unwrap();
+    assert!(usd > 0.0 && (saved / usd - 0.7).abs() < 1e-9, "{saved} of {usd}");
+    // The limit looks at what a step cost, which no step says.
+    assert_eq!(all["candidates"][1]["lacking"], 3);
+    let told = cli.run(args).exits(0).stdout;
+    for says in [
+        "Tokens are of 2 of 3 runs",
+        "Dollars are of 1 of 3 runs",
+        "limits could not fire in 3 runs",
+    ] {
+        assert!(told.contains(says), "no {says:?} in {told}");
+    }
+}
+
+#[test]
+fn standard_input_and_folders_are_read() {
+    let cli = Cli::new();
+    let told = cli.feed(["backtest", "-", "--policy", "no_new"], &clear(3, 2)).exits(0).stdout;
+    assert!(told.contains("5 judged runs"), "{told}");
+    std::fs::create_dir(cli.path("many")).unwrap();
+    cli.write("many/a.jsonl", clear(3, 2));
+    cli.write("many/b.jsonl", clear(4, 1));
+    let found = json_of(&cli.run(["backtest", "many", "--json"]).exits(0));
+    let sets: Vec<&String> = found["results"].as_object().unwrap().keys().collect();
+    assert_eq!(sets, ["a", "b", "ALL"]);
+    assert_eq!(found["results"]["ALL"]["runs"], 10);
+}
+
+#[test]
+fn runs_of_a_journal_are_judged_by_their_own_events() {
+    let cli = Cli::new();
+    cli.write("note.txt", "still building\n");
+    // One run asks again and again until it is ended, one answers at once.
+    let stuck = playing([Turn::call("read_file", &json!({"path": "note.txt"}))]);
+    let journal = ["--tool", "read_file", "--journal", "j.db"];
+    let wait = [&["Wait."][..], &journal].concat();
+    cli.run(agent_args(&stuck, "openai-chat", &wait)).exits(20);
+    let good = playing([Turn::text("Paris.")]);
+    let ask = [&["Which city?"][..], &journal].concat();
+    cli.run(agent_args(&good, "openai-chat", &ask)).exits(0);
+
+    let args = ["backtest", "j.db", "--json", "--limit", "max_turns=2", "--policy", "repeat_call"];
+    let found = json_of(&cli.run(args).exits(0));
+    let all = &found["results"]["ALL"];
+    assert_eq!(
+        (&all["runs"], &all["succeeded"], &all["failed"]),
+        (&json!(2), &json!(1), &json!(1))
+    );
+    assert_eq!(all["steps"], 5, "four of one, one of the other");
+    assert_eq!(all["policies"]["limits"]["fail_stopped"], 1);
+    assert_eq!(all["policies"]["limits"]["steps_saved"], 2);
+    assert_eq!(all["policies"]["limits"]["succ_stopped"], 0);
+    assert_eq!(all["policies"]["repeat_call(3)"]["steps_saved"], 1);
+    assert_eq!(found["census"]["formats"]["endstop-journal"], 2);
+    assert_eq!(found["figures"]["datasets"][0]["runs_with_tokens"], 2);
+    assert_eq!(found["census"]["results"], 4);
+
+    let id = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines()[1]["id"].clone();
+    let explain = ["backtest", "j.db", "--limit", "max_turns=2", "--explain", id.as_str().unwrap()];
+    let told = cli.run(explain).exits(0).stdout;
+    assert!(told.contains("■ limits fires: would have saved 2 steps"), "{told}");
+    assert!(told.contains("→ still building"), "{told}");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn a_table_has_a_row_a_run() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+    let cli = Cli::new();
+    cli.write("runs.jsonl", clear(3, 2) + &lines([run("open", None, 4, 4)]));
+    let args = ["backtest", "runs.jsonl", "--policy", "repeat_call", "--parquet", "t.parquet"];
+    cli.run(args).exits(0).notes(&["written: t.parquet"]);
+    let file = std::fs::File::open(cli.path("t.parquet")).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    let mut rows: Vec<Vec<(String, Field)>> = reader
+        .get_row_iter(None)
+        .unwrap()
+        .map(|row| {
+            row.unwrap()
+                .get_column_iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect()
+        })
+        .collect();
+    assert_eq!(rows.len(), 6);
+    rows.sort_by_key(|row| row[1].1.to_string());
+    let names: Vec<&str> = rows[0].iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["dataset", "run_id", "task_id", "model", "success", "steps", "repeat_call(3)"]
+    );
+    let failed = &rows[0];
+    assert_eq!(failed[1].1, Field::Str("failed-0".to_owned()));
+    assert_eq!((&failed[4].1, &failed[5].1), (&Field::Bool(false), &Field::Int(10)));
+    assert_eq!(failed[6].1, Field::Int(3));
+    let good = &rows[2];
+    assert_eq!((&good[4].1, &good[6].1), (&Field::Bool(true), &Field::Null));
+    assert_eq!(rows[5][4].1, Field::Null, "nobody says whether it succeeded");
+}
