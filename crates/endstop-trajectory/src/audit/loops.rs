@@ -11,6 +11,7 @@ use super::claim::result_of;
 use super::quote::{call, short};
 use super::request::Request;
 use super::spent::Spent;
+use crate::backtest::show;
 use crate::model::{Role, Step, Trajectory};
 use endstop_core::detector::{Panel, Rule, Stuck};
 use serde::Serialize;
@@ -62,13 +63,7 @@ pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
                 }
                 continue;
             }
-            panel.text(&step.text);
-            for call in &step.calls {
-                panel.call(&call.name, &call.arguments);
-            }
-            for result in &step.results {
-                panel.result(&result.content, result.is_error);
-            }
+            show(&mut panel, step);
             let fired = panel.end();
             if first.is_none() && !fired.is_empty() {
                 first = Some((nth, step));

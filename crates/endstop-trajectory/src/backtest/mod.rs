@@ -41,4 +41,5 @@ pub use engine::{Done, Each, Engine, Progress, dataset};
 pub use figures::{
     CandidateFigures, Cap, DatasetFigures, Figures, Paired, ParetoPoint, Unjudged, Verdict,
 };
+pub(crate) use tally::show;
 pub use tally::{Backtest, Judged, Skipped, fired};

@@ -17,7 +17,7 @@ use super::calibrate::{Family, Scores};
 use super::candidate::{Candidate, Trial};
 use super::counts::Counts;
 use super::figures::Figures;
-use crate::model::Trajectory;
+use crate::model::{Step, Trajectory};
 use crate::replay::{Setting, replay};
 use endstop_core::detector::{Panel, Rule};
 use endstop_core::{Fired, PolicyError, Registry, Watch};
@@ -309,13 +309,7 @@ fn watch(panel: &mut Panel, run: &Trajectory<'_>) {
             }
             continue;
         }
-        panel.text(&step.text);
-        for call in &step.calls {
-            panel.call(&call.name, &call.arguments);
-        }
-        for result in &step.results {
-            panel.result(&result.content, result.is_error);
-        }
+        show(panel, step);
         if let Some(reward) = step.reward {
             panel.reward(reward);
         }
@@ -324,6 +318,17 @@ fn watch(panel: &mut Panel, run: &Trajectory<'_>) {
             panel.cost_usd(cost);
         }
         panel.end();
+    }
+}
+
+/// Shows a panel what was said and done in a turn; the step is not ended.
+pub(crate) fn show(panel: &mut Panel, step: &Step<'_>) {
+    panel.text(&step.text);
+    for call in &step.calls {
+        panel.call(&call.name, &call.arguments);
+    }
+    for result in &step.results {
+        panel.result(&result.content, result.is_error);
     }
 }
 
