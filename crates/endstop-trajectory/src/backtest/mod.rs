@@ -19,7 +19,7 @@
 //! let figures = test.finish();
 //! let all = figures.dataset("made").unwrap();
 //! let third = all.candidate("repeat_call(3)").unwrap();
-//! assert_eq!((third.fail_stopped, third.steps_saved), (1, 5));
+//! assert_eq!((third.counts.fail_stopped, third.counts.steps_saved), (1, 5));
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
