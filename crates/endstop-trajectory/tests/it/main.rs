@@ -13,6 +13,7 @@
 mod broken;
 mod common;
 mod files;
+mod read_agentdojo;
 mod read_atif;
 mod read_claude_code;
 mod read_codex;
@@ -21,6 +22,7 @@ mod read_inspect;
 mod read_intercode;
 mod read_messages;
 mod read_neutral;
+mod read_openhands;
 mod read_otel;
 mod read_swe_agent;
 mod read_tau;
