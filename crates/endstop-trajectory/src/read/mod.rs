@@ -15,6 +15,7 @@
 //! A format is a folder beside this file, with a reader, and its quirks in the head comment. It says
 //! how a file of it is known, and in which pieces it comes.
 
+mod agentdojo;
 pub(crate) mod arguments;
 mod atif;
 mod census;
@@ -27,6 +28,7 @@ mod inspect;
 mod intercode;
 mod messages;
 mod neutral;
+mod openhands;
 mod otel;
 mod outcomes;
 mod pieces;

@@ -9,7 +9,9 @@
 
 use super::unpack::HEAD;
 use super::{Format, Head, Options, ProblemKind, scan};
-use super::{atif, intercode, messages, neutral, sessions, swe_agent, tau_bench, tau2};
+use super::{
+    agentdojo, atif, intercode, messages, neutral, openhands, sessions, swe_agent, tau_bench, tau2,
+};
 use memchr::memchr_iter;
 use serde_json::Value;
 
@@ -22,6 +24,8 @@ const PARTICULAR: &[&[Format]] = &[
     tau_bench::FORMATS,
     swe_agent::FORMATS,
     intercode::FORMATS,
+    agentdojo::FORMATS,
+    openhands::FORMATS,
 ];
 
 /// Formats of plain messages, which much looks like.

@@ -1,0 +1,198 @@
+//! OpenHands: the log of one model call, which has the conversation up to it.
+//!
+//! ```json
+//! {"messages": […], "tools": […], "kwargs": {…}, "response": {"model": "…", "choices": [{"message": {…}}],
+//!  "usage": {…}}, "cost": 0.016, "timestamp": 1757015025.97, "latency_sec": 4.7}
+//! ```
+//!
+//! Quirks: a folder has a file for each call of a run, and each repeats what came before; a file is read
+//! as the run up to its response, and is tagged `call_log`. Usage and cost are those of that last turn:
+//! no file has those of earlier ones. A model that cannot call tools was sent them as text; then
+//! `raw_messages` has the conversation with its calls. Its response says `stop` where it called a tool.
+//! The run is over where the tool `finish` was called; else more may follow. Nothing says whether it
+//! succeeded. A log whose messages are longer than what a format is judged by is not known as one.
+
+use super::messages::message::{Message, usage_of};
+use super::messages::talk::Talk;
+use super::record::{self, List, Of, Record, count, lift, object};
+use super::{Format, Head, Place, Problem, Shape, Sink, pieces};
+use crate::model::{Ending, Role, Step, Trajectory};
+use serde::de::MapAccess;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+pub(crate) const FORMATS: &[Format] = &[Format {
+    name: "openhands-log",
+    about: "logs of model calls by OpenHands",
+    recognises,
+    shape: Shape::Whole(read),
+}];
+
+fn recognises(head: &Head<'_>) -> bool {
+    head.member("messages").is_some_and(Value::is_array)
+        && head.member("response").is_some_and(|response| response.get("choices").is_some())
+        && ["kwargs", "latency_sec", "context_window"].iter().any(|n| head.member(n).is_some())
+}
+
+#[derive(Default)]
+struct Log<'a> {
+    messages: Vec<Message<'a>>,
+    raw: Vec<Message<'a>>,
+    tools: Vec<Value>,
+    response: Option<Response<'a>>,
+    cost: Option<f64>,
+    other: Map<String, Value>,
+}
+
+impl<'a> Record<'a> for Log<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "messages" => self.messages = map.next_value::<List<Message<'a>>>()?.0,
+            "raw_messages" => self.raw = map.next_value::<List<Message<'a>>>()?.0,
+            "tools" => self.tools = map.next_value::<Option<Vec<Value>>>()?.unwrap_or_default(),
+            "response" => self.response = map.next_value::<Option<Of<_>>>()?.map(|of| of.0),
+            "cost" => self.cost = map.next_value()?,
+            // The response before its text was read as calls.
+            "raw_response" => {
+                map.next_value::<serde::de::IgnoredAny>()?;
+            }
+            _ => {
+                let value: Value = map.next_value()?;
+                if !value.is_null() {
+                    self.other.insert(name.to_owned(), value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Response<'a> {
+    id: Option<Cow<'a, str>>,
+    model: Option<Cow<'a, str>>,
+    choices: Vec<Choice<'a>>,
+    usage: Option<Map<String, Value>>,
+}
+
+impl<'a> Record<'a> for Response<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "id" => self.id = record::name(map)?,
+            "model" => self.model = record::name(map)?,
+            "choices" => self.choices = map.next_value::<List<Choice<'a>>>()?.0,
+            "usage" => self.usage = object(map)?,
+            _ => {
+                map.next_value::<serde::de::IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Choice<'a> {
+    message: Option<Message<'a>>,
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+impl<'a> Record<'a> for Choice<'a> {
+    fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "message" => self.message = map.next_value::<Option<Of<_>>>()?.map(|of| of.0),
+            "finish_reason" => self.finish_reason = record::name(map)?,
+            _ => {
+                map.next_value::<serde::de::IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
+    sink(record::read(bytes).and_then(run));
+}
+
+fn run(log: Log<'_>) -> Result<Trajectory<'_>, Problem> {
+    let Some(response) = log.response else { return Err(Problem::malformed("no `response`")) };
+    let several = response.choices.len();
+    let choice = response.choices.into_iter().next().unwrap_or_default();
+    let Some(mut said) = choice.message else {
+        return Err(Problem::malformed("`response` has no message"));
+    };
+    let mut talk = Talk::default();
+    let sent = if log.raw.is_empty() { log.messages } else { log.raw };
+    for (message, i) in sent.into_iter().zip(1..) {
+        if message.role.is_empty() {
+            return Err(Problem::malformed(format!("message {i} has no `role`")));
+        }
+        message.join(&mut talk);
+    }
+    // Whatever role it was given, it is what the model said.
+    said.role = "assistant".into();
+    said.join(&mut talk);
+    let mut ending = None;
+    let mut other = log.other;
+    if let Some(step) = talk.last() {
+        step.at = lift(&mut other, "timestamp", when);
+        step.usage = response.usage.map(|usage| {
+            let mut usage = usage_of(usage);
+            let written = lift(&mut usage.extra, "cache_creation_input_tokens", count);
+            usage.cache_write_tokens = usage.cache_write_tokens.or(written);
+            Box::new(usage)
+        });
+        step.cost_usd = log.cost;
+        step.finish_reason = choice.finish_reason;
+        ending = ending_of(step);
+        if let Some(id) = response.id {
+            record::keep_value(&mut step.extra, "response_id", id.into_owned().into());
+        }
+    }
+    let (steps, notes) = talk.end();
+    let mut run = Trajectory {
+        agent: Some("openhands".into()),
+        model: response.model,
+        tools: log.tools,
+        tags: vec!["call_log".into()],
+        ending,
+        steps,
+        notes,
+        ..Trajectory::default()
+    };
+    let earlier = run.turns().count().saturating_sub(1);
+    if earlier > 0 {
+        run.notes.push(format!("turns whose usage and cost are not in the file: {earlier}"));
+    }
+    if several > 1 {
+        run.notes.push(format!("choices of the response that are left out: {}", several - 1));
+    }
+    run.extra = other;
+    if let Some(Value::Object(kwargs)) = run.extra.get_mut("kwargs") {
+        // The same as beside the messages.
+        kwargs.shift_remove("tools");
+    }
+    Ok(run)
+}
+
+/// Seconds since 1970, as ISO 8601.
+fn when(value: &Value) -> Option<Cow<'static, str>> {
+    let seconds = value.as_f64().filter(|seconds| (0.0..1e10).contains(seconds))?;
+    let micros = (seconds * 1e6).round() as u64;
+    Some(pieces::iso_8601(micros * 1000).into())
+}
+
+/// How the run ended, where this was its last call.
+fn ending_of(step: &Step<'_>) -> Option<Ending<'static>> {
+    if step.role != Role::Agent {
+        return None;
+    }
+    if let Some(call) = step.calls.iter().find(|call| call.name == "finish") {
+        let arguments: Option<Map<String, Value>> = serde_json::from_str(&call.arguments).ok();
+        let answer = arguments.and_then(|mut map| lift(&mut map, "message", record::owned_text));
+        let native = Some("finish".into());
+        return Some(Ending { reason: "final".into(), native, failure_mode: None, answer });
+    }
+    let cut = step.finish_reason.as_deref() == Some("length");
+    let native = Some("length".into());
+    cut.then(|| Ending { reason: "output_length".into(), native, ..Ending::default() })
+}
