@@ -123,6 +123,9 @@ fn not_meant(head: &Head<'_>) -> Option<&'static str> {
     if COMPANIONS.contains(&name.as_str()) {
         return Some("stands beside runs");
     }
+    if head.member("transcript_format_version").is_some() && head.member("session").is_some() {
+        return Some("tells of a transcript beside it");
+    }
     if name.rsplit_once('.').is_some_and(|(_, ending)| ENDINGS.contains(&ending)) {
         return Some("no file of runs by its name");
     }
@@ -202,5 +205,9 @@ mod tests {
         let head = Head { name: "README.md", bytes: b"# Runs", first: None };
         assert!(matches!(find(&head, &Options::default(), true), Found::NotMeant(_)));
         assert!(matches!(find(&head, &Options::default(), false), Found::None(..)));
+        let bytes = br#"{"transcript_format_version": 5, "source": "cursor", "session": {}}"#;
+        let first = first_value(bytes);
+        let head = Head { name: "manifest.json", bytes, first: first.as_ref() };
+        assert!(matches!(find(&head, &Options::default(), true), Found::NotMeant(_)));
     }
 }
