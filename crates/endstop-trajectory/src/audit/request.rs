@@ -1,6 +1,6 @@
 //! A session, cut into requests: from what somebody asks to the answer.
 //!
-//! ```ignore
+//! ```text
 //! for request in requests(&run) { let steps = &run.steps[request.steps.clone()]; … }
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! Which files are read: one, those of a folder in order, or standard input.
 //!
-//! ```ignore
+//! ```text
 //! for found in Walk::new(Path::new("runs")) {
 //!     let source = found?;     // runs/a.json, runs/b/1.json, runs/b/2.json …
 //! }

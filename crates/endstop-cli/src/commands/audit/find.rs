@@ -1,6 +1,6 @@
 //! The places where agents keep their sessions.
 //!
-//! ```ignore
+//! ```text
 //! for place in places() {
 //!     let mut looked = Looked::new(&place);
 //!     for file in place.files(&mut looked) { … }

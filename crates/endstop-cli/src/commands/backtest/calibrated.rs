@@ -1,6 +1,6 @@
 //! Thresholds that were chosen on half of the tasks, and what they did on the other half.
 //!
-//! ```ignore
+//! ```text
 //! for (line, heading) in calibrated::lines(&report) { … }
 //! let chosen = calibrated::best(&report);   // what --write writes
 //! ```

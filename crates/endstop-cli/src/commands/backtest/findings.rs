@@ -1,6 +1,6 @@
 //! What was read, and what was not: in words, as JSON, and as the reason to refuse it all.
 //!
-//! ```ignore
+//! ```text
 //! for line in findings::lines(&report) { … }
 //! findings::refuse(&report)?;   // --strict
 //! ```
