@@ -4,6 +4,7 @@
 //! assert_eq!(date(1_795_290_254_190), "2026-11-21 19:44:14 UTC");
 //! ```
 
+use jiff::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Now, in Unix milliseconds.
@@ -14,19 +15,9 @@ pub(crate) fn now_ms() -> u64 {
 
 /// Unix milliseconds as a date in UTC.
 pub(crate) fn date(unix_ms: u64) -> String {
-    let secs = unix_ms / 1000;
-    let (days, day) = (secs / 86_400, secs % 86_400);
-    // Days since 1 March of the year 0, in eras of 400 years.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let date = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let (year, hour, minute, second) =
-        (year + era * 400 + next, day / 3600, day / 60 % 60, day % 60);
-    format!("{year}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
+    // What no calendar has is as late as one has.
+    let time = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    time.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]

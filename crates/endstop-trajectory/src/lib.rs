@@ -10,10 +10,14 @@
 pub mod audit;
 pub mod backtest;
 mod model;
+mod prices;
 pub mod read;
 pub mod replay;
+mod spent;
 pub mod write;
 
 pub use model::{
     Call, CallResult, Ending, Labels, Origin, Recorded, Role, Step, Totals, Trajectory, Usage,
 };
+pub use prices::{Listed, Prices};
+pub use spent::Spent;

@@ -262,6 +262,12 @@ impl Step<'_> {
         Step { role, ..Step::default() }
     }
 
+    /// The tokens of its model call, input and generated, where it says both.
+    pub fn tokens(&self) -> Option<u64> {
+        let usage = self.usage.as_deref()?;
+        Some(usage.prompt_tokens?.saturating_add(usage.completion_tokens?))
+    }
+
     /// Whether it is a turn of the run.
     pub fn is_turn(&self) -> bool {
         self.role == Role::Agent && !self.copied

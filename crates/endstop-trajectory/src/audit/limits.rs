@@ -8,9 +8,9 @@
 
 use super::ending::Ended;
 use super::request::Request;
-use super::spent::Spent;
 use crate::model::Trajectory;
 use crate::replay::{Replayed, Setting, replay};
+use crate::spent::Spent;
 use endstop_core::Termination;
 use serde::Serialize;
 

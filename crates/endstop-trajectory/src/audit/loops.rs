@@ -10,9 +10,9 @@
 use super::claim::result_of;
 use super::quote::{call, short};
 use super::request::Request;
-use super::spent::Spent;
 use crate::backtest::show;
 use crate::model::{Role, Step, Trajectory};
+use crate::spent::Spent;
 use endstop_core::detector::{Panel, Rule, Stuck};
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 //! Audit: what became of the sessions that agents have left behind, one by one and all together.
 //!
 //! ```
-//! use endstop_trajectory::audit::{Audit, How, Prices, Session};
-//! use endstop_trajectory::{Call, CallResult, Role, Step, Trajectory};
+//! use endstop_trajectory::audit::{Audit, How, Session};
+//! use endstop_trajectory::{Call, CallResult, Prices, Role, Step, Trajectory};
 //!
 //! let again = Step {
 //!     calls: vec![Call { name: "Bash".into(), arguments: r#"{"command":"ls"}"#.into(), ..Call::default() }],
@@ -28,20 +28,16 @@ mod command;
 mod ending;
 mod limits;
 mod loops;
-mod prices;
 mod quote;
 mod request;
 mod session;
-mod spent;
 mod total;
 
 pub use claim::Sign;
 pub use ending::{Ended, How};
 pub use limits::Stop;
 pub use loops::Loop;
-pub use prices::Prices;
 pub use session::Session;
-pub use spent::Spent;
 pub use total::{Audit, Group};
 
 /// A time, or a day, in Unix milliseconds; one without an offset counts as UTC.

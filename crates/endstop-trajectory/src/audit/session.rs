@@ -9,13 +9,13 @@ use super::claim::{self, Sign};
 use super::ending::Ended;
 use super::limits::{self, Stop};
 use super::loops::{self, Loop};
-use super::prices::Prices;
 use super::quote::short;
 use super::request::requests;
-use super::spent::{Spent, model_of, provider_of};
 use super::time_ms;
 use crate::model::{Role, Trajectory, Usage};
+use crate::prices::Prices;
 use crate::read::is_aside;
+use crate::spent::{Spent, model_of, provider_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! All sessions together: totals, and the worst of them.
 //!
 //! ```
-//! use endstop_trajectory::Trajectory;
-//! use endstop_trajectory::audit::{Audit, Prices, Session};
+//! use endstop_trajectory::{Prices, Trajectory};
+//! use endstop_trajectory::audit::{Audit, Session};
 //! let mut audit = Audit::new(10);
 //! audit.add(Session::of(&Trajectory::new("empty"), &Prices::new()));
 //! assert_eq!((audit.sessions, audit.worst.len()), (1, 0));
@@ -10,7 +10,7 @@
 
 use super::ending::How;
 use super::session::Session;
-use super::spent::Spent;
+use crate::spent::Spent;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -163,9 +163,9 @@ fn rank(session: &Session) -> Reverse<(u64, u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Prices;
     use super::*;
     use crate::model::{Call, Role, Step, Trajectory};
+    use crate::prices::Prices;
 
     #[test]
     fn the_worst_are_kept_in_order_and_no_more_of_them() {

@@ -42,4 +42,4 @@ pub use figures::{
     CandidateFigures, Cap, DatasetFigures, Figures, Paired, ParetoPoint, Unjudged, Verdict,
 };
 pub(crate) use tally::show;
-pub use tally::{Backtest, Judged, Skipped, fired};
+pub use tally::{Backtest, Judged, Skipped};

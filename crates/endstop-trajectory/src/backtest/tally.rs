@@ -18,9 +18,10 @@ use super::candidate::{Candidate, Trial};
 use super::counts::Counts;
 use super::figures::Figures;
 use crate::model::{Step, Trajectory};
+use crate::prices::Prices;
 use crate::replay::{Setting, replay};
 use endstop_core::detector::{Panel, Rule};
-use endstop_core::{Fired, PolicyError, Registry, Watch};
+use endstop_core::{PolicyError, Registry};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -40,11 +41,8 @@ pub struct Backtest {
     pub(super) datasets: BTreeMap<String, Tally>,
     pub(super) alpha: f64,
     stopped: Vec<Option<u32>>,
-    price: Option<Price>,
+    prices: Prices,
 }
-
-/// What a token costs, by the model: US dollars for each million of input, cached input and output.
-type Price = fn(&str) -> Option<(f64, f64, f64)>;
 
 /// What is known of one dataset.
 #[derive(Clone, Debug, Default)]
@@ -148,7 +146,7 @@ impl Backtest {
             family_panel: Panel::default(),
             datasets: BTreeMap::new(),
             stopped: Vec::new(),
-            price: None,
+            prices: Prices::new(),
         })
     }
 
@@ -159,14 +157,6 @@ impl Backtest {
         self.families = families.to_vec();
         self.alpha = alpha;
         self.family_panel = Panel::new(families.iter().flat_map(Family::rules));
-        self
-    }
-
-    /// Prices the tokens of steps that have no cost of their own: US dollars for each million tokens of
-    /// input, cached input and output, by the model's name.
-    #[must_use]
-    pub fn priced(mut self, price: fn(&str) -> Option<(f64, f64, f64)>) -> Backtest {
-        self.price = Some(price);
         self
     }
 
@@ -207,7 +197,7 @@ impl Backtest {
         let mut stopped = std::mem::take(&mut self.stopped);
         self.judge_into(run, replay, &mut stopped);
         let levels = self.levels(run, turns);
-        let used = run.recorded.success.map(|_| spent(run, self.price));
+        let used = run.recorded.success.map(|_| spent(run, &self.prices));
         if let Some(tally) = self.datasets.get_mut(dataset) {
             tally.lacks(&self.candidates, run);
             match run.recorded.success {
@@ -334,36 +324,21 @@ pub(crate) fn show(panel: &mut Panel, step: &Step<'_>) {
 
 /// Tokens and dollars up to and with each turn; empty where a turn does not say.
 #[derive(Debug, Default)]
-struct Spent {
+struct Curve {
     tokens: Vec<u64>,
     usd: Vec<f64>,
 }
 
-fn spent(run: &Trajectory<'_>, price: Option<Price>) -> Spent {
+fn spent(run: &Trajectory<'_>, prices: &Prices) -> Curve {
     let (mut tokens, mut usd) = (Vec::new(), Vec::new());
     let (mut all, mut cost) = (0u64, 0.0);
     let turns = run.turns().count();
     for step in run.turns() {
-        let usage = step.usage.as_deref();
-        let counted =
-            usage.and_then(|usage| Some((usage.prompt_tokens?, usage.completion_tokens?)));
-        if let Some((prompt, completion)) = counted {
-            all = all.saturating_add(prompt).saturating_add(completion);
+        if let Some(one) = step.tokens() {
+            all = all.saturating_add(one);
             tokens.push(all);
         }
-        let model = step.model.as_ref().or(run.model.as_ref());
-        let priced = || {
-            let (input, cached, output) = price?(model?)?;
-            let (prompt, completion) = counted?;
-            let from_cache = usage.and_then(|usage| usage.cached_tokens).unwrap_or(0).min(prompt);
-            Some(
-                ((prompt - from_cache) as f64 * input
-                    + from_cache as f64 * cached
-                    + completion as f64 * output)
-                    / 1e6,
-            )
-        };
-        if let Some(one) = step.cost_usd.or_else(priced) {
+        if let Some(one) = prices.usd(step, run) {
             cost += one;
             usd.push(cost);
         }
@@ -374,7 +349,7 @@ fn spent(run: &Trajectory<'_>, price: Option<Price>) -> Spent {
     if usd.len() != turns {
         usd.clear();
     }
-    Spent { tokens, usd }
+    Curve { tokens, usd }
 }
 
 impl Tally {
@@ -418,7 +393,7 @@ impl Tally {
         turns: u32,
         success: bool,
         stopped: &[Option<u32>],
-        spent: &Spent,
+        spent: &Curve,
         levels: &[u32],
     ) {
         let steps = u64::from(turns);
@@ -596,21 +571,4 @@ fn hash_of(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
-}
-
-/// What rules would have done in a live run of these steps, as its outcome would list it.
-pub fn fired(run: &Trajectory<'_>, watches: &[Watch]) -> Vec<Fired> {
-    let mut panel = Panel::new(watches.iter().map(|watch| watch.rule.clone()));
-    watch(&mut panel, run);
-    let fired = watches.iter().zip(panel.fired());
-    fired
-        .filter_map(|(watch, turn)| {
-            Some(Fired {
-                rule: watch.rule.to_string(),
-                mode: watch.mode,
-                turn: (*turn)?,
-                evidence: watch.rule.to_string(),
-            })
-        })
-        .collect()
 }

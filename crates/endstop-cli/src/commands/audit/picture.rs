@@ -9,7 +9,8 @@ use super::Found;
 use super::words;
 use crate::card::thousands;
 use crate::page::escape;
-use endstop_trajectory::audit::{Audit, How, Spent};
+use endstop_trajectory::Spent;
+use endstop_trajectory::audit::{Audit, How};
 use std::fmt::Write as _;
 
 /// A part of a bar.

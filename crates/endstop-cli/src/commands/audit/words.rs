@@ -3,7 +3,8 @@
 use super::Found;
 use crate::card::{count, shorten, thousands};
 use crate::date::date;
-use endstop_trajectory::audit::{How, Loop, Session, Sign, Spent, Stop};
+use endstop_trajectory::Spent;
+use endstop_trajectory::audit::{How, Loop, Session, Sign, Stop};
 use std::fmt::Write as _;
 
 /// What stands before an amount that is not exact, and what it means.

@@ -12,7 +12,6 @@ mod findings;
 mod journal;
 mod one;
 mod page;
-mod prices;
 mod progress;
 #[cfg(feature = "parquet")]
 mod rows;
@@ -115,7 +114,7 @@ impl Input {
 /// Reads and judges.
 fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Result<Report> {
     let make = || {
-        let test = Backtest::new(&candidates)?.priced(prices::per_million);
+        let test = Backtest::new(&candidates)?;
         Ok(match args.calibrate {
             Some(alpha) => test.calibrating(&Family::all(), alpha),
             None => test,

@@ -4,12 +4,12 @@
 //! let status = one::run(&input, &candidates, "run-17", json)?;
 //! ```
 
-use super::{Input, journal, prices, words};
+use super::{Input, journal, words};
 use crate::card::{count, shorten};
 use crate::{Failure, Result, output};
 use endstop_trajectory::backtest::{Backtest, Candidate, Judged};
 use endstop_trajectory::read::{Outcomes, for_each};
-use endstop_trajectory::{Step, Trajectory};
+use endstop_trajectory::{Prices, Step, Trajectory};
 use serde_json::{Value, json};
 
 /// Shows the run of this id, or of the only id that begins so.
@@ -198,29 +198,10 @@ impl Found {
 
     /// Tokens and dollars of the steps behind this one, where each of them says.
     fn after(&self, at: u32) -> (Option<u64>, Option<f64>) {
-        let steps: Vec<&Step<'_>> = self.run.turns().skip(at as usize).collect();
-        let counted = |step: &Step<'_>| {
-            let usage = step.usage.as_deref()?;
-            Some((usage.prompt_tokens?, usage.completion_tokens?))
-        };
-        let tokens =
-            steps.iter().map(|step| counted(step).map(|(input, output)| input + output)).sum();
-        let usd = steps
-            .iter()
-            .map(|step| {
-                let priced = || {
-                    let model = step.model.as_deref().or(self.run.model.as_deref())?;
-                    let (input, cached, output) = prices::per_million(model)?;
-                    let (prompt, completion) = counted(step)?;
-                    let kept = step.usage.as_deref()?.cached_tokens.unwrap_or(0).min(prompt);
-                    let cost = (prompt - kept) as f64 * input
-                        + kept as f64 * cached
-                        + completion as f64 * output;
-                    Some(cost / 1e6)
-                };
-                step.cost_usd.or_else(priced)
-            })
-            .sum();
+        let prices = Prices::new();
+        let behind = || self.run.turns().skip(at as usize);
+        let tokens = behind().map(Step::tokens).sum();
+        let usd = behind().map(|step| prices.usd(step, &self.run)).sum();
         (tokens, usd)
     }
 

@@ -5,8 +5,8 @@
 //! let all: Spent = each.iter().sum();
 //! ```
 
-use super::prices::Prices;
 use crate::model::{Step, Trajectory, Usage};
+use crate::prices::Prices;
 use endstop_core::NanoUsd;
 use serde::{Serialize, Serializer};
 use std::iter::Sum;
@@ -46,7 +46,7 @@ impl Spent {
     }
 
     /// One turn.
-    pub(super) fn of_step(step: &Step<'_>, run: &Trajectory<'_>, prices: &Prices) -> Spent {
+    pub(crate) fn of_step(step: &Step<'_>, run: &Trajectory<'_>, prices: &Prices) -> Spent {
         let silent = Usage::default();
         let usage = step.usage.as_deref().unwrap_or(&silent);
         let mut spent = Spent::of_usage(usage, model_of(step, run), provider_of(run), prices);
@@ -58,7 +58,7 @@ impl Spent {
         spent
     }
 
-    pub(super) fn of_usage(
+    pub(crate) fn of_usage(
         usage: &Usage,
         model: Option<&str>,
         provider: Option<&str>,
@@ -87,7 +87,7 @@ impl Spent {
     }
 
     /// What the recording says that it cost stands above any price.
-    pub(super) fn recorded(&mut self, usd: f64) {
+    pub(crate) fn recorded(&mut self, usd: f64) {
         self.usd = NanoUsd::from_usd(usd);
         self.at_most = false;
         self.unpriced_tokens = 0;
@@ -95,12 +95,12 @@ impl Spent {
 }
 
 /// The model of a turn.
-pub(super) fn model_of<'s>(step: &'s Step<'_>, run: &'s Trajectory<'_>) -> Option<&'s str> {
+pub(crate) fn model_of<'s>(step: &'s Step<'_>, run: &'s Trajectory<'_>) -> Option<&'s str> {
     step.model.as_deref().or(run.model.as_deref())
 }
 
 /// Who served the run's models, where the recording says so.
-pub(super) fn provider_of<'r>(run: &'r Trajectory<'_>) -> Option<&'r str> {
+pub(crate) fn provider_of<'r>(run: &'r Trajectory<'_>) -> Option<&'r str> {
     run.extra.get("model_provider").and_then(serde_json::Value::as_str)
 }
 

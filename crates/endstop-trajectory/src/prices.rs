@@ -1,7 +1,7 @@
 //! What a recorded model call costs: by the catalogue of the model's maker, or by nobody.
 //!
 //! ```
-//! use endstop_trajectory::audit::Prices;
+//! use endstop_trajectory::Prices;
 //! let prices = Prices::new();
 //! assert!(prices.of("claude-opus-4-5-20251101", None).is_some());
 //! assert!(prices.of("openai/gpt-5", None).is_some());
@@ -11,8 +11,12 @@
 //! A recording seldom says who served a model. Where it does not, the price is its maker's, found by the
 //! family that the name begins with, and only where the maker's list has that very model.
 
+use crate::model::{Step, Trajectory};
+use crate::spent::Spent;
 use endstop_core::Price;
 use endstop_wire::prices::PriceBook;
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 /// Whose models have names that begin so.
 const MAKERS: &[(&str, &str)] = &[
@@ -41,10 +45,15 @@ const MAKERS: &[(&str, &str)] = &[
     ("anthropic.", "aws"),
 ];
 
+/// Names whose prices are remembered: as many as a file likes would be as much memory.
+const REMEMBERED: usize = 1000;
+
 /// Prices of models by their recorded names.
 #[derive(Clone, Debug, Default)]
 pub struct Prices {
     book: PriceBook,
+    /// By provider and model: the catalogue is long, and each step asks.
+    known: RefCell<HashMap<String, HashMap<String, Option<Listed>>>>,
 }
 
 /// A price.
@@ -64,6 +73,28 @@ impl Prices {
 
     /// The price of a model; `provider` as the recording names it.
     pub fn of(&self, model: &str, provider: Option<&str>) -> Option<Listed> {
+        let by = provider.unwrap_or_default();
+        if let Some(found) = self.known.borrow().get(by).and_then(|models| models.get(model)) {
+            return *found;
+        }
+        let found = self.find(model, provider);
+        let mut known = self.known.borrow_mut();
+        if known.values().map(HashMap::len).sum::<usize>() < REMEMBERED {
+            known.entry(by.to_owned()).or_default().insert(model.to_owned(), found);
+        }
+        found
+    }
+
+    /// What a turn cost, in US dollars: as recorded, else by the list; `None`: nobody knows.
+    pub fn usd(&self, step: &Step<'_>, run: &Trajectory<'_>) -> Option<f64> {
+        step.cost_usd.or_else(|| {
+            step.tokens()?;
+            let spent = Spent::of_step(step, run, self);
+            (spent.unpriced_tokens == 0).then(|| spent.usd.to_usd())
+        })
+    }
+
+    fn find(&self, model: &str, provider: Option<&str>) -> Option<Listed> {
         let served = provider.and_then(|provider| self.book.lookup(provider, model));
         let named = || {
             let (provider, model) = model.split_once('/')?;
