@@ -42,7 +42,7 @@ pub struct Trajectory<'a> {
     pub totals: Totals,
     /// More that is known of it: a gold answer, the step of the mistake, results of tests.
     pub labels: Labels,
-    /// Marks: `summary_only`, `single_turn` …
+    /// Marks: `summary_only`, `single_turn`, `no_results` …
     pub tags: Vec<Text<'a>>,
     /// The tools that the model had, as the recording defines them.
     pub tools: Vec<Value>,
@@ -218,6 +218,12 @@ impl<'a> Trajectory<'a> {
     /// Whether it has this tag.
     pub fn is_tagged(&self, tag: &str) -> bool {
         self.tags.iter().any(|own| own == tag)
+    }
+
+    /// Whether its format does not say what tools gave (the tag `no_results`): a rule that looks at
+    /// results cannot judge it.
+    pub fn lacks_results(&self) -> bool {
+        self.is_tagged("no_results")
     }
 
     /// The same, without a borrow.

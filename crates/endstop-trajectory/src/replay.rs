@@ -20,7 +20,8 @@
 //! What the recording says happened is what happens: each turn's text, calls, results, usage and cost
 //! become the kernel's events. Where an agent spoke without a call and the recording goes on, somebody
 //! replied. What a recording does not have cannot be judged: clocks are off (but the run's own, where
-//! the steps have times), nothing is reserved beforehand, and nobody is nudged. A replay says what a stop
+//! the steps have times), nothing is reserved beforehand, and nobody is nudged; where it does not say what
+//! tools gave, the limits on mistakes and on progress are off, and rules that look at results. A replay says what a stop
 //! does; what a nudge would have changed nobody knows.
 
 use crate::model::{CallResult, Role, Step, Trajectory};
@@ -67,16 +68,23 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
     let turns: Vec<usize> = (0..run.steps.len()).filter(|at| run.steps[*at].is_turn()).collect();
     let tools: BTreeSet<&str> =
         turns.iter().flat_map(|at| &run.steps[*at].calls).map(|call| &*call.name).collect();
+    let mut limits = Limits {
+        turn_timeout: None,
+        stall_timeout: None,
+        tool_timeout: None,
+        tool_concurrency: u32::MAX,
+        ..setting.limits.clone()
+    };
+    let mut watches = setting.watches.clone();
+    if run.lacks_results() {
+        limits.max_consecutive_mistakes = None;
+        limits.max_unproductive_turns = None;
+        watches.retain(|watch| !watch.rule.needs_results());
+    }
     let spec = RunSpec {
-        limits: Limits {
-            turn_timeout: None,
-            stall_timeout: None,
-            tool_timeout: None,
-            tool_concurrency: u32::MAX,
-            ..setting.limits.clone()
-        },
+        limits,
         policy: policy.map(endstop_core::Policy::into_inner),
-        watches: setting.watches.clone(),
+        watches,
         tools: tools
             .into_iter()
             .map(|name| ToolSpec {

@@ -337,6 +337,19 @@ impl Rule {
         }
     }
 
+    /// Whether it reads what tools gave, which a recording may not have.
+    pub fn needs_results(&self) -> bool {
+        match self {
+            Rule::RepeatCallRes { .. }
+            | Rule::SameError { .. }
+            | Rule::AnyError { .. }
+            | Rule::NoNew { .. }
+            | Rule::Stuck(_) => true,
+            Rule::Any(rules) => rules.iter().any(Rule::needs_results),
+            _ => false,
+        }
+    }
+
     /// Whether it reads rewards, which a recording may not have.
     pub fn needs_reward(&self) -> bool {
         match self {

@@ -47,7 +47,8 @@ pub(super) fn rules() -> Vec<Rule> {
 
 /// The loops of a run, one a request at most; `spent` is what each of its turns used.
 pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent]) -> Vec<Loop> {
-    let rules = rules();
+    let mut rules = rules();
+    rules.retain(|rule| !run.lacks_results() || !rule.needs_results());
     let mut panel = Panel::new(rules.clone());
     let mut found = Vec::new();
     for request in requests {

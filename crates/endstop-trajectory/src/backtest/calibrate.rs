@@ -57,6 +57,11 @@ impl Family {
         (self.first..=self.last).map(self.make).collect()
     }
 
+    /// Whether its rules read what tools gave.
+    pub(super) fn needs_results(&self) -> bool {
+        (self.make)(self.first).needs_results()
+    }
+
     pub(super) fn levels(&self) -> usize {
         (self.last - self.first) as usize + 1
     }

@@ -238,8 +238,9 @@ impl Backtest {
         fired.resize(self.candidates.len(), None);
         if !self.panel.is_empty() {
             watch(&mut self.panel, run);
+            let blind = run.lacks_results();
             for (at, turn) in self.rules.iter().zip(self.panel.fired()) {
-                fired[*at] = *turn;
+                fired[*at] = turn.filter(|_| !(blind && self.candidates[*at].needs_results()));
             }
         }
         for (at, setting) in &self.kernels {
@@ -252,13 +253,15 @@ impl Backtest {
         if self.families.is_empty() {
             return Vec::new();
         }
+        let blind = run.lacks_results();
         watch(&mut self.family_panel, run);
         let mut fired = self.family_panel.fired();
         let mut levels = Vec::with_capacity(self.families.len());
         for family in &self.families {
             let (own, rest) = fired.split_at(family.levels());
             fired = rest;
-            let stops = |turn: &Option<u32>| turn.is_some_and(|turn| turn < turns);
+            let sees = !blind || !family.needs_results();
+            let stops = |turn: &Option<u32>| sees && turn.is_some_and(|turn| turn < turns);
             levels.push(own.iter().rposition(stops).map_or(0, |at| family.level(at)));
         }
         levels
@@ -369,16 +372,21 @@ impl Tally {
         let has_reward = run.turns().any(|step| step.reward.is_some());
         let has_tokens = run.turns().any(|step| step.usage.is_some());
         let has_times = run.turns().any(|step| step.at.is_some());
+        let blind = run.lacks_results();
         for (candidate, lacking) in candidates.iter().zip(&mut self.lacking) {
             let lacks = match &candidate.trial {
                 Trial::Rule(rule) => {
-                    rule.needs_cost() && !has_cost || rule.needs_reward() && !has_reward
+                    rule.needs_cost() && !has_cost
+                        || rule.needs_reward() && !has_reward
+                        || rule.needs_results() && blind
                 }
                 Trial::Kernel(setting) => {
                     let limits = &setting.limits;
                     limits.max_budget_usd.is_some() && !has_cost
                         || limits.max_tokens.is_some() && !has_tokens
                         || limits.timeout.is_some() && !has_times
+                        || limits.max_unproductive_turns.is_some() && blind
+                        || limits.max_consecutive_mistakes.is_some() && blind
                         || reads_reward(setting.policy.as_ref()) && !has_reward
                         || reads_confidence(setting.policy.as_ref())
                 }

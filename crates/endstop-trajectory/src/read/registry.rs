@@ -10,7 +10,8 @@
 use super::unpack::HEAD;
 use super::{Format, Head, Options, ProblemKind, scan};
 use super::{
-    agentdojo, atif, intercode, messages, neutral, openhands, sessions, swe_agent, tau_bench, tau2,
+    agentdojo, atif, intercode, malt, messages, neutral, openhands, react_log, sessions, swe_agent,
+    tau_bench, tau2,
 };
 use memchr::memchr_iter;
 use serde_json::Value;
@@ -26,6 +27,8 @@ const PARTICULAR: &[&[Format]] = &[
     intercode::FORMATS,
     agentdojo::FORMATS,
     openhands::FORMATS,
+    malt::FORMATS,
+    react_log::FORMATS,
 ];
 
 /// Formats of plain messages, which much looks like.

@@ -5,11 +5,17 @@
 //! ```
 
 use super::{Format, Head, Place, Problem, Shape};
-use super::{claude_code, codex, inspect, otel};
+use super::{claude_code, codex, copilot, cursor, inspect, otel};
 use crate::model::Trajectory;
 
-pub(crate) const FORMATS: &[Format] =
-    &[claude_code::FORMAT, codex::FORMAT, inspect::FORMAT, otel::FORMAT];
+pub(crate) const FORMATS: &[Format] = &[
+    claude_code::FORMAT,
+    codex::FORMAT,
+    copilot::FORMAT,
+    cursor::FORMAT,
+    inspect::FORMAT,
+    otel::FORMAT,
+];
 
 /// What each is called, and what writes it.
 #[doc(hidden)]

@@ -51,6 +51,43 @@ fn the_counts_are_those_of_the_reference() {
     }
 }
 
+/// What its tools gave is not written: rules that would look at it do not guess.
+#[test]
+fn a_run_without_results_is_judged_by_its_calls_alone() {
+    let turn = || Step {
+        text: "again".into(),
+        calls: vec![Call { name: "ls".into(), arguments: "{}".into(), ..Call::default() }],
+        ..Step::new(Role::Agent)
+    };
+    let mut run = Trajectory::new("a");
+    run.recorded = Recorded { reward: Some(0.0), success: Some(false) };
+    run.steps = (0..40).map(|_| turn()).collect();
+    let policies = json!([
+        {"repeat_call_res": {"times": 3}}, {"no_new": {"times": 3}}, {"stuck": {}},
+        {"any": [{"repeat_call": {"times": 5}}, {"same_error": {"times": 2}}]},
+        {"repeat_call": {"times": 3}},
+    ]);
+    let mut candidates = Candidate::read(&policies).unwrap();
+    candidates.push(Candidate::default_limits());
+    let fired = |run: &Trajectory<'_>| {
+        let mut backtest = Backtest::new(&candidates).unwrap();
+        backtest.run("d", run);
+        let fired = backtest.judge(run).fired;
+        let figures = backtest.finish();
+        let all = figures.dataset("ALL").unwrap();
+        let lacking: Vec<_> = all.candidates.iter().map(|one| one.lacking).collect();
+        (fired, lacking)
+    };
+    let (seen, lacking) = fired(&run);
+    assert!(seen[..3].iter().all(Option::is_some), "{seen:?}");
+    assert_eq!(lacking, [0; 6]);
+    run.tags.push("no_results".into());
+    let (seen, lacking) = fired(&run);
+    assert_eq!(seen[..5], [None, None, None, None, Some(3)]);
+    assert_eq!(lacking, [1, 1, 1, 1, 0, 1]);
+    assert_eq!(seen[5], Some(Limits::default().max_turns.unwrap()), "by its cap, not by progress");
+}
+
 /// Each rule through the kernel, where it watches, fires in the turn in which the panel says so.
 #[test]
 fn a_rule_watches_a_replay_as_it_looks_at_a_recording() {

@@ -35,7 +35,10 @@ fn cut_files_say_what_is_lost() {
             let cut = read_bytes(name, &bytes[..end], &Options::default());
             // A file of lines that ends with one is a whole file, as far as anybody can see.
             let between = bytes[..end].ends_with(b"\n") || bytes[end] == b'\n';
-            if !(between && name.ends_with(".jsonl")) {
+            // So is a log in plain text that ends with an answer.
+            let last = bytes[..end].trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap();
+            let answered = last.starts_with(b"Correct answer:") && name.ends_with(".txt");
+            if !(between && name.ends_with(".jsonl") || answered) {
                 said(&path, &whole, &cut, &format!("cut at {end}"));
             }
             halves += cut.1.iter().filter(|problem| problem.kind == ProblemKind::Half).count();

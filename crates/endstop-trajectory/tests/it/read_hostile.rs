@@ -12,6 +12,8 @@ const FILES: &[(&str, &str, &str)] = &[
     ("claude-code", "claude_code", "daaain_edge_cases.jsonl"),
     ("codex", "codex", "atifmake_codex-exec.jsonl"),
     ("codex", "codex", "ccsc_codex_rollout.jsonl"),
+    ("copilot", "copilot", "atifmake_copilot-cli.jsonl"),
+    ("cursor", "cursor", "atifmake_cursor_transcript.jsonl"),
     ("inspect", "inspect", "log_formats.json"),
     ("inspect", "inspect", "inspect-sample-bundle.json"),
     ("inspect", "inspect", "log_streaming.eval"),

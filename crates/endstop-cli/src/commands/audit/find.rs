@@ -104,6 +104,12 @@ pub(super) fn places() -> Vec<Place> {
     {
         add("Codex", folder, is_rollout);
     }
+    if let Some(folder) = at_home(".copilot/session-state") {
+        add("Copilot CLI", folder, |name| name == "events.jsonl");
+    }
+    if let Some(folder) = at_home(".cursor/projects") {
+        add("Cursor", folder, |name| ends(name, "jsonl"));
+    }
     add("Inspect", logs, |name| ends(name, "eval"));
     add("Harbor", here.join("jobs"), |name| name == "trajectory.json");
     add("SWE-agent", here.join("trajectories"), |name| ends(name, "traj"));

@@ -1,0 +1,328 @@
+//! METR's MALT: transcripts of agents as trees of messages, rows of the collection.
+//!
+//! ```json
+//! {"run_id": 218596, "task_id": "password_check/1", "model": "…", "labels": ["normal"], "nodes": [
+//!   {"node_id": 3, "parent_node_id": 1, "branch_id": 0, "node_data": {"first_called_at": 1735091488760,
+//!     "message": {"role": "assistant", "content": "…", "function_call": null, "name": null},
+//!     "metadata": {…}, "source_generation_index": 1475784247003432}}]}
+//! ```
+//!
+//! Quirks:
+//!
+//! - A path from a root to a leaf is what a model call was told, with what it said. An agent that writes
+//!   its prompt anew each time has a root for each, and one that asks for several answers has them side by
+//!   side. Each message of the model is a turn, whichever branch it is on; the steps are in the order of
+//!   `first_called_at`, a parent before its children. Where a message hangs is in the step's extra.
+//! - A scaffold without function calls has them in the text, as `<bash>ls</bash>`, and answers in the next
+//!   message, `<bash-output>…</bash-output>`, with `Exit code: 1` in it. Both are read where the answer
+//!   names what the text has last. `<submit>` hands the answer in, and may lack its end.
+//! - Nothing says whether a run succeeded: `labels` judge its behaviour.
+
+use super::conversation::Conversation;
+use super::pieces::{Fields, arguments, count, extra, id_text, iso_8601, list, object, text};
+use super::{Format, Head, Problem, Shape, Sink};
+use crate::model::{Call, CallResult, Ending, Role, Step, Trajectory};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+pub(crate) const FORMATS: &[Format] = &[
+    Format { name: "malt", about: ABOUT, recognises, shape: Shape::Elements(None, read) },
+    Format { name: "malt", about: ABOUT, recognises: recognises_lines, shape: Shape::Lines(read) },
+];
+
+const ABOUT: &str = "METR's MALT: trees of messages, rows of the collection";
+
+fn recognises(head: &Head<'_>) -> bool {
+    head.element().and_then(Value::as_object).is_some_and(is_row)
+}
+
+fn recognises_lines(head: &Head<'_>) -> bool {
+    head.first.and_then(Value::as_object).is_some_and(is_row)
+}
+
+fn is_row(map: &Fields) -> bool {
+    let has_id = |node: &Value| node.get("node_id").is_some() || node.get("node_data").is_some();
+    map.contains_key("run_id")
+        && map.get("nodes").and_then(Value::as_array).is_some_and(|nodes| {
+            nodes.first().map_or_else(|| map.contains_key("has_chain_of_thought"), has_id)
+        })
+}
+
+fn read(bytes: &[u8], sink: &mut Sink<'_>) {
+    let row = match serde_json::from_slice::<Value>(bytes) {
+        Ok(Value::Object(row)) => row,
+        Ok(other) => {
+            let found = super::pieces::kind_of(&other);
+            return sink(Err(Problem::malformed(format!(
+                "a run is an object, and this is {found}"
+            ))));
+        }
+        Err(_) if super::scan::is_half(bytes) => return sink(Err(Problem::half(bytes))),
+        Err(error) => return sink(Err(Problem::json(&error))),
+    };
+    sink(run(row));
+}
+
+fn run(mut row: Fields) -> Result<Trajectory<'static>, Problem> {
+    let mut run = Trajectory::default();
+    if let Some(id) = row.get("run_id").and_then(id_text) {
+        run.run_id = id.into();
+        row.shift_remove("run_id");
+    }
+    run.task_id = text(&mut row, "task_id").map(Into::into);
+    run.model = text(&mut row, "model").map(Into::into);
+    if let Some(labels) = row.shift_remove("labels") {
+        run.labels.insert("labels".to_owned(), labels);
+    }
+    let mut nodes = Vec::new();
+    for (at, node) in list(&mut row, "nodes").unwrap_or_default().into_iter().enumerate() {
+        let Value::Object(node) = node else {
+            return Err(Problem::malformed(format!("nodes[{at}] is no object")));
+        };
+        nodes.push(
+            Node::of(node).map_err(|what| Problem::malformed(format!("nodes[{at}]: {what}")))?,
+        );
+    }
+    let mut steps = Conversation::default();
+    let mut tree = Tree::default();
+    for node in in_order(nodes, &mut steps.notes) {
+        tree.grow(node, &mut steps);
+    }
+    run.ending = tree.ending;
+    (run.steps, run.notes) = steps.finish();
+    run.extra = super::pieces::without_nulls(row);
+    Ok(run)
+}
+
+/// A message, and where it hangs.
+struct Node {
+    id: Option<u64>,
+    parent: Option<u64>,
+    time: u64,
+    role: String,
+    text: String,
+    call: Option<Fields>,
+    /// What no other field holds.
+    rest: Fields,
+}
+
+impl Node {
+    fn of(mut map: Fields) -> Result<Node, String> {
+        let mut data = object(&mut map, "node_data").ok_or("no `node_data`")?;
+        let mut message = object(&mut data, "message").ok_or("no `message`")?;
+        let role = text(&mut message, "role").ok_or("a message without its `role`")?;
+        let mut rest = Map::new();
+        for key in ["node_id", "parent_node_id", "branch_id"] {
+            if let Some(value) = map.get(key).filter(|value| !value.is_null()) {
+                rest.insert(key.to_owned(), value.clone());
+            }
+        }
+        let node = Node {
+            id: count(&mut map, "node_id"),
+            parent: count(&mut map, "parent_node_id"),
+            time: count(&mut data, "first_called_at").unwrap_or_default(),
+            role,
+            text: text(&mut message, "content").unwrap_or_default(),
+            call: object(&mut message, "function_call"),
+            rest,
+        };
+        let metadata = object(&mut data, "metadata").map(super::pieces::without_nulls);
+        let mut rest = node.rest;
+        rest.extend(super::pieces::without_nulls(data));
+        rest.extend(super::pieces::without_nulls(message));
+        if let Some(metadata) = metadata.filter(|metadata| !metadata.is_empty()) {
+            rest.insert("metadata".to_owned(), Value::Object(metadata));
+        }
+        Ok(Node { rest, ..node })
+    }
+}
+
+/// The messages in the order in which they were said: by their times, a parent before its children.
+fn in_order(nodes: Vec<Node>, notes: &mut Vec<String>) -> Vec<Node> {
+    let known: HashMap<u64, (u64, Option<u64>)> =
+        nodes.iter().filter_map(|node| Some((node.id?, (node.time, node.parent)))).collect();
+    if known.len() < nodes.len() {
+        notes.push(format!("nodes without an id of their own: {}", nodes.len() - known.len()));
+    }
+    let orphans =
+        nodes.iter().filter(|node| node.parent.is_some_and(|id| !known.contains_key(&id)));
+    let orphans = orphans.count();
+    if orphans > 0 {
+        notes.push(format!("nodes whose parent is not there: {orphans}"));
+    }
+    // When each was said, and how deep it hangs: what was first told late is not before its parent.
+    let mut places: HashMap<u64, (u64, u64)> = HashMap::new();
+    for id in known.keys() {
+        let (mut path, mut next) = (Vec::new(), Some(*id));
+        let mut place = None;
+        while let Some((id, (_, parent))) = next.and_then(|id| Some((id, known.get(&id)?))) {
+            place = places.get(&id).copied();
+            // A path that is longer than the tree goes round.
+            if place.is_some() || path.len() > known.len() {
+                break;
+            }
+            path.push(id);
+            next = *parent;
+        }
+        for id in path.into_iter().rev() {
+            let (time, depth) = place.map_or((0, 0), |(time, depth)| (time, depth + 1));
+            let own = known.get(&id).map_or(0, |(own, _)| *own);
+            place = Some((own.max(time), depth));
+            places.insert(id, (own.max(time), depth));
+        }
+    }
+    let place = |node: &Node| node.id.and_then(|id| places.get(&id)).copied();
+    let mut nodes: Vec<_> = nodes.into_iter().map(|node| (place(&node), node.id, node)).collect();
+    nodes.sort_by_key(|(place, id, node)| (place.unwrap_or((node.time, 0)), *id));
+    nodes.into_iter().map(|(_, _, node)| node).collect()
+}
+
+/// What is known of the messages so far.
+#[derive(Default)]
+struct Tree {
+    /// The step of each message, and the one that it follows.
+    steps: HashMap<u64, (usize, Option<u64>)>,
+    ending: Option<Ending<'static>>,
+}
+
+/// A result is looked for this far above.
+const NEAR: usize = 8;
+
+impl Tree {
+    fn grow(&mut self, node: Node, run: &mut Conversation) {
+        let is_agent = node.role == "assistant";
+        if matches!(node.role.as_str(), "function" | "tool") {
+            return self.result(node, run);
+        }
+        if !is_agent && self.output(&node, run) {
+            return;
+        }
+        let role = match node.role.as_str() {
+            "assistant" => Role::Agent,
+            "system" | "developer" => Role::System,
+            "user" => Role::User,
+            other => {
+                run.odd.add(&format!("roles that nobody knows: {other}"));
+                Role::User
+            }
+        };
+        if is_agent {
+            self.ending = submitted(&node.text);
+        }
+        let at = (node.time > 0).then(|| iso_8601(node.time.saturating_mul(1_000_000)).into());
+        let step = Step { text: node.text.into(), at, extra: extra(node.rest), ..Step::new(role) };
+        let at = run.push(step);
+        if let Some(id) = node.id {
+            self.steps.insert(id, (at, node.parent));
+        }
+        if let Some(mut call) = node.call {
+            let call = Call {
+                id: node.id.map(|id| call_id(id).into()),
+                name: text(&mut call, "name").unwrap_or_default().into(),
+                arguments: arguments(call.shift_remove("arguments")),
+                extra: extra(call),
+            };
+            run.call(at, call);
+        }
+    }
+
+    /// What a function gave, for the call above it.
+    fn result(&mut self, node: Node, run: &mut Conversation) {
+        let mut above = node.parent;
+        let mut asked = None;
+        for _ in 0..NEAR {
+            let Some(id) = above else { break };
+            if run.has_call(&call_id(id)) {
+                asked = Some(call_id(id));
+                break;
+            }
+            above = self.steps.get(&id).and_then(|(_, parent)| *parent);
+        }
+        if let (Some(id), Some((at, _))) = (node.id, node.parent.and_then(|id| self.steps.get(&id)))
+        {
+            self.steps.insert(id, (*at, node.parent));
+        }
+        run.result(CallResult {
+            call_id: asked.map(Into::into),
+            exit_code: exit_code(&node.text),
+            is_error: exit_code(&node.text).is_some_and(|code| code != 0),
+            content: node.text.into(),
+            extra: extra(node.rest),
+        });
+    }
+
+    /// A message that is what a command in the text above gave; `false`: it is none.
+    fn output(&mut self, node: &Node, run: &mut Conversation) -> bool {
+        let Some((tool, told)) = output_of(&node.text) else { return false };
+        let Some(parent) = node.parent else { return false };
+        let Some(&(at, _)) = self.steps.get(&parent) else { return false };
+        let asked = call_id(parent);
+        if !run.has_call(&asked) {
+            let step = &run.steps[at];
+            let Some(command) = last_tagged(&step.text, tool).filter(|_| step.role == Role::Agent)
+            else {
+                run.odd.add("outputs of a tool that the text before does not call");
+                return false;
+            };
+            let call = Call {
+                id: Some(asked.clone().into()),
+                name: tool.to_owned().into(),
+                arguments: arguments(Some(command.into())),
+                extra: None,
+            };
+            run.call(at, call);
+        }
+        if let Some(id) = node.id {
+            self.steps.insert(id, (at, Some(parent)));
+        }
+        let exit_code = exit_code(told);
+        run.result(CallResult {
+            call_id: Some(asked.into()),
+            content: told.to_owned().into(),
+            is_error: exit_code.is_some_and(|code| code != 0),
+            exit_code,
+            extra: extra(node.rest.clone()),
+        });
+        true
+    }
+}
+
+fn call_id(node: u64) -> String {
+    format!("node-{node}")
+}
+
+/// The tool and what it gave, of `<bash-output>…</bash-output>`.
+fn output_of(text: &str) -> Option<(&str, &str)> {
+    let (tool, told) = text.trim_start().strip_prefix('<')?.split_once("-output>")?;
+    let is_name = !tool.is_empty() && tool.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let end = format!("</{tool}-output>");
+    let told = told.trim_end();
+    is_name.then(|| (tool, told.strip_suffix(end.as_str()).unwrap_or(told)))
+}
+
+/// What stands in the last `<bash>…</bash>` of a text, which may lack its end.
+fn last_tagged<'t>(text: &'t str, tool: &str) -> Option<&'t str> {
+    let start = format!("<{tool}>");
+    let inside = &text[text.rfind(&start)? + start.len()..];
+    let end = inside.find(&format!("</{tool}>")).unwrap_or(inside.len());
+    Some(inside[..end].trim())
+}
+
+/// The answer that a text hands in, on a line of its own.
+fn submitted(text: &str) -> Option<Ending<'static>> {
+    let begins_line =
+        |at: usize| text[..at].trim_end_matches([' ', '\t']).ends_with('\n') || at == 0;
+    text.rfind("<submit>").filter(|at| begins_line(*at))?;
+    let answer = last_tagged(text, "submit")?;
+    Some(Ending {
+        reason: "agent_submit".into(),
+        native: Some("submit".into()),
+        answer: Some(answer.to_owned().into()),
+        ..Ending::default()
+    })
+}
+
+/// The last exit code that an output names on a line of its own.
+fn exit_code(told: &str) -> Option<i64> {
+    told.lines().rev().find_map(|line| line.strip_prefix("Exit code: ")?.trim().parse().ok())
+}

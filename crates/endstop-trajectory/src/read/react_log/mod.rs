@@ -1,0 +1,482 @@
+//! ReAct logs in plain text, as Reflexion's experiments with HotpotQA wrote them: a file of many runs.
+//!
+//! ```text
+//! BEGIN TRIAL 1
+//! ------------- BEGIN CORRECT AGENTS -------------
+//!
+//! Question: Which of Jonny Craig and Pete Doherty has been a member of more bands ?
+//! Thought 1: I need to search Jonny Craig and Pete Doherty …
+//! Action 1: Search[Jonny Craig]
+//! Observation 1: Jonathan Monroe Craig (born March 26, 1986) is …
+//! Correct answer: Jonny" Craig
+//! ```
+//!
+//! Quirks:
+//!
+//! - Nothing is escaped. A line is told by how it begins and, where it has one, by its number, which must
+//!   be the one that comes next; any other line goes on with what is before it. A question comes after an
+//!   empty line, or after its context.
+//! - Of a chain of thought the lines have no numbers, and the question has a context before it: on lines
+//!   of its own, or with the question at the end of its last one.
+//! - Whether the answer was right is in the last observation; a run that was halted has none, and is in a
+//!   section that says so. A file of one section may lack its heading: then nobody says why it ended.
+//! - A log that was cut between two runs looks whole: the numbers of its summary are not those of its runs.
+//! - A trial is over the same questions. Those that are right are written again in each: the task is the
+//!   question, and the run's name its trial and its place.
+//! - What was reflected on before a trial is part of its prompt.
+//! - Failures are told in the environment's words: `Could not find`, `Invalid Action`, `There are no more`,
+//!   `The last page Searched`.
+
+use super::conversation::Conversation;
+use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink, chunk};
+use crate::model::{Call, CallResult, Ending, Origin, Recorded, Role, Step, Trajectory};
+use serde_json::{Map, Value};
+
+pub(crate) const FORMATS: &[Format] = &[Format {
+    name: "react-log",
+    about: "ReAct logs in plain text: Reflexion's experiments",
+    recognises,
+    shape: Shape::Whole(read),
+}];
+
+fn recognises(head: &Head<'_>) -> bool {
+    let (mut context, mut asked) = (false, false);
+    let text = String::from_utf8_lossy(head.bytes);
+    for line in text.lines() {
+        match Line::of(line, asked.then_some(1)) {
+            Line::Context => context = true,
+            Line::Question(_) => asked = true,
+            Line::Action(_) if asked => return true,
+            _ => asked |= context && asked_after(line).is_some(),
+        }
+    }
+    false
+}
+
+/// What a line begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line<'a> {
+    Trial(&'a str),
+    Section(&'a str),
+    /// Around the headings.
+    Frame,
+    Context,
+    Question(&'a str),
+    Reflections(&'a str),
+    Thought(&'a str),
+    Action(&'a str),
+    Observation(&'a str),
+    Gold(&'a str),
+    /// It goes on with what is before it.
+    Other,
+}
+
+/// Makes a line of what stands behind its beginning.
+type Kind<'a> = fn(&'a str) -> Line<'a>;
+
+impl<'a> Line<'a> {
+    /// `turn`: the number of the turn that a line may be of; `None`: there is no question yet.
+    fn of(line: &'a str, turn: Option<u64>) -> Line<'a> {
+        if let Some(heading) = line.strip_prefix("---").map(|line| line.trim_matches(['-', ' '])) {
+            return heading.strip_prefix("BEGIN ").map_or(Line::Other, Line::Section);
+        }
+        if let Some(trial) = line.strip_prefix("BEGIN TRIAL ") {
+            return Line::Trial(trial.trim());
+        }
+        if line.starts_with("Trial summary: ")
+            || line.len() >= 20 && line.bytes().all(|byte| byte == b'#')
+        {
+            return Line::Frame;
+        }
+        if let Some(question) = line.strip_prefix("Question:") {
+            return Line::Question(question.trim());
+        }
+        if line.starts_with("Context:") {
+            return Line::Context;
+        }
+        let Some(turn) = turn else { return Line::Other };
+        if let Some(gold) = line.strip_prefix("Correct answer:") {
+            return Line::Gold(gold.trim());
+        }
+        if let Some(told) = line.strip_prefix("Reflections:").or(line.strip_prefix("Reflection:")) {
+            return Line::Reflections(told.trim());
+        }
+        let kinds: [(&str, Kind<'a>); 3] = [
+            ("Thought", Line::Thought),
+            ("Action", Line::Action),
+            ("Observation", Line::Observation),
+        ];
+        for (name, kind) in kinds {
+            let Some(rest) = line.strip_prefix(name) else { continue };
+            let Some((number, said)) = rest.split_once(':') else { continue };
+            // A passage may have a line that begins so, too.
+            if number.is_empty() || number.trim().parse() == Ok(turn) {
+                return kind(said.trim());
+            }
+        }
+        Line::Other
+    }
+}
+
+/// The end of a context and the question behind it, on one line.
+fn asked_after(line: &str) -> Option<(&str, &str)> {
+    line.rsplit_once("Question: ")
+}
+
+fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
+    let mut log = Log::new(place);
+    let mut lossy = None;
+    for (line, at) in bytes.split(|byte| *byte == b'\n').zip(1..) {
+        let line = String::from_utf8_lossy(line);
+        if lossy.is_none() && matches!(line, std::borrow::Cow::Owned(_)) {
+            lossy = Some(at);
+        }
+        log.take(line.trim_end_matches('\r'), at, sink);
+    }
+    if log.open.as_ref().is_some_and(|run| log.is_cut(run)) {
+        sink(Err(Problem {
+            file: place.file.to_owned(),
+            at: log.open.as_ref().map(|run| run.line),
+            kind: ProblemKind::Half,
+            what: "the log ends in the middle of this run".to_owned(),
+        }));
+    }
+    log.give(sink);
+    if log.runs == 0 {
+        sink(Err(Problem {
+            file: place.file.to_owned(),
+            at: None,
+            kind: ProblemKind::NoTrajectory,
+            what: "no question with an action".to_owned(),
+        }));
+    }
+    if let Some(at) = lossy {
+        sink(Err(Problem {
+            file: place.file.to_owned(),
+            at: Some(at),
+            kind: ProblemKind::Malformed,
+            what: "not UTF-8; what stands there is replaced".to_owned(),
+        }));
+    }
+}
+
+/// A log, read line by line.
+struct Log<'p> {
+    place: &'p Place<'p>,
+    trial: Option<String>,
+    section: Option<&'static str>,
+    context: String,
+    /// The run that is being read, and how many were before it.
+    open: Option<Run>,
+    runs: u64,
+    /// Whether the right answer is told behind each run.
+    has_gold: bool,
+    /// Whether the line before was empty.
+    blank: bool,
+}
+
+/// What the next line would go on with.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Context,
+    Question,
+    Reflections,
+    Thought,
+    Action,
+    Observation,
+    Gold,
+}
+
+#[derive(Default)]
+struct Run {
+    line: u64,
+    trial: Option<String>,
+    section: Option<&'static str>,
+    context: String,
+    question: String,
+    reflections: String,
+    turns: Vec<Turn>,
+    gold: Option<String>,
+    at: At,
+    /// Whether something stands behind its end.
+    odd: bool,
+}
+
+#[derive(Default)]
+struct Turn {
+    thought: String,
+    action: Option<String>,
+    observation: Option<String>,
+}
+
+impl Log<'_> {
+    fn new<'p>(place: &'p Place<'p>) -> Log<'p> {
+        let context = String::new();
+        Log {
+            place,
+            trial: None,
+            section: None,
+            context,
+            open: None,
+            runs: 0,
+            has_gold: false,
+            blank: true,
+        }
+    }
+
+    fn take(&mut self, line: &str, at: u64, sink: &mut Sink<'_>) {
+        let may_ask = self.blank || self.open.as_ref().is_none_or(|run| run.at == At::Gold);
+        self.blank = line.trim().is_empty();
+        let kind = match Line::of(line, self.open.as_ref().map(Run::turn)) {
+            // In the middle of a passage.
+            Line::Context | Line::Question(_) if !may_ask => Line::Other,
+            kind => kind,
+        };
+        match kind {
+            Line::Trial(trial) => {
+                self.give(sink);
+                (self.trial, self.section) = (Some(trial.to_owned()), None);
+            }
+            Line::Section(heading) => {
+                self.give(sink);
+                self.section = ["CORRECT", "INCORRECT", "HALTED"]
+                    .into_iter()
+                    .find(|name| heading.split(' ').next() == Some(name));
+            }
+            Line::Frame => self.give(sink),
+            Line::Context => {
+                self.give(sink);
+                line.clone_into(&mut self.context);
+            }
+            Line::Question(question) => {
+                self.give(sink);
+                self.ask(question, at);
+            }
+            kind => match (&mut self.open, asked_after(line)) {
+                (Some(run), _) => {
+                    if run.at == At::Gold && !self.blank && !std::mem::replace(&mut run.odd, true) {
+                        sink(Err(lost(
+                            self.place,
+                            at,
+                            "what follows is read as a part of the run before",
+                        )));
+                    }
+                    run.take(kind, line);
+                }
+                (None, _) if self.context.is_empty() => {
+                    if matches!(Line::of(line, Some(1)), Line::Action(_)) {
+                        sink(Err(lost(self.place, at, "its run is not read")));
+                    }
+                }
+                (None, Some((context, question))) => {
+                    add_line(&mut self.context, context);
+                    self.ask(question.trim(), at);
+                }
+                (None, None) => add_line(&mut self.context, line),
+            },
+        }
+    }
+
+    fn ask(&mut self, question: &str, at: u64) {
+        self.open = Some(Run {
+            line: at,
+            trial: self.trial.clone(),
+            section: self.section,
+            context: std::mem::take(&mut self.context),
+            question: question.to_owned(),
+            at: At::Question,
+            ..Run::default()
+        });
+    }
+
+    /// Whether a run that ends the file ends in its middle.
+    fn is_cut(&self, run: &Run) -> bool {
+        let told = run.turns.last().and_then(|turn| turn.observation.as_deref());
+        let is_judged = told.is_some_and(|told| judged(told).is_some());
+        run.gold.is_none() && (self.has_gold || !is_judged && run.section != Some("HALTED"))
+    }
+
+    fn give(&mut self, sink: &mut Sink<'_>) {
+        let Some(run) = self.open.take() else { return };
+        self.runs += 1;
+        self.has_gold |= run.gold.is_some();
+        let stem = chunk::stem(chunk::bare_name(self.place.file));
+        sink(Ok(run.finish(stem, self.runs, self.place.file)));
+    }
+}
+
+impl Run {
+    /// The number of the turn that a line may begin or go on with.
+    fn turn(&self) -> u64 {
+        let done = self.turns.last().is_none_or(|turn| turn.observation.is_some());
+        self.turns.len() as u64 + u64::from(done)
+    }
+
+    fn take(&mut self, kind: Line<'_>, line: &str) {
+        match kind {
+            Line::Reflections(told) => {
+                self.at = At::Reflections;
+                told.clone_into(&mut self.reflections);
+            }
+            Line::Thought(thought) => {
+                self.at = At::Thought;
+                add_line(&mut self.begin().thought, thought);
+            }
+            Line::Action(action) => {
+                self.at = At::Action;
+                self.begin().action = Some(action.to_owned());
+            }
+            Line::Observation(told) => {
+                self.at = At::Observation;
+                self.begin().observation = Some(told.to_owned());
+            }
+            Line::Gold(gold) => {
+                self.at = At::Gold;
+                self.gold = Some(gold.to_owned());
+            }
+            _ => {
+                let turn = self.turns.last_mut();
+                match self.at {
+                    At::Context => add_line(&mut self.context, line),
+                    At::Question => add_line(&mut self.question, line),
+                    At::Reflections => add_line(&mut self.reflections, line),
+                    At::Gold => add_line(self.gold.get_or_insert_default(), line),
+                    At::Thought | At::Action | At::Observation => {
+                        let Some(turn) = turn else { return };
+                        match self.at {
+                            At::Action => add_line(turn.action.get_or_insert_default(), line),
+                            At::Observation => {
+                                add_line(turn.observation.get_or_insert_default(), line);
+                            }
+                            _ => add_line(&mut turn.thought, line),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The turn that is going on, or the next where that has its observation.
+    fn begin(&mut self) -> &mut Turn {
+        if self.turns.last().is_none_or(|turn| turn.observation.is_some()) {
+            self.turns.push(Turn::default());
+        }
+        let last = self.turns.len() - 1;
+        &mut self.turns[last]
+    }
+
+    fn finish(self, stem: &str, number: u64, file: &str) -> Trajectory<'static> {
+        let mut run = Trajectory::new(format!("{stem}/{number}"));
+        run.origin = Origin { format: "react-log", file: file.to_owned(), at: Some(self.line) };
+        run.agent = Some("react".into());
+        run.trial = self.trial.map(Into::into);
+        let question = self.question.trim().to_owned();
+        run.task_id = Some(question.clone().into());
+        let mut prompt = String::new();
+        let context = self.context.trim();
+        // Without one the heading alone is there.
+        if context != "Context:" {
+            prompt.push_str(context);
+        }
+        add_line(&mut prompt, &format!("Question: {question}"));
+        if !self.reflections.trim().is_empty() {
+            add_line(&mut prompt, &format!("Reflections:\n{}", self.reflections.trim()));
+        }
+        let mut steps = Conversation::default();
+        steps.push(Step { text: prompt.into(), ..Step::new(Role::User) });
+        let (mut right, mut answer) = (None, None);
+        for (turn, at) in self.turns.into_iter().zip(1..) {
+            let told = turn.observation.as_deref().map(str::trim);
+            right = told.and_then(judged);
+            let text = turn.thought.trim().to_owned();
+            let step = steps.push(Step { text: text.into(), ..Step::new(Role::Agent) });
+            let id = format!("call-{at}");
+            if let Some(action) = &turn.action {
+                let (name, argument) = parts(action);
+                answer = argument.filter(|_| name == "Finish").map(str::to_owned);
+                let mut arguments = Map::new();
+                if let Some(argument) = argument {
+                    arguments.insert("query".to_owned(), argument.into());
+                }
+                let call = Call {
+                    id: Some(id.clone().into()),
+                    name: name.to_owned().into(),
+                    arguments: Value::Object(arguments).to_string().into(),
+                    extra: None,
+                };
+                steps.call(step, call);
+            }
+            if let Some(told) = told {
+                steps.result(CallResult {
+                    call_id: turn.action.is_some().then(|| id.into()),
+                    content: told.to_owned().into(),
+                    is_error: is_failure(told),
+                    ..CallResult::default()
+                });
+            }
+        }
+        (run.steps, run.notes) = steps.finish();
+        let halted = self.section == Some("HALTED");
+        let success = right.or(halted.then_some(false));
+        run.recorded =
+            Recorded { reward: success.map(|right| f64::from(u8::from(right))), success };
+        let native = self.section.map(|section| section.to_lowercase().into());
+        let reason = match right {
+            Some(_) => Some("final"),
+            None if halted => Some("max_steps"),
+            None => None,
+        };
+        run.ending = reason.map(|reason| Ending {
+            reason: reason.into(),
+            native,
+            answer: answer.map(Into::into),
+            ..Ending::default()
+        });
+        if let Some(gold) = self.gold {
+            run.labels.insert("gold".to_owned(), gold.trim().into());
+        }
+        run
+    }
+}
+
+/// A question that is not there, or cannot be read.
+fn lost(place: &Place<'_>, at: u64, so: &str) -> Problem {
+    Problem {
+        file: place.file.to_owned(),
+        at: Some(at),
+        kind: ProblemKind::Malformed,
+        what: format!("no question before this line; {so}"),
+    }
+}
+
+/// Whether an answer was right, as the environment says.
+fn judged(told: &str) -> Option<bool> {
+    match told.trim() {
+        "Answer is CORRECT" => Some(true),
+        "Answer is INCORRECT" => Some(false),
+        _ => None,
+    }
+}
+
+/// An action and what is in its brackets: `Search[Creed (band)]`.
+fn parts(action: &str) -> (&str, Option<&str>) {
+    let action = action.trim();
+    match action.split_once('[') {
+        Some((name, rest)) => (name.trim(), Some(rest.strip_suffix(']').unwrap_or(rest))),
+        None => (action, None),
+    }
+}
+
+fn add_line(to: &mut String, line: &str) {
+    if !to.is_empty() {
+        to.push('\n');
+    }
+    to.push_str(line);
+}
+
+fn is_failure(told: &str) -> bool {
+    ["Could not find", "Invalid Action", "The last page Searched", "There are no more"]
+        .iter()
+        .any(|words| told.starts_with(words))
+}

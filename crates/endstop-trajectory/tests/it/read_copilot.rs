@@ -1,0 +1,223 @@
+//! Events of Copilot CLI.
+
+use crate::common::{counts, ending, parsed, runs};
+use endstop_trajectory::{Role, Trajectory};
+use serde_json::{Value, json};
+
+#[test]
+fn a_stream_is_counted_as_a_person_counts_it() {
+    let run = runs("copilot/atifmake_copilot-cli.jsonl").remove(0);
+    assert_eq!(counts(&run), [3, 2, 2, 2, 0]);
+    assert_eq!(run.model.as_deref(), Some("claude-sonnet-4.6"));
+    assert_eq!(ending(&run), Some(("final", Some("assistant.turn_end"))));
+    let answer = run.ending.as_ref().unwrap().answer.as_deref();
+    assert_eq!(answer, Some("Two entries; the README is a project header."));
+    let turn = &run.steps[1];
+    assert_eq!(turn.text, "Working on it.", "once, though it was streamed before");
+    assert_eq!(turn.reasoning.as_deref(), Some("I should run two tools."));
+    assert_eq!(turn.usage.as_ref().unwrap().completion_tokens, Some(42));
+    let results: Vec<_> =
+        turn.results.iter().map(|r| (r.call_id.as_deref().unwrap(), &*r.content)).collect();
+    assert_eq!(results, [("call_b", "# Project"), ("call_a", "README.md\nsrc")]);
+    assert_eq!(run.notes.len(), 1, "{:?}", run.notes);
+}
+
+fn of(events: &[(&str, Value)]) -> Trajectory<'static> {
+    let lines: Vec<String> = events
+        .iter()
+        .map(|(kind, data)| {
+            json!({"type": kind, "data": data, "id": "e", "timestamp": "2026-03-01T10:00:00Z"})
+                .to_string()
+        })
+        .collect();
+    parsed("events.jsonl", lines.join("\n")).remove(0)
+}
+
+fn asked() -> (&'static str, Value) {
+    ("user.message", json!({"content": "go"}))
+}
+
+fn said(text: &str) -> (&'static str, Value) {
+    ("assistant.message", json!({"messageId": "m", "content": text}))
+}
+
+fn calls(id: &str) -> (&'static str, Value) {
+    let request = json!({"toolCallId": id, "name": "bash", "arguments": {"command": "ls"}});
+    ("assistant.message", json!({"messageId": "m", "content": "", "toolRequests": [request]}))
+}
+
+#[test]
+fn a_session_that_is_kept_says_its_id_and_its_version() {
+    let start = json!({"sessionId": "s-1", "copilotVersion": "1.0.9", "selectedModel": "gpt-5",
+        "producer": "copilot-agent", "version": 1, "startTime": "2026-03-01T10:00:00Z"});
+    let shutdown = json!({"shutdownType": "routine", "totalPremiumRequests": 2, "modelMetrics": {
+        "gpt-5": {"usage": {"inputTokens": 100, "outputTokens": 20, "cacheReadTokens": 60}},
+        "haiku": {"usage": {"inputTokens": 10, "outputTokens": 2, "cacheReadTokens": 0}}}});
+    let run =
+        of(&[("session.start", start), asked(), said("done"), ("session.shutdown", shutdown)]);
+    assert_eq!((&*run.run_id, run.agent_version.as_deref()), ("s-1", Some("1.0.9")));
+    assert_eq!(run.model.as_deref(), Some("gpt-5"));
+    assert_eq!(run.totals.prompt_tokens, Some(110));
+    assert_eq!(run.totals.completion_tokens, Some(22));
+    assert_eq!(run.totals.cached_tokens, Some(60));
+    assert_eq!(run.totals.extra["totalPremiumRequests"], 2);
+    assert_eq!(ending(&run), Some(("final", Some("session.shutdown"))));
+}
+
+#[test]
+fn endings_are_told_in_their_own_words() {
+    let error = |kind: &str| ("session.error", json!({"errorType": kind, "message": "no"}));
+    let abort = |reason: &str| ("abort", json!({"reason": reason}));
+    let idle = ("session.idle", json!({}));
+    for (last, want) in [
+        (abort("user_initiated"), ("cancelled", "user_initiated")),
+        (abort("autopilot_credit_limit"), ("cost_limit", "autopilot_credit_limit")),
+        (error("context_limit"), ("context_overflow", "context_limit")),
+        (error("rate_limit"), ("provider_error", "rate_limit")),
+        (error("of a new kind"), ("unknown", "of a new kind")),
+        (("session.idle", json!({"aborted": true})), ("cancelled", "session.idle")),
+        (
+            ("session.shutdown", json!({"shutdownType": "error", "errorReason": "no"})),
+            ("harness_error", "session.shutdown"),
+        ),
+    ] {
+        // What follows an ending does not change it: the session is idle, and is closed.
+        for tail in [vec![], vec![idle.clone()]] {
+            let mut events = vec![asked(), calls("a"), last.clone()];
+            events.extend(tail);
+            let run = of(&events);
+            assert_eq!(ending(&run), Some((want.0, Some(want.1))));
+        }
+    }
+    let run = of(&[asked(), calls("a"), idle.clone()]);
+    assert_eq!(ending(&run), None, "its last turn asks for a tool");
+    let run = of(&[asked(), said("done"), idle, asked()]);
+    assert_eq!(ending(&run), None, "what was asked next was not answered");
+}
+
+#[test]
+fn a_stream_that_was_cut_keeps_its_pieces_and_is_no_answer() {
+    let piece = |text: &str| ("assistant.message_delta", json!({"deltaContent": text}));
+    let run = of(&[asked(), piece("It is"), piece(" the")]);
+    assert_eq!(run.steps[1].text, "It is the");
+    assert_eq!(run.notes, ["messages of which only pieces came: 1"]);
+    let run = of(&[asked(), piece("It is"), ("assistant.turn_end", json!({"turnId": "1"}))]);
+    assert_eq!(ending(&run), None);
+    let run = of(&[asked(), piece("do"), said("done"), ("assistant.turn_end", json!({}))]);
+    assert_eq!(counts(&run)[1], 1, "the pieces of a message that came");
+}
+
+#[test]
+fn usage_finds_its_turn_before_and_after_it() {
+    let message = |call: &str| {
+        ("assistant.message", json!({"content": "x", "apiCallId": call, "outputTokens": 5}))
+    };
+    let usage = |call: &str, input: u64| {
+        (
+            "assistant.usage",
+            json!({"apiCallId": call, "model": "m", "inputTokens": input,
+            "outputTokens": 7, "cacheReadTokens": 3, "cost": 1, "finishReason": "stop"}),
+        )
+    };
+    for events in [
+        vec![asked(), message("1"), usage("1", 10), message("2"), usage("2", 20)],
+        vec![asked(), usage("1", 10), message("1"), usage("2", 20), message("2")],
+        vec![asked(), message("1"), message("2"), usage("2", 20), usage("1", 10)],
+    ] {
+        let run = of(&events);
+        let used: Vec<_> = run
+            .turns()
+            .map(|turn| turn.usage.as_deref().unwrap())
+            .map(|usage| (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens))
+            .collect();
+        assert_eq!(used, [(Some(10), Some(7), Some(3)), (Some(20), Some(7), Some(3))]);
+        assert!(run.turns().all(|turn| turn.finish_reason.as_deref() == Some("stop")));
+        assert!(run.turns().all(|turn| turn.cost_usd.is_none()), "its cost is no money");
+    }
+}
+
+#[test]
+fn a_response_in_several_messages_is_one_turn() {
+    let chunk = |text: &str, index: u64| {
+        (
+            "assistant.message",
+            json!({"content": text, "apiCallId": "1", "outputTokens": 5,
+            "chunkIndex": index, "chunkCount": 2}),
+        )
+    };
+    let run = of(&[asked(), chunk("a", 0), chunk("b", 1), said("c")]);
+    let texts: Vec<_> = run.turns().map(|turn| &*turn.text).collect();
+    assert_eq!(texts, ["a\nb", "c"]);
+    assert_eq!(run.steps[1].usage.as_ref().unwrap().completion_tokens, Some(10));
+}
+
+#[test]
+fn a_failure_is_told_by_the_event_or_by_the_exit_code() {
+    let done = |id: &str, success: bool, more: Value| {
+        let mut data = json!({"toolCallId": id, "success": success});
+        data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ("tool.execution_complete", data)
+    };
+    let run = of(&[
+        asked(),
+        calls("a"),
+        done("a", true, json!({"result": {"content": "no such file\n<exited with exit code 2>"}})),
+        calls("b"),
+        done("b", false, json!({"error": {"message": "denied", "code": "denied"}})),
+        calls("c"),
+        done("c", true, json!({"result": {"content": "ok\n<exited with exit code 0>"}})),
+    ]);
+    let results: Vec<_> = run.turns().map(|turn| &turn.results[0]).collect();
+    let told: Vec<_> = results.iter().map(|r| (r.is_error, r.exit_code)).collect();
+    assert_eq!(told, [(true, Some(2)), (true, None), (false, Some(0))]);
+    assert_eq!(results[1].content, "denied");
+}
+
+#[test]
+fn an_agent_within_is_a_run_of_its_own() {
+    let within = |mut event: (&'static str, Value)| {
+        event.1["parentToolCallId"] = "task-1".into();
+        event
+    };
+    let started = json!({"toolCallId": "task-1", "agentName": "explore", "agentDisplayName": "E"});
+    let run = of(&[
+        asked(),
+        calls("task-1"),
+        ("subagent.started", started),
+        within(said("looking")),
+        within(calls("b")),
+        within((
+            "tool.execution_complete",
+            json!({"toolCallId": "b", "success": true,
+            "result": {"content": "a.rs"}}),
+        )),
+        (
+            "tool.execution_complete",
+            json!({"toolCallId": "task-1", "success": true,
+            "result": {"content": "found"}}),
+        ),
+        said("done"),
+        ("assistant.turn_end", json!({"turnId": "1"})),
+    ]);
+    assert_eq!(counts(&run), [3, 2, 1, 1, 0]);
+    let child = &run.children[0];
+    assert_eq!((&*child.run_id, child.agent.as_deref()), ("task-1", Some("explore")));
+    assert_eq!(counts(child), [2, 2, 1, 1, 0]);
+    assert_eq!(ending(&run), Some(("final", Some("assistant.turn_end"))));
+}
+
+#[test]
+fn calls_of_the_user_are_no_turns() {
+    let call = json!({"toolCallId": "u", "toolName": "bash", "arguments": {"command": "ls"}});
+    let run = of(&[
+        asked(),
+        ("tool.user_requested", call),
+        (
+            "tool.execution_complete",
+            json!({"toolCallId": "u", "success": true, "result": {"content": "a"}}),
+        ),
+        said("done"),
+    ]);
+    assert_eq!(counts(&run), [3, 1, 1, 1, 0]);
+    assert_eq!(run.steps[1].role, Role::User);
+}
