@@ -30,7 +30,7 @@ pub struct Spent {
     pub at_most: bool,
     /// Tokens that nobody has a price for.
     pub unpriced_tokens: u64,
-    /// Turns that do not say what they used.
+    /// Turns that do not say what they used, or only half of it.
     pub silent_turns: u64,
 }
 
@@ -51,7 +51,8 @@ impl Spent {
         let usage = step.usage.as_deref().unwrap_or(&silent);
         let mut spent = Spent::of_usage(usage, model_of(step, run), provider_of(run), prices);
         spent.turns = 1;
-        spent.silent_turns = u64::from(spent.tokens() == 0 && step.cost_usd.is_none());
+        // A turn that says what it generated and not what it read says half of it.
+        spent.silent_turns = u64::from(step.tokens().is_none() && step.cost_usd.is_none());
         if let Some(usd) = step.cost_usd {
             spent.recorded(usd);
         }

@@ -51,17 +51,24 @@ fn a_session_that_is_kept_says_its_id_and_its_version() {
     let start = json!({"sessionId": "s-1", "copilotVersion": "1.0.9", "selectedModel": "gpt-5",
         "producer": "copilot-agent", "version": 1, "startTime": "2026-03-01T10:00:00Z"});
     let shutdown = json!({"shutdownType": "routine", "totalPremiumRequests": 2, "modelMetrics": {
-        "gpt-5": {"usage": {"inputTokens": 100, "outputTokens": 20, "cacheReadTokens": 60}},
-        "haiku": {"usage": {"inputTokens": 10, "outputTokens": 2, "cacheReadTokens": 0}}}});
-    let run =
-        of(&[("session.start", start), asked(), said("done"), ("session.shutdown", shutdown)]);
+        "gpt-5": {"usage": {"inputTokens": 100, "outputTokens": 20, "cacheReadTokens": 60}}}});
+    let told = |shutdown: &Value| {
+        let start = ("session.start", start.clone());
+        of(&[start, asked(), said("done"), ("session.shutdown", shutdown.clone())])
+    };
+    let run = told(&shutdown);
     assert_eq!((&*run.run_id, run.agent_version.as_deref()), ("s-1", Some("1.0.9")));
     assert_eq!(run.model.as_deref(), Some("gpt-5"));
-    assert_eq!(run.totals.prompt_tokens, Some(110));
-    assert_eq!(run.totals.completion_tokens, Some(22));
+    assert_eq!(run.totals.prompt_tokens, Some(100));
+    assert_eq!(run.totals.completion_tokens, Some(20));
     assert_eq!(run.totals.cached_tokens, Some(60));
     assert_eq!(run.totals.extra["totalPremiumRequests"], 2);
     assert_eq!(ending(&run), Some(("final", Some("session.shutdown"))));
+    let mut of_two = shutdown;
+    of_two["modelMetrics"]["haiku"] = json!({"usage": {"inputTokens": 10, "outputTokens": 2}});
+    let run = told(&of_two);
+    assert_eq!(run.totals.prompt_tokens, None, "tokens of two prices have no sum");
+    assert_eq!(run.totals.extra["modelMetrics"]["haiku"]["usage"]["inputTokens"], 10);
 }
 
 #[test]

@@ -128,18 +128,13 @@ impl Session {
 
     /// The session is closed: what it used, and whether it came to that by an error.
     fn shut_down(&mut self, mut data: Fields) {
-        let totals = &mut self.head.totals;
-        for metric in pieces::object(&mut data, "modelMetrics").unwrap_or_default().values() {
-            let used = |key: &str| metric.get("usage")?.get(key)?.as_u64();
-            for (total, key) in [
-                (&mut totals.prompt_tokens, "inputTokens"),
-                (&mut totals.completion_tokens, "outputTokens"),
-                (&mut totals.cached_tokens, "cacheReadTokens"),
-            ] {
-                if let Some(tokens) = used(key) {
-                    *total = Some(total.unwrap_or_default().saturating_add(tokens));
-                }
-            }
+        // Of several models nobody could price the sum: each stays as it is told.
+        let metrics = data.get("modelMetrics").and_then(Value::as_object);
+        if let Some(metrics) = metrics.filter(|metrics| metrics.len() == 1) {
+            let used = |key: &str| metrics.values().next()?.get("usage")?.get(key)?.as_u64();
+            self.head.totals.prompt_tokens = used("inputTokens");
+            self.head.totals.completion_tokens = used("outputTokens");
+            self.head.totals.cached_tokens = used("cacheReadTokens");
         }
         let reason = text(&mut data, "errorReason");
         if text(&mut data, "shutdownType").as_deref() == Some("error") {
