@@ -46,6 +46,7 @@ mod split;
 mod swe_agent;
 mod tau2;
 mod tau_bench;
+mod tothf;
 mod unpack;
 
 pub(crate) use atif::{ours, parts};

@@ -11,7 +11,7 @@ use super::unpack::HEAD;
 use super::{Format, Head, Options, ProblemKind, scan};
 use super::{
     agentdojo, atif, intercode, malt, messages, neutral, openhands, react_log, sessions, swe_agent,
-    tau_bench, tau2,
+    tau_bench, tau2, tothf,
 };
 use memchr::memchr_iter;
 use serde_json::Value;
@@ -28,6 +28,7 @@ const PARTICULAR: &[&[Format]] = &[
     agentdojo::FORMATS,
     openhands::FORMATS,
     malt::FORMATS,
+    tothf::FORMATS,
     react_log::FORMATS,
 ];
 

@@ -31,6 +31,7 @@ mod read_otel;
 mod read_react_log;
 mod read_swe_agent;
 mod read_tau;
+mod read_tothf;
 mod reading;
 mod replay_equals_live;
 mod round_trip;

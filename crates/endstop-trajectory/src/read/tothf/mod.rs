@@ -1,0 +1,180 @@
+//! The ReAct baselines of the ToT-HF survey: a file a run.
+//!
+//! ```json
+//! {"run_id": "BASELINE-REACT-…", "condition_id": "baseline-react", "task_id": "subset-sum-demo",
+//!   "item_id": "ss-v1-002", "input_data": …, "outcome": "timeout", "error_type": "max_steps_exceeded",
+//!   "metrics": {"success": 0, "tokens_in": 1496, "tokens_out": 614, …}, "max_steps": 5,
+//!   "trace": ["STEP 1 MODEL: THINK: …\nACTION: calc 1 + 1", "STEP 1 OBSERVATION: 2"]}
+//! ```
+//!
+//! Quirks:
+//!
+//! - What the model said is cut after some 900 characters: an observation may have its action behind the
+//!   cut, and is then a result of no call that is known.
+//! - The harness runs the first `ACTION:` of a text, whatever follows it; its first word is the tool.
+//!   `no-action` is no observation: the text had none.
+//! - A tool's failure begins with `error` or `invalid`.
+//! - `outcome` is `timeout` where the steps ran out; `error_type` says which it was. Tokens are of the
+//!   whole run.
+
+use super::conversation::Conversation;
+use super::pieces::{self, Fields, count, list, object, text, without_nulls};
+use super::{Format, Head, Place, Problem, Shape, Sink};
+use crate::model::{Call, CallResult, Ending, Recorded, Role, Step, Trajectory};
+use serde_json::{Map, Value, json};
+
+pub(crate) const FORMATS: &[Format] = &[
+    Format { name: "tothf", about: ABOUT, recognises: of_lines, shape: Shape::Lines(run_of) },
+    Format { name: "tothf", about: ABOUT, recognises, shape: Shape::Whole(read) },
+];
+
+const ABOUT: &str = "ReAct baselines of the ToT-HF survey";
+
+fn recognises(head: &Head<'_>) -> bool {
+    head.first.and_then(Value::as_object).is_some_and(|run| {
+        run.contains_key("condition_id")
+            && run.contains_key("item_id")
+            && run.get("trace").is_some_and(Value::is_array)
+    })
+}
+
+fn of_lines(head: &Head<'_>) -> bool {
+    recognises(head) && head.is_lines()
+}
+
+fn read(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
+    run_of(bytes, sink);
+}
+
+fn run_of(bytes: &[u8], sink: &mut Sink<'_>) {
+    sink(match serde_json::from_slice::<Value>(bytes) {
+        Ok(Value::Object(record)) => run(record),
+        Ok(other) => {
+            let found = pieces::kind_of(&other);
+            Err(Problem::malformed(format!("a run is an object, and this is {found}")))
+        }
+        Err(_) if super::scan::is_half(bytes) => Err(Problem::half(bytes)),
+        Err(error) => Err(Problem::json(&error)),
+    });
+}
+
+fn run(mut record: Fields) -> Result<Trajectory<'static>, Problem> {
+    let trace = list(&mut record, "trace").ok_or_else(|| Problem::malformed("no list `trace`"))?;
+    let mut run = Trajectory::new(text(&mut record, "run_id").unwrap_or_default());
+    run.agent = text(&mut record, "condition_id").map(Into::into);
+    run.agent_version = text(&mut record, "agent_framework").map(Into::into);
+    run.model = text(&mut record, "model_name").map(Into::into);
+    let task = text(&mut record, "task_id").unwrap_or_default();
+    run.task_id = Some(match text(&mut record, "item_id") {
+        Some(item) => format!("{task}/{item}").into(),
+        None => task.clone().into(),
+    });
+
+    run.limits = object(&mut record, "budget").unwrap_or_default();
+    if let Some(steps) = record.shift_remove("max_steps").filter(|steps| !steps.is_null()) {
+        run.limits.insert("max_steps".to_owned(), steps);
+    }
+    let mut metrics = object(&mut record, "metrics").unwrap_or_default();
+    let reward = metrics.get("success").and_then(Value::as_f64);
+    if reward.is_some() {
+        metrics.shift_remove("success");
+    }
+    run.recorded = Recorded { reward, success: reward.map(super::outcomes::is_success) };
+    run.totals.prompt_tokens = count(&mut metrics, "tokens_in");
+    run.totals.completion_tokens = count(&mut metrics, "tokens_out");
+    run.totals.cost_usd = metrics.get("cost_usd").and_then(Value::as_f64);
+    metrics.shift_remove("cost_usd");
+    run.totals.extra = without_nulls(metrics);
+
+    let (outcome, error) = (text(&mut record, "outcome"), text(&mut record, "error_type"));
+    let reason = match (error.as_deref(), outcome.as_deref()) {
+        (Some("max_steps_exceeded"), _) => "max_steps",
+        (None, Some("success" | "failure")) => "final",
+        (None, Some("timeout")) => "timeout",
+        _ => "unknown",
+    };
+    run.ending = (error.is_some() || outcome.is_some()).then(|| Ending {
+        reason: reason.into(),
+        answer: text(&mut record, "final_answer").map(Into::into),
+        native: error.or(outcome).map(Into::into),
+        ..Ending::default()
+    });
+
+    let mut steps = Conversation::default();
+    let input = record.shift_remove("input_data").unwrap_or_default();
+    let asked = json!({"task": task, "input": input}).to_string();
+    steps.push(Step { text: asked.into(), ..Step::new(Role::User) });
+    let mut others = Vec::new();
+    for entry in trace {
+        match entry.as_str().and_then(entry_of) {
+            Some(Entry::Said(said)) => model(said, &mut steps),
+            Some(Entry::Observed(told)) if steps.last_turn_index().is_some() => {
+                observed(told, &mut steps);
+            }
+            _ => others.push(entry),
+        }
+    }
+    if !others.is_empty() {
+        run.notes.push(format!("entries of the trace that are no steps: {}", others.len()));
+        record.insert("trace".to_owned(), Value::Array(others));
+    }
+    let (steps, notes) = steps.finish();
+    (run.steps, run.extra) = (steps, without_nulls(record));
+    run.notes.extend(notes);
+    Ok(run)
+}
+
+enum Entry<'e> {
+    Said(&'e str),
+    Observed(&'e str),
+}
+
+/// `STEP 2 MODEL: …`, `STEP 2 OBSERVATION: …`
+fn entry_of(entry: &str) -> Option<Entry<'_>> {
+    let (number, rest) = entry.strip_prefix("STEP ")?.split_once(' ')?;
+    number.parse::<u64>().ok()?;
+    let (kind, said) = rest.split_once(':')?;
+    match kind {
+        "MODEL" => Some(Entry::Said(said.trim_start())),
+        "OBSERVATION" => Some(Entry::Observed(said.trim_start())),
+        _ => None,
+    }
+}
+
+fn model(said: &str, steps: &mut Conversation) {
+    let turn = steps.push(Step { text: said.to_owned().into(), ..Step::new(Role::Agent) });
+    let Some(action) = said.lines().find_map(|line| line.trim_start().strip_prefix("ACTION:"))
+    else {
+        return;
+    };
+    let action = action.trim();
+    let (name, raw) = action.split_once(char::is_whitespace).unwrap_or((action, ""));
+    let mut arguments = Map::new();
+    arguments.insert("raw".to_owned(), raw.trim().into());
+    let call = Call {
+        id: Some(call_id(turn).into()),
+        name: name.to_owned().into(),
+        arguments: Value::Object(arguments).to_string().into(),
+        extra: None,
+    };
+    steps.call(turn, call);
+}
+
+fn observed(told: &str, steps: &mut Conversation) {
+    let Some(turn) = steps.last_turn_index() else { return };
+    if told == "no-action" {
+        let step = &mut steps.steps[turn];
+        return pieces::add_extra(&mut step.extra, "no_action", true.into());
+    }
+    let id = call_id(turn);
+    steps.result(CallResult {
+        call_id: steps.has_call(&id).then(|| id.into()),
+        is_error: ["error", "invalid"].iter().any(|start| told.starts_with(start)),
+        content: told.to_owned().into(),
+        ..CallResult::default()
+    });
+}
+
+fn call_id(turn: usize) -> String {
+    format!("call-{turn}")
+}

@@ -1,0 +1,66 @@
+//! The ReAct baselines of the ToT-HF survey.
+
+use crate::common::{counts, ending, fixture, parsed, read_bytes, runs};
+use endstop_trajectory::read::{Options, ProblemKind};
+use serde_json::{Value, json};
+
+#[test]
+fn runs_are_counted_as_a_person_counts_them() {
+    let run = runs("tothf/BASELINE-REACT-20260221-191427-4f5d00.json").remove(0);
+    assert_eq!(run.run_id, "BASELINE-REACT-20260221-191427-4f5d00");
+    assert_eq!(run.task_id.as_deref(), Some("subset-sum-demo/ss-v1-002"));
+    assert_eq!(counts(&run), [6, 5, 1, 1, 1]);
+    assert_eq!(ending(&run), Some(("max_steps", Some("max_steps_exceeded"))));
+    assert_eq!((run.recorded.success, run.limits["max_steps"].clone()), (Some(false), json!(5)));
+    assert_eq!(run.totals.prompt_tokens, Some(1496));
+    assert_eq!(run.totals.completion_tokens, Some(614));
+    let call = &run.steps[1].calls[0];
+    assert_eq!((&*call.name, &*call.arguments), ("check_target", r#"{"raw":"[2, 8, 10] 20"}"#));
+    assert_eq!(run.steps[2].extra.as_ref().unwrap()["no_action"], true);
+
+    let run = runs("tothf/BASELINE-REACT-20260223-022118-4a9309.json").remove(0);
+    // It calls in its last text, too, and nothing was run behind the answer.
+    assert_eq!(counts(&run), [3, 2, 2, 1, 0]);
+    assert_eq!(ending(&run), Some(("final", Some("success"))));
+    assert_eq!(run.ending.unwrap().answer.as_deref(), Some("x=-9,y=-3"));
+}
+
+fn of(trace: Value) -> Value {
+    json!({"run_id": "r", "condition_id": "baseline-react", "task_id": "t", "item_id": "1",
+        "outcome": "failure", "metrics": {"success": 0}, "trace": trace})
+}
+
+#[test]
+fn the_first_action_is_the_one_that_was_run() {
+    let said = "STEP 1 MODEL: THINK: a\nACTION: calc 1 + 1\nSTEP 1 OBSERVATION: 3\nACTION: calc 2";
+    let run = parsed("a.json", of(json!([said, "STEP 1 OBSERVATION: 2"])).to_string()).remove(0);
+    assert_eq!(counts(&run), [2, 1, 1, 1, 0]);
+    assert_eq!(run.steps[1].calls[0].arguments, r#"{"raw":"1 + 1"}"#);
+    assert_eq!(run.steps[1].results[0].content, "2");
+}
+
+#[test]
+fn an_observation_of_an_action_that_was_cut_is_kept() {
+    let trace = json!(["STEP 1 MODEL: THINK: a long", "STEP 1 OBSERVATION: error: no tool"]);
+    let run = parsed("a.json", of(trace).to_string()).remove(0);
+    assert_eq!(counts(&run), [2, 1, 0, 1, 1]);
+    assert_eq!(run.notes, ["results without a call: 1"]);
+    let run = parsed("a.json", of(json!(["RETRY 1", 7])).to_string()).remove(0);
+    assert_eq!(run.notes, ["entries of the trace that are no steps: 2"]);
+    assert_eq!(run.extra["trace"], json!(["RETRY 1", 7]));
+}
+
+#[test]
+fn lines_are_read_as_files_are() {
+    let file = "tothf/BASELINE-REACT-20260221-191427-4f5d00.json";
+    let whole: Value = serde_json::from_slice(&std::fs::read(fixture(file)).unwrap()).unwrap();
+    let two = parsed("a.jsonl", format!("{whole}\n{whole}\n"));
+    assert_eq!((two.len(), two[1].origin.at), (2, Some(2)));
+    assert_eq!(two[0].steps, runs(file)[0].steps);
+    let broken =
+        json!({"run_id": "r", "condition_id": "c", "item_id": "1", "trace": [], "metrics": 7});
+    let text = broken.to_string();
+    assert_eq!(parsed("a.json", text.clone())[0].recorded.success, None);
+    let (runs, problems) = read_bytes("a.json", &text[..text.len() - 3], &Options::default());
+    assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::Half));
+}
