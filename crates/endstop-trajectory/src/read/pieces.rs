@@ -7,7 +7,8 @@
 //! let arguments = arguments(map.remove("input"));
 //! ```
 
-use super::{Head, Problem, ProblemKind};
+use super::scan::is_half;
+use super::{Head, Place, Problem, ProblemKind, Sink};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -67,6 +68,52 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
         }
         None
     })
+}
+
+/// Gives the object of each line to `take`, and what is wrong with a line to the sink: no object, or none
+/// that `take` takes, which says why.
+pub(super) fn each_object(
+    bytes: &[u8],
+    place: &Place<'_>,
+    sink: &mut Sink<'_>,
+    mut take: impl FnMut(Fields) -> Result<(), String>,
+) {
+    for line in lines(bytes) {
+        let taken = line.object(place.file).and_then(|map| {
+            take(map).map_err(|what| Problem {
+                file: place.file.to_owned(),
+                at: Some(line.at),
+                kind: ProblemKind::Malformed,
+                what,
+            })
+        });
+        if let Err(problem) = taken {
+            sink(Err(problem));
+        }
+    }
+}
+
+/// The object that a record is.
+pub(super) fn record(bytes: &[u8]) -> Result<Fields, Problem> {
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(record)) => Ok(record),
+        Ok(other) => {
+            let found = kind_of(&other);
+            Err(Problem::malformed(format!("a run is an object, and this is {found}")))
+        }
+        Err(_) if is_half(bytes) => Err(Problem::half(bytes)),
+        Err(error) => Err(Problem::json(&error)),
+    }
+}
+
+/// That a file has none of what it was taken for.
+pub(super) fn nothing(place: &Place<'_>, what: &str) -> Problem {
+    Problem {
+        file: place.file.to_owned(),
+        at: None,
+        kind: ProblemKind::NoTrajectory,
+        what: what.to_owned(),
+    }
 }
 
 /// The objects that a file's first lines are, as far as they are there.

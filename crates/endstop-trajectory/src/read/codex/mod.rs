@@ -29,7 +29,7 @@ mod exec;
 mod rollout;
 
 use super::pieces::{self, Fields, peek};
-use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
+use super::{Format, Head, Place, Shape, Sink};
 use crate::model::{Origin, Trajectory};
 use serde_json::Value;
 
@@ -101,25 +101,14 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     } else {
         let mut rollout = rollout::Rollout::default();
         let mut exec = exec::Exec::default();
-        for line in pieces::lines(bytes) {
-            let taken = line.object(place.file).and_then(|map| {
-                let wrong = |what| Problem {
-                    file: place.file.to_owned(),
-                    at: Some(line.at),
-                    kind: ProblemKind::Malformed,
-                    what,
-                };
-                let named = peek(&map, "type").is_some_and(|kind| kind.contains('.'));
-                if named || (exec.is_begun() && !map.contains_key("payload")) {
-                    exec.take(map).map_err(wrong)
-                } else {
-                    rollout.take(map).map_err(wrong)
-                }
-            });
-            if let Err(problem) = taken {
-                sink(Err(problem));
+        pieces::each_object(bytes, place, sink, |map| {
+            let named = peek(&map, "type").is_some_and(|kind| kind.contains('.'));
+            if named || (exec.is_begun() && !map.contains_key("payload")) {
+                exec.take(map)
+            } else {
+                rollout.take(map)
             }
-        }
+        });
         match (rollout.finish(), exec.finish()) {
             (None, exec) => exec,
             (rollout, None) => rollout,
@@ -131,12 +120,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     };
     match run {
         Some(run) => give(run, place, None, sink),
-        None => sink(Err(Problem {
-            file: place.file.to_owned(),
-            at: None,
-            kind: ProblemKind::NoTrajectory,
-            what: "no record of a session".to_owned(),
-        })),
+        None => sink(Err(pieces::nothing(place, "no record of a session"))),
     }
 }
 

@@ -22,7 +22,7 @@
 mod session;
 
 use super::pieces::{self, peek};
-use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
+use super::{Format, Head, Place, Shape, Sink};
 use crate::model::Origin;
 use serde_json::Value;
 
@@ -46,27 +46,10 @@ fn recognises(head: &Head<'_>) -> bool {
 
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut session = session::Session::default();
-    for line in pieces::lines(bytes) {
-        let taken = line.object(place.file).and_then(|map| {
-            session.take(map).map_err(|what| Problem {
-                file: place.file.to_owned(),
-                at: Some(line.at),
-                kind: ProblemKind::Malformed,
-                what,
-            })
-        });
-        if let Err(problem) = taken {
-            sink(Err(problem));
-        }
-    }
+    pieces::each_object(bytes, place, sink, |map| session.take(map));
     let origin = Origin { format: FORMAT.name, file: place.file.to_owned(), at: None };
     match session.finish(&origin) {
         Some(run) => sink(Ok(run)),
-        None => sink(Err(Problem {
-            file: place.file.to_owned(),
-            at: None,
-            kind: ProblemKind::NoTrajectory,
-            what: "no event of a session".to_owned(),
-        })),
+        None => sink(Err(pieces::nothing(place, "no event of a session"))),
     }
 }

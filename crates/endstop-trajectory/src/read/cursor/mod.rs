@@ -16,7 +16,7 @@
 
 use super::conversation::{Conversation, Tally};
 use super::pieces::{self, Fields, Texts, add_extra, append, arguments, content, peek, text};
-use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
+use super::{Format, Head, Place, Shape, Sink};
 use crate::model::{Call, CallResult, Ending, Origin, Role, Step, Trajectory};
 use serde_json::Value;
 
@@ -46,27 +46,10 @@ fn is_turn_ended(map: &Fields) -> bool {
 
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut transcript = Transcript::default();
-    for line in pieces::lines(bytes) {
-        let taken = line.object(place.file).and_then(|map| {
-            transcript.take(map).map_err(|what| Problem {
-                file: place.file.to_owned(),
-                at: Some(line.at),
-                kind: ProblemKind::Malformed,
-                what,
-            })
-        });
-        if let Err(problem) = taken {
-            sink(Err(problem));
-        }
-    }
+    pieces::each_object(bytes, place, sink, |map| transcript.take(map));
     let mut run = transcript.finish();
     if run.steps.is_empty() && run.ending.is_none() {
-        return sink(Err(Problem {
-            file: place.file.to_owned(),
-            at: None,
-            kind: ProblemKind::NoTrajectory,
-            what: "no message of a transcript".to_owned(),
-        }));
+        return sink(Err(pieces::nothing(place, "no message of a transcript")));
     }
     run.origin = Origin { format: FORMAT.name, file: place.file.to_owned(), at: None };
     sink(Ok(run));

@@ -19,7 +19,9 @@
 //! - Nothing says whether a run succeeded: `labels` judge its behaviour.
 
 use super::conversation::Conversation;
-use super::pieces::{Fields, arguments, count, extra, id_text, iso_8601, list, object, text};
+use super::pieces::{
+    Fields, arguments, count, extra, id_text, iso_8601, list, object, record, text,
+};
 use super::{Format, Head, Problem, Shape, Sink};
 use crate::model::{Call, CallResult, Ending, Role, Step, Trajectory};
 use serde_json::{Map, Value};
@@ -49,18 +51,7 @@ fn is_row(map: &Fields) -> bool {
 }
 
 fn read(bytes: &[u8], sink: &mut Sink<'_>) {
-    let row = match serde_json::from_slice::<Value>(bytes) {
-        Ok(Value::Object(row)) => row,
-        Ok(other) => {
-            let found = super::pieces::kind_of(&other);
-            return sink(Err(Problem::malformed(format!(
-                "a run is an object, and this is {found}"
-            ))));
-        }
-        Err(_) if super::scan::is_half(bytes) => return sink(Err(Problem::half(bytes))),
-        Err(error) => return sink(Err(Problem::json(&error))),
-    };
-    sink(run(row));
+    sink(record(bytes).and_then(run));
 }
 
 fn run(mut row: Fields) -> Result<Trajectory<'static>, Problem> {

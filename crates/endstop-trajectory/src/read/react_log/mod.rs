@@ -28,6 +28,7 @@
 //!   `The last page Searched`.
 
 use super::conversation::Conversation;
+use super::pieces::nothing;
 use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink, chunk};
 use crate::model::{Call, CallResult, Ending, Origin, Recorded, Role, Step, Trajectory};
 use serde_json::{Map, Value};
@@ -143,12 +144,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     }
     log.give(sink);
     if log.runs == 0 {
-        sink(Err(Problem {
-            file: place.file.to_owned(),
-            at: None,
-            kind: ProblemKind::NoTrajectory,
-            what: "no question with an action".to_owned(),
-        }));
+        sink(Err(nothing(place, "no question with an action")));
     }
     if let Some(at) = lossy {
         sink(Err(Problem {

@@ -47,15 +47,7 @@ fn read(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
 }
 
 fn run_of(bytes: &[u8], sink: &mut Sink<'_>) {
-    sink(match serde_json::from_slice::<Value>(bytes) {
-        Ok(Value::Object(record)) => run(record),
-        Ok(other) => {
-            let found = pieces::kind_of(&other);
-            Err(Problem::malformed(format!("a run is an object, and this is {found}")))
-        }
-        Err(_) if super::scan::is_half(bytes) => Err(Problem::half(bytes)),
-        Err(error) => Err(Problem::json(&error)),
-    });
+    sink(pieces::record(bytes).and_then(run));
 }
 
 fn run(mut record: Fields) -> Result<Trajectory<'static>, Problem> {
