@@ -81,8 +81,8 @@ pub(crate) fn to_read(place: &Place) -> Result<SqliteJournal> {
     })
 }
 
-/// The user's folder for what a program keeps from run to run.
-fn usual() -> Option<PathBuf> {
+/// The journal in the user's folder for what a program keeps from run to run.
+pub(crate) fn usual() -> Option<PathBuf> {
     let folder =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || folder("HOME");

@@ -7,6 +7,7 @@ mod commands;
 mod date;
 mod events;
 mod input;
+mod journal_runs;
 mod kept;
 mod output;
 mod page;

@@ -470,6 +470,31 @@ fn runs_of_a_journal_are_judged_by_their_own_events() {
     assert!(told.contains("→ still building"), "{told}");
 }
 
+#[test]
+fn a_journal_in_a_folder_is_found_among_other_files() {
+    let cli = Cli::new();
+    let good = playing([Turn::text("Paris.")]);
+    let ask = ["Which city?", "--journal", "runs/deep/kept.db"];
+    std::fs::create_dir_all(cli.path("runs/deep")).unwrap();
+    cli.run(agent_args(&good, "openai-chat", &ask)).exits(0);
+    cli.write("runs/other.jsonl", clear(2, 3));
+    // Another program's database is nobody's business.
+    let mut other = b"SQLite format 3\0".to_vec();
+    other.resize(4096, 7);
+    cli.write("runs/other.db", other);
+    let found = json_of(&cli.run(["backtest", "runs", "--json"]).exits(0));
+    assert_eq!(found["census"]["formats"], json!({"endstop-journal": 1, "neutral-traj/1": 5}));
+    assert_eq!(found["census"]["problems"], json!({}));
+    assert_eq!(found["results"]["kept"]["succeeded"], 1);
+
+    let audit = json_of(&cli.run(["audit", "runs", "--json"]).exits(0));
+    assert_eq!((&audit["sessions"], &audit["files"]), (&json!(6), &json!(2)));
+    let one = json_of(&cli.run(["audit", "runs/deep/kept.db", "--json"]).exits(0));
+    assert_eq!((&one["sessions"], &one["formats"]["endstop-journal"]), (&json!(1), &json!(1)));
+    assert_eq!(one["ended"]["answered"]["sessions"], 1, "{one:#}");
+    assert!(one["first_ms"].is_i64() || one["first_ms"].is_u64(), "{one:#}");
+}
+
 #[cfg(feature = "parquet")]
 #[test]
 fn a_table_has_a_row_a_run() {

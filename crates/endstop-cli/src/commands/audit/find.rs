@@ -7,6 +7,7 @@
 //! }
 //! ```
 
+use crate::kept;
 use endstop_trajectory::read::Walk;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -109,6 +110,9 @@ pub(super) fn places() -> Vec<Place> {
     }
     if let Some(folder) = at_home(".cursor/projects") {
         add("Cursor", folder, |name| ends(name, "jsonl"));
+    }
+    if let Some(folder) = kept::usual().as_deref().and_then(Path::parent) {
+        add("Endstop", folder.to_owned(), |name| ends(name, "db"));
     }
     add("Inspect", logs, |name| ends(name, "eval"));
     add("Harbor", here.join("jobs"), |name| name == "trajectory.json");

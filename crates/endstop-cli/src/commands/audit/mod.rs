@@ -10,7 +10,7 @@ mod words;
 
 use crate::args::AuditArgs;
 use crate::date::now_ms;
-use crate::{Failure, Result, output};
+use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::Prices;
 use endstop_trajectory::Trajectory;
 use endstop_trajectory::audit::{Audit, Session, time_ms};
@@ -35,15 +35,27 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     options.format.clone_from(&args.format);
     let wrong = |error: UnknownFormat| Failure::usage(format!("--format: {error}"));
     for path in &args.paths {
+        if journal_runs::is_one(path) {
+            found.journal(path)?;
+            continue;
+        }
         let read = for_each(path, &options, &mut |run| found.take(run)).map_err(wrong)?;
         found.files += read.files;
         found.skipped += read.skipped;
+        for journal in journal_runs::in_folder(path).filter(|_| args.format.is_none()) {
+            found.journal(&journal)?;
+            found.skipped = found.skipped.saturating_sub(1);
+        }
     }
     if args.find {
         for place in find::places() {
             let mut looked = Looked::new(&place);
             let before = found.audit.sessions + found.too_old;
             for file in place.files(&mut looked) {
+                if journal_runs::is_one(&file) {
+                    found.journal(&file)?;
+                    continue;
+                }
                 let read = for_each(file, &options, &mut |run| found.take(run)).map_err(wrong)?;
                 found.files += read.files;
             }
@@ -103,6 +115,13 @@ impl Found {
             skipped: 0,
             progress: Progress::new(),
         }
+    }
+
+    /// Takes the runs of a journal of our own.
+    fn journal(&mut self, path: &Path) -> Result<()> {
+        journal_runs::each(path, &mut |run| self.take(run.map(|run| run.trajectory)))?;
+        self.files += 1;
+        Ok(())
     }
 
     fn take(&mut self, run: std::result::Result<Trajectory<'_>, Problem>) {

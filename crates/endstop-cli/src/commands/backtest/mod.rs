@@ -9,7 +9,6 @@ mod calibrated;
 mod candidates;
 mod chart;
 mod findings;
-mod journal;
 mod one;
 mod page;
 mod progress;
@@ -21,7 +20,7 @@ mod text;
 mod words;
 
 use crate::args::BacktestArgs;
-use crate::{Failure, Result, output};
+use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::backtest::{
     Backtest, Candidate, CandidateFigures, DatasetFigures, Done, Engine, Family, Figures,
 };
@@ -85,6 +84,8 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
 struct Input {
     files: Vec<PathBuf>,
     journals: Vec<PathBuf>,
+    /// How many of the journals are in folders, where the readers pass them over.
+    found: u64,
     options: Options,
     outcomes: Option<Outcomes>,
 }
@@ -106,8 +107,14 @@ impl Input {
             ),
             None => None,
         };
-        let (journals, files) = args.paths.iter().cloned().partition(|path| journal::is_one(path));
-        Ok(Input { files, journals, options, outcomes })
+        let (mut journals, files): (Vec<_>, Vec<_>) =
+            args.paths.iter().cloned().partition(|path| journal_runs::is_one(path));
+        let named = journals.len();
+        if args.format.is_none() {
+            journals.extend(files.iter().flat_map(|path| journal_runs::in_folder(path)));
+        }
+        let found = (journals.len() - named) as u64;
+        Ok(Input { files, journals, found, options, outcomes })
     }
 }
 
@@ -138,14 +145,18 @@ fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Resul
         engine.run_each(&input.files, make, &|bytes| progress.add(bytes), &each).map_err(wrong)?;
     progress.done();
     for path in &input.journals {
-        journal::each(path, &mut |run| {
+        journal_runs::each(path, &mut |run| {
+            let run = match run {
+                Ok(run) => run,
+                Err(problem) => return done.census.problem(&problem),
+            };
             let mut trajectory = run.trajectory;
             if let Some(outcomes) = &mut done.outcomes {
                 outcomes.apply(&mut trajectory);
             }
             done.census.run(&trajectory);
-            let replay = |setting: &_| journal::ends_after(&run.recorded, setting);
-            let dataset = journal::dataset(path);
+            let replay = |setting: &_| journal_runs::ends_after(&run.recorded, setting);
+            let dataset = journal_runs::dataset(path);
             if let Some(fired) = done.backtest.run_by(&dataset, &trajectory, &replay) {
                 each(&dataset, &trajectory, fired);
             }
@@ -160,7 +171,7 @@ fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Resul
         candidates,
         census: done.census,
         outcomes: done.outcomes,
-        passed_over: done.skipped,
+        passed_over: done.skipped.saturating_sub(input.found),
         max_harm: args.max_harm,
         alpha: args.calibrate,
         sweep: args.sweep,

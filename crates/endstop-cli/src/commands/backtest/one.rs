@@ -4,9 +4,9 @@
 //! let status = one::run(&input, &candidates, "run-17", json)?;
 //! ```
 
-use super::{Input, journal, words};
+use super::{Input, words};
 use crate::card::{count, shorten};
-use crate::{Failure, Result, output};
+use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::backtest::{Backtest, Candidate, Judged};
 use endstop_trajectory::read::{Outcomes, for_each};
 use endstop_trajectory::{Prices, Step, Trajectory};
@@ -32,7 +32,11 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
         .map_err(|error| Failure::usage(error.to_string()))?;
     }
     for path in &input.journals {
-        journal::each(path, &mut |run| look.at(run.trajectory, Some(&run.recorded)))?;
+        journal_runs::each(path, &mut |run| {
+            if let Ok(run) = run {
+                look.at(run.trajectory, Some(&run.recorded));
+            }
+        })?;
     }
     let found = look.found()?;
     if as_json {
@@ -80,7 +84,9 @@ impl Look<'_> {
             outcomes.apply(&mut run);
         }
         let judged = match own {
-            Some(own) => self.test.judge_by(&run, &|setting| journal::ends_after(own, setting)),
+            Some(own) => {
+                self.test.judge_by(&run, &|setting| journal_runs::ends_after(own, setting))
+            }
             None => self.test.judge(&run),
         };
         let found = Found { run: run.into_owned(), judged, others: 0 };

@@ -52,6 +52,9 @@ impl fmt::Debug for SqliteJournal {
 }
 
 impl SqliteJournal {
+    /// What tells a journal from other files of SQLite: its `application_id`, "Ends".
+    pub const APPLICATION_ID: i64 = schema::APPLICATION;
+
     /// Opens a journal, and makes it where there is none: its folder too. On Unix only its owner may
     /// read it.
     ///

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const VERSION: i64 = 2;
 
 /// What tells a journal from other files of SQLite: "Ends".
-const APPLICATION: i64 = 0x456e_6473;
+pub(super) const APPLICATION: i64 = 0x456e_6473;
 
 /// How long another process may hold the file for a moment.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,8 +1,10 @@
 //! Runs of our own journal: as recorded runs for the detectors, and through the kernel by their own
 //! events.
 //!
-//! ```ignore
-//! journal::each(path, &mut |run| { test.run_by("journal", &run.trajectory, &|setting| journal::ends_after(&run.recorded, setting)); })?;
+//! ```text
+//! for journal in in_folder(path) {
+//!     each(&journal, &mut |run| test.run_by("journal", &run?.trajectory, &|setting| ends_after(…)))?;
+//! }
 //! ```
 
 use crate::{Failure, Result};
@@ -12,11 +14,13 @@ use endstop::{
     Effect, Event, EventKind, ModelTurn, Part, Registry, RunEvent, RunSpec, Termination, Usage,
 };
 use endstop_trajectory as traj;
+use endstop_trajectory::read::{Problem, ProblemKind, Walk};
 use endstop_trajectory::replay::{Setting, replay_events};
+use jiff::Timestamp;
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 /// How a file of SQLite begins.
@@ -26,43 +30,80 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const FORMAT: &str = "endstop-journal";
 
 /// A run of a journal.
-pub(super) struct Run {
-    pub(super) trajectory: traj::Trajectory<'static>,
-    pub(super) recorded: RecordedRun,
+pub(crate) struct Run {
+    pub(crate) trajectory: traj::Trajectory<'static>,
+    pub(crate) recorded: RecordedRun,
 }
 
-/// Whether a file is one of SQLite.
-pub(super) fn is_one(path: &Path) -> bool {
-    let mut begin = [0; 16];
-    path.is_file()
-        && File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok()
-        && begin == *MAGIC
+/// Whether a file is one of SQLite, as a journal is.
+pub(crate) fn is_one(path: &Path) -> bool {
+    path.is_file() && header(path).is_some()
+}
+
+/// The journals in a folder, in the order of their names.
+pub(crate) fn in_folder(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let walk = path.is_dir().then(|| Walk::new(path)).into_iter().flatten();
+    walk.filter_map(|source| Some(source.ok()?.path().to_owned())).filter(|file| is_ours(file))
+}
+
+/// Whether a file that nobody named is a journal.
+fn is_ours(path: &Path) -> bool {
+    match header(path) {
+        Some(SqliteJournal::APPLICATION_ID) => true,
+        // Whoever was killed has left all that it wrote in the file beside it.
+        Some(0) => {
+            let mut beside = path.as_os_str().to_owned();
+            beside.push("-wal");
+            Path::new(&beside).is_file() && SqliteJournal::read(path).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// The application that a file of SQLite says it is of; `None`: it is no such file.
+fn header(path: &Path) -> Option<i64> {
+    let mut begin = [0; 72];
+    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).ok()?;
+    let (application, _) = begin[68..].split_first_chunk()?;
+    begin.starts_with(MAGIC).then(|| i64::from(u32::from_be_bytes(*application)))
 }
 
 /// The dataset of its runs: its file's name without the ending.
-pub(super) fn dataset(path: &Path) -> String {
+pub(crate) fn dataset(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Each run of a journal, the oldest first.
-pub(super) fn each(path: &Path, with: &mut dyn FnMut(Run)) -> Result<()> {
+/// Each run of a journal, the oldest first, or what is wrong with one.
+pub(crate) fn each(
+    path: &Path,
+    with: &mut dyn FnMut(std::result::Result<Run, Problem>),
+) -> Result<()> {
     let wrong = |error: JournalError| Failure::usage(error.to_string());
     let journal = SqliteJournal::read(path).map_err(wrong)?;
     let mut ids: Vec<String> =
         journal.runs(u32::MAX).map_err(wrong)?.into_iter().map(|run| run.id).collect();
     ids.reverse();
     for (id, at) in ids.iter().zip(1..) {
-        let recorded = journal.load(id).map_err(wrong)?;
-        let mut trajectory = trajectory(&recorded);
-        trajectory.origin =
-            traj::Origin { format: FORMAT, file: path.display().to_string(), at: Some(at) };
-        with(Run { trajectory, recorded });
+        let file = path.display().to_string();
+        with(match journal.load(id) {
+            Ok(recorded) => {
+                let mut trajectory = trajectory(&recorded);
+                trajectory.origin = traj::Origin { format: FORMAT, file, at: Some(at) };
+                Ok(Run { trajectory, recorded })
+            }
+            Err(error) => Err(Problem {
+                file,
+                at: Some(at),
+                kind: ProblemKind::Unreadable,
+                what: format!("run {id}: {}", error.problem),
+            }),
+        });
     }
     Ok(())
 }
 
 /// After which turn these limits, this policy and these rules would have ended the run, if they would.
-pub(super) fn ends_after(run: &RecordedRun, setting: &Setting) -> Option<u32> {
+pub(crate) fn ends_after(run: &RecordedRun, setting: &Setting) -> Option<u32> {
     let policy = match &setting.policy {
         // It was built once before.
         Some(spec) => Some(Registry::new().build(spec).ok()?.into_inner()),
@@ -99,6 +140,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     made.agent_version = Some(header.version.clone().into());
     made.steps.push(traj::Step {
         text: header.spec.task.clone().into(),
+        at: iso_8601(header.started_ms),
         ..traj::Step::new(traj::Role::User)
     });
     made.notes.extend(run.damage.iter().map(|what| format!("damaged: {what}")));
@@ -107,7 +149,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     let mut replay = Replay::new(spec);
     let mut priced = false;
     let mut spent = 0.0;
-    for event in &run.events {
+    for (nth, event) in run.events.iter().enumerate() {
         match &event.kind {
             EventKind::Start { price, .. } => priced = price.is_some(),
             EventKind::Resumed(with) => priced |= with.price.is_some(),
@@ -127,6 +169,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
                     let cost = cost.to_usd();
                     let known = priced || turn.cost.is_some();
                     let mut step = step(turn, text, usage);
+                    step.at = run.wall_ms.get(nth).copied().and_then(iso_8601);
                     step.cost_usd = known.then_some((cost - spent).max(0.0));
                     spent = cost;
                     made.steps.push(step);
@@ -190,8 +233,46 @@ fn as_json(arguments: &str) -> String {
 fn ended(made: &mut traj::Trajectory<'static>, outcome: &Value, verified: Option<bool>) {
     let Some(name) = outcome["termination"].as_str() else { return };
     let verified = verified.or_else(|| outcome["verified"].as_bool());
-    if let Ok(termination) = Termination::from_str(name) {
+    let termination = Termination::from_str(name).ok();
+    if let Some(termination) = termination {
         made.recorded.success = Some(termination.is_success() && verified != Some(false));
     }
-    made.ending = Some(traj::Ending { reason: name.to_owned().into(), ..traj::Ending::default() });
+    let answer = outcome["payload"]["final_text"].as_str().map(|text| text.to_owned().into());
+    made.ending = Some(traj::Ending {
+        reason: termination.map_or("unknown", reason).into(),
+        native: Some(name.to_owned().into()),
+        answer,
+        ..traj::Ending::default()
+    });
+}
+
+/// How others call it.
+fn reason(termination: Termination) -> &'static str {
+    match termination {
+        Termination::Stop => "final",
+        Termination::Submitted => "agent_submit",
+        Termination::ErrorMaxTurns => "max_turns",
+        Termination::ErrorMaxBudgetUsd => "cost_limit",
+        Termination::ErrorMaxTokens => "token_limit",
+        Termination::ErrorTimeout => "timeout",
+        Termination::ErrorPromptTooLong | Termination::ErrorCompactionFailed => "context_overflow",
+        Termination::ErrorThinkingStarved | Termination::ErrorOutputTruncated => "output_length",
+        Termination::ErrorDuringExecution
+        | Termination::ErrorContentFiltered
+        | Termination::ErrorProviderRejected
+        | Termination::ErrorProviderAuth => "provider_error",
+        Termination::ErrorMaxStructuredOutputRetries
+        | Termination::ErrorConsecutiveMistakes
+        | Termination::ErrorNoProgress
+        | Termination::ErrorSchemaValidation
+        | Termination::GaveUp => "agent_error",
+        Termination::ErrorHalted => "harness_error",
+        Termination::Cancelled | Termination::Terminated => "cancelled",
+        _ => "unknown",
+    }
+}
+
+fn iso_8601(unix_ms: u64) -> Option<std::borrow::Cow<'static, str>> {
+    let time = Timestamp::from_millisecond(i64::try_from(unix_ms).ok()?).ok()?;
+    Some(time.to_string().into())
 }
