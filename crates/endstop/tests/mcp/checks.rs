@@ -10,6 +10,9 @@ use serde_json::json;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// What hangs does so for a thousand seconds; a slow machine does not.
+const IN_TIME: Duration = Duration::from_secs(20);
+
 pub fn all() -> Vec<(&'static str, fn())> {
     crate::checks![
         its_tools_are_listed_and_called,
@@ -180,12 +183,17 @@ async fn stopped(
     (outcome, took)
 }
 
+/// Waiting for a tool would be as long as the tool.
+fn without_grace() -> Limits {
+    Limits { cancel_grace: Duration::from_secs(1000), ..Limits::default() }
+}
+
 async fn a_cancel_is_told_and_ends_the_call() {
     let played = Played::new("good");
     let (outcome, took) =
-        stopped(&played, "played__hang", Limits::default(), AgentLoop::cancel).await;
+        stopped(&played, "played__hang", without_grace(), AgentLoop::cancel).await;
     assert_eq!(outcome.termination, Termination::Cancelled);
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < IN_TIME, "{took:?}");
     assert!(played.was_told(), "{}", played.heard());
 }
 
@@ -196,7 +204,7 @@ async fn a_time_limit_is_told() {
     // The model is told, and goes on.
     assert_eq!(outcome.termination, Termination::Stop);
     assert!(told(&outcome).contains("300"), "{}", told(&outcome));
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < IN_TIME, "{took:?}");
     assert!(played.was_told(), "{}", played.heard());
     // A server's own limit.
     let tools = played.server().timeout(Duration::from_millis(200)).connect().await.unwrap();
@@ -206,9 +214,9 @@ async fn a_time_limit_is_told() {
 async fn a_terminate_is_told() {
     let played = Played::new("good");
     let (outcome, took) =
-        stopped(&played, "played__hang", Limits::default(), AgentLoop::terminate).await;
+        stopped(&played, "played__hang", without_grace(), AgentLoop::terminate).await;
     assert_eq!(outcome.termination, Termination::Terminated);
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < IN_TIME, "{took:?}");
     assert!(played.was_told(), "{}", played.heard());
 }
 
@@ -225,11 +233,11 @@ async fn who_does_not_read_holds_up_nothing() {
         let began = Instant::now();
         let outcome = agent.run("go").unwrap().outcome().await;
         assert_eq!(outcome.termination, Termination::Stop);
-        assert!(began.elapsed() < Duration::from_secs(2), "{times}: {:?}", began.elapsed());
+        assert!(began.elapsed() < IN_TIME, "{times}: {:?}", began.elapsed());
     }
     let began = Instant::now();
     tools.close().await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
     assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
 }
 
@@ -247,13 +255,13 @@ async fn a_server_that_is_killed_ends_the_call_and_those_after_it() {
         Instant::now()
     };
     let (output, killed) = tokio::join!(calling, kill);
-    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < IN_TIME, "{:?}", killed.elapsed());
     let words = "the MCP server `played` has ended in the middle of the call (killed by signal 9)";
     assert!(output.is_error && output.content.starts_with(words), "{output:?}");
     let began = Instant::now();
     let output = call(&tools, "echo", "hello").await;
     assert!(output.is_error && output.content.contains("It is not started again"), "{output:?}");
-    assert!(began.elapsed() < Duration::from_secs(1));
+    assert!(began.elapsed() < IN_TIME);
     // Nor does what it left.
     gone(mark);
     tools.close().await;
@@ -314,7 +322,7 @@ async fn a_flood_without_end_holds_up_nothing() {
     let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
     let (outcome, took) = stopped(&played, "played__spout", limits, |_| ()).await;
     assert_eq!(outcome.termination, Termination::Stop);
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < IN_TIME, "{took:?}");
     assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
 }
 
@@ -355,9 +363,7 @@ async fn it_ends_when_its_input_ends() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let pid = played.pid();
-    let began = Instant::now();
     tools.close().await;
-    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     // By itself: nobody killed it.
     assert!(played.heard().ends_with("the end of the input\n"), "{}", played.heard());
@@ -371,7 +377,7 @@ async fn who_does_not_leave_is_killed() {
     let tools = played.with_child(mark).connect().await.unwrap();
     let began = Instant::now();
     tools.close().await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
     assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
     gone(mark);
 }
