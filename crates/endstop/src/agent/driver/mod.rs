@@ -1,0 +1,436 @@
+//! Drives one run of the kernel on tokio: performs its effects, and feeds it what comes of them.
+//!
+//! The driver decides nothing. It holds the model call, the tools and the questions under way;
+//! dropping it (its task is aborted, or the runtime goes down) stops all of them and still writes
+//! the run's one ending.
+
+mod closing;
+mod perform;
+mod spending;
+
+use super::control::{Control, Request};
+use super::ending::EndingCell;
+use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
+use super::opened::Opened;
+use super::recorder::Recorder;
+use super::user_code::Panicked;
+use super::{Conversation, Shared, user_code};
+use crate::budget::SharedBudget;
+use crate::journal::RunHeader;
+use crate::provider::{CallEvent, CallStream, Provider, Response, Session};
+use crate::telemetry::Trace;
+use crate::tool::ToolContext;
+use endstop_core::{
+    Effect, EffectId, ErrorClass, Event, EventKind, ModelError, NanoUsd, Outcome, Run, Step,
+    TerminationSignal, TurnDelta,
+};
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::task::{AbortHandle, Id, JoinSet, coop};
+use tokio::time::{Instant, Sleep};
+
+/// What a task works on.
+enum Work {
+    Tool {
+        id: EffectId,
+        name: String,
+    },
+    /// A hook, a person or a compactor is asked.
+    Question {
+        id: EffectId,
+        name: &'static str,
+        what: &'static str,
+    },
+}
+
+/// How a run begins.
+pub(crate) enum Beginning {
+    /// At its start.
+    New(Conversation),
+    /// Where it was.
+    Again(Box<Again>),
+}
+
+/// A run that goes on.
+pub(crate) struct Again {
+    pub(super) opened: Opened,
+    pub(super) step: Step,
+    pub(super) perform: Vec<Effect>,
+    /// Time on its clock.
+    pub(super) at: Duration,
+    pub(super) recorder: Box<Recorder>,
+}
+
+/// What is done first.
+enum First {
+    /// The journal takes the run.
+    Keep(Box<RunHeader>),
+    /// These were asked for before; the run may have ended so.
+    Perform(Vec<Effect>, Option<Box<Outcome>>),
+}
+
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    number: u64,
+    control: Control,
+    heard: Option<Request>,
+    ending: EndingCell,
+    sink: EventSink,
+    run: Option<Run>,
+    session: Option<Box<dyn Session>>,
+    began: Instant,
+    /// Time on the run's clock that was before.
+    earlier: Duration,
+    /// Boxed, for a run without a journal to hold less.
+    recorder: Option<Box<Recorder>>,
+    beginning: Option<First>,
+    trace: Trace,
+    call: Option<(EffectId, CallStream)>,
+    tasks: JoinSet<EventKind>,
+    /// Which effect a task works on, for one that panics.
+    task_of: HashMap<Id, Work>,
+    tools: HashMap<EffectId, ToolContext>,
+    /// What is left of the run's ceilings on cost for the tools of this turn, together.
+    purse: Option<SharedBudget>,
+    asked: HashMap<EffectId, AbortHandle>,
+    reserved: HashMap<EffectId, NanoUsd>,
+    timer: Option<Pin<Box<Sleep>>>,
+    effects: Vec<Effect>,
+    queue: VecDeque<EventKind>,
+    finished: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        number: u64,
+        control: Control,
+        ending: EndingCell,
+        sink: EventSink,
+        beginning: Beginning,
+    ) -> Driver {
+        let mut driver = Driver {
+            number,
+            control,
+            heard: None,
+            ending,
+            sink,
+            run: None,
+            session: None,
+            began: Instant::now(),
+            earlier: Duration::ZERO,
+            recorder: None,
+            beginning: None,
+            trace: Trace::default(),
+            call: None,
+            tasks: JoinSet::new(),
+            task_of: HashMap::new(),
+            tools: HashMap::new(),
+            purse: None,
+            asked: HashMap::new(),
+            reserved: HashMap::new(),
+            timer: None,
+            effects: Vec::new(),
+            queue: VecDeque::new(),
+            finished: false,
+            shared,
+        };
+        match beginning {
+            Beginning::New(conversation) => {
+                let config = &driver.shared.config;
+                let opened = Opened::new(config);
+                let id = match config.journal {
+                    Some(_) => crate::clock::run_id(),
+                    None => number.to_string(),
+                };
+                let named = (opened.provider.as_deref(), opened.model.as_deref());
+                driver.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
+                let spec = opened.spec(config, conversation, id);
+                if config.journal.is_some() {
+                    let header = opened.header(config, &spec);
+                    driver.beginning = Some(First::Keep(Box::new(header)));
+                }
+                driver.run = Some(Run::new(spec));
+                driver.session = opened.session;
+                driver.queue = opened.faults.into();
+            }
+            Beginning::Again(again) => {
+                let Again { opened, step, perform, at, recorder } = *again;
+                let named = (opened.provider.as_deref(), opened.model.as_deref());
+                let config = &driver.shared.config;
+                driver.trace = Trace::begin(&*config.provider, named, config.streaming, None);
+                driver.session = opened.session;
+                driver.queue = opened.faults.into();
+                driver.earlier = at;
+                driver.recorder = Some(recorder);
+                let ended = match step {
+                    Step::Continue(run) => {
+                        driver.run = Some(run);
+                        None
+                    }
+                    Step::Ended(outcome) => Some(outcome),
+                };
+                driver.beginning = Some(First::Perform(perform, ended));
+            }
+        }
+        driver
+    }
+
+    /// Drives the run to its end.
+    pub(crate) async fn drive(mut self) {
+        let mut outcome = self.begin();
+        // Without its kernel nothing can end it: the drop guard does.
+        while outcome.is_none() && self.run.is_some() {
+            let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
+            outcome = self.feed(event);
+        }
+        if let Some(outcome) = outcome {
+            self.finish(*outcome).await;
+        }
+    }
+
+    /// The run's first event, or what is to be done where it goes on.
+    fn begin(&mut self) -> Option<Box<Outcome>> {
+        let mut starts = true;
+        match self.beginning.take() {
+            None => {}
+            Some(First::Keep(header)) => {
+                let (provider, journal) =
+                    (&*self.shared.config.provider, &self.shared.config.journal);
+                match (in_provider(provider, || provider.known_keys()), journal) {
+                    (Ok(keys), Some(journal)) => {
+                        let recorder = Recorder::begin(&**journal, &header, keys);
+                        self.recorder = Some(Box::new(recorder));
+                        self.tell_problem();
+                    }
+                    // Without its keys nothing is written.
+                    (Err(panicked), _) => self.queue.push_back(panicked.into()),
+                    (Ok(_), None) => {}
+                }
+            }
+            Some(First::Perform(effects, ended)) => {
+                self.tell_problem();
+                // What it spent before is no gift to whoever shares the budget.
+                let spent = match (&ended, &self.run) {
+                    (Some(outcome), _) => outcome.cost,
+                    (None, Some(run)) => run.spent(),
+                    (None, None) => NanoUsd::ZERO,
+                };
+                if let Some(budget) = &self.shared.config.budget {
+                    budget.settle(NanoUsd::ZERO, spent);
+                }
+                // With it all that was settled since.
+                for effect in effects {
+                    if !matches!(effect, Effect::Settle { .. }) {
+                        self.perform(effect);
+                    }
+                }
+                if ended.is_some() {
+                    return ended;
+                }
+                starts = self.run.as_ref().is_some_and(|run| run.phase() == "new");
+            }
+        }
+        // A cancel or terminate that came before the start stands before it.
+        if let Some(request) = self.control.pending(None) {
+            return self.feed(requested(request));
+        }
+        // What cannot even be opened is not begun.
+        if let Some(fault @ EventKind::Fault { .. }) = self.queue.front().cloned() {
+            self.queue.pop_front();
+            return self.feed(fault);
+        }
+        if !starts {
+            return None;
+        }
+        let config = &self.shared.config;
+        let start = EventKind::Start {
+            seed: config.seed.unwrap_or_else(|| crate::clock::seed(self.number)),
+            price: config.price,
+            wall_ms: Some(crate::clock::wall_ms()),
+        };
+        self.feed(start)
+    }
+
+    /// Time on the run's clock.
+    fn now(&self) -> Duration {
+        self.earlier.saturating_add(self.began.elapsed())
+    }
+
+    /// Tells what is wrong with the journal, once.
+    fn tell_problem(&mut self) {
+        if let Some(problem) = self.recorder.as_mut().and_then(|recorder| recorder.problem()) {
+            self.tell(AgentEvent::Warning(WarningEvent::new(problem)));
+        }
+    }
+
+    /// The next thing that happened: what was asked of the run first, then what it waits for.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<EventKind> {
+        if let Some(request) = self.control.poll(self.heard, cx.waker()) {
+            self.heard = Some(request);
+            return Poll::Ready(requested(request));
+        }
+        if let Some(event) = self.queue.pop_front() {
+            return Poll::Ready(event);
+        }
+        if let Some(timer) = &mut self.timer
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            self.timer = None;
+            return Poll::Ready(EventKind::Tick);
+        }
+        if let Poll::Ready(Some(joined)) = self.tasks.poll_join_next_with_id(cx) {
+            return Poll::Ready(self.joined(joined));
+        }
+        if let Some((id, stream)) = &mut self.call {
+            let id = *id;
+            // A stream that is always ready would keep the timers from being heard, and a runtime of
+            // one thread from anything else.
+            let turn = std::task::ready!(coop::poll_proceed(cx));
+            let provider = &*self.shared.config.provider;
+            let trace = &self.trace;
+            match in_provider(provider, || trace.in_call(|| stream.as_mut().poll_next(cx))) {
+                Err(panicked) => {
+                    self.trace.call_panicked();
+                    self.queue.push_back(panicked.into());
+                    self.hang_up();
+                    return self.poll_next(cx);
+                }
+                Ok(Poll::Ready(event)) => {
+                    turn.made_progress();
+                    match self.called(id, event) {
+                        fault @ EventKind::Fault { .. } => self.queue.push_back(fault),
+                        event => return Poll::Ready(event),
+                    }
+                    // What was asked of the run stands before what failed.
+                    return self.poll_next(cx);
+                }
+                Ok(Poll::Pending) => {}
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Lets go of the model call: that is the user's code as well.
+    fn hang_up(&mut self) {
+        let (call, provider) = (self.call.take(), &*self.shared.config.provider);
+        let gone = in_provider(provider, || drop(call));
+        self.queue.extend(gone.err().map(EventKind::from));
+    }
+
+    /// Reads what came of the model call.
+    fn called(&mut self, call: EffectId, event: Option<CallEvent>) -> EventKind {
+        match event {
+            Some(CallEvent::Delta(delta)) => {
+                self.tell_delta(&delta);
+                EventKind::Delta { call, delta }
+            }
+            Some(CallEvent::Ended(response)) => {
+                self.hang_up();
+                match self.signal(&response) {
+                    Ok(signal) => {
+                        self.trace.answered(&response, &signal);
+                        EventKind::TurnEnded { call, turn: Box::new(response.into_turn(signal)) }
+                    }
+                    Err(panicked) => {
+                        self.trace.call_panicked();
+                        panicked.into()
+                    }
+                }
+            }
+            Some(CallEvent::Failed(error, partial)) => {
+                self.hang_up();
+                self.trace.failed(error.class, partial.as_deref());
+                let partial = partial.map(|response| {
+                    let signal = response.signal.clone().unwrap_or_else(|| {
+                        TerminationSignal::new(
+                            endstop_core::SignalReason::ErrorTermination,
+                            endstop_core::Confidence::High,
+                        )
+                    });
+                    Box::new(response.into_turn(signal))
+                });
+                EventKind::TurnFailed { call, error, partial }
+            }
+            None => {
+                self.hang_up();
+                self.trace.failed(ErrorClass::IncompleteStream, None);
+                let error = ModelError::new(
+                    ErrorClass::IncompleteStream,
+                    "the provider's stream closed without its end",
+                );
+                EventKind::TurnFailed { call, error, partial: None }
+            }
+        }
+    }
+
+    fn signal(&self, response: &Response) -> Result<TerminationSignal, Panicked> {
+        let (provider, strict) =
+            (&*self.shared.config.provider, self.shared.config.strict_detection);
+        user_code::guard(provider, "provider", "the provider's detection", || {
+            crate::provider::detect(provider, response, strict)
+        })
+    }
+
+    /// Feeds the kernel and performs what it asks for; the outcome where the run has ended.
+    fn feed(&mut self, event: EventKind) -> Option<Box<Outcome>> {
+        self.book_running();
+        if let EventKind::ToolEnded { tool, report } = &event {
+            self.trace.tool_ends(*tool, report.status);
+        }
+        let run = self.run.take()?;
+        let event = Event::new(self.now(), event);
+        let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
+        let step = run.handle(event, &mut self.effects);
+        let mut effects = std::mem::take(&mut self.effects);
+        let outcome = match step {
+            Step::Continue(run) => {
+                self.run = Some(run);
+                None
+            }
+            Step::Ended(outcome) => Some(outcome),
+        };
+        // On disk before anything of it is done.
+        if let Some(recorder) = &mut self.recorder {
+            recorder.after(before, &effects, outcome.is_some());
+            self.tell_problem();
+        }
+        for effect in effects.drain(..) {
+            self.perform(effect);
+        }
+        self.trace.settle();
+        self.effects = effects;
+        outcome
+    }
+
+    fn tell(&mut self, event: AgentEvent) {
+        if let Err(panicked) = self.shared.tell(&event) {
+            self.queue.push_back(panicked.into());
+        }
+        if self.sink.is_open() {
+            self.sink.send(event);
+        }
+    }
+
+    fn tell_delta(&mut self, delta: &TurnDelta) {
+        let heard = self.sink.is_open() || !self.shared.config.observers.is_empty();
+        if heard {
+            self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
+        }
+    }
+}
+
+fn requested(request: Request) -> EventKind {
+    match request {
+        Request::Cancel => EventKind::Cancel,
+        Request::Terminate => EventKind::Terminate,
+    }
+}
+
+/// Runs code of the provider's.
+fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, Panicked> {
+    user_code::guard(provider, "provider", "the provider", code)
+}

@@ -1,0 +1,254 @@
+//! What the kernel asks for is done: model calls, tools, questions, compactions; and what becomes of a
+//! task is told to it.
+//!
+//! ```ignore
+//! for effect in effects { driver.perform(effect); }
+//! ```
+
+use super::super::questions::{answer, whose};
+use super::super::user_code;
+use super::{AgentEvent, Driver, Work, in_provider};
+use crate::compaction::{CompactionRequest, Means};
+use crate::provider::CallSpec;
+use crate::tool::{Tool, ToolContext, ToolOutput};
+use endstop_core::{
+    Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, NanoUsd, ToolReport,
+    ToolStart, ToolStatus,
+};
+use std::future::Future;
+use std::sync::Arc;
+use tokio::task::{Id, JoinError};
+
+impl Driver {
+    pub(super) fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::CallModel { id, turn, attempt, output_cap } => {
+                self.purse = None;
+                self.trace.call_begins(turn, attempt, output_cap);
+                self.call_model(id, output_cap);
+            }
+            Effect::AbortModel { id }
+                if self.call.as_ref().is_some_and(|(running, _)| *running == id) =>
+            {
+                self.hang_up();
+                self.trace.aborted();
+            }
+            Effect::StartTools { calls } => {
+                for start in calls {
+                    self.start_tool(start);
+                }
+            }
+            Effect::AbortTools { ids, .. } => {
+                for id in ids {
+                    if let Some(context) = self.tools.get(&id) {
+                        context.stop_now();
+                    }
+                }
+            }
+            Effect::WakeAt { at } => {
+                let at = self.began + at.saturating_sub(self.earlier);
+                match &mut self.timer {
+                    Some(timer) => timer.as_mut().reset(at),
+                    None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
+                }
+            }
+            Effect::Reserve { id, want, least } => {
+                let granted = match &self.shared.config.budget {
+                    Some(budget) => budget.reserve(want, least),
+                    None => want,
+                };
+                self.reserved.insert(id, granted);
+                self.queue.push_back(EventKind::Reserved { id, granted });
+            }
+            Effect::Settle { id, spent } => self.settle(id, spent),
+            Effect::Validate { id, candidate } => {
+                let result = match &self.shared.config.schema {
+                    Some(schema) => schema.validate(&candidate),
+                    None => Ok(candidate),
+                };
+                self.queue.push_back(EventKind::Validated { id, result });
+            }
+            Effect::Consult { id, point } => self.consult(id, point),
+            Effect::Compact { id, forced, task, target, .. } => {
+                self.compact(id, forced, task, target);
+            }
+            Effect::Abandon { id } => {
+                if let Some(task) = self.asked.remove(&id) {
+                    task.abort();
+                }
+                self.settle(id, NanoUsd::ZERO);
+            }
+            Effect::Emit(event) => {
+                self.trace.told(&event);
+                self.tell(AgentEvent::Run(event));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
+        let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
+        let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
+        let trace = &self.trace;
+        match in_provider(&*self.shared.config.provider, || trace.in_call(|| session.call(call))) {
+            Ok(stream) => self.call = Some((id, stream)),
+            Err(panicked) => {
+                self.trace.call_panicked();
+                self.queue.push_back(panicked.into());
+            }
+        }
+    }
+
+    pub(super) fn start_tool(&mut self, start: ToolStart) {
+        let id = start.id;
+        let name = start.call.name.clone();
+        let Some(tool) = self.shared.tool(&name).map(Arc::clone) else {
+            let report = ToolReport::new(ToolStatus::Error, format!("unknown tool `{name}`"));
+            self.queue.push_back(EventKind::ToolEnded { tool: id, report });
+            return;
+        };
+        let context = self.context(start.call.id.clone());
+        self.tools.insert(id, context.clone());
+        self.trace.tool_begins(&start);
+        let run = self.trace.of_tool(id, run_tool(tool, start, context));
+        let run = self.shared.tasks.track_future(run);
+        let task = self.tasks.spawn(run);
+        self.task_of.insert(task.id(), Work::Tool { id, name });
+    }
+
+    pub(super) fn consult(&mut self, id: EffectId, point: ConsultPoint) {
+        let config = &self.shared.config;
+        let (hooks, approver) = (config.hooks.clone(), config.approver.clone());
+        let (name, what) = whose(&point);
+        self.ask(id, name, what, async move {
+            let answer = answer(&hooks, approver.as_deref(), point).await;
+            EventKind::Answered { id, answer }
+        });
+    }
+
+    /// Asks on a task of its own: the answer may take its time, or never come.
+    pub(super) fn ask(
+        &mut self,
+        id: EffectId,
+        name: &'static str,
+        what: &'static str,
+        question: impl Future<Output = EventKind> + Send + 'static,
+    ) {
+        let question = self.trace.of_run(question);
+        let task = self.tasks.spawn(self.shared.tasks.track_future(question));
+        self.task_of.insert(task.id(), Work::Question { id, name, what });
+        self.asked.insert(id, task);
+    }
+
+    pub(super) fn compact(
+        &mut self,
+        id: EffectId,
+        forced: bool,
+        task: Option<MessageId>,
+        target: u64,
+    ) {
+        let Some(compactor) = self.shared.config.compactor.clone() else {
+            let result = if forced {
+                Compaction::Failed("there is no compactor".to_owned())
+            } else {
+                Compaction::NotNeeded
+            };
+            self.queue.push_back(EventKind::Compacted { id, result });
+            return;
+        };
+        // What it spends is booked as what a tool spends is.
+        let context = self.context(String::new());
+        self.tools.insert(id, context.clone());
+        let config = &self.shared.config;
+        let used = self.run.as_ref().map_or(0, |run| run.usage().total_tokens());
+        let means = Means {
+            provider: Arc::clone(&config.provider),
+            price: config.price,
+            tokens_left: config.limits.max_tokens.map(|max| max.saturating_sub(used)),
+            context,
+        };
+        let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
+        let request = CompactionRequest {
+            forced,
+            task,
+            target,
+            means: Some(means),
+            ..CompactionRequest::new(messages)
+        };
+        self.ask(id, "compaction", "the compactor", async move {
+            EventKind::Compacted { id, result: compactor.compact(request).await }
+        });
+    }
+
+    /// A tool or a question ended.
+    pub(super) fn joined(&mut self, joined: Result<(Id, EventKind), JoinError>) -> EventKind {
+        let (task, result) = match joined {
+            Ok((task, event)) => (task, Ok(event)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let work = self.task_of.remove(&task);
+        let mut waited = true;
+        match &work {
+            Some(Work::Tool { id, .. }) => {
+                if let Some(context) = self.tools.remove(id) {
+                    self.book(context.take_spent());
+                }
+            }
+            Some(Work::Question { id, .. }) => {
+                waited = self.asked.remove(id).is_some();
+                if let Some(context) = self.tools.remove(id) {
+                    self.book(context.take_spent());
+                }
+            }
+            None => {}
+        }
+        let provider = &*self.shared.config.provider;
+        match (result, work) {
+            (Ok(event), _) => event,
+            // The question was taken down: what becomes of it is nobody's concern.
+            (Err(_), Some(Work::Question { .. }) | None) if !waited => EventKind::Tick,
+            // A tool that panics fails as the documentation says: the run ends, once.
+            (Err(error), work) if error.is_panic() => {
+                let (name, what) = match work {
+                    Some(Work::Tool { id, name }) => {
+                        self.trace.tool_panicked(id);
+                        let what = format!("the tool `{name}`");
+                        (name, what)
+                    }
+                    Some(Work::Question { name, what, .. }) => (name.to_owned(), what.to_owned()),
+                    None => ("driver".to_owned(), "a task".to_owned()),
+                };
+                user_code::panicked(provider, &name, &what, error.into_panic()).into()
+            }
+            (Err(_), Some(Work::Tool { id, .. })) => EventKind::ToolEnded {
+                tool: id,
+                report: ToolReport::new(ToolStatus::Aborted, "aborted"),
+            },
+            (Err(_), _) => EventKind::Tick,
+        }
+    }
+}
+
+async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -> EventKind {
+    let id = start.id;
+    // The last look before it starts: a token made after a terminate is born cancelled.
+    if context.is_cancelled() {
+        let mut report = ToolReport::new(ToolStatus::Aborted, "aborted before it started");
+        report.started = false;
+        return EventKind::ToolEnded { tool: id, report };
+    }
+    let ToolOutput { content, is_error, halt, pinned } =
+        tool.call(start.arguments, context.clone()).await;
+    let status = if context.is_cancelled() && is_error {
+        ToolStatus::Aborted
+    } else if is_error {
+        ToolStatus::Error
+    } else {
+        ToolStatus::Ok
+    };
+    let (variables, metrics) = context.take_values();
+    EventKind::ToolEnded {
+        tool: id,
+        report: ToolReport { status, content, halt, started: true, pinned, variables, metrics },
+    }
+}
