@@ -24,6 +24,8 @@ const PART: usize = 7;
 /// divisible by four.
 const GRAM: usize = 4;
 const GRAMS: usize = 1 << 16;
+/// With strings of more names than these a text is always looked at string by string.
+const TAILS: usize = 64;
 /// A shorter key, such as `none`, is a word like any other.
 const SHORTEST: usize = 8;
 /// A key that is shorter, or has no digit, may consist of words (`sk-no-key-required`): it goes whole,
@@ -35,8 +37,9 @@ const SHORTEST_RANDOM: usize = 20;
 pub struct KnownKeys {
     whole: Vec<memmem::Finder<'static>>,
     parts: HashSet<[u8; PART]>,
-    /// A bit for each four bytes in a row that a part has: one look at every fourth place of a text
-    /// tells where a part may be.
+    /// A bit for each four bytes in a row that a key has: one look at every fourth place of a text
+    /// tells where a part may be, and one where two strings meet whether a key may go over from one
+    /// to the other.
     grams: Option<Box<[u64; GRAMS / 64]>>,
     /// Bytes of the longest key.
     longest: usize,
@@ -71,9 +74,10 @@ impl KnownKeys {
                 }));
             }
         }
-        for part in &known.parts {
+        for key in &known.whole {
             let grams = known.grams.get_or_insert_with(|| Box::new([0; GRAMS / 64]));
-            for bit in part.windows(GRAM).map(bit_of) {
+            for gram in key.needle().windows(GRAM) {
+                let bit = bit_of(gram_of(gram));
                 grams[bit / 64] |= 1 << (bit % 64);
             }
         }
@@ -101,6 +105,17 @@ impl KnownKeys {
         }
         let mut cuts: Vec<Cut> =
             self.find(bytes).into_iter().map(|at| Cut { at, shown: None }).collect();
+        if self.may_be_in_pieces(bytes) {
+            self.find_pieces(bytes, &mut cuts);
+        }
+        if cuts.is_empty() {
+            return Cow::Borrowed(bytes);
+        }
+        Cow::Owned(apply(bytes, cuts))
+    }
+
+    /// Where keys stand in pieces, in strings of one name.
+    fn find_pieces(&self, bytes: &[u8], cuts: &mut Vec<Cut>) {
         for strings in strings_by_name(bytes).chunk_by(|(a, _), (b, _)| a == b) {
             if !self.may_be_split(bytes, strings) {
                 continue;
@@ -110,13 +125,9 @@ impl KnownKeys {
                 self.say_ends(bytes, string, &mut said);
             }
             for found in self.find(&said.text) {
-                said.cuts(&found, &mut cuts);
+                said.cuts(&found, cuts);
             }
         }
-        if cuts.is_empty() {
-            return Cow::Borrowed(bytes);
-        }
-        Cow::Owned(apply(bytes, cuts))
     }
 
     /// As [`out_of`](KnownKeys::out_of), of text.
@@ -125,6 +136,45 @@ impl KnownKeys {
             Cow::Borrowed(_) => Cow::Borrowed(text),
             Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
+    }
+
+    /// Whether strings of these bytes may have a key in pieces: a quick look at one line of JSON, for
+    /// what is written step by step. A key that goes over from one string to the next of its name has
+    /// four bytes in a row where they meet.
+    fn may_be_in_pieces(&self, bytes: &[u8]) -> bool {
+        if memchr::memchr(b'\n', bytes).is_some() || self.may_spell_a_key(bytes, &(0..bytes.len()))
+        {
+            return true;
+        }
+        let mut tails = Tails::default();
+        let mut name: &[u8] = b"";
+        let mut at = 0;
+        while let Some(quote) = memchr::memchr(b'"', &bytes[at..]) {
+            let start = at + quote + 1;
+            let Some(end) = closing_quote_in_line(bytes, start) else { return true };
+            at = end + 1;
+            if is_name(bytes, at) {
+                name = &bytes[start..end];
+                continue;
+            }
+            let string = &bytes[start..end];
+            let Some(tail) = tails.of(name) else { return true };
+            for byte in string.iter().take(GRAM - 1) {
+                *tail = *tail >> 8 | u32::from(*byte) << 24;
+                if self.has_gram(*tail) {
+                    return true;
+                }
+            }
+            if let Some(last) = string.last_chunk() {
+                *tail = u32::from_le_bytes(*last);
+            }
+        }
+        false
+    }
+
+    fn has_gram(&self, gram: u32) -> bool {
+        let bit = bit_of(gram);
+        self.grams.as_ref().is_some_and(|grams| grams[bit / 64] & (1 << (bit % 64)) != 0)
     }
 
     /// Whether these strings of one name may have a key in pieces: there are several, or one that
@@ -165,9 +215,9 @@ impl KnownKeys {
         for key in &self.whole {
             found.extend(key.find_iter(bytes).map(|at| at..at + key.needle().len()));
         }
-        if let Some(grams) = &self.grams {
+        if let Some(grams) = self.grams.as_ref().filter(|_| !self.parts.is_empty()) {
             for (nth, gram) in bytes.chunks_exact(GRAM).enumerate() {
-                let bit = bit_of(gram);
+                let bit = bit_of(gram_of(gram));
                 if grams[bit / 64] & (1 << (bit % 64)) == 0 {
                     continue;
                 }
@@ -192,10 +242,38 @@ impl KnownKeys {
     }
 }
 
+/// Four bytes as a number.
+fn gram_of(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes.try_into().unwrap_or_default())
+}
+
 /// The bit that stands for four bytes.
-fn bit_of(gram: &[u8]) -> usize {
-    let gram: [u8; GRAM] = gram.try_into().unwrap_or_default();
-    (u32::from_le_bytes(gram).wrapping_mul(0x9e37_79b1) >> 16) as usize
+fn bit_of(gram: u32) -> usize {
+    (gram.wrapping_mul(0x9e37_79b1) >> 16) as usize
+}
+
+/// The last four bytes of what the strings of each name say, for as many names as one step has.
+struct Tails<'b>([Option<(&'b [u8], u32)>; TAILS]);
+
+impl Default for Tails<'_> {
+    fn default() -> Self {
+        Tails([None; TAILS])
+    }
+}
+
+impl<'b> Tails<'b> {
+    /// That of this name; `None`: there are too many names.
+    fn of(&mut self, name: &'b [u8]) -> Option<&mut u32> {
+        let ends = name
+            .first()
+            .zip(name.last())
+            .map_or(0, |(first, last)| first.wrapping_mul(5).wrapping_add(*last));
+        let first = name.len().wrapping_mul(7).wrapping_add(usize::from(ends));
+        let at = (first..first + TAILS)
+            .map(|at| at % TAILS)
+            .find(|at| self.0[*at].is_none_or(|(own, _)| own == name))?;
+        Some(&mut self.0[at].get_or_insert((name, 0)).1)
+    }
 }
 
 /// Bytes that go, and whether `[redacted]` stands for them; `None`: unless another cut of the same
@@ -286,8 +364,7 @@ fn strings_by_name(bytes: &[u8]) -> Vec<(&[u8], Range<usize>)> {
             continue;
         };
         at = end + 1;
-        let behind = bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace());
-        if behind == Some(&b':') {
+        if is_name(bytes, at) {
             name = &bytes[start..end];
         } else if start < end {
             strings.push((name, start..end));
@@ -296,6 +373,24 @@ fn strings_by_name(bytes: &[u8]) -> Vec<(&[u8], Range<usize>)> {
     // Those of one name stay in their order.
     strings.sort_by_key(|(name, _)| *name);
     strings
+}
+
+/// Whether the string that ended before here is the name of what follows.
+fn is_name(bytes: &[u8], at: usize) -> bool {
+    bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
+}
+
+/// As [`closing_quote`], where there is no line break.
+fn closing_quote_in_line(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut from = start;
+    loop {
+        let quote = from + memchr::memchr(b'"', &bytes[from..])?;
+        let escapes = bytes[start..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if escapes % 2 == 0 {
+            return Some(quote);
+        }
+        from = quote + 1;
+    }
 }
 
 /// Where the string that begins here ends.
@@ -398,7 +493,72 @@ mod tests {
         assert_eq!(clean(&text), said);
     }
 
+    #[test]
+    fn a_key_in_pieces_goes_from_one_line() {
+        let text = format!(
+            r#"{{"a":"x{}","b":"{}","a":"{}","c":["{}","{}\\"],"a":"{}y"}}"#,
+            &KEY[..8],
+            &KEY[..3],
+            &KEY[8..9],
+            &KEY[3..5],
+            &KEY[5..20],
+            &KEY[9..]
+        );
+        assert_eq!(
+            clean(&text),
+            r#"{"a":"x[redacted]","b":"sk-","a":"","c":["[redacted]","\\"],"a":"y"}"#
+        );
+        // Also one that may be words, and goes whole only.
+        let keys = KnownKeys::new(["sk-no-key-required"]);
+        let text = r#"[{"t":"sk-no"},{"t":"-key-required."}]"#;
+        assert_eq!(keys.out_of_text(text), r#"[{"t":"[redacted]"},{"t":"."}]"#);
+        // And where there are more names than a quick look counts.
+        let many: String = (0..2 * TAILS).map(|nth| format!(r#""{nth}":"{nth}","#)).collect();
+        let text = format!(r#"{{{many}"t":"{}","u":"u","t":"{}"}}"#, &KEY[..10], &KEY[10..]);
+        assert_eq!(clean(&text), format!(r#"{{{many}"t":"[redacted]","u":"u","t":""}}"#));
+    }
+
     proptest! {
+        /// A quick look passes over nothing that a look at every string finds.
+        #[test]
+        fn a_quick_look_misses_nothing(
+            strings in proptest::collection::vec(
+                (
+                    0usize..3,
+                    prop_oneof![
+                        (0usize..KEY.len(), 0usize..9)
+                            .prop_map(|(from, len)| KEY[from..KEY.len().min(from + len)].to_owned()),
+                        "[a-c\"\\\\\n/\u{1}é]{0,4}",
+                    ],
+                ),
+                0..10,
+            ),
+            pieces in proptest::collection::vec(0usize..KEY.len(), 0..8),
+            stray in "[\"\\\\a:, ]{0,4}",
+        ) {
+            let keys = KnownKeys::new([KEY]);
+            let mut cuts = pieces;
+            cuts.extend([0, KEY.len()]);
+            cuts.sort_unstable();
+            let cut = cuts.windows(2).map(|pair| (2, KEY[pair[0]..pair[1]].to_owned()));
+            let mut mixed: Vec<(usize, String)> = Vec::new();
+            let mut strings = strings.into_iter();
+            for piece in cut {
+                mixed.extend(strings.next());
+                mixed.push(piece);
+            }
+            mixed.extend(strings);
+            let names = ["content", "role", "text"];
+            let mut line = stray;
+            for (name, text) in mixed {
+                line.push_str(&json!({names[name]: text}).to_string());
+            }
+            let mut walked: Vec<Cut> =
+                keys.find(line.as_bytes()).into_iter().map(|at| Cut { at, shown: None }).collect();
+            keys.find_pieces(line.as_bytes(), &mut walked);
+            prop_assert_eq!(&*keys.out_of(line.as_bytes()), apply(line.as_bytes(), walked));
+        }
+
         /// However a stream cuts a key, its text has no part of it left, and all the rest.
         #[test]
         fn no_cutting_keeps_a_part(
