@@ -556,7 +556,12 @@ mod tests {
             let mut walked: Vec<Cut> =
                 keys.find(line.as_bytes()).into_iter().map(|at| Cut { at, shown: None }).collect();
             keys.find_pieces(line.as_bytes(), &mut walked);
-            prop_assert_eq!(&*keys.out_of(line.as_bytes()), apply(line.as_bytes(), walked));
+            // Two strings that are keys as they stand may be shown as one cut, or as one each.
+            let left = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(REDACTED, "");
+            prop_assert_eq!(
+                left(&keys.out_of(line.as_bytes())),
+                left(&apply(line.as_bytes(), walked))
+            );
         }
 
         /// However a stream cuts a key, its text has no part of it left, and all the rest.
