@@ -513,7 +513,8 @@ mod tests {
         let text = r#"[{"t":"sk-no"},{"t":"-key-required."}]"#;
         assert_eq!(keys.out_of_text(text), r#"[{"t":"[redacted]"},{"t":"."}]"#);
         // And where there are more names than a quick look counts.
-        let many: String = (0..2 * TAILS).map(|nth| format!(r#""{nth}":"{nth}","#)).collect();
+        let many: Vec<String> = (0..2 * TAILS).map(|nth| format!(r#""{nth}":"{nth}","#)).collect();
+        let many = many.concat();
         let text = format!(r#"{{{many}"t":"{}","u":"u","t":"{}"}}"#, &KEY[..10], &KEY[10..]);
         assert_eq!(clean(&text), format!(r#"{{{many}"t":"[redacted]","u":"u","t":""}}"#));
     }
