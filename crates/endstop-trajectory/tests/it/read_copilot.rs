@@ -1,7 +1,8 @@
 //! Events of Copilot CLI.
 
-use crate::common::{counts, ending, parsed, runs};
-use endstop_trajectory::{Role, Trajectory};
+use crate::common::{counts, ending, parsed, read_bytes, runs};
+use endstop_trajectory::read::{Options, ProblemKind};
+use endstop_trajectory::{Role, Step, Trajectory};
 use serde_json::{Value, json};
 
 #[test]
@@ -155,7 +156,7 @@ fn a_response_in_several_messages_is_one_turn() {
     let run = of(&[asked(), chunk("a", 0), chunk("b", 1), said("c")]);
     let texts: Vec<_> = run.turns().map(|turn| &*turn.text).collect();
     assert_eq!(texts, ["a\nb", "c"]);
-    assert_eq!(run.steps[1].usage.as_ref().unwrap().completion_tokens, Some(10));
+    assert_eq!(run.steps[1].usage.as_ref().unwrap().completion_tokens, Some(5));
 }
 
 #[test]
@@ -211,6 +212,137 @@ fn an_agent_within_is_a_run_of_its_own() {
     assert_eq!((&*child.run_id, child.agent.as_deref()), ("task-1", Some("explore")));
     assert_eq!(counts(child), [2, 2, 1, 1, 0]);
     assert_eq!(ending(&run), Some(("final", Some("assistant.turn_end"))));
+}
+
+#[test]
+fn a_usage_is_no_other_messages() {
+    let message = |call: &str| ("assistant.message", json!({"content": "x", "apiCallId": call}));
+    let usage = |call: &str, more: Value| {
+        let mut data = json!({"apiCallId": call, "outputTokens": 7});
+        data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ("assistant.usage", data)
+    };
+    let input = |tokens: u64| json!({"inputTokens": tokens});
+    // The first message has none.
+    let run = of(&[asked(), message("a"), usage("b", input(20)), message("b")]);
+    let used: Vec<_> = run.turns().map(Step::tokens).collect();
+    assert_eq!(used, [None, Some(27)]);
+    // Generated tokens are told twice, and counted once.
+    let mut said = message("a");
+    said.1["outputTokens"] = json!(7);
+    let run = of(&[asked(), usage("a", json!({})), said]);
+    assert_eq!(run.steps[1].usage.as_ref().unwrap().completion_tokens, Some(7));
+    // A summary's is of no turn, and one whose message never came is not lost.
+    let summary = json!({"inputTokens": 1000, "interactionType": "conversation-compaction"});
+    let events = [asked(), usage("s", summary), message("a"), usage("z", input(50))];
+    let run = of(&events);
+    assert_eq!(run.turns().map(Step::tokens).collect::<Vec<_>>(), [None]);
+    let beside = json!({"calls": 2, "input_tokens": 1050, "output_tokens": 14});
+    assert_eq!(run.totals.extra["beside_turns"], beside);
+    assert!(run.notes.contains(&"model calls beside the turns: 2".to_owned()), "{:?}", run.notes);
+}
+
+#[test]
+fn totals_are_used_where_they_are_the_sessions_own() {
+    let closed = |tokens: u64| {
+        let metrics = json!({"gpt-5": {"usage": {"inputTokens": tokens, "outputTokens": 5}}});
+        ("session.shutdown", json!({"shutdownType": "routine", "modelMetrics": metrics}))
+    };
+    let input = |events: &[(&str, Value)]| of(events).totals.prompt_tokens;
+    assert_eq!(input(&[asked(), said("a"), closed(10)]), Some(10));
+    let resume = || ("session.resume", json!({"eventCount": 3}));
+    assert_eq!(input(&[asked(), said("a"), closed(10), resume(), asked(), said("b")]), None);
+    assert_eq!(input(&[asked(), said("a"), closed(10), asked(), said("b"), closed(20)]), None);
+    // With an agent within they are of both, but where they are told apart.
+    let within = |mut event: (&'static str, Value)| {
+        event.1["parentToolCallId"] = "t".into();
+        event
+    };
+    assert_eq!(input(&[asked(), calls("t"), within(said("b")), closed(10)]), None);
+    let mut apart = closed(10);
+    let own = json!({"gpt-5": {"usage": {"inputTokens": 4, "outputTokens": 1}}});
+    apart.1["agentMetrics"] = json!({"main": {"modelMetrics": own}});
+    assert_eq!(input(&[asked(), calls("t"), within(said("b")), apart]), Some(4));
+}
+
+#[test]
+fn a_turn_has_the_model_that_was_set_when_it_was_made() {
+    let change = |model: &str| ("session.model_change", json!({"newModel": model}));
+    let run = of(&[change("opus"), asked(), said("a"), change("mini"), asked(), said("b")]);
+    let models: Vec<_> = run.turns().map(|turn| turn.model.as_deref().unwrap()).collect();
+    assert_eq!(models, ["opus", "mini"]);
+}
+
+#[test]
+fn an_agent_within_has_its_name_its_model_and_its_ending() {
+    let started = json!({"toolCallId": "t", "agentName": "explore", "model": "haiku"});
+    let agents = |kind: &str, data: Value| json!({"type": kind, "data": data, "agentId": "a-1", "id": "e", "timestamp": "2026-03-01T10:00:00Z"});
+    let mains = |kind: &str, data: Value| json!({"type": kind, "data": data, "id": "e", "timestamp": "2026-03-01T10:00:00Z"});
+    let error = json!({"errorType": "rate_limit", "message": "no"});
+    let lines = [
+        mains("user.message", json!({"content": "go"})),
+        agents("subagent.started", started),
+        agents("assistant.message", json!({"content": "looking"})),
+        // Its call, under its other name.
+        mains("assistant.message", json!({"content": "more", "parentToolCallId": "t"})),
+        agents("session.error", error.clone()),
+        agents("session.info", json!({})),
+        mains("assistant.message", json!({"content": "done"})),
+        mains("assistant.turn_end", json!({"turnId": "1"})),
+        // Of an agent that never spoke.
+        json!({"type": "session.error", "data": error, "agentId": "a-2", "id": "e", "timestamp": "2026-03-01T10:00:00Z"}),
+    ];
+    let lines = lines.map(|line| line.to_string()).join("\n");
+    let run = parsed("events.jsonl", lines).remove(0);
+    assert_eq!(ending(&run), Some(("final", Some("assistant.turn_end"))));
+    let [child] = run.children.as_slice() else { panic!("{:?}", run.children) };
+    assert_eq!((&*child.run_id, child.agent.as_deref()), ("a-1", Some("explore")));
+    assert_eq!((child.model.as_deref(), counts(child)[1]), (Some("haiku"), 2));
+    assert_eq!(ending(child), Some(("provider_error", Some("rate_limit"))));
+}
+
+#[test]
+fn reasoning_is_kept_whenever_it_comes() {
+    let thought = |text: &str| ("assistant.reasoning", json!({"content": text}));
+    let last = |events: &[(&str, Value)]| {
+        let run = of(events);
+        (run.turns().count(), run.turns().last().unwrap().reasoning.clone())
+    };
+    let want = |turns: usize| (turns, Some("hm".into()));
+    assert_eq!(last(&[asked(), thought("hm"), said("a")]), want(1));
+    let end = ("assistant.turn_end", json!({}));
+    assert_eq!(last(&[asked(), said("a"), thought("hm"), end]), want(1));
+    assert_eq!(last(&[asked(), said("a"), asked(), thought("hm")]), want(2), "its message is lost");
+}
+
+#[test]
+fn other_events_are_no_session() {
+    let hook =
+        json!({"type": "user.created", "data": {"id": "u"}, "object": "event", "timestamp": 1654});
+    let stray = json!({"type": "session.info", "data": {}, "id": "e", "timestamp": "2026-03-01"});
+    let chat = json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]});
+    let lines = |all: &[&Value]| all.iter().map(|one| format!("{one}\n")).collect::<String>();
+    let (runs, problems) = read_bytes("a.jsonl", lines(&[&hook, &hook]), &Options::default());
+    assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::NoTrajectory));
+    let (runs, _) =
+        read_bytes("a.jsonl", lines(&[&chat, &stray, &chat, &chat]), &Options::default());
+    assert!(runs.len() >= 3 && runs.iter().all(|run| run.origin.format == "openai-messages"));
+    let (runs, problems) = read_bytes("a.jsonl", lines(&[&stray]), &Options::default());
+    assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::NoTrajectory), "without a step");
+}
+
+#[test]
+fn many_agents_and_many_calls_take_time_that_is_linear() {
+    let events: Vec<_> = (0..20_000)
+        .flat_map(|nth| {
+            let message = json!({"content": "x", "parentToolCallId": format!("t{nth}")});
+            let usage = json!({"apiCallId": format!("c{nth}"), "inputTokens": 1});
+            [("assistant.message", message), ("assistant.usage", usage)]
+        })
+        .collect();
+    let run = of(&events);
+    assert_eq!(run.children.len(), 20_000);
+    assert_eq!(run.totals.extra["beside_turns"]["calls"], 20_000);
 }
 
 #[test]

@@ -10,21 +10,25 @@ use super::super::pieces::{
     self, Fields, add_extra, append, arguments, content, count, peek, text,
 };
 use crate::model::{Call, CallResult, Ending, Origin, Role, Step, Trajectory, Usage};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 type At = Option<Cow<'static, str>>;
 
 #[derive(Default)]
 pub(super) struct Session {
     main: Thread,
-    /// Agents within, in the order of their first events, by the call or the id that they have.
+    /// Agents within, in the order of their first events, each with its name.
     within: Vec<(String, Thread)>,
-    /// Their names, by the call that began them.
-    names: HashMap<String, String>,
+    /// Which of them an id or the call that began it names.
+    known: HashMap<String, usize>,
     head: Trajectory<'static>,
     others: Tally,
+    /// What the last `session.shutdown` says of all models.
+    closed: Option<Fields>,
+    /// Whether that is all of the session: it was closed once, and nothing came after it.
+    is_whole: bool,
     /// Whether an event was one of a session.
     begun: bool,
 }
@@ -33,15 +37,23 @@ pub(super) struct Session {
 #[derive(Default)]
 struct Thread {
     run: Conversation,
+    agent: Option<String>,
     model: Option<String>,
-    /// The model call that the last message belongs to.
-    api_call: Option<String>,
+    /// The turn of each model call that has an id.
+    turns: HashMap<String, usize>,
+    /// Turns that are told what they used.
+    told: HashSet<usize>,
+    /// Whether the last message names its model call.
+    is_named: bool,
     /// Reasoning that came before its message.
     reasoning: String,
     /// Pieces of a message that has not come yet.
     streamed: Streamed,
-    /// What a model call used whose message has not come yet.
-    used: Option<Fields>,
+    /// What model calls used whose messages have not come yet, by their ids.
+    used: HashMap<String, Fields>,
+    used_last: Option<Fields>,
+    /// What was used beside the turns.
+    beside: Beside,
     ending: Option<Ending<'static>>,
     cut: u64,
     /// The last turn of which only pieces came.
@@ -55,6 +67,31 @@ struct Streamed {
     at: At,
 }
 
+/// Model calls that are no turns.
+#[derive(Default)]
+struct Beside {
+    calls: u64,
+    input: u64,
+    output: u64,
+}
+
+/// Events of a conversation, the session's or that of an agent within.
+const CONVERSATION: &[&str] = &[
+    "user.message",
+    "system.message",
+    "assistant.message",
+    "assistant.reasoning",
+    "assistant.reasoning_delta",
+    "assistant.message_delta",
+    "assistant.turn_start",
+    "assistant.message_start",
+    "assistant.turn_end",
+    "assistant.usage",
+    "tool.execution_start",
+    "tool.user_requested",
+    "tool.execution_complete",
+];
+
 impl Session {
     pub(super) fn take(&mut self, mut map: Fields) -> Result<(), String> {
         let Some(kind) = text(&mut map, "type") else {
@@ -66,7 +103,7 @@ impl Session {
         };
         self.begun = true;
         let at: At = text(&mut map, "timestamp").map(Into::into);
-        let agent = text(&mut map, "agentId").or_else(|| text(&mut data, "parentToolCallId"));
+        let names = [text(&mut map, "agentId"), text(&mut data, "parentToolCallId")];
         match kind.as_str() {
             "session.start" => self.start(data),
             "session.resume" | "session.tools_updated" | "session.model_change" => {
@@ -77,41 +114,58 @@ impl Session {
                 if let Some(tools) = data.shift_remove("tools") {
                     self.head.extra.insert("tools".to_owned(), tools);
                 }
+                self.is_whole &= kind != "session.resume";
                 self.others.add(&kind);
             }
-            "session.error" => self.main.ending = Some(of_error(data)),
             "session.shutdown" => self.shut_down(data),
             "session.task_complete" => {
                 let answer = text(&mut data, "summary").filter(|summary| !summary.is_empty());
                 self.main.end("final", &kind, answer);
             }
-            "abort" => {
-                let native = text(&mut data, "reason").unwrap_or(kind);
-                let limit = native == "autopilot_credit_limit";
-                let reason = if limit { "cost_limit" } else { "cancelled" };
-                self.main.ending = Some(ending(reason, native));
-            }
-            "session.idle" | "assistant.idle" if pieces::is_true(&data, "aborted") => {
-                self.main.ending.get_or_insert_with(|| ending("cancelled", kind));
-            }
-            "session.idle" | "assistant.idle" => self.main.ended(&kind),
-            "subagent.started" => {
-                let name = text(&mut data, "agentName").unwrap_or_default();
-                for key in [text(&mut data, "toolCallId"), agent].into_iter().flatten() {
-                    self.names.insert(key, name.clone());
+            "session.error" | "abort" | "session.idle" | "assistant.idle" => {
+                // Of an agent that has said nothing nothing ends.
+                if names.iter().all(Option::is_none) {
+                    self.main.stopped(kind, data);
+                } else if let Some(at) = self.find(&names) {
+                    self.within[at].1.stopped(kind, data);
                 }
             }
-            _ => {
-                let thread = match agent {
+            "subagent.started" | "subagent.completed" | "subagent.failed" => {
+                let call = text(&mut data, "toolCallId");
+                let [agent, parent] = names;
+                let at = self.place([agent.or(parent), call]);
+                if let Some((_, thread)) = at.and_then(|at| self.within.get_mut(at)) {
+                    thread.told_of(&kind, data);
+                }
+            }
+            kind if CONVERSATION.contains(&kind) => {
+                self.is_whole = false;
+                let thread = match self.place(names) {
+                    Some(at) => &mut self.within[at].1,
                     None => &mut self.main,
-                    Some(id) => thread(&mut self.within, id),
                 };
-                if !thread.take(&kind, data, at) {
-                    self.others.add(&kind);
-                }
+                thread.take(kind, data, at);
             }
+            other => self.others.add(other),
         }
         Ok(())
+    }
+
+    fn find(&self, names: &[Option<String>]) -> Option<usize> {
+        names.iter().flatten().find_map(|name| self.known.get(name).copied())
+    }
+
+    /// Which agent within goes by these names; `None`: they are none. All of them are its own then.
+    fn place(&mut self, names: [Option<String>; 2]) -> Option<usize> {
+        let first = names.iter().flatten().next()?.clone();
+        let at = self.find(&names).unwrap_or_else(|| {
+            self.within.push((first, Thread::default()));
+            self.within.len() - 1
+        });
+        for name in names.into_iter().flatten() {
+            self.known.insert(name, at);
+        }
+        Some(at)
     }
 
     fn start(&mut self, mut data: Fields) {
@@ -128,14 +182,6 @@ impl Session {
 
     /// The session is closed: what it used, and whether it came to that by an error.
     fn shut_down(&mut self, mut data: Fields) {
-        // Of several models nobody could price the sum: each stays as it is told.
-        let metrics = data.get("modelMetrics").and_then(Value::as_object);
-        if let Some(metrics) = metrics.filter(|metrics| metrics.len() == 1) {
-            let used = |key: &str| metrics.values().next()?.get("usage")?.get(key)?.as_u64();
-            self.head.totals.prompt_tokens = used("inputTokens");
-            self.head.totals.completion_tokens = used("outputTokens");
-            self.head.totals.cached_tokens = used("cacheReadTokens");
-        }
         let reason = text(&mut data, "errorReason");
         if text(&mut data, "shutdownType").as_deref() == Some("error") {
             let failed = Ending {
@@ -146,7 +192,8 @@ impl Session {
         } else {
             self.main.ended("session.shutdown");
         }
-        self.head.totals.extra.extend(pieces::without_nulls(data));
+        self.is_whole = self.closed.is_none();
+        self.closed = Some(pieces::without_nulls(data));
     }
 
     pub(super) fn finish(self, origin: &Origin) -> Option<Trajectory<'static>> {
@@ -154,39 +201,63 @@ impl Session {
             return None;
         }
         let mut run = self.head;
+        let alone = self.within.is_empty();
+        if let Some(closed) = self.closed {
+            match own_tokens(&closed, alone).filter(|_| self.is_whole) {
+                Some([input, output, cached]) => {
+                    run.totals.prompt_tokens = input;
+                    run.totals.completion_tokens = output;
+                    run.totals.cached_tokens = cached;
+                }
+                None => run.notes.push("totals of the session that are not all its own".to_owned()),
+            }
+            run.totals.extra = closed;
+        }
+        let mut notes = std::mem::take(&mut run.notes);
         self.main.finish(&mut run, origin);
+        run.notes.append(&mut notes);
         run.notes.extend(self.others.line("records that are no steps"));
         for (id, thread) in self.within {
-            let name = self.names.get(&id).cloned();
             let mut child = Trajectory::new(id);
             thread.finish(&mut child, origin);
-            if let Some(name) = name.filter(|name| !name.is_empty()) {
-                child.agent = Some(name.into());
+            if !child.steps.is_empty() {
+                run.children.push(child);
             }
-            run.children.push(child);
         }
-        Some(run)
+        let is_empty = run.steps.is_empty() && run.ending.is_none() && run.children.is_empty();
+        (!is_empty).then_some(run)
     }
 }
 
-fn thread(within: &mut Vec<(String, Thread)>, id: String) -> &mut Thread {
-    let at = within.iter().position(|(known, _)| *known == id).unwrap_or_else(|| {
-        within.push((id, Thread::default()));
-        within.len() - 1
-    });
-    &mut within[at].1
+/// Input, output and cached tokens of the session's own conversation, where they are of one model:
+/// nobody could price the sum of several.
+fn own_tokens(closed: &Fields, alone: bool) -> Option<[Option<u64>; 3]> {
+    let main = closed.get("agentMetrics").and_then(|agents| agents.get("main"));
+    let metrics = match main {
+        Some(main) => main.get("modelMetrics"),
+        // Those of all agents together.
+        None => closed.get("modelMetrics").filter(|_| alone),
+    };
+    let metrics = metrics?.as_object().filter(|metrics| metrics.len() == 1)?;
+    let usage = metrics.values().next()?.get("usage")?;
+    let tokens = |key: &str| usage.get(key).and_then(Value::as_u64);
+    Some([tokens("inputTokens"), tokens("outputTokens"), tokens("cacheReadTokens")])
 }
 
 impl Thread {
-    /// Takes an event; `false`: it is none of a conversation.
-    fn take(&mut self, kind: &str, mut data: Fields, at: At) -> bool {
+    /// Takes an event of a conversation.
+    fn take(&mut self, kind: &str, mut data: Fields, at: At) {
         match kind {
             "user.message" | "system.message" => self.said(kind, data, at),
             "assistant.message" => self.message(data, at),
             "assistant.reasoning" => {
                 self.streamed.reasoning.clear();
                 let thought = text(&mut data, "content").unwrap_or_default();
-                append(&mut self.reasoning, &thought);
+                let last = self.run.last_turn().and_then(|turn| turn.reasoning.as_deref());
+                // Said again behind its message.
+                if last != Some(&*thought) {
+                    append(&mut self.reasoning, &thought);
+                }
             }
             "assistant.reasoning_delta" => {
                 let piece = text(&mut data, "deltaContent").unwrap_or_default();
@@ -203,12 +274,48 @@ impl Thread {
                 self.ended(kind);
             }
             "assistant.usage" => self.usage(data),
-            "assistant.turn_start" | "assistant.message_start" => {}
             "tool.execution_start" | "tool.user_requested" => self.started(kind, data, at),
             "tool.execution_complete" => self.completed(data),
-            _ => return false,
+            _ => {}
         }
-        true
+    }
+
+    /// What is told of an agent within.
+    fn told_of(&mut self, kind: &str, mut data: Fields) {
+        if let Some(name) = text(&mut data, "agentName").filter(|name| !name.is_empty()) {
+            self.agent = Some(name);
+        }
+        self.model = text(&mut data, "model").or(self.model.take());
+        match kind {
+            "subagent.completed" if pieces::is_true(&data, "cancelled") => {
+                self.ending.get_or_insert_with(|| ending("cancelled", kind.to_owned()));
+            }
+            "subagent.completed" => self.ended(kind),
+            "subagent.failed" => {
+                let failure = text(&mut data, "error").map(Into::into);
+                let failed =
+                    Ending { failure_mode: failure, ..ending("agent_error", kind.to_owned()) };
+                self.ending.get_or_insert(failed);
+            }
+            _ => {}
+        }
+    }
+
+    /// It was stopped, has failed, or has nothing more to do.
+    fn stopped(&mut self, kind: String, mut data: Fields) {
+        match kind.as_str() {
+            "session.error" => self.ending = Some(of_error(data)),
+            "abort" => {
+                let native = text(&mut data, "reason").unwrap_or(kind);
+                let limit = native == "autopilot_credit_limit";
+                let reason = if limit { "cost_limit" } else { "cancelled" };
+                self.ending = Some(ending(reason, native));
+            }
+            _ if pieces::is_true(&data, "aborted") => {
+                self.ending.get_or_insert_with(|| ending("cancelled", kind));
+            }
+            _ => self.ended(&kind),
+        }
     }
 
     fn said(&mut self, kind: &str, mut data: Fields, at: At) {
@@ -233,14 +340,22 @@ impl Thread {
         self.ending = None;
         self.streamed = Streamed::default();
         let api_call = text(&mut data, "apiCallId");
-        let same = api_call.is_some() && api_call == self.api_call;
-        self.api_call.clone_from(&api_call);
-        let turn = match self.run.last_turn_index().filter(|_| same) {
+        self.is_named = api_call.is_some();
+        let same = api_call.as_ref().and_then(|id| self.turns.get(id)).copied();
+        // A response in several messages: they stand in a row.
+        let turn = match same.filter(|same| Some(*same) == self.run.last_turn_index()) {
             Some(turn) => turn,
             None => self.run.push(Step { at, ..Step::new(Role::Agent) }),
         };
-        if let Some(used) = self.used.take() {
-            use_of(&mut self.run.steps[turn], used);
+        let used = match &api_call {
+            Some(id) => {
+                self.turns.insert(id.clone(), turn);
+                self.used.remove(id)
+            }
+            None => self.used_last.take(),
+        };
+        if let Some(used) = used {
+            self.use_of(turn, used);
         }
         let step = &mut self.run.steps[turn];
         append(step.text.to_mut(), &text(&mut data, "content").unwrap_or_default());
@@ -249,16 +364,15 @@ impl Thread {
         if !thought.is_empty() {
             append(step.reasoning.get_or_insert_default().to_mut(), &thought);
         }
-        if let Some(tokens) = count(&mut data, "outputTokens") {
+        // Of the whole response, whichever of its messages says so.
+        if let Some(tokens) = count(&mut data, "outputTokens")
+            && !self.told.contains(&turn)
+        {
             let usage = step.usage.get_or_insert_default();
-            // Of a whole call it is known already.
-            if usage.prompt_tokens.is_none() {
-                let sum = usage.completion_tokens.unwrap_or_default().saturating_add(tokens);
-                usage.completion_tokens = Some(sum);
-            }
+            usage.completion_tokens = usage.completion_tokens.max(Some(tokens));
         }
-        if let Some(model) = text(&mut data, "model") {
-            step.model = Some(model.into());
+        if let Some(model) = text(&mut data, "model").or_else(|| self.model.clone()) {
+            step.model.get_or_insert(model.into());
         }
         let calls = pieces::list(&mut data, "toolRequests").unwrap_or_default();
         if let Some(api_call) = api_call {
@@ -284,22 +398,54 @@ impl Thread {
         }
     }
 
-    /// What a model call used: of the turn with its id, or of the last one that has none yet. Some
-    /// versions tell it before the message.
+    /// What a model call used: of the turn with its id, or, where one of both has none, of the last turn
+    /// that is told nothing yet. Some versions tell it before the message.
     fn usage(&mut self, data: Fields) {
-        let id = peek(&data, "apiCallId").map(str::to_owned);
-        let of_call = |step: &Step<'_>| {
-            step.extra.as_deref().and_then(|extra| extra.get("apiCallId")?.as_str())
-                == id.as_deref()
-        };
-        let named = if id.is_some() { self.run.steps.iter().rposition(of_call) } else { None };
-        let has_none = |turn: &usize| {
-            self.run.steps[*turn].usage.as_deref().is_none_or(|usage| usage.prompt_tokens.is_none())
-        };
-        match named.or_else(|| self.run.last_turn_index().filter(has_none)) {
-            Some(turn) => use_of(&mut self.run.steps[turn], data),
-            None => self.used = Some(data),
+        // A summary, or a server that asks a model, is no turn.
+        let kind = peek(&data, "interactionType");
+        if kind
+            .is_some_and(|kind| matches!(kind, "conversation-compaction" | "conversation-sampling"))
+        {
+            return self.beside.add(&data);
         }
+        let id = peek(&data, "apiCallId").map(str::to_owned);
+        let named = id.as_ref().and_then(|id| self.turns.get(id)).copied();
+        let last = self.run.last_turn_index().filter(|turn| !self.told.contains(turn));
+        match (named.or(last.filter(|_| id.is_none() || !self.is_named)), id) {
+            (Some(turn), _) => self.use_of(turn, data),
+            (None, Some(id)) => {
+                if let Some(before) = self.used.insert(id, data) {
+                    self.beside.add(&before);
+                }
+            }
+            (None, None) => {
+                if let Some(before) = self.used_last.replace(data) {
+                    self.beside.add(&before);
+                }
+            }
+        }
+    }
+
+    fn use_of(&mut self, turn: usize, mut data: Fields) {
+        if !self.told.insert(turn) {
+            return self.beside.add(&data);
+        }
+        let step = &mut self.run.steps[turn];
+        step.finish_reason = text(&mut data, "finishReason").map(Into::into);
+        if let Some(model) = text(&mut data, "model") {
+            step.model = Some(model.into());
+        }
+        let said = step.usage.take().and_then(|usage| usage.completion_tokens);
+        let mut usage = Usage {
+            prompt_tokens: count(&mut data, "inputTokens"),
+            completion_tokens: count(&mut data, "outputTokens").or(said),
+            cached_tokens: count(&mut data, "cacheReadTokens"),
+            cache_write_tokens: count(&mut data, "cacheWriteTokens"),
+            reasoning_tokens: count(&mut data, "reasoningTokens"),
+            ..Usage::default()
+        };
+        usage.extra = pieces::without_nulls(data);
+        step.usage = Some(Box::new(usage));
     }
 
     /// A call that no message asked for: the user's own, or one whose message is lost.
@@ -357,16 +503,29 @@ impl Thread {
         self.run.result(CallResult { call_id, content: told.into(), is_error, exit_code, extra });
     }
 
-    /// Pieces of a message that never came whole are a turn of their own.
+    /// Pieces of a message that never came whole are a turn of their own; reasoning that was said behind
+    /// its message is the message's.
     fn close_stream(&mut self) {
-        let Streamed { text, reasoning, at } = std::mem::take(&mut self.streamed);
+        let Streamed { text, reasoning: pieces, at } = std::mem::take(&mut self.streamed);
+        let mut reasoning = std::mem::take(&mut self.reasoning);
+        append(&mut reasoning, &pieces);
+        let is_last = self.run.last_turn_index().is_some_and(|at| at + 1 == self.run.steps.len());
+        if text.is_empty()
+            && is_last
+            && let Some(turn) = self.run.last_turn().filter(|turn| turn.reasoning.is_none())
+        {
+            turn.reasoning = (!reasoning.is_empty()).then(|| reasoning.into());
+            return;
+        }
         if text.is_empty() && reasoning.is_empty() {
             return;
         }
         self.cut += 1;
         self.ending = None;
+        self.is_named = false;
         let reasoning = (!reasoning.is_empty()).then(|| reasoning.into());
-        let cut = Step { text: text.into(), reasoning, at, ..Step::new(Role::Agent) };
+        let model = self.model.clone().map(Into::into);
+        let cut = Step { text: text.into(), reasoning, at, model, ..Step::new(Role::Agent) };
         self.last_cut = Some(self.run.push(cut));
     }
 
@@ -389,12 +548,22 @@ impl Thread {
 
     fn finish(mut self, run: &mut Trajectory<'static>, origin: &Origin) {
         self.close_stream();
+        let left = self.used.values().chain(&self.used_last);
+        for usage in left {
+            self.beside.add(usage);
+        }
         run.origin = origin.clone();
-        run.agent = Some("copilot".into());
+        run.agent = Some(self.agent.unwrap_or_else(|| "copilot".to_owned()).into());
         run.model = self.model.map(Into::into);
         run.ending = self.ending;
         if self.cut > 0 {
             self.run.notes.push(format!("messages of which only pieces came: {}", self.cut));
+        }
+        let Beside { calls, input, output } = self.beside;
+        if calls > 0 {
+            self.run.notes.push(format!("model calls beside the turns: {calls}"));
+            let used = json!({"calls": calls, "input_tokens": input, "output_tokens": output});
+            run.totals.extra.insert("beside_turns".to_owned(), used);
         }
         (run.steps, run.notes) = self.run.finish();
         if run.model.is_none() {
@@ -404,22 +573,13 @@ impl Thread {
     }
 }
 
-fn use_of(step: &mut Step<'static>, mut data: Fields) {
-    step.finish_reason = text(&mut data, "finishReason").map(Into::into);
-    if let Some(model) = text(&mut data, "model") {
-        step.model = Some(model.into());
+impl Beside {
+    fn add(&mut self, usage: &Fields) {
+        let tokens = |key: &str| usage.get(key).and_then(Value::as_u64).unwrap_or_default();
+        self.calls += 1;
+        self.input = self.input.saturating_add(tokens("inputTokens"));
+        self.output = self.output.saturating_add(tokens("outputTokens"));
     }
-    let said = step.usage.take().and_then(|usage| usage.completion_tokens);
-    let mut usage = Usage {
-        prompt_tokens: count(&mut data, "inputTokens"),
-        completion_tokens: count(&mut data, "outputTokens").or(said),
-        cached_tokens: count(&mut data, "cacheReadTokens"),
-        cache_write_tokens: count(&mut data, "cacheWriteTokens"),
-        reasoning_tokens: count(&mut data, "reasoningTokens"),
-        ..Usage::default()
-    };
-    usage.extra = pieces::without_nulls(data);
-    step.usage = Some(Box::new(usage));
 }
 
 fn of_error(mut data: Fields) -> Ending<'static> {
