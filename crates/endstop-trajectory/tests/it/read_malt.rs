@@ -105,13 +105,19 @@ fn a_tree_that_is_none_is_said() {
     ];
     let run = parsed("a.jsonl", row(&odd)).remove(0);
     assert_eq!(counts(&run)[..2], [4, 2], "nothing is lost");
-    let notes = ["nodes without an id of their own: 1", "nodes whose parent is not there: 2"];
+    let notes = [
+        "nodes without an id of their own: 1",
+        "nodes whose parent is not there: 2",
+        "parents that go round in a cycle: 1",
+    ];
     assert_eq!(run.notes, notes);
-    let broken = r#"{"run_id": 1, "nodes": [{"node_id": 0, "node_data": {}}]}"#;
+    let steps = run.steps;
+    assert!((0..5).all(|_| parsed("a.jsonl", row(&odd))[0].steps == steps), "the same each time");
+    let broken = r#"{"run_id": 1, "nodes": [{"node_data": {"message": {"role": "user"}}}, {"node_data": {}}]}"#;
     let (runs, problems) = read_bytes("a.jsonl", broken, &Options::default());
     assert!(runs.is_empty());
     assert_eq!(problems[0].kind, ProblemKind::Malformed);
-    assert!(problems[0].what.contains("nodes[0]: no `message`"), "{}", problems[0].what);
+    assert!(problems[0].what.contains("nodes[1]: no `message`"), "{}", problems[0].what);
 }
 
 #[test]
@@ -120,4 +126,34 @@ fn a_long_chain_is_read_in_time_that_is_linear() {
         (0..20_000).map(|id| node(id, id.checked_sub(1), 1, "assistant", "x")).collect();
     let run = parsed("a.jsonl", row(&nodes)).remove(0);
     assert_eq!(counts(&run)[1], 20_000);
+}
+
+#[test]
+fn an_output_behind_an_output_is_of_the_same_call() {
+    let mut nodes =
+        vec![node(0, None, 1, "user", "go"), node(1, Some(0), 2, "assistant", "<bash>ls</bash>")];
+    let told = |id: u64| node(id, Some(id - 1), 2, "user", "<bash-output>a</bash-output>");
+    nodes.extend((2..5).map(told));
+    let run = parsed("a.jsonl", row(&nodes)).remove(0);
+    assert_eq!(counts(&run), [2, 1, 1, 3, 0]);
+    assert_eq!(run.notes, ["calls with more than one result: 1"]);
+}
+
+#[test]
+fn a_row_is_read_however_it_is_laid_out() {
+    let nodes = [node(0, None, 1, "user", "go"), node(1, Some(0), 2, "assistant", "a")];
+    let value: Value = serde_json::from_str(&row(&nodes)).unwrap();
+    let laid = serde_json::to_string_pretty(&value).unwrap();
+    for text in [row(&nodes), laid, format!("[{value}]"), format!("{value}\n{value}\n")] {
+        let runs = parsed("a.json", text);
+        assert_eq!((counts(&runs[0])[1], &*runs[0].run_id), (1, "1"));
+    }
+    // Whole numbers that were written as others, and a content in parts.
+    let text = row(&nodes).replace("\"node_id\":1", "\"node_id\":1.0");
+    let text = text.replace("\"content\":\"a\"", r#""content":[{"type":"text","text":"a"}]"#);
+    let run = parsed("a.json", text).remove(0);
+    assert_eq!((&*run.steps[1].text, run.notes.len()), ("a", 0));
+    let workflow = json!({"run_id": 1, "nodes": [{"node_id": 1, "kind": "start"}]}).to_string();
+    let (runs, problems) = read_bytes("a.json", workflow, &Options::default());
+    assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::NoTrajectory));
 }

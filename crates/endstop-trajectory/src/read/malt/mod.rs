@@ -20,16 +20,17 @@
 
 use super::conversation::Conversation;
 use super::pieces::{
-    Fields, arguments, count, extra, id_text, iso_8601, list, object, record, text,
+    Fields, arguments, content, extra, id_text, iso_8601, list, object, record, text,
 };
-use super::{Format, Head, Problem, Shape, Sink};
+use super::{Format, Head, Place, Problem, Shape, Sink};
 use crate::model::{Call, CallResult, Ending, Role, Step, Trajectory};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
 pub(crate) const FORMATS: &[Format] = &[
     Format { name: "malt", about: ABOUT, recognises, shape: Shape::Elements(None, read) },
-    Format { name: "malt", about: ABOUT, recognises: recognises_lines, shape: Shape::Lines(read) },
+    Format { name: "malt", about: ABOUT, recognises: of_lines, shape: Shape::Lines(read) },
+    Format { name: "malt", about: ABOUT, recognises: is_one, shape: Shape::Whole(read_one) },
 ];
 
 const ABOUT: &str = "METR's MALT: trees of messages, rows of the collection";
@@ -38,16 +39,24 @@ fn recognises(head: &Head<'_>) -> bool {
     head.element().and_then(Value::as_object).is_some_and(is_row)
 }
 
-fn recognises_lines(head: &Head<'_>) -> bool {
+fn of_lines(head: &Head<'_>) -> bool {
+    is_one(head) && head.is_lines()
+}
+
+fn is_one(head: &Head<'_>) -> bool {
     head.first.and_then(Value::as_object).is_some_and(is_row)
 }
 
 fn is_row(map: &Fields) -> bool {
-    let has_id = |node: &Value| node.get("node_id").is_some() || node.get("node_data").is_some();
+    let of_message = |node: &Value| node.pointer("/node_data/message").is_some();
     map.contains_key("run_id")
         && map.get("nodes").and_then(Value::as_array).is_some_and(|nodes| {
-            nodes.first().map_or_else(|| map.contains_key("has_chain_of_thought"), has_id)
+            nodes.first().map_or_else(|| map.contains_key("has_chain_of_thought"), of_message)
         })
+}
+
+fn read_one(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
+    read(bytes, sink);
 }
 
 fn read(bytes: &[u8], sink: &mut Sink<'_>) {
@@ -108,15 +117,24 @@ impl Node {
                 rest.insert(key.to_owned(), value.clone());
             }
         }
+        let whole = |map: &Fields, key: &str| map.get(key).and_then(super::record::count);
+        let time = whole(&data, "first_called_at");
+        if time.is_some() {
+            data.shift_remove("first_called_at");
+        }
+        let mut others = Vec::new();
         let node = Node {
-            id: count(&mut map, "node_id"),
-            parent: count(&mut map, "parent_node_id"),
-            time: count(&mut data, "first_called_at").unwrap_or_default(),
+            id: whole(&map, "node_id"),
+            parent: whole(&map, "parent_node_id"),
+            time: time.unwrap_or_default(),
             role,
-            text: text(&mut message, "content").unwrap_or_default(),
+            text: content(message.shift_remove("content"), &mut others),
             call: object(&mut message, "function_call"),
             rest,
         };
+        if !others.is_empty() {
+            message.insert("content".to_owned(), Value::Array(others));
+        }
         let metadata = object(&mut data, "metadata").map(super::pieces::without_nulls);
         let mut rest = node.rest;
         rest.extend(super::pieces::without_nulls(data));
@@ -143,13 +161,18 @@ fn in_order(nodes: Vec<Node>, notes: &mut Vec<String>) -> Vec<Node> {
     }
     // When each was said, and how deep it hangs: what was first told late is not before its parent.
     let mut places: HashMap<u64, (u64, u64)> = HashMap::new();
-    for id in known.keys() {
-        let (mut path, mut next) = (Vec::new(), Some(*id));
+    let mut rounds = 0;
+    for id in nodes.iter().filter_map(|node| node.id) {
+        let (mut path, mut next) = (Vec::new(), Some(id));
         let mut place = None;
         while let Some((id, (_, parent))) = next.and_then(|id| Some((id, known.get(&id)?))) {
             place = places.get(&id).copied();
-            // A path that is longer than the tree goes round.
-            if place.is_some() || path.len() > known.len() {
+            if place.is_some() {
+                break;
+            }
+            // A path that is as long as the tree goes round.
+            if path.len() >= known.len() {
+                rounds += 1;
                 break;
             }
             path.push(id);
@@ -162,6 +185,9 @@ fn in_order(nodes: Vec<Node>, notes: &mut Vec<String>) -> Vec<Node> {
             places.insert(id, (own.max(time), depth));
         }
     }
+    if rounds > 0 {
+        notes.push(format!("parents that go round in a cycle: {rounds}"));
+    }
     let place = |node: &Node| node.id.and_then(|id| places.get(&id)).copied();
     let mut nodes: Vec<_> = nodes.into_iter().map(|node| (place(&node), node.id, node)).collect();
     nodes.sort_by_key(|(place, id, node)| (place.unwrap_or((node.time, 0)), *id));
@@ -171,12 +197,21 @@ fn in_order(nodes: Vec<Node>, notes: &mut Vec<String>) -> Vec<Node> {
 /// What is known of the messages so far.
 #[derive(Default)]
 struct Tree {
-    /// The step of each message, and the one that it follows.
-    steps: HashMap<u64, (usize, Option<u64>)>,
+    /// Where each message is told.
+    told: HashMap<u64, Told>,
     ending: Option<Ending<'static>>,
 }
 
-/// A result is looked for this far above.
+#[derive(Clone, Copy)]
+struct Told {
+    /// In which step.
+    step: usize,
+    /// The message that this step is of: an output is in the step that asked for it.
+    of: u64,
+    parent: Option<u64>,
+}
+
+/// A call is looked for this far above its result.
 const NEAR: usize = 8;
 
 impl Tree {
@@ -204,7 +239,7 @@ impl Tree {
         let step = Step { text: node.text.into(), at, extra: extra(node.rest), ..Step::new(role) };
         let at = run.push(step);
         if let Some(id) = node.id {
-            self.steps.insert(id, (at, node.parent));
+            self.told.insert(id, Told { step: at, of: id, parent: node.parent });
         }
         if let Some(mut call) = node.call {
             let call = Call {
@@ -227,12 +262,9 @@ impl Tree {
                 asked = Some(call_id(id));
                 break;
             }
-            above = self.steps.get(&id).and_then(|(_, parent)| *parent);
+            above = self.told.get(&id).and_then(|told| told.parent);
         }
-        if let (Some(id), Some((at, _))) = (node.id, node.parent.and_then(|id| self.steps.get(&id)))
-        {
-            self.steps.insert(id, (*at, node.parent));
-        }
+        self.is_told_with(&node);
         run.result(CallResult {
             call_id: asked.map(Into::into),
             exit_code: exit_code(&node.text),
@@ -245,9 +277,10 @@ impl Tree {
     /// A message that is what a command in the text above gave; `false`: it is none.
     fn output(&mut self, node: &Node, run: &mut Conversation) -> bool {
         let Some((tool, told)) = output_of(&node.text) else { return false };
-        let Some(parent) = node.parent else { return false };
-        let Some(&(at, _)) = self.steps.get(&parent) else { return false };
-        let asked = call_id(parent);
+        let Some(above) = node.parent.and_then(|parent| self.told.get(&parent)) else {
+            return false;
+        };
+        let (at, asked) = (above.step, call_id(above.of));
         if !run.has_call(&asked) {
             let step = &run.steps[at];
             let Some(command) = last_tagged(&step.text, tool).filter(|_| step.role == Role::Agent)
@@ -263,9 +296,7 @@ impl Tree {
             };
             run.call(at, call);
         }
-        if let Some(id) = node.id {
-            self.steps.insert(id, (at, Some(parent)));
-        }
+        self.is_told_with(node);
         let exit_code = exit_code(told);
         run.result(CallResult {
             call_id: Some(asked.into()),
@@ -275,6 +306,14 @@ impl Tree {
             extra: extra(node.rest.clone()),
         });
         true
+    }
+
+    /// The message is told in the step of the one above it.
+    fn is_told_with(&mut self, node: &Node) {
+        let above = node.parent.and_then(|parent| self.told.get(&parent)).copied();
+        if let (Some(id), Some(above)) = (node.id, above) {
+            self.told.insert(id, Told { parent: node.parent, ..above });
+        }
     }
 }
 
