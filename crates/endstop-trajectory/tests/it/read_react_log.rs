@@ -74,6 +74,45 @@ fn lines_of_a_passage_are_told_from_those_of_the_log() {
 }
 
 #[test]
+fn a_passage_may_have_lines_of_a_log_without_numbers() {
+    let log = "Question: Who?\nReflections:\n- Search less.\nThought 1: a\nAction 1: Search[x]\n\
+               Observation 1: It reads\nReflection: of the moon\nObservation: it was seen that\n\
+               Thought: no\nAction: none\nThought 2: b\nAction 2: Finish[z]\n\
+               Observation 2: Answer is CORRECT\n";
+    let run = parsed("a.txt", log).remove(0);
+    assert_eq!((counts(&run), run.recorded.success), ([3, 2, 2, 2, 0], Some(true)));
+    assert_eq!(run.steps[0].text, "Question: Who?\nReflections:\n- Search less.");
+    let told = &run.steps[1].results[0].content;
+    assert_eq!(told.lines().count(), 5, "{told}");
+    assert_eq!((&*run.steps[2].text, run.notes.len()), ("b", 0));
+}
+
+#[test]
+fn a_section_says_what_the_last_observation_does_not() {
+    let log = "------------- BEGIN CORRECT AGENTS -------------\n\nQuestion: Who?\nThought 1: a\n\
+               Action 1: Finish[x]\nObservation 1: Episode finished\nCorrect answer: x\n";
+    for (log, success) in
+        [(log.to_owned(), true), (log.replace("CORRECT AGENTS", "INCORRECT AGENTS"), false)]
+    {
+        let run = parsed("a.txt", log).remove(0);
+        assert_eq!(run.recorded.success, Some(success));
+        assert_eq!(ending(&run).map(|(reason, _)| reason), Some("final"));
+    }
+}
+
+#[test]
+fn a_prompt_is_no_log() {
+    let prompt =
+        "Question: {question}\nThought: think\nAction: Search[x]\nObservation: what it gave\n";
+    let shots = "Question: Who?\nThought 1: a\nAction 1: Finish[x]\n\nQuestion: Which?\n";
+    for (name, text) in [("a.txt", prompt), ("a.txt", shots), ("a.md", &*format!("{HEAD}{shots}"))]
+    {
+        let (runs, problems) = read_bytes(name, text, &Options::default());
+        assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::NoTrajectory), "{name} {text}");
+    }
+}
+
+#[test]
 fn a_chain_of_thought_has_its_context() {
     for log in [
         "Context: One.\n\nTwo.Question: Who?\nThought: a\nAction: Finish[z]\nObservation: Answer is CORRECT\nCorrect answer: z\n",

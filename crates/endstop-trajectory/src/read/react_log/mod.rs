@@ -18,8 +18,10 @@
 //!   empty line, or after its context.
 //! - Of a chain of thought the lines have no numbers, and the question has a context before it: on lines
 //!   of its own, or with the question at the end of its last one.
-//! - Whether the answer was right is in the last observation; a run that was halted has none, and is in a
-//!   section that says so. A file of one section may lack its heading: then nobody says why it ended.
+//! - Whether the answer was right is in the last observation, else in the heading of its section; a run
+//!   that was halted is under one of its own. A file of one section may lack its heading: then nobody says
+//!   why a run without a judged answer ended.
+//! - Prompts for such agents look the same: a log is known by its headings, or by an answer that is judged.
 //! - A log that was cut between two runs looks whole: the numbers of its summary are not those of its runs.
 //! - A trial is over the same questions. Those that are right are written again in each: the task is the
 //!   question, and the run's name its trial and its place.
@@ -41,14 +43,25 @@ pub(crate) const FORMATS: &[Format] = &[Format {
 }];
 
 fn recognises(head: &Head<'_>) -> bool {
-    let (mut context, mut asked) = (false, false);
+    let ending = head.name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    if !matches!(ending, "" | "txt" | "log" | "out") {
+        return false;
+    }
+    // A prompt for such agents has questions and actions, too; nobody judges them.
+    let (mut context, mut asked, mut acted, mut judged) = (false, false, false, false);
     let text = String::from_utf8_lossy(head.bytes);
     for line in text.lines() {
         match Line::of(line, asked.then_some(1)) {
+            Line::Trial(_) | Line::Section(_) => judged = true,
             Line::Context => context = true,
             Line::Question(_) => asked = true,
-            Line::Action(_) if asked => return true,
+            Line::Action(_) => acted |= asked,
+            Line::Gold(_) => judged |= acted,
             _ => asked |= context && asked_after(line).is_some(),
+        }
+        judged |= acted && line.starts_with("Observation") && line.ends_with("CORRECT");
+        if acted && judged {
+            return true;
         }
     }
     false
@@ -78,6 +91,11 @@ type Kind<'a> = fn(&'a str) -> Line<'a>;
 impl<'a> Line<'a> {
     /// `turn`: the number of the turn that a line may be of; `None`: there is no question yet.
     fn of(line: &'a str, turn: Option<u64>) -> Line<'a> {
+        Line::of_run(line, turn, None)
+    }
+
+    /// `numbered`: whether the lines of the run have numbers, where that is known.
+    fn of_run(line: &'a str, turn: Option<u64>, numbered: Option<bool>) -> Line<'a> {
         if let Some(heading) = line.strip_prefix("---").map(|line| line.trim_matches(['-', ' '])) {
             return heading.strip_prefix("BEGIN ").map_or(Line::Other, Line::Section);
         }
@@ -111,7 +129,11 @@ impl<'a> Line<'a> {
             let Some(rest) = line.strip_prefix(name) else { continue };
             let Some((number, said)) = rest.split_once(':') else { continue };
             // A passage may have a line that begins so, too.
-            if number.is_empty() || number.trim().parse() == Ok(turn) {
+            let fits = match number.trim().parse::<u64>() {
+                Ok(number) => numbered != Some(false) && turn == number,
+                Err(_) => numbered != Some(true) && number.is_empty(),
+            };
+            if fits {
                 return kind(said.trim());
             }
         }
@@ -195,6 +217,8 @@ struct Run {
     turns: Vec<Turn>,
     gold: Option<String>,
     at: At,
+    /// Whether its lines have numbers; `None`: it has had none yet.
+    numbered: Option<bool>,
     /// Whether something stands behind its end.
     odd: bool,
 }
@@ -224,9 +248,16 @@ impl Log<'_> {
     fn take(&mut self, line: &str, at: u64, sink: &mut Sink<'_>) {
         let may_ask = self.blank || self.open.as_ref().is_none_or(|run| run.at == At::Gold);
         self.blank = line.trim().is_empty();
-        let kind = match Line::of(line, self.open.as_ref().map(Run::turn)) {
+        let (turn, numbered) = match &self.open {
+            Some(run) => (Some(run.turn()), run.numbered),
+            None => (None, None),
+        };
+        let kind = match Line::of_run(line, turn, numbered) {
             // In the middle of a passage.
             Line::Context | Line::Question(_) if !may_ask => Line::Other,
+            Line::Reflections(_) if self.open.as_ref().is_some_and(|run| !run.turns.is_empty()) => {
+                Line::Other
+            }
             kind => kind,
         };
         match kind {
@@ -310,6 +341,10 @@ impl Run {
     }
 
     fn take(&mut self, kind: Line<'_>, line: &str) {
+        if matches!(kind, Line::Thought(_) | Line::Action(_) | Line::Observation(_)) {
+            let number = line.split_once(':').is_some_and(|(name, _)| name.contains(' '));
+            self.numbered.get_or_insert(number);
+        }
         match kind {
             Line::Reflections(told) => {
                 self.at = At::Reflections;
@@ -321,11 +356,11 @@ impl Run {
             }
             Line::Action(action) => {
                 self.at = At::Action;
-                self.begin().action = Some(action.to_owned());
+                add_line(self.begin().action.get_or_insert_default(), action);
             }
             Line::Observation(told) => {
                 self.at = At::Observation;
-                self.begin().observation = Some(told.to_owned());
+                add_line(self.begin().observation.get_or_insert_default(), told);
             }
             Line::Gold(gold) => {
                 self.at = At::Gold;
@@ -414,14 +449,19 @@ impl Run {
         }
         (run.steps, run.notes) = steps.finish();
         let halted = self.section == Some("HALTED");
-        let success = right.or(halted.then_some(false));
+        let by_section = match self.section {
+            Some("CORRECT") => Some(true),
+            Some(_) => Some(false),
+            None => None,
+        };
+        let success = right.or(by_section);
         run.recorded =
             Recorded { reward: success.map(|right| f64::from(u8::from(right))), success };
         let native = self.section.map(|section| section.to_lowercase().into());
-        let reason = match right {
-            Some(_) => Some("final"),
-            None if halted => Some("max_steps"),
-            None => None,
+        let reason = match (right, self.section) {
+            (None, Some(_)) if halted => Some("max_steps"),
+            (Some(_), _) | (None, Some(_)) => Some("final"),
+            (None, None) => None,
         };
         run.ending = reason.map(|reason| Ending {
             reason: reason.into(),
