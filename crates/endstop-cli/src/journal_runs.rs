@@ -47,7 +47,7 @@ pub(crate) fn in_folder(path: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Whether a file that nobody named is a journal.
-fn is_ours(path: &Path) -> bool {
+pub(crate) fn is_ours(path: &Path) -> bool {
     match header(path) {
         Some(SqliteJournal::APPLICATION_ID) => true,
         // Whoever was killed has left all that it wrote in the file beside it.
@@ -73,15 +73,32 @@ pub(crate) fn dataset(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Each run of a journal, the oldest first, or what is wrong with one.
+/// Each run of a journal that somebody named, the oldest first, or what is wrong with one.
 pub(crate) fn each(
     path: &Path,
     with: &mut dyn FnMut(std::result::Result<Run, Problem>),
 ) -> Result<()> {
-    let wrong = |error: JournalError| Failure::usage(error.to_string());
-    let journal = SqliteJournal::read(path).map_err(wrong)?;
-    let mut ids: Vec<String> =
-        journal.runs(u32::MAX).map_err(wrong)?.into_iter().map(|run| run.id).collect();
+    each_of(path, with).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// The same of one that was found: what cannot be opened is a problem like others.
+pub(crate) fn each_found(path: &Path, with: &mut dyn FnMut(std::result::Result<Run, Problem>)) {
+    if let Err(error) = each_of(path, with) {
+        with(Err(Problem {
+            file: path.display().to_string(),
+            at: None,
+            kind: ProblemKind::Unreadable,
+            what: error.problem,
+        }));
+    }
+}
+
+fn each_of(
+    path: &Path,
+    with: &mut dyn FnMut(std::result::Result<Run, Problem>),
+) -> std::result::Result<(), JournalError> {
+    let journal = SqliteJournal::read(path)?;
+    let mut ids: Vec<String> = journal.runs(u32::MAX)?.into_iter().map(|run| run.id).collect();
     ids.reverse();
     for (id, at) in ids.iter().zip(1..) {
         let file = path.display().to_string();

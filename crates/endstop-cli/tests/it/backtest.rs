@@ -482,6 +482,19 @@ fn a_journal_in_a_folder_is_found_among_other_files() {
     let mut other = b"SQLite format 3\0".to_vec();
     other.resize(4096, 7);
     cli.write("runs/other.db", other);
+    // Nor does one of a later version hold up the rest.
+    let mut newer = b"SQLite format 3\0".to_vec();
+    newer.resize(4096, 0);
+    newer[68..72].copy_from_slice(b"Ends");
+    std::fs::create_dir_all(cli.path("newer")).unwrap();
+    cli.write("newer/later.db", newer);
+    cli.write("newer/other.jsonl", clear(2, 3));
+    for command in ["audit", "backtest"] {
+        let found = json_of(&cli.run([command, "newer", "--json"]).exits(0));
+        let census = if command == "audit" { &found } else { &found["census"] };
+        assert_eq!(census["problems"]["unreadable"]["count"], 1, "{found:#}");
+        cli.run([command, "newer/later.db"]).exits(2);
+    }
     let found = json_of(&cli.run(["backtest", "runs", "--json"]).exits(0));
     assert_eq!(found["census"]["formats"], json!({"endstop-journal": 1, "neutral-traj/1": 5}));
     assert_eq!(found["census"]["problems"], json!({}));

@@ -43,6 +43,18 @@ fn the_last_turn_that_ended_says_how() {
 }
 
 #[test]
+fn what_lacks_nothing_is_not_marked_and_no_answer_is_an_earlier_one() {
+    let ended = r#"{"type":"turn_ended","status":"success"}"#;
+    let chat = parsed("a.jsonl", [ASKED, SAID, ended].join("\n")).remove(0);
+    assert!(chat.tags.is_empty(), "it has no calls: {:?}", chat.tags);
+    let run = parsed("a.jsonl", [ASKED, SAID, ASKED, ended].join("\n")).remove(0);
+    assert_eq!(run.ending.unwrap().answer, None);
+    let chat = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}"#;
+    let (runs, _) = read_bytes("a.jsonl", [chat, ended, chat].join("\n"), &Options::default());
+    assert!(runs.len() == 2 && runs[0].origin.format == "openai-messages", "{runs:?}");
+}
+
+#[test]
 fn results_are_taken_where_a_version_has_them() {
     let call = r#"{"role":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"Shell","input":{"command":"ls"}}]}}"#;
     let result = r#"{"role":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","content":"a.py","is_error":true}]}}"#;

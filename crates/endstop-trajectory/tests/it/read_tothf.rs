@@ -57,6 +57,8 @@ fn lines_are_read_as_files_are() {
     let two = parsed("a.jsonl", format!("{whole}\n{whole}\n"));
     assert_eq!((two.len(), two[1].origin.at), (2, Some(2)));
     assert_eq!(two[0].steps, runs(file)[0].steps);
+    let as_flag = of(json!([])).to_string().replace("\"success\":0", "\"success\":true");
+    assert_eq!(parsed("a.json", as_flag)[0].recorded.success, Some(true));
     let broken =
         json!({"run_id": "r", "condition_id": "c", "item_id": "1", "trace": [], "metrics": 7});
     let text = broken.to_string();

@@ -422,6 +422,8 @@ fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
             (b'n', _) => (2, '\n'),
             (b'r', _) => (2, '\r'),
             (b't', _) => (2, '\t'),
+            (b'b', _) => (2, '\u{8}'),
+            (b'f', _) => (2, '\u{c}'),
             (other, _) => (2, char::from(other)),
         };
         let end = (run + len).min(string.end);
@@ -529,7 +531,7 @@ mod tests {
                     prop_oneof![
                         (0usize..KEY.len(), 0usize..9)
                             .prop_map(|(from, len)| KEY[from..KEY.len().min(from + len)].to_owned()),
-                        "[a-c\"\\\\\n/\u{1}é]{0,4}",
+                        "[a-cf\"\\\\\n/\u{1}\u{8}\u{c}é]{0,4}",
                     ],
                 ),
                 0..10,

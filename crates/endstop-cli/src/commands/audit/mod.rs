@@ -43,7 +43,7 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         found.files += read.files;
         found.skipped += read.skipped;
         for journal in journal_runs::in_folder(path).filter(|_| args.format.is_none()) {
-            found.journal(&journal)?;
+            found.found_journal(&journal);
             found.skipped = found.skipped.saturating_sub(1);
         }
     }
@@ -52,8 +52,8 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
             let mut looked = Looked::new(&place);
             let before = found.audit.sessions + found.too_old;
             for file in place.files(&mut looked) {
-                if journal_runs::is_one(&file) {
-                    found.journal(&file)?;
+                if journal_runs::is_ours(&file) {
+                    found.found_journal(&file);
                     continue;
                 }
                 let read = for_each(file, &options, &mut |run| found.take(run)).map_err(wrong)?;
@@ -122,6 +122,12 @@ impl Found {
         journal_runs::each(path, &mut |run| self.take(run.map(|run| run.trajectory)))?;
         self.files += 1;
         Ok(())
+    }
+
+    /// The same of one that nobody named.
+    fn found_journal(&mut self, path: &Path) {
+        journal_runs::each_found(path, &mut |run| self.take(run.map(|run| run.trajectory)));
+        self.files += 1;
     }
 
     fn take(&mut self, run: std::result::Result<Trajectory<'_>, Problem>) {

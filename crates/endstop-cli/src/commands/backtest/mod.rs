@@ -24,7 +24,7 @@ use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::backtest::{
     Backtest, Candidate, CandidateFigures, DatasetFigures, Done, Engine, Family, Figures,
 };
-use endstop_trajectory::read::{Census, Options, Outcomes, UnknownFormat, formats};
+use endstop_trajectory::read::{Census, Options, Outcomes, Problem, UnknownFormat, formats};
 use progress::Progress;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -84,8 +84,8 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
 struct Input {
     files: Vec<PathBuf>,
     journals: Vec<PathBuf>,
-    /// How many of the journals are in folders, where the readers pass them over.
-    found: u64,
+    /// How many of the journals were named; the others are in folders, where the readers pass them over.
+    named: usize,
     options: Options,
     outcomes: Option<Outcomes>,
 }
@@ -113,8 +113,7 @@ impl Input {
         if args.format.is_none() {
             journals.extend(files.iter().flat_map(|path| journal_runs::in_folder(path)));
         }
-        let found = (journals.len() - named) as u64;
-        Ok(Input { files, journals, found, options, outcomes })
+        Ok(Input { files, journals, named, options, outcomes })
     }
 }
 
@@ -144,8 +143,8 @@ fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Resul
     let mut done: Done =
         engine.run_each(&input.files, make, &|bytes| progress.add(bytes), &each).map_err(wrong)?;
     progress.done();
-    for path in &input.journals {
-        journal_runs::each(path, &mut |run| {
+    for (path, nth) in input.journals.iter().zip(0..) {
+        let mut take = |run: std::result::Result<journal_runs::Run, Problem>| {
             let run = match run {
                 Ok(run) => run,
                 Err(problem) => return done.census.problem(&problem),
@@ -160,7 +159,12 @@ fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Resul
             if let Some(fired) = done.backtest.run_by(&dataset, &trajectory, &replay) {
                 each(&dataset, &trajectory, fired);
             }
-        })?;
+        };
+        if nth < input.named {
+            journal_runs::each(path, &mut take)?;
+        } else {
+            journal_runs::each_found(path, &mut take);
+        }
     }
     #[cfg(feature = "parquet")]
     if let Some(rows) = rows {
@@ -171,7 +175,7 @@ fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Resul
         candidates,
         census: done.census,
         outcomes: done.outcomes,
-        passed_over: done.skipped.saturating_sub(input.found),
+        passed_over: done.skipped.saturating_sub((input.journals.len() - input.named) as u64),
         max_harm: args.max_harm,
         alpha: args.calibrate,
         sweep: args.sweep,

@@ -28,7 +28,11 @@ pub(crate) const FORMAT: Format = Format {
 };
 
 fn recognises(head: &Head<'_>) -> bool {
-    pieces::first_objects(head, 20).iter().any(|map| is_message(map) || is_turn_ended(map))
+    let objects = pieces::first_objects(head, 20);
+    let messages = objects.iter().filter(|map| is_message(map)).count();
+    let ends = objects.iter().filter(|map| is_turn_ended(map)).count();
+    // One that other lines happen to be like is none.
+    messages > 0 && 2 * (messages + ends) >= objects.len()
 }
 
 fn is_message(map: &Fields) -> bool {
@@ -137,8 +141,9 @@ impl Transcript {
             "cancelled" | "canceled" | "aborted" => "cancelled",
             _ => "unknown",
         };
+        let is_last = self.run.last_turn_index().is_some_and(|at| at + 1 == self.run.steps.len());
         let said = self.run.last_turn().map(|turn| turn.text.to_string());
-        let answer = said.filter(|said| reason == "final" && !said.is_empty());
+        let answer = said.filter(|said| reason == "final" && is_last && !said.is_empty());
         self.ending = Some(Ending {
             reason: reason.into(),
             native: Some(status.into()),
@@ -150,10 +155,10 @@ impl Transcript {
     fn finish(self) -> Trajectory<'static> {
         let mut run = Trajectory { agent: Some("cursor".into()), ..Trajectory::default() };
         run.ending = self.ending;
-        if self.results == 0 {
+        (run.steps, run.notes) = self.run.finish();
+        if self.results == 0 && run.turns().any(|turn| !turn.calls.is_empty()) {
             run.tags.push("no_results".into());
         }
-        (run.steps, run.notes) = self.run.finish();
         run.notes.extend(self.others.line("records that are no steps"));
         run
     }

@@ -67,7 +67,10 @@ fn run(mut record: Fields) -> Result<Trajectory<'static>, Problem> {
         run.limits.insert("max_steps".to_owned(), steps);
     }
     let mut metrics = object(&mut record, "metrics").unwrap_or_default();
-    let reward = metrics.get("success").and_then(Value::as_f64);
+    let reward = match metrics.get("success") {
+        Some(Value::Bool(success)) => Some(f64::from(u8::from(*success))),
+        reward => reward.and_then(Value::as_f64),
+    };
     if reward.is_some() {
         metrics.shift_remove("success");
     }
