@@ -358,10 +358,14 @@ fn strings_by_name(bytes: &[u8]) -> Vec<(&[u8], Range<usize>)> {
     let mut at = 0;
     while let Some(quote) = memchr::memchr(b'"', &bytes[at..]) {
         let start = at + quote + 1;
-        let Some(end) = closing_quote(bytes, start) else {
-            // A string has no line break in it: what began here was none.
-            at = start;
-            continue;
+        let end = match closing_quote(bytes, start) {
+            Ok(end) => end,
+            // A string has no line break in it: what began here was none, nor what a quote up to there
+            // would begin.
+            Err(stopped) => {
+                at = stopped;
+                continue;
+            }
         };
         at = end + 1;
         if is_name(bytes, at) {
@@ -393,14 +397,15 @@ fn closing_quote_in_line(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Where the string that begins here ends.
-fn closing_quote(bytes: &[u8], mut at: usize) -> Option<usize> {
+/// Where the string that begins here ends; an error: how far it was looked for, where it does not.
+fn closing_quote(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
     loop {
-        at += memchr::memchr3(b'"', b'\\', b'\n', bytes.get(at..)?)?;
+        let rest = bytes.get(at..).unwrap_or_default();
+        at += memchr::memchr3(b'"', b'\\', b'\n', rest).ok_or(bytes.len())?;
         match bytes[at] {
-            b'"' => return Some(at),
+            b'"' => return Ok(at),
             b'\\' if bytes.get(at + 1) != Some(&b'\n') => at += 2,
-            _ => return None,
+            _ => return Err(at + 1),
         }
     }
 }
@@ -493,6 +498,17 @@ mod tests {
         let text = format!(r#"[{{"text":"{long}{one}"}},{{"text":"{other}{long}"}}]"#);
         let said = format!(r#"[{{"text":"{long}[redacted]"}},{{"text":"{long}"}}]"#);
         assert_eq!(clean(&text), said);
+    }
+
+    #[test]
+    fn quotes_that_nothing_closes_are_passed_in_one_go() {
+        let text = format!(
+            "\"{}\n{{\"a\":\"{}\",\"a\":\"{}\"}}",
+            "\\\"".repeat(200_000),
+            &KEY[..9],
+            &KEY[9..]
+        );
+        assert!(clean(&text).ends_with(r#"{"a":"[redacted]","a":""}"#));
     }
 
     #[test]
