@@ -13,6 +13,7 @@ mod model;
 mod prices;
 pub mod read;
 pub mod replay;
+mod sight;
 mod spent;
 pub mod write;
 

@@ -20,11 +20,13 @@
 //! What the recording says happened is what happens: each turn's text, calls, results, usage and cost
 //! become the kernel's events. Where an agent spoke without a call and the recording goes on, somebody
 //! replied. What a recording does not have cannot be judged: clocks are off (but the run's own, where
-//! the steps have times), nothing is reserved beforehand, and nobody is nudged; where it does not say what
-//! tools gave, the limits on mistakes and on progress are off, and rules that look at results. A replay says what a stop
-//! does; what a nudge would have changed nobody knows.
+//! the steps have times), nothing is reserved beforehand, and nobody is nudged; where it does
+//! not say what tools gave, the limits on mistakes and on progress are off, and so is what of a rule or of
+//! the policy looks at results. A replay says what a stop does; what a nudge would have changed nobody
+//! knows.
 
 use crate::model::{CallResult, Role, Step, Trajectory};
+use crate::sight;
 use endstop_core::{
     Answer, Confidence, Effect, EffectId, Event, EventKind, Fired, Hooks, Limits, Message,
     MessageId, ModelTurn, NanoUsd, Outcome, Part, PolicyError, Registry, Role as Speaker, Run,
@@ -64,7 +66,8 @@ pub struct Replayed {
 /// # Errors
 /// The setting's policy is none that is known.
 pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, PolicyError> {
-    let policy = setting.policy.as_ref().map(|spec| Registry::new().build(spec)).transpose()?;
+    let build = |spec: &Value| Registry::new().build(spec);
+    let mut policy = setting.policy.as_ref().map(build).transpose()?;
     let turns: Vec<usize> = (0..run.steps.len()).filter(|at| run.steps[*at].is_turn()).collect();
     let tools: BTreeSet<&str> =
         turns.iter().flat_map(|at| &run.steps[*at].calls).map(|call| &*call.name).collect();
@@ -79,7 +82,11 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
     if run.lacks_results() {
         limits.max_consecutive_mistakes = None;
         limits.max_unproductive_turns = None;
-        watches.retain(|watch| !watch.rule.needs_results());
+        let seeing =
+            |watch: Watch| Some(Watch { rule: sight::without_results(&watch.rule)?, ..watch });
+        watches = watches.into_iter().filter_map(seeing).collect();
+        let rest = setting.policy.as_ref().and_then(sight::policy_without_results);
+        policy = rest.as_ref().map(build).transpose()?;
     }
     let spec = RunSpec {
         limits,

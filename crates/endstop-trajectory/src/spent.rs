@@ -30,7 +30,7 @@ pub struct Spent {
     pub at_most: bool,
     /// Tokens that nobody has a price for.
     pub unpriced_tokens: u64,
-    /// Turns that do not say what they used, or only half of it.
+    /// Turns that do not say what they used, or only half of it, or that it was nothing.
     pub silent_turns: u64,
 }
 
@@ -47,12 +47,14 @@ impl Spent {
 
     /// One turn.
     pub(crate) fn of_step(step: &Step<'_>, run: &Trajectory<'_>, prices: &Prices) -> Spent {
-        let silent = Usage::default();
-        let usage = step.usage.as_deref().unwrap_or(&silent);
+        let unknown = Usage::default();
+        let usage = step.usage.as_deref().unwrap_or(&unknown);
         let mut spent = Spent::of_usage(usage, model_of(step, run), provider_of(run), prices);
         spent.turns = 1;
-        // A turn that says what it generated and not what it read says half of it.
-        spent.silent_turns = u64::from(step.tokens().is_none() && step.cost_usd.is_none());
+        // A turn that says what it generated and not what it read says half of it; no model call uses
+        // nothing at all.
+        let silent = step.tokens().is_none_or(|tokens| tokens == 0) && step.cost_usd.is_none();
+        spent.silent_turns = u64::from(silent);
         if let Some(usd) = step.cost_usd {
             spent.recorded(usd);
         }

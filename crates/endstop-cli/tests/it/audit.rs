@@ -1,6 +1,7 @@
 //! `endstop audit`: sessions that agents have left, fixtures and such as the test writes: a loop, a claim
 //! that the record does not show, one that is cut off.
 
+use crate::backtest::transcript;
 use crate::cli::{ANTHROPIC_KEY, Cli, Started};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -165,6 +166,48 @@ fn the_text_has_totals_first_and_fits_a_hundred_columns() {
         assert!(out.contains(part), "{part}\n\n{out}");
     }
     assert!(!out.contains("cut.jsonl"), "{out}");
+}
+
+#[test]
+fn where_it_is_not_recorded_what_tools_gave_nothing_is_said_to_be_fine() {
+    let cli = Cli::new();
+    std::fs::create_dir_all(cli.path("cursor")).unwrap();
+    cli.write("cursor/a.jsonl", transcript(3, "All tests pass now."));
+    cli.write("cursor/b.jsonl", transcript(3, ""));
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let why = "Unknown in 2 sessions: failures, loops and claims, as the recording does not say what \
+               tools gave.";
+    let told = cli.run(["audit", "cursor", "--report", "a.html"]).exits(0).stdout;
+    for says in [
+        "6 tool calls (failures unknown)",
+        "Loops: unknown",
+        "Claims that the record does not show: unknown",
+        why,
+    ] {
+        assert!(flat(&told).contains(says), "no {says:?} in {told}");
+        assert!(cli.read("a.html").contains(says), "no {says:?} in the page");
+    }
+    for says in ["0 failed", "none", "no sign of one"] {
+        assert!(!told.contains(says), "{says:?} in {told}");
+    }
+    assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");
+    let audit: Value = cli.run(["audit", "cursor", "--json"]).exits(0).lines().pop().unwrap();
+    assert_eq!((&audit["sessions"], &audit["lacking_results"]), (&json!(2), &json!(2)));
+
+    // Beside sessions that say it, for how many it is unknown.
+    cli.write("sound.jsonl", cut().text());
+    let told = cli.run(["audit", "cursor", "sound.jsonl"]).exits(0).stdout;
+    for says in [
+        "7 tool calls (0 failed, unknown in 2 sessions)",
+        "Loops: none, unknown in 2 sessions",
+        "no sign of one, unknown in 2 sessions",
+        why,
+    ] {
+        assert!(flat(&told).contains(says), "no {says:?} in {told}");
+    }
+    let told = cli.run(["audit", "sound.jsonl"]).exits(0).stdout;
+    assert!(!told.contains("nknown in"), "{told}");
+    assert!(told.contains("1 tool call (0 failed)") && told.contains("Loops: none\n"), "{told}");
 }
 
 #[test]

@@ -420,6 +420,94 @@ fn tokens_and_dollars_are_told_for_the_runs_that_have_them() {
     }
 }
 
+/// A transcript of Cursor: so many times the same call, and nothing of what it gave.
+pub(crate) fn transcript(calls: usize, said: &str) -> String {
+    let call = json!({"type": "tool_use", "name": "Shell", "input": {"command": "ls"}});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let message = |role: &str, part: Value| json!({"role": role, "message": {"content": [part]}});
+    lines(
+        std::iter::once(message("user", text("go")))
+            .chain((0..calls).map(|_| message("assistant", call.clone())))
+            .chain((!said.is_empty()).then(|| message("assistant", text(said))))
+            .chain([json!({"type": "turn_ended", "status": "success"})]),
+    )
+}
+
+#[test]
+fn what_a_recording_lacks_is_said_of_judged_runs_and_of_others() {
+    let cli = Cli::new();
+    cli.write("cursor.jsonl", transcript(30, ""));
+    let args = ["backtest", "cursor.jsonl"];
+    let either = ["--policy", r#"{"any":["repeat_call","stuck"]}"#];
+    let told = cli.run(args).exits(0).stdout;
+    for says in [
+        "stuck(2,4,3,7) could not fire in 1 run: what it looks at is not recorded there.",
+        "default limits judged 1 run in part: some of what it looks at is not recorded there.",
+    ] {
+        assert!(told.contains(says), "no {says:?} in {told}");
+    }
+    let cells = |name: &str| {
+        let row = told.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        row.split_whitespace().rev().take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(cells("stuck(2,4,3,7)"), ["data", "no"]);
+    assert_eq!(cells("repeat_call(3)"), ["27", "1"]);
+    assert_eq!(cells("default limits"), ["5", "1"]);
+    assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");
+    cli.run(args.iter().chain(&["--report", "r.html"])).exits(0);
+    assert!(cli.read("r.html").contains("stuck(2,4,3,7) could not fire in 1 run"));
+    let found = json_of(&cli.run(args.iter().chain(&either).chain(&["--json"])).exits(0));
+    let unjudged = &found["figures"]["unjudged"][0];
+    let name = "any[repeat_call(3),stuck(2,4,3,7)]";
+    assert_eq!(unjudged["lacking"], json!([[name, 0, 1]]));
+    assert_eq!(unjudged["candidates"], json!([[name, 1, 27]]));
+
+    cli.write("o.json", r#"{"cursor": false}"#);
+    let given = ["--outcomes", "o.json"];
+    let told = cli.run(args.iter().chain(&either).chain(&given)).exits(0).stdout;
+    assert!(told.contains("judged 1 run in part"), "{told}");
+    let found = json_of(&cli.run(args.iter().chain(&given).chain(&["--json"])).exits(0));
+    let all = found["figures"]["datasets"][0]["candidates"].as_array().unwrap();
+    let lacking = |name: &str| {
+        let one = all.iter().find(|one| one["name"] == name).unwrap();
+        (one["lacking"].as_u64().unwrap(), one["lacking_in_part"].as_u64().unwrap())
+    };
+    assert_eq!(lacking("stuck(2,4,3,7)"), (1, 0));
+    assert_eq!((lacking("default limits"), lacking("repeat_call(3)")), ((0, 1), (0, 0)));
+}
+
+#[test]
+fn runs_without_results_are_left_out_where_a_threshold_is_chosen() {
+    let cli = Cli::new();
+    std::fs::create_dir(cli.path("cursor")).unwrap();
+    let mut outcomes = serde_json::Map::new();
+    for nth in 0..120 {
+        cli.write(&format!("cursor/s{nth}.jsonl"), transcript(5, "Done."));
+        outcomes.insert(format!("s{nth}"), json!(true));
+    }
+    cli.write("o.json", Value::Object(outcomes).to_string());
+    let args = ["backtest", "cursor", "--outcomes", "o.json", "--calibrate", "alpha=0.05"];
+    let told = cli.run(args.iter().chain(&["--report", "r.html"])).exits(0).stdout;
+    let says = "120 runs of cursor left out for repeat_call_res, same_error, any_error, no_new, stuck: what tools gave is not recorded there.";
+    let flat = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(says), "{told}");
+    assert!(cli.read("r.html").contains(says));
+    let row = |name: &str| {
+        let chosen = told.split("CALIBRATED").nth(1).unwrap();
+        chosen.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned()
+    };
+    for family in ["stuck", "same_error", "any_error", "no_new", "repeat_call_res"] {
+        assert!(row(family).contains("none: 0 good tasks to choose on"), "{told}");
+    }
+    assert!(row("max_steps").contains("0 %"), "{told}");
+    assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");
+    let found = json_of(&cli.run(args.iter().chain(&["--json"])).exits(0));
+    let chosen = found["calibrated"]["cursor"].as_array().unwrap();
+    let left_out = chosen.iter().filter(|one| one["left_out"] == 120 && one["rule"].is_null());
+    assert_eq!(left_out.count(), 5, "{chosen:#?}");
+    assert_eq!(chosen.iter().filter(|one| one["left_out"] == 0).count(), 4);
+}
+
 #[test]
 fn standard_input_and_folders_are_read() {
     let cli = Cli::new();
@@ -468,6 +556,25 @@ fn runs_of_a_journal_are_judged_by_their_own_events() {
     let told = cli.run(explain).exits(0).stdout;
     assert!(told.contains("■ limits fires: would have saved 2 steps"), "{told}");
     assert!(told.contains("→ still building"), "{told}");
+
+    // A run that does not read is named beside one that does: it may be the one that was meant.
+    let text = std::fs::read(cli.path("j.db")).unwrap();
+    let damaged = without_quote(text, b":\"Which city?\"");
+    cli.write("j.db", damaged);
+    let done = cli.run(explain).exits(0);
+    assert!(done.stdout.contains("■ limits fires"), "{}", done.stdout);
+    done.notes(&["j.db:2: run ", "header does not read"]);
+    cli.run(["backtest", "j.db", "--explain", "gone"])
+        .exits(2)
+        .notes(&["header does not read", "no such run"]);
+}
+
+/// The bytes with the first quote of each such text blanked, so that what has it is no JSON.
+fn without_quote(mut bytes: Vec<u8>, text: &[u8]) -> Vec<u8> {
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    assert!(!places.is_empty(), "the text is nowhere");
+    places.into_iter().for_each(|at| bytes[at + 1] = b' ');
+    bytes
 }
 
 #[test]

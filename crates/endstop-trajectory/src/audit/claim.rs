@@ -147,8 +147,12 @@ pub struct Sign {
     pub claim: String,
 }
 
-/// The sign that a run gives, where it gives one.
+/// The sign that a run gives, where it gives one. Without results nothing contradicts what it says, and
+/// nothing bears it out.
 pub(super) fn sign(run: &Trajectory<'_>) -> Option<Sign> {
+    if run.lacks_results() {
+        return None;
+    }
     let last = run.turns().last().filter(|step| step.calls.is_empty())?;
     let claim = claim(&last.text)?;
     // The failure that stands, of each kind.

@@ -44,6 +44,8 @@ pub(super) fn stops(
         } else {
             let alone = Trajectory {
                 model: run.model.clone(),
+                // What the recording lacks, each request of it does.
+                tags: run.tags.clone(),
                 steps: run.steps[request.steps.clone()].to_vec(),
                 ..Trajectory::new(run.run_id.clone())
             };

@@ -12,6 +12,7 @@ use super::quote::{call, short};
 use super::request::Request;
 use crate::backtest::show;
 use crate::model::{Role, Step, Trajectory};
+use crate::sight::without_results;
 use crate::spent::Spent;
 use endstop_core::detector::{Panel, Rule, Stuck};
 use serde::Serialize;
@@ -48,7 +49,9 @@ pub(super) fn rules() -> Vec<Rule> {
 /// The loops of a run, one a request at most; `spent` is what each of its turns used.
 pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent]) -> Vec<Loop> {
     let mut rules = rules();
-    rules.retain(|rule| !run.lacks_results() || !rule.needs_results());
+    if run.lacks_results() {
+        rules = rules.iter().filter_map(without_results).collect();
+    }
     let mut panel = Panel::new(rules.clone());
     let mut found = Vec::new();
     for request in requests {

@@ -51,6 +51,9 @@ pub struct Session {
     pub calls: u64,
     /// Results that are failures.
     pub failures: u64,
+    /// Its recording, or that of an agent that it started, does not say what tools gave: its failures, its
+    /// loops and whether its claims hold are unknown.
+    pub lacks_results: bool,
     /// What it used.
     pub spent: Spent,
     /// The recording says what it cost; `false`: the price list does.
@@ -87,6 +90,7 @@ impl Session {
             requests: requests.len() as u64,
             calls: 0,
             failures: 0,
+            lacks_results: false,
             spent: Spent::default(),
             cost_recorded: false,
             models: BTreeMap::new(),
@@ -134,6 +138,7 @@ impl Session {
 
     /// Counts a run's own turns.
     fn count(&mut self, run: &Trajectory<'_>, each: &[Spent], prices: &Prices) {
+        self.lacks_results |= run.lacks_results();
         for step in run.steps.iter().filter(|step| !step.copied) {
             if step.is_turn() {
                 self.calls += step.calls.len() as u64;
@@ -302,6 +307,52 @@ mod tests {
         assert_eq!((session.spent.turns, session.spent.tokens()), (2, 1010));
         assert_eq!(session.spent.usd.to_usd(), 0.5);
         assert!(session.cost_recorded);
+    }
+
+    #[test]
+    fn turns_that_say_they_used_nothing_are_silent_and_one_with_half_is_too() {
+        let totals =
+            Totals { prompt_tokens: Some(1000), completion_tokens: Some(10), ..Totals::default() };
+        let half = |prompt, completion| {
+            let usage =
+                Usage { prompt_tokens: prompt, completion_tokens: completion, ..Usage::default() };
+            Step { usage: Some(Box::new(usage)), ..turn(0, 0) }
+        };
+        for (steps, silent, tokens) in [
+            (vec![turn(0, 0); 2], 2, 1010),
+            (vec![half(None, Some(5)); 2], 2, 1010),
+            (vec![turn(400, 0), turn(0, 0)], 1, 1010),
+            // What each turn says stands above what is said of them all.
+            (vec![turn(400, 5); 2], 0, 810),
+            (vec![Step { cost_usd: Some(0.25), ..turn(0, 0) }; 2], 0, 0),
+        ] {
+            let run = Trajectory { totals: totals.clone(), ..run(steps) };
+            let each = run.turns().map(|step| Spent::of_step(step, &run, &Prices::new()));
+            assert_eq!(each.map(|spent| spent.silent_turns).sum::<u64>(), silent);
+            assert_eq!(Session::of(&run, &Prices::new()).spent.tokens(), tokens);
+        }
+    }
+
+    #[test]
+    fn what_tools_did_not_say_is_unknown() {
+        let mut steps = vec![turn(1000, 100); 8];
+        steps.push(Step { text: "All tests pass now.".into(), ..Step::new(Role::Agent) });
+        let mut run = run(steps);
+        let seen = Session::of(&run, &Prices::new());
+        assert!(!seen.lacks_results && seen.sign.is_some() && !seen.loops.is_empty());
+        assert_eq!(seen.failures, 8);
+        run.tags.push("no_results".into());
+        // Even where a step has one by chance.
+        run.steps.iter_mut().skip(4).for_each(|step| step.results.clear());
+        let blind = Session::of(&run, &Prices::new());
+        assert!(blind.lacks_results);
+        assert_eq!((blind.sign, blind.loops, blind.stops), (None, Vec::new(), Vec::new()));
+        let mut parent = Trajectory::new("parent");
+        parent.children = vec![run];
+        let parent = Session::of(&parent, &Prices::new());
+        let mut audit = crate::audit::Audit::new(1);
+        [seen, parent].into_iter().for_each(|session| audit.add(session));
+        assert_eq!((audit.sessions, audit.lacking_results), (2, 1));
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub struct Audit {
     pub calls: u64,
     /// Results that are failures.
     pub failures: u64,
+    /// Sessions whose recording does not say what tools gave: their failures, their loops and whether their
+    /// claims hold are unknown.
+    pub lacking_results: u64,
     /// What they used.
     pub spent: Spent,
     /// Sessions whose recording says what they cost.
@@ -106,6 +109,7 @@ impl Audit {
         self.requests += session.requests;
         self.calls += session.calls;
         self.failures += session.failures;
+        self.lacking_results += u64::from(session.lacks_results);
         self.spent += session.spent;
         self.cost_recorded += u64::from(session.cost_recorded);
         self.first_ms = [self.first_ms, session.first_ms].into_iter().flatten().min();

@@ -11,7 +11,8 @@
 //! has one score: the strongest setting that would still have stopped one of its good runs before the
 //! end. The threshold is the ⌈(n + 1)(1 − α)⌉-th of the n scores, and one more: a new task of the same
 //! kind has a good run stopped with a probability of at most α. With fewer tasks than ⌈1/α⌉ − 1 there is no
-//! such threshold. The second half shows what it does on tasks that it was not chosen on.
+//! such threshold. The second half shows what it does on tasks that it was not chosen on. A run that a rule
+//! cannot judge, as its recording does not say what tools gave, is in neither half.
 
 use endstop_core::detector::{Rule, Stuck};
 use serde::Serialize;
@@ -90,10 +91,17 @@ pub(super) struct Scores {
     second: BTreeMap<u32, (u64, u64)>,
     /// Tasks of the second half that have a good run, with the highest score of these.
     second_tasks: HashMap<u64, u32>,
+    /// Runs that the family cannot judge.
+    left_out: u64,
 }
 
 impl Scores {
-    pub(super) fn add(&mut self, task: u64, success: bool, level: u32) {
+    /// Adds a run of a task with its score; `None`: the family cannot judge it.
+    pub(super) fn add(&mut self, task: u64, success: bool, level: Option<u32>) {
+        let Some(level) = level else {
+            self.left_out += 1;
+            return;
+        };
         // The lowest bit is as good as any of a hash.
         if task & 1 == 0 {
             if success {
@@ -124,10 +132,12 @@ impl Scores {
             first: self.first.iter().map(scoped).collect(),
             second: self.second.clone(),
             second_tasks: self.second_tasks.iter().map(scoped).collect(),
+            left_out: self.left_out,
         }
     }
 
     pub(super) fn merge(&mut self, other: Scores) {
+        self.left_out += other.left_out;
         for (task, level) in other.first {
             let score = self.first.entry(task).or_default();
             *score = (*score).max(level);
@@ -172,6 +182,9 @@ pub struct Calibrated {
     pub test_failed: u64,
     /// Failed runs that were stopped.
     pub test_failed_stopped: u64,
+    /// Runs that are in none of these figures: the family reads what tools gave, and their recording does
+    /// not say it.
+    pub left_out: u64,
 }
 
 impl Calibrated {
@@ -190,13 +203,14 @@ impl Calibrated {
             test_good_stopped: 0,
             test_failed: scores.second.values().map(|(_, failed)| failed).sum(),
             test_failed_stopped: 0,
+            left_out: scores.left_out,
         };
         // A sum such as 20 · 0.95 must not be 19.000…1.
         let rank = ((n + 1) as f64 * (1.0 - alpha) - 1e-9).ceil().max(1.0) as u64;
         if rank > n {
             let least = (1.0 / alpha - 1e-9).ceil() as u64 - 1;
             calibrated.refused = Some(format!(
-                "{n} tasks with a good run to choose on: alpha = {alpha} wants at least {least}"
+                "{n} good tasks to choose on: alpha = {alpha} wants at least {least}"
             ));
             return calibrated;
         }
@@ -238,8 +252,8 @@ mod tests {
         let mut scores = Scores::default();
         // 19 tasks of the first half: scores 0 to 18.
         for task in 0..19u64 {
-            scores.add(task * 2, true, task as u32);
-            scores.add(task * 2, false, 20);
+            scores.add(task * 2, true, Some(task as u32));
+            scores.add(task * 2, false, Some(20));
         }
         let chosen = |alpha| Calibrated::of(&family(), &scores, alpha);
         // ⌈20 · 0.95⌉ = 19: the highest; ⌈20 · 0.9⌉ = 18: the one below it.
@@ -253,11 +267,11 @@ mod tests {
     fn what_it_does_is_counted_on_the_other_half() {
         let mut scores = Scores::default();
         for task in 0..40u64 {
-            scores.add(task * 2, true, 2);
+            scores.add(task * 2, true, Some(2));
         }
         for task in 0..10u64 {
-            scores.add(task * 2 + 1, true, if task == 0 { 7 } else { 1 });
-            scores.add(task * 2 + 1, false, 5);
+            scores.add(task * 2 + 1, true, Some(if task == 0 { 7 } else { 1 }));
+            scores.add(task * 2 + 1, false, Some(5));
         }
         let chosen = Calibrated::of(&family(), &scores, 0.05);
         assert_eq!(chosen.rule.as_deref(), Some("no_new(3)"));

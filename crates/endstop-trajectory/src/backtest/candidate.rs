@@ -41,11 +41,6 @@ impl Candidate {
         Candidate { name: rule.to_string(), trial: Trial::Rule(rule) }
     }
 
-    /// Whether it is a rule that reads what tools gave.
-    pub(super) fn needs_results(&self) -> bool {
-        matches!(&self.trial, Trial::Rule(rule) if rule.needs_results())
-    }
-
     /// The default limits of a run, through the kernel.
     pub fn default_limits() -> Candidate {
         let setting = Setting::default();

@@ -7,6 +7,7 @@
 //! assert!((none_of_20.high - 0.139).abs() < 0.001, "none of twenty may still be one in seven");
 //! ```
 
+use crate::sight::Sight;
 use serde::Serialize;
 use statrs::distribution::{Beta, ContinuousCDF};
 
@@ -37,6 +38,30 @@ impl Counts {
         self.succ4_stopped += other.succ4_stopped;
         self.steps_saved += other.steps_saved;
         self.steps_saved_fail += other.steps_saved_fail;
+    }
+}
+
+/// Runs that do not have what a candidate looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lacking {
+    /// None of it: it cannot fire.
+    pub(super) all: u64,
+    /// A part of it: the rest judges them.
+    pub(super) part: u64,
+}
+
+impl Lacking {
+    pub(super) fn count(&mut self, sight: Sight) {
+        match sight {
+            Sight::None => self.all += 1,
+            Sight::Part => self.part += 1,
+            Sight::Whole => {}
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Lacking) {
+        self.all += other.all;
+        self.part += other.part;
     }
 }
 

@@ -26,7 +26,7 @@ const LEAST_GOOD: u64 = 20;
 pub struct Figures {
     /// Each dataset that has judged runs, by name; where there are several, all of them together last.
     pub datasets: Vec<DatasetFigures>,
-    /// Datasets none of whose runs is judged: only what would have been saved is known of them.
+    /// Datasets with runs that nobody judged: only what would have been saved is known of those.
     pub unjudged: Vec<Unjudged>,
     /// Runs that are in no figure, and why, over all datasets.
     pub skipped: Skipped,
@@ -95,6 +95,8 @@ pub struct CandidateFigures {
     pub usd_saved: Option<f64>,
     /// Runs that lack what it looks at: it cannot fire there.
     pub lacking: u64,
+    /// Runs that lack a part of what it looks at: the rest of it judges them.
+    pub lacking_in_part: u64,
     /// Within tasks that have good and failed runs.
     pub paired: Option<Paired>,
     /// Whether it can be recommended.
@@ -178,7 +180,7 @@ impl CandidateFigures {
     }
 }
 
-/// A dataset none of whose runs is judged.
+/// The runs of a dataset that nobody judged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unjudged {
     /// Its name.
@@ -189,6 +191,8 @@ pub struct Unjudged {
     pub steps: u64,
     /// Of each candidate: its name, runs stopped, steps saved.
     pub candidates: Vec<(String, u64, u64)>,
+    /// Of each candidate: its name, runs that lack what it looks at, runs that lack a part of that.
+    pub lacking: Vec<(String, u64, u64)>,
 }
 
 impl Figures {
@@ -293,7 +297,8 @@ impl DatasetFigures {
                 saved: part(counts.steps_saved, tally.steps),
                 tokens_saved: (tally.used.runs_with_tokens > 0).then(|| tally.saved[at].tokens),
                 usd_saved: (tally.used.runs_with_usd > 0).then(|| tally.saved[at].usd),
-                lacking: tally.lacking[at],
+                lacking: tally.lacking[at].all,
+                lacking_in_part: tally.lacking[at].part,
                 paired: paired(tally, at),
                 verdict: lengths.verdict(&counts, tally),
             });
@@ -377,12 +382,16 @@ impl DatasetFigures {
 impl Unjudged {
     fn of(name: &str, tally: &Tally, test: &Backtest) -> Unjudged {
         let candidates = test.candidates.iter().zip(&tally.unjudged_saved);
+        let lacking = test.candidates.iter().zip(&tally.unjudged_lacking);
         Unjudged {
             name: name.to_owned(),
             runs: tally.unjudged.0,
             steps: tally.unjudged.1,
             candidates: candidates
                 .map(|(candidate, (stopped, saved))| (candidate.name.clone(), *stopped, *saved))
+                .collect(),
+            lacking: lacking
+                .map(|(candidate, lacking)| (candidate.name.clone(), lacking.all, lacking.part))
                 .collect(),
         }
     }

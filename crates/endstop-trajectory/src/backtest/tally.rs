@@ -15,11 +15,12 @@
 
 use super::calibrate::{Family, Scores};
 use super::candidate::{Candidate, Trial};
-use super::counts::Counts;
+use super::counts::{Counts, Lacking};
 use super::figures::Figures;
 use crate::model::{Step, Trajectory};
 use crate::prices::Prices;
 use crate::replay::{Setting, replay};
+use crate::sight::{Has, without_results};
 use endstop_core::detector::{Panel, Rule};
 use endstop_core::{PolicyError, Registry};
 use std::collections::{BTreeMap, HashMap};
@@ -32,9 +33,9 @@ const MOST_TASKS: usize = 100_000;
 #[derive(Debug)]
 pub struct Backtest {
     pub(super) candidates: Vec<Candidate>,
-    /// The candidates that are rules, and where each stands among them all.
-    panel: Panel,
-    rules: Vec<usize>,
+    rules: Rules,
+    /// The same for runs of which is not recorded what tools gave.
+    rules_without_results: Rules,
     kernels: Vec<(usize, Setting)>,
     pub(super) families: Vec<Family>,
     family_panel: Panel,
@@ -42,6 +43,25 @@ pub struct Backtest {
     pub(super) alpha: f64,
     stopped: Vec<Option<u32>>,
     prices: Prices,
+}
+
+/// The candidates that are rules, and where each stands among them all.
+#[derive(Debug)]
+struct Rules {
+    panel: Panel,
+    places: Vec<usize>,
+}
+
+impl Rules {
+    /// What `seeing` leaves of them.
+    fn of(candidates: &[Candidate], seeing: impl Fn(&Rule) -> Option<Rule>) -> Rules {
+        let rules = candidates.iter().enumerate().filter_map(|(nth, candidate)| {
+            let Trial::Rule(rule) = &candidate.trial else { return None };
+            Some((nth, seeing(rule)?))
+        });
+        let (places, rules): (Vec<usize>, Vec<Rule>) = rules.unzip();
+        Rules { panel: Panel::new(rules), places }
+    }
 }
 
 /// What is known of one dataset.
@@ -59,8 +79,8 @@ pub(super) struct Tally {
     pub(super) used: Used,
     /// What each candidate would have saved of that.
     pub(super) saved: Vec<Used>,
-    /// Runs that lack what a candidate looks at.
-    pub(super) lacking: Vec<u64>,
+    /// Of judged runs: those that lack what a candidate looks at.
+    pub(super) lacking: Vec<Lacking>,
     /// Lengths: how many good and how many failed runs have so many steps.
     pub(super) lengths: BTreeMap<u32, (u64, u64)>,
     pub(super) tasks: HashMap<u64, Task>,
@@ -68,6 +88,7 @@ pub(super) struct Tally {
     /// Of runs that nobody judged: how many, their steps, and what each candidate would have saved.
     pub(super) unjudged: (u64, u64),
     pub(super) unjudged_saved: Vec<(u64, u64)>,
+    pub(super) unjudged_lacking: Vec<Lacking>,
     pub(super) scores: Vec<Scores>,
 }
 
@@ -119,27 +140,19 @@ impl Backtest {
     /// # Errors
     /// A policy among them cannot be built.
     pub fn new(candidates: &[Candidate]) -> Result<Backtest, PolicyError> {
-        let mut rules = Vec::new();
         let mut kernels = Vec::new();
-        let mut panel: Vec<Rule> = Vec::new();
         for (nth, candidate) in candidates.iter().enumerate() {
-            match &candidate.trial {
-                Trial::Rule(rule) => {
-                    rules.push(nth);
-                    panel.push(rule.clone());
+            if let Trial::Kernel(setting) = &candidate.trial {
+                if let Some(policy) = &setting.policy {
+                    Registry::new().build(policy)?;
                 }
-                Trial::Kernel(setting) => {
-                    if let Some(policy) = &setting.policy {
-                        Registry::new().build(policy)?;
-                    }
-                    kernels.push((nth, (**setting).clone()));
-                }
+                kernels.push((nth, (**setting).clone()));
             }
         }
         Ok(Backtest {
             candidates: candidates.to_vec(),
-            panel: Panel::new(panel),
-            rules,
+            rules: Rules::of(candidates, |rule| Some(rule.clone())),
+            rules_without_results: Rules::of(candidates, without_results),
             kernels,
             families: Vec::new(),
             alpha: 1.0,
@@ -236,11 +249,12 @@ impl Backtest {
     ) {
         fired.clear();
         fired.resize(self.candidates.len(), None);
-        if !self.panel.is_empty() {
-            watch(&mut self.panel, run);
-            let blind = run.lacks_results();
-            for (at, turn) in self.rules.iter().zip(self.panel.fired()) {
-                fired[*at] = turn.filter(|_| !(blind && self.candidates[*at].needs_results()));
+        let rules =
+            if run.lacks_results() { &mut self.rules_without_results } else { &mut self.rules };
+        if !rules.panel.is_empty() {
+            watch(&mut rules.panel, run);
+            for (at, turn) in rules.places.iter().zip(rules.panel.fired()) {
+                fired[*at] = *turn;
             }
         }
         for (at, setting) in &self.kernels {
@@ -248,8 +262,9 @@ impl Backtest {
         }
     }
 
-    /// For each family the strongest setting that would still have stopped the run.
-    fn levels(&mut self, run: &Trajectory<'_>, turns: u32) -> Vec<u32> {
+    /// For each family the strongest setting that would still have stopped the run; `None`: it cannot
+    /// judge it.
+    fn levels(&mut self, run: &Trajectory<'_>, turns: u32) -> Vec<Option<u32>> {
         if self.families.is_empty() {
             return Vec::new();
         }
@@ -261,8 +276,8 @@ impl Backtest {
             let (own, rest) = fired.split_at(family.levels());
             fired = rest;
             let sees = !blind || !family.needs_results();
-            let stops = |turn: &Option<u32>| sees && turn.is_some_and(|turn| turn < turns);
-            levels.push(own.iter().rposition(stops).map_or(0, |at| family.level(at)));
+            let stops = |turn: &Option<u32>| turn.is_some_and(|turn| turn < turns);
+            levels.push(sees.then(|| own.iter().rposition(stops).map_or(0, |at| family.level(at))));
         }
         levels
     }
@@ -360,38 +375,24 @@ impl Tally {
         Tally {
             counts: vec![Counts::default(); candidates],
             saved: vec![Used::default(); candidates],
-            lacking: vec![0; candidates],
+            lacking: vec![Lacking::default(); candidates],
             unjudged_saved: vec![(0, 0); candidates],
+            unjudged_lacking: vec![Lacking::default(); candidates],
             scores: vec![Scores::default(); families],
             ..Tally::default()
         }
     }
 
+    /// Counts for which candidates a run lacks something.
     fn lacks(&mut self, candidates: &[Candidate], run: &Trajectory<'_>) {
-        let has_cost = run.turns().any(|step| step.cost_usd.is_some());
-        let has_reward = run.turns().any(|step| step.reward.is_some());
-        let has_tokens = run.turns().any(|step| step.usage.is_some());
-        let has_times = run.turns().any(|step| step.at.is_some());
-        let blind = run.lacks_results();
-        for (candidate, lacking) in candidates.iter().zip(&mut self.lacking) {
-            let lacks = match &candidate.trial {
-                Trial::Rule(rule) => {
-                    rule.needs_cost() && !has_cost
-                        || rule.needs_reward() && !has_reward
-                        || rule.needs_results() && blind
-                }
-                Trial::Kernel(setting) => {
-                    let limits = &setting.limits;
-                    limits.max_budget_usd.is_some() && !has_cost
-                        || limits.max_tokens.is_some() && !has_tokens
-                        || limits.timeout.is_some() && !has_times
-                        || limits.max_unproductive_turns.is_some() && blind
-                        || limits.max_consecutive_mistakes.is_some() && blind
-                        || reads_reward(setting.policy.as_ref()) && !has_reward
-                        || reads_confidence(setting.policy.as_ref())
-                }
-            };
-            *lacking += u64::from(lacks);
+        let has = Has::of(run);
+        let is_judged = run.recorded.success.is_some();
+        let lacking = if is_judged { &mut self.lacking } else { &mut self.unjudged_lacking };
+        for (candidate, lacking) in candidates.iter().zip(lacking) {
+            lacking.count(match &candidate.trial {
+                Trial::Rule(rule) => has.rule(rule),
+                Trial::Kernel(setting) => has.setting(setting),
+            });
         }
     }
 
@@ -402,7 +403,7 @@ impl Tally {
         success: bool,
         stopped: &[Option<u32>],
         spent: &Curve,
-        levels: &[u32],
+        levels: &[Option<u32>],
     ) {
         let steps = u64::from(turns);
         self.runs += 1;
@@ -510,7 +511,7 @@ impl Tally {
             own.add(other);
         }
         for (own, other) in self.lacking.iter_mut().zip(&other.lacking) {
-            *own += other;
+            own.add(*other);
         }
         for (length, (good, failed)) in other.lengths {
             let own = self.lengths.entry(length).or_default();
@@ -538,6 +539,9 @@ impl Tally {
             own.0 += other.0;
             own.1 += other.1;
         }
+        for (own, other) in self.unjudged_lacking.iter_mut().zip(&other.unjudged_lacking) {
+            own.add(*other);
+        }
         for (own, other) in self.scores.iter_mut().zip(other.scores) {
             own.merge(other);
         }
@@ -551,28 +555,6 @@ impl Used {
         self.runs_with_usd += other.runs_with_usd;
         self.usd += other.usd;
     }
-}
-
-/// Whether a policy's configuration names this one anywhere.
-fn names(spec: Option<&serde_json::Value>, policy: &str) -> bool {
-    use serde_json::Value;
-    match spec {
-        Some(Value::String(name)) => name == policy,
-        Some(Value::Array(list)) => list.iter().any(|spec| names(Some(spec), policy)),
-        Some(Value::Object(map)) => {
-            map.iter().any(|(key, spec)| key == policy || names(Some(spec), policy))
-        }
-        _ => false,
-    }
-}
-
-fn reads_reward(policy: Option<&serde_json::Value>) -> bool {
-    names(policy, "reward_threshold") || names(policy, "reward")
-}
-
-/// No format has it for a step.
-fn reads_confidence(policy: Option<&serde_json::Value>) -> bool {
-    names(policy, "confidence")
 }
 
 fn hash_of(text: &str) -> u64 {

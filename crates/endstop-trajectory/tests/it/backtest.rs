@@ -2,10 +2,12 @@
 //! are those that watch live runs.
 
 use endstop_core::{Limits, Watch, WatchMode};
-use endstop_trajectory::backtest::{Backtest, Candidate, Engine, Figures, Trial, Verdict};
+use endstop_trajectory::backtest::{
+    Backtest, Calibrated, Candidate, Engine, Family, Figures, Trial, Verdict,
+};
 use endstop_trajectory::read::{Options, for_each};
 use endstop_trajectory::replay::{Setting, replay};
-use endstop_trajectory::{Call, CallResult, Recorded, Role, Step, Trajectory};
+use endstop_trajectory::{Call, CallResult, Recorded, Role, Step, Trajectory, Usage};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -64,8 +66,12 @@ fn a_run_without_results_is_judged_by_its_calls_alone() {
     run.steps = (0..40).map(|_| turn()).collect();
     let policies = json!([
         {"repeat_call_res": {"times": 3}}, {"no_new": {"times": 3}}, {"stuck": {}},
-        {"any": [{"repeat_call": {"times": 5}}, {"same_error": {"times": 2}}]},
+        {"any": [{"stuck": {}}, {"same_error": {"times": 2}}]},
+        {"any": [{"repeat_call": {"times": 5}}, {"no_new": {"times": 2}}]},
         {"repeat_call": {"times": 3}},
+        {"name": "progress", "limits": {"max_unproductive_turns": 2}},
+        {"name": "either", "policy": {"any": ["final_pattern", "no_new", "same_text"]}},
+        {"name": "both", "policy": {"all": ["final_pattern", "no_new"]}},
     ]);
     let mut candidates = Candidate::read(&policies).unwrap();
     candidates.push(Candidate::default_limits());
@@ -75,17 +81,76 @@ fn a_run_without_results_is_judged_by_its_calls_alone() {
         let fired = backtest.judge(run).fired;
         let figures = backtest.finish();
         let all = figures.dataset("ALL").unwrap();
-        let lacking: Vec<_> = all.candidates.iter().map(|one| one.lacking).collect();
+        let lacking: Vec<_> =
+            all.candidates.iter().map(|one| (one.lacking, one.lacking_in_part)).collect();
         (fired, lacking)
     };
     let (seen, lacking) = fired(&run);
-    assert!(seen[..3].iter().all(Option::is_some), "{seen:?}");
-    assert_eq!(lacking, [0; 6]);
+    assert_eq!(
+        seen,
+        [Some(3), Some(4), Some(3), Some(3), Some(3), Some(3), Some(3), Some(3), None, Some(4)]
+    );
+    assert_eq!(lacking, [(0, 0); 10]);
     run.tags.push("no_results".into());
     let (seen, lacking) = fired(&run);
-    assert_eq!(seen[..5], [None, None, None, None, Some(3)]);
-    assert_eq!(lacking, [1, 1, 1, 1, 0, 1]);
-    assert_eq!(seen[5], Some(Limits::default().max_turns.unwrap()), "by its cap, not by progress");
+    // Of several the others judge: five calls alike, three texts; and the cap, not the lack of progress.
+    let most = Limits::default().max_turns;
+    assert_eq!(seen, [None, None, None, None, Some(5), Some(3), None, Some(3), None, most]);
+    let (none, part, whole) = ((1, 0), (0, 1), (0, 0));
+    assert_eq!(lacking, [none, none, none, none, part, whole, none, part, none, part]);
+}
+
+/// Half of a turn's tokens are no count that a limit could look at.
+#[test]
+fn a_limit_on_tokens_lacks_them_where_no_turn_tells_both_halves() {
+    let limit = json!([{"name": "tokens", "limits": {"max_tokens": 1000}}]);
+    let lacking = |prompt_tokens| {
+        let usage = Usage { prompt_tokens, completion_tokens: Some(10), ..Usage::default() };
+        let turn = Step { usage: Some(Box::new(usage)), ..step("a", "b") };
+        let mut test = Backtest::new(&Candidate::read(&limit).unwrap()).unwrap();
+        test.run("made", &run(1, 1, true, vec![turn; 3]));
+        test.finish().dataset("made").unwrap().candidates[0].lacking
+    };
+    assert_eq!((lacking(None), lacking(Some(5))), (1, 0));
+}
+
+/// A threshold is chosen on runs that its rule can judge: others would all say that it stops none.
+#[test]
+fn runs_without_results_calibrate_no_rule_that_looks_at_them() {
+    let chosen = |blind: usize, seen: usize| -> Vec<Calibrated> {
+        let test = Backtest::new(&Candidate::read(&json!(["repeat_call"])).unwrap()).unwrap();
+        let mut test = test.calibrating(&Family::all(), 0.05);
+        for nth in 0..blind + seen {
+            let steps = (0..6).map(|at| step(&format!("look {at}"), "fine")).collect();
+            let mut good = run(nth, nth, true, steps);
+            if nth < blind {
+                good.tags.push("no_results".into());
+                good.steps.iter_mut().for_each(|step| step.results.clear());
+            }
+            test.run("made", &good);
+        }
+        test.finish().dataset("made").unwrap().calibrated.clone()
+    };
+    let looks = ["repeat_call_res", "same_error", "any_error", "no_new", "stuck"];
+    for one in chosen(120, 0) {
+        if looks.contains(&one.family.as_str()) {
+            assert_eq!((one.left_out, one.calibration_tasks, one.test_tasks), (120, 0, 0));
+            assert!(one.rule.is_none(), "{one:?}");
+            assert!(one.refused.as_ref().unwrap().contains("wants at least 19"), "{one:?}");
+        } else {
+            assert_eq!(one.left_out, 0, "{one:?}");
+            assert_eq!(one.calibration_tasks + one.test_tasks, 120);
+            assert!(one.rule.is_some(), "{one:?}");
+        }
+    }
+    // Beside others they change nothing of what those say.
+    for (both, alone) in chosen(40, 120).into_iter().zip(chosen(0, 120)) {
+        if looks.contains(&both.family.as_str()) {
+            assert_eq!((both.left_out, alone.left_out), (40, 0));
+            assert_eq!(both.calibration_tasks + both.test_tasks, 120);
+            assert_eq!(both.rule, alone.rule);
+        }
+    }
 }
 
 /// Each rule through the kernel, where it watches, fires in the turn in which the panel says so.
@@ -235,6 +300,12 @@ fn runs_that_say_nothing_are_counted_and_left_out() {
     // What a stop would have saved of it is known, what it would have cost is not.
     let repeat = figures.unjudged[0].candidates.iter().find(|(name, ..)| name == "repeat_call(3)");
     assert_eq!(repeat, Some(&("repeat_call(3)".to_owned(), 1, 6)));
+    let lacking = |name: &str| {
+        let mut all = figures.unjudged[0].lacking.iter();
+        all.find(|(own, ..)| own == name).map(|(_, all, part)| (*all, *part))
+    };
+    assert_eq!(lacking("repeat_call(3)"), Some((0, 0)));
+    assert_eq!(lacking("cost_usd(0.1)"), Some((1, 0)), "nobody recorded a cost");
 }
 
 #[test]

@@ -23,9 +23,18 @@ pub(super) fn page(found: &Found) -> String {
     if audit.sessions > 0 {
         said("soft", &words::which(found));
         said("", &words::all(found));
-        said(if audit.loops > 0 { "warn" } else { "good" }, &words::loops(found));
-        said(if audit.signs.sessions > 0 { "warn" } else { "good" }, &words::signs(found));
+        let class = |found: u64| match found {
+            1.. => "warn",
+            // What nobody could see is not good.
+            0 if audit.lacking_results > 0 => "",
+            0 => "good",
+        };
+        said(class(audit.loops), &words::loops(found));
+        said(class(audit.signs.sessions), &words::signs(found));
         said("", &words::limits(found));
+        if let Some(line) = words::lacking(found) {
+            said("warn", &line);
+        }
     } else {
         said("warn", "There is no session to look through.");
     }

@@ -47,6 +47,9 @@ pub(super) fn report(found: &Found) -> Vec<String> {
     for line in [words::loops(found), words::signs(found), words::limits(found)] {
         wrap(&line, "  ", &mut out);
     }
+    if let Some(line) = words::lacking(found) {
+        wrap(&line, "  ", &mut out);
+    }
     if let Some(line) = words::unpriced(found) {
         wrap(&line, "  ", &mut out);
     }

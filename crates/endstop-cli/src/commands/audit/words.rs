@@ -4,7 +4,7 @@ use super::Found;
 use crate::card::{count, shorten, thousands};
 use crate::date::date;
 use endstop_trajectory::Spent;
-use endstop_trajectory::audit::{How, Loop, Session, Sign, Stop};
+use endstop_trajectory::audit::{Audit, How, Loop, Session, Sign, Stop};
 use std::fmt::Write as _;
 
 /// What stands before an amount that is not exact, and what it means.
@@ -92,22 +92,66 @@ pub(super) fn all(found: &Found) -> String {
     let cached = (audit.spent.cached_tokens * 100).checked_div(audit.spent.input_tokens);
     let cached = cached
         .map_or_else(String::new, |percent| format!(" ({percent} % of the input from a cache)"));
+    let failed = match lack(audit) {
+        Lack::All => "failures unknown".to_owned(),
+        Lack::None | Lack::Some(_) => {
+            format!("{} failed{}", thousands(audit.failures), unknown_in(audit))
+        }
+    };
     format!(
-        "{} · {} · {} ({} failed) · {}{cached} · {}",
+        "{} · {} · {} ({failed}) · {}{cached} · {}",
         count(audit.requests, "request"),
         count(audit.spent.turns, "turn"),
         count(audit.calls, "tool call"),
-        thousands(audit.failures),
         count(audit.spent.tokens(), "token"),
         money(&audit.spent),
     )
+}
+
+/// Of how many sessions it is not recorded what tools gave.
+enum Lack {
+    None,
+    Some(u64),
+    All,
+}
+
+fn lack(audit: &Audit) -> Lack {
+    match audit.lacking_results {
+        0 => Lack::None,
+        all if all >= audit.sessions => Lack::All,
+        some => Lack::Some(some),
+    }
+}
+
+/// `, unknown in 2 sessions`, where others are known.
+fn unknown_in(audit: &Audit) -> String {
+    match lack(audit) {
+        Lack::Some(some) => format!(", unknown in {}", count(some, "session")),
+        Lack::None | Lack::All => String::new(),
+    }
+}
+
+/// What is not known of sessions whose recording does not say what tools gave.
+pub(super) fn lacking(found: &Found) -> Option<String> {
+    let many = found.audit.lacking_results;
+    (many > 0).then(|| {
+        format!(
+            "Unknown in {}: failures, loops and claims, as the recording does not say what tools gave. \
+             Only loops of calls that take turns, and of text, are seen there; the default limits on \
+             mistakes and on progress are off",
+            count(many, "session")
+        )
+    })
 }
 
 /// Which loops there are.
 pub(super) fn loops(found: &Found) -> String {
     let audit = &found.audit;
     if audit.loops == 0 {
-        return "Loops: none".to_owned();
+        return match lack(audit) {
+            Lack::All => "Loops: unknown".to_owned(),
+            Lack::None | Lack::Some(_) => format!("Loops: none{}", unknown_in(audit)),
+        };
     }
     let rules: Vec<String> =
         audit.rules.iter().map(|(rule, many)| format!("{rule} {}", thousands(*many))).collect();
@@ -124,7 +168,13 @@ pub(super) fn loops(found: &Found) -> String {
 pub(super) fn signs(found: &Found) -> String {
     let signs = &found.audit.signs;
     if signs.sessions == 0 {
-        return "Claims that the record does not show: no sign of one".to_owned();
+        return match lack(&found.audit) {
+            Lack::All => "Claims that the record does not show: unknown".to_owned(),
+            Lack::None | Lack::Some(_) => format!(
+                "Claims that the record does not show: no sign of one{}",
+                unknown_in(&found.audit)
+            ),
+        };
     }
     format!(
         "Claims that the record does not show: signs in {} ({}). It is a sign and no verdict: the last \

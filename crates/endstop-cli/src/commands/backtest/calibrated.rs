@@ -7,7 +7,7 @@
 
 use super::{Report, words};
 use crate::card::{count, thousands};
-use endstop_trajectory::backtest::{Calibrated, share};
+use endstop_trajectory::backtest::{Calibrated, DatasetFigures, share};
 
 /// The threshold that stops most failed runs of those tasks that it was not chosen on.
 pub(super) fn best(report: &Report) -> Option<&Calibrated> {
@@ -41,6 +41,10 @@ pub(super) fn lines(report: &Report) -> Vec<(String, bool)> {
         for one in &dataset.calibrated {
             lines.push((line(one), false));
         }
+        if let Some(said) = left_out(dataset) {
+            lines.push((String::new(), false));
+            lines.extend(words::wrapped(&said, 96, "  ").into_iter().map(|line| (line, false)));
+        }
     }
     lines.push((String::new(), false));
     let said = match best(report) {
@@ -52,6 +56,20 @@ pub(super) fn lines(report: &Report) -> Vec<(String, bool)> {
     };
     lines.extend(words::wrapped(&said, 96, "  ").into_iter().map(|line| (line, false)));
     lines
+}
+
+/// The runs of a dataset that some of the rules cannot judge.
+pub(super) fn left_out(dataset: &DatasetFigures) -> Option<String> {
+    let lacks: Vec<&Calibrated> =
+        dataset.calibrated.iter().filter(|one| one.left_out > 0).collect();
+    let most = lacks.iter().map(|one| one.left_out).max()?;
+    let names: Vec<&str> = lacks.iter().map(|one| one.family.as_str()).collect();
+    Some(format!(
+        "{} of {} left out for {}: what tools gave is not recorded there.",
+        count(most, "run"),
+        dataset.name,
+        names.join(", ")
+    ))
 }
 
 fn line(one: &Calibrated) -> String {

@@ -33,8 +33,10 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
     }
     for path in &input.journals {
         journal_runs::each(path, &mut |run| {
-            if let Ok(run) = run {
-                look.at(run.trajectory, Some(&run.recorded));
+            match run {
+                Ok(run) => look.at(run.trajectory, Some(&run.recorded)),
+                // It may be the one that was meant.
+                Err(problem) => output::note(&format!("endstop: {problem}")),
             }
         })?;
     }

@@ -152,8 +152,8 @@ fn notes(out: &mut String, whole: &DatasetFigures) {
         thousands(whole.runs_with_usd),
         thousands(whole.mixed_tasks),
     );
-    for one in whole.candidates.iter().filter(|one| one.lacking > 0) {
-        let _ = write!(out, "<p class=\"soft\">{}</p>", escape(&words::lacking(one)));
+    for hint in words::all_lacking(words::of_judged(whole), usize::MAX) {
+        let _ = write!(out, "<p class=\"soft\">{}</p>", escape(&hint));
     }
     out.push_str("</section>\n");
 }
@@ -173,10 +173,14 @@ fn unjudged(out: &mut String, figures: &Figures) {
                 "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
                 escape(name),
                 thousands(*stopped),
-                thousands(*steps)
+                words::saved_unjudged(dataset, name, *steps)
             );
         }
-        out.push_str("</tbody></table></div></section>\n");
+        out.push_str("</tbody></table></div>");
+        for hint in words::all_lacking(words::of_unjudged(dataset), usize::MAX) {
+            let _ = write!(out, "<p class=\"soft\">{}</p>", escape(&hint));
+        }
+        out.push_str("</section>\n");
     }
 }
 
@@ -211,5 +215,9 @@ fn calibration(out: &mut String, report: &Report) {
             );
         }
     }
-    out.push_str("</tbody></table></div></section>\n");
+    out.push_str("</tbody></table></div>");
+    for said in report.figures.datasets.iter().filter_map(calibrated::left_out) {
+        let _ = write!(out, "<p class=\"soft\">{}</p>", escape(&said));
+    }
+    out.push_str("</section>\n");
 }

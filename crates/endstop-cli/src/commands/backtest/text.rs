@@ -15,6 +15,9 @@ use std::io::IsTerminal;
 const NAME: usize = 30;
 const WIDTH: usize = 98;
 
+/// Of so many candidates it is told that runs lack what they look at.
+const MOST_LACKING: usize = 10;
+
 /// The lines of the report.
 pub(super) fn report(report: &Report) -> Vec<String> {
     let paint = Paint::of_stdout();
@@ -185,15 +188,7 @@ fn hints(out: &mut Vec<String>, report: &Report, whole: &DatasetFigures) {
             count(whole.tasks_left_out, "run")
         ));
     }
-    let mut lacking: Vec<_> = whole.candidates.iter().filter(|one| one.lacking > 0).collect();
-    lacking.sort_by_key(|one| std::cmp::Reverse(one.lacking));
-    for one in lacking.iter().take(10) {
-        hints.push(words::lacking(one));
-    }
-    if lacking.len() > 10 {
-        let more = count(lacking.len() as u64 - 10, "candidate");
-        hints.push(format!("So it is for {more} more."));
-    }
+    hints.extend(words::all_lacking(words::of_judged(whole), MOST_LACKING));
     out.push(String::new());
     for hint in hints {
         out.extend(words::wrapped(&hint, WIDTH - 2, "  "));
@@ -216,8 +211,15 @@ fn unjudged(out: &mut Vec<String>, figures: &Figures) {
                 "  {:<NAME$} {:>12} {:>12}",
                 words::fitted(name, NAME),
                 thousands(*stopped),
-                thousands(*steps)
+                words::saved_unjudged(dataset, name, *steps)
             ));
+        }
+        let hints = words::all_lacking(words::of_unjudged(dataset), MOST_LACKING);
+        if !hints.is_empty() {
+            out.push(String::new());
+        }
+        for hint in hints {
+            out.extend(words::wrapped(&hint, WIDTH - 2, "  "));
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use super::Report;
 use crate::card::{count, thousands};
-use endstop_trajectory::backtest::{CandidateFigures, DatasetFigures, Share, Verdict};
+use endstop_trajectory::backtest::{CandidateFigures, DatasetFigures, Share, Unjudged, Verdict};
 
 /// A share as a percentage: `31 %`, `0.3 %`.
 pub(super) fn share(share: f64) -> String {
@@ -146,19 +146,59 @@ pub(super) fn doubts(
             "It is the best of {tried} on these runs, and looks better here than it will on others; --calibrate shows tasks that a threshold was not chosen on."
         ));
     }
-    if one.lacking > 0 {
-        doubts.push(lacking(one));
-    }
+    doubts.extend(lacking(&one.name, one.lacking, one.lacking_in_part));
     doubts
 }
 
-/// Runs that do not have what a candidate looks at.
-pub(super) fn lacking(one: &CandidateFigures) -> String {
-    format!(
-        "{} could not fire in {}: what it looks at is not recorded there.",
-        one.name,
-        count(one.lacking, "run")
-    )
+/// Runs that do not have what a candidate looks at, and those that have a part of it.
+fn lacking(name: &str, all: u64, part: u64) -> Vec<String> {
+    let mut said = Vec::new();
+    if all > 0 {
+        let runs = count(all, "run");
+        said.push(format!(
+            "{name} could not fire in {runs}: what it looks at is not recorded there."
+        ));
+    }
+    if part > 0 {
+        let runs = count(part, "run");
+        said.push(format!(
+            "{name} judged {runs} in part: some of what it looks at is not recorded there."
+        ));
+    }
+    said
+}
+
+/// The same of those candidates, at most so many, of which it is so for most runs.
+pub(super) fn all_lacking<'c>(
+    candidates: impl Iterator<Item = (&'c str, u64, u64)>,
+    most: usize,
+) -> Vec<String> {
+    let mut lack: Vec<_> = candidates.filter(|(_, all, part)| all + part > 0).collect();
+    lack.sort_by_key(|(_, all, part)| std::cmp::Reverse((*all, *part)));
+    let told = lack.iter().take(most);
+    let mut said: Vec<String> =
+        told.flat_map(|(name, all, part)| lacking(name, *all, *part)).collect();
+    if lack.len() > most {
+        let more = count((lack.len() - most) as u64, "candidate");
+        said.push(format!("So it is for {more} more."));
+    }
+    said
+}
+
+/// The same of the candidates of a dataset, for [`all_lacking`].
+pub(super) fn of_judged(dataset: &DatasetFigures) -> impl Iterator<Item = (&str, u64, u64)> {
+    dataset.candidates.iter().map(|one| (one.name.as_str(), one.lacking, one.lacking_in_part))
+}
+
+/// And of runs that nobody judged.
+pub(super) fn of_unjudged(dataset: &Unjudged) -> impl Iterator<Item = (&str, u64, u64)> {
+    dataset.lacking.iter().map(|(name, all, part)| (name.as_str(), *all, *part))
+}
+
+/// The steps that a candidate would have saved of runs that nobody judged, where it could look at one.
+pub(super) fn saved_unjudged(dataset: &Unjudged, name: &str, saved: u64) -> String {
+    let lacks = |(own, all, _): (&str, u64, u64)| own == name && all >= dataset.runs;
+    if of_unjudged(dataset).any(lacks) { "no data".to_owned() } else { thousands(saved) }
 }
 
 /// Why nothing is recommended.

@@ -1,0 +1,223 @@
+//! What of a rule, or of a setting, can look at a run whose recording lacks something.
+//!
+//! ```ignore
+//! let has = Has::of(&run);
+//! match has.setting(&setting) { Sight::None => …, Sight::Part => …, Sight::Whole => … }
+//! let rule = without_results(&rule);   // `any[repeat_call(3),stuck]` as `any[repeat_call(3)]`
+//! ```
+//!
+//! Of alternatives those that see nothing are left out, and the others judge. What wants all of its
+//! members, or the opposite of one, judges nothing where a member sees nothing.
+
+use crate::model::Trajectory;
+use crate::replay::Setting;
+use endstop_core::detector::Rule;
+use serde_json::{Map, Value};
+
+/// What a recording has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Has {
+    cost: bool,
+    reward: bool,
+    tokens: bool,
+    times: bool,
+    results: bool,
+}
+
+/// How much of what somebody looks at is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// All of it.
+    Whole,
+    /// Some of it: the rest judges nothing.
+    Part,
+    /// None of it: it cannot fire.
+    None,
+}
+
+impl Sight {
+    /// That of several, any of which may fire.
+    fn any(sights: impl IntoIterator<Item = Sight>) -> Sight {
+        let joined =
+            sights.into_iter().reduce(|all, one| if all == one { all } else { Sight::Part });
+        joined.unwrap_or(Sight::Whole)
+    }
+}
+
+impl Has {
+    pub(crate) fn of(run: &Trajectory<'_>) -> Has {
+        Has {
+            cost: run.turns().any(|step| step.cost_usd.is_some()),
+            reward: run.turns().any(|step| step.reward.is_some()),
+            tokens: run.turns().any(|step| step.tokens().is_some()),
+            times: run.turns().any(|step| step.at.is_some()),
+            results: !run.lacks_results(),
+        }
+    }
+
+    /// What a rule sees.
+    pub(crate) fn rule(self, rule: &Rule) -> Sight {
+        if let Rule::Any(rules) = rule {
+            return Sight::any(rules.iter().map(|rule| self.rule(rule)));
+        }
+        let lacks = rule.needs_cost() && !self.cost
+            || rule.needs_reward() && !self.reward
+            || rule.needs_results() && !self.results;
+        if lacks { Sight::None } else { Sight::Whole }
+    }
+
+    /// What limits, a policy and rules see through the kernel.
+    pub(crate) fn setting(self, setting: &Setting) -> Sight {
+        let limits = &setting.limits;
+        let limits = [
+            (limits.max_turns.is_some(), true),
+            (limits.max_empty_turns.is_some(), true),
+            (limits.max_budget_usd.is_some(), self.cost),
+            (limits.max_tokens.is_some(), self.tokens),
+            (limits.timeout.is_some(), self.times),
+            (limits.max_consecutive_mistakes.is_some(), self.results),
+            (limits.max_unproductive_turns.is_some(), self.results),
+        ];
+        let limits = limits.into_iter().filter(|(set, _)| *set);
+        let limits = limits.map(|(_, sees)| if sees { Sight::Whole } else { Sight::None });
+        let policy = setting.policy.iter().map(|spec| self.policy(spec));
+        let watches = setting.watches.iter().map(|watch| self.rule(&watch.rule));
+        Sight::any(limits.chain(policy).chain(watches))
+    }
+
+    fn policy(self, spec: &Value) -> Sight {
+        let lacks = |name: &str| match name {
+            // No format has it for a step.
+            "confidence" => true,
+            "reward_threshold" => !self.reward,
+            name => detector(name).is_some_and(|rule| self.rule(&rule) == Sight::None),
+        };
+        match reduced(spec, &lacks) {
+            None => Sight::None,
+            Some(rest) if rest == *spec => Sight::Whole,
+            Some(_) => Sight::Part,
+        }
+    }
+}
+
+/// A rule as far as it does not read what tools gave; `None`: all of it does.
+pub(crate) fn without_results(rule: &Rule) -> Option<Rule> {
+    match rule {
+        Rule::Any(rules) => {
+            let rest: Vec<Rule> = rules.iter().filter_map(without_results).collect();
+            (!rest.is_empty()).then_some(Rule::Any(rest))
+        }
+        rule => (!rule.needs_results()).then(|| rule.clone()),
+    }
+}
+
+/// The same of a policy, as configuration spells it.
+pub(crate) fn policy_without_results(spec: &Value) -> Option<Value> {
+    reduced(spec, &|name| detector(name).is_some_and(|rule| rule.needs_results()))
+}
+
+/// The detector of this name; what it looks at does not depend on its numbers.
+fn detector(name: &str) -> Option<Rule> {
+    Rule::from_config(name, &Value::Null).ok()
+}
+
+/// A policy's configuration without the alternatives that lack something; `None`: nothing is left.
+fn reduced(spec: &Value, lacks: &dyn Fn(&str) -> bool) -> Option<Value> {
+    let Value::Object(map) = spec else {
+        return (!spec.as_str().is_some_and(lacks)).then(|| spec.clone());
+    };
+    let members = |specs: &[Value], all: bool| -> Option<Value> {
+        let rest: Vec<Value> = specs.iter().filter_map(|spec| reduced(spec, lacks)).collect();
+        let judges = if all { rest.len() == specs.len() } else { !rest.is_empty() };
+        judges.then_some(Value::Array(rest))
+    };
+    // A name with its configuration, under two keys or under its own.
+    let (name, config) = match (map.get("name"), map.iter().next()) {
+        (Some(Value::String(name)), _) => (name, map.get("config").unwrap_or(&Value::Null)),
+        (_, Some((name, config))) => (name, config),
+        (_, None) => return Some(spec.clone()),
+    };
+    match (name.as_str(), config) {
+        (key @ ("any" | "all"), Value::Array(specs)) => {
+            let rest = members(specs, key == "all")?;
+            Some(Value::Object(Map::from_iter([(key.to_owned(), rest)])))
+        }
+        ("not", inner) => (reduced(inner, lacks)? == *inner).then(|| spec.clone()),
+        ("composite", config) => {
+            let all = config["require_all"] == Value::Bool(true);
+            // Those that it has where none are named lack nothing as a whole.
+            let Some(specs) = config["policies"].as_array() else { return Some(spec.clone()) };
+            let rest = members(specs, all)?;
+            if rest == config["policies"] {
+                return Some(spec.clone());
+            }
+            let mut config = config.clone();
+            config["policies"] = rest;
+            Some(Value::Object(Map::from_iter([("composite".to_owned(), config)])))
+        }
+        (name, _) => (!lacks(name)).then(|| spec.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endstop_core::Registry;
+    use serde_json::json;
+
+    #[test]
+    fn of_a_policy_what_is_left_judges_and_is_one_that_can_be_built() {
+        for (spec, left) in [
+            (json!("final_pattern"), Some(json!("final_pattern"))),
+            (json!("stuck"), None),
+            (json!({"same_error": {"times": 2}}), None),
+            (json!({"name": "no_new", "config": {"times": 2}}), None),
+            (json!({"tool_called": {"name": "x"}}), Some(json!({"tool_called": {"name": "x"}}))),
+            (json!({"any": ["final_pattern", "stuck"]}), Some(json!({"any": ["final_pattern"]}))),
+            (json!({"any": ["no_new", "stuck"]}), None),
+            (json!({"all": ["final_pattern", "stuck"]}), None),
+            (
+                json!({"all": ["final_pattern", {"any": ["stuck", "same_text"]}]}),
+                Some(json!({"all": ["final_pattern", {"any": ["same_text"]}]})),
+            ),
+            // What would fire wherever the detector does not.
+            (json!({"not": "stuck"}), None),
+            (json!({"not": {"any": ["stuck", "same_text"]}}), None),
+            (json!({"not": "same_text"}), Some(json!({"not": "same_text"}))),
+            (
+                json!({"composite": {"policies": ["final_pattern", "stuck"]}}),
+                Some(json!({"composite": {"policies": ["final_pattern"]}})),
+            ),
+            (
+                json!({"name": "composite", "config": {"policies": ["final_pattern", "stuck"], "require_all": true}}),
+                None,
+            ),
+        ] {
+            let registry = Registry::new();
+            assert!(registry.build(&spec).is_ok(), "{spec}");
+            assert_eq!(policy_without_results(&spec), left, "{spec}");
+            assert!(left.is_none_or(|left| registry.build(&left).is_ok()), "{spec}");
+        }
+    }
+
+    #[test]
+    fn alternatives_see_in_part() {
+        let has = Has { cost: false, reward: true, tokens: false, times: false, results: false };
+        let sight = |spec: Value| has.rule(&Rule::from_spec(&spec).unwrap());
+        assert_eq!(sight(json!("repeat_call")), Sight::Whole);
+        assert_eq!(sight(json!({"cost": {"usd": 1}})), Sight::None);
+        assert_eq!(sight(json!({"any": ["cost", "stuck"]})), Sight::None);
+        assert_eq!(sight(json!({"any": ["cost", "reward"]})), Sight::Part);
+        assert_eq!(
+            sight(json!({"any": ["repeat_call", {"any": ["stuck", "reward"]}]})),
+            Sight::Part
+        );
+        assert_eq!(has.setting(&Setting::default()), Sight::Part);
+        assert_eq!(has.policy(&json!({"any": ["final_pattern", "confidence"]})), Sight::Part);
+        assert_eq!(has.policy(&json!("reward_threshold")), Sight::Whole);
+        let both = json!({"name": "composite", "config": {"policies": ["final_pattern"]}});
+        assert_eq!(has.policy(&both), Sight::Whole);
+        let blind = Has { reward: false, ..has };
+        assert_eq!(blind.policy(&json!("reward_threshold")), Sight::None);
+    }
+}
