@@ -602,6 +602,9 @@ fn a_journal_in_a_folder_is_found_among_other_files() {
         assert_eq!(census["problems"]["unreadable"]["count"], 1, "{found:#}");
         cli.run([command, "newer/later.db"]).exits(2);
     }
+    let explain = |path| cli.run(["backtest", path, "--explain", "good-0"]);
+    assert!(explain("newer").exits(0).notes(&["later.db: "]).stdout.contains("run good-0: good"));
+    explain("newer/later.db").exits(2);
     let found = json_of(&cli.run(["backtest", "runs", "--json"]).exits(0));
     assert_eq!(found["census"]["formats"], json!({"endstop-journal": 1, "neutral-traj/1": 5}));
     assert_eq!(found["census"]["problems"], json!({}));

@@ -351,7 +351,8 @@ mod tests {
         parent.children = vec![run];
         let parent = Session::of(&parent, &Prices::new());
         let mut audit = crate::audit::Audit::new(1);
-        [seen, parent].into_iter().for_each(|session| audit.add(session));
+        audit.add(seen);
+        audit.add(parent);
         assert_eq!((audit.sessions, audit.lacking_results), (2, 1));
     }
 

@@ -8,7 +8,7 @@ use super::{Input, words};
 use crate::card::{count, shorten};
 use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::backtest::{Backtest, Candidate, Judged};
-use endstop_trajectory::read::{Outcomes, for_each};
+use endstop_trajectory::read::{Outcomes, Problem, for_each};
 use endstop_trajectory::{Prices, Step, Trajectory};
 use serde_json::{Value, json};
 
@@ -31,14 +31,17 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
         })
         .map_err(|error| Failure::usage(error.to_string()))?;
     }
-    for path in &input.journals {
-        journal_runs::each(path, &mut |run| {
-            match run {
-                Ok(run) => look.at(run.trajectory, Some(&run.recorded)),
-                // It may be the one that was meant.
-                Err(problem) => output::note(&format!("endstop: {problem}")),
-            }
-        })?;
+    for (path, nth) in input.journals.iter().zip(0..) {
+        let mut take = |run: std::result::Result<journal_runs::Run, Problem>| match run {
+            Ok(run) => look.at(run.trajectory, Some(&run.recorded)),
+            // It may be the one that was meant.
+            Err(problem) => output::note(&format!("endstop: {problem}")),
+        };
+        if nth < input.named {
+            journal_runs::each(path, &mut take)?;
+        } else {
+            journal_runs::each_found(path, &mut take);
+        }
     }
     let found = look.found()?;
     if as_json {
