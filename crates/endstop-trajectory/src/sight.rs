@@ -2,8 +2,8 @@
 //!
 //! ```ignore
 //! let has = Has::of(&run);
-//! match has.setting(&setting) { Sight::None => …, Sight::Part => …, Sight::Whole => … }
-//! let rule = without_results(&rule);   // `any[repeat_call(3),stuck]` as `any[repeat_call(3)]`
+//! if has.setting(&setting) == Sight::None { return Err("it cannot fire") }
+//! let rule = without_results(&rule);   // any[repeat_call(3),same_error(3)] as any[repeat_call(3)]
 //! ```
 //!
 //! Of alternatives those that see nothing are left out, and the others judge. What wants all of its
