@@ -168,6 +168,9 @@ impl Ended {
                 seen(How::Answered, "answered")
             };
         }
+        if run.lacks_results() {
+            return seen(How::Unknown, "it asked for a tool; what came of that is not recorded");
+        }
         let names = |step: &Step<'_>| {
             let open = (0..step.calls.len())
                 .filter(|nth| super::claim::result_of(step, *nth).is_none())
@@ -212,6 +215,9 @@ mod tests {
         assert_eq!(how(vec![asked.clone(), said(Role::Agent, " ")]), How::NoAnswer);
         assert_eq!(how(vec![call(vec![CallResult::default()])]), How::NoAnswer);
         assert_eq!(how(vec![said(Role::Agent, "Hm."), asked.clone()]), How::NoAnswer);
+        let mut blind = run(vec![asked.clone(), call(vec![])]);
+        blind.tags.push("no_results".into());
+        assert_eq!(Ended::of(&blind).how, How::Unknown, "no call of it has a result");
         let cut = Ended::of(&run(vec![asked, call(vec![])]));
         assert_eq!((cut.how, cut.recorded), (How::Interrupted, false));
         assert_eq!(cut.words, "cut off in the middle of Bash");
