@@ -15,6 +15,7 @@ pub mod read;
 pub mod replay;
 mod sight;
 mod spent;
+mod time;
 pub mod write;
 
 pub use model::{

@@ -262,7 +262,17 @@ impl Ending<'_> {
     }
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    /// The result of its call at this place: by the call's id, else by its place.
+    pub fn result_of(&self, nth: usize) -> Option<&CallResult<'a>> {
+        let call = self.calls.get(nth)?;
+        let named = call
+            .id
+            .as_ref()
+            .and_then(|id| self.results.iter().find(|result| result.call_id.as_ref() == Some(id)));
+        named.or_else(|| self.results.get(nth).filter(|result| result.call_id.is_none()))
+    }
+
     /// An empty step.
     pub fn new(role: Role) -> Step<'static> {
         Step { role, ..Step::default() }

@@ -25,7 +25,7 @@
 //! the policy looks at results. A replay says what a stop does; what a nudge would have changed nobody
 //! knows.
 
-use crate::model::{CallResult, Role, Step, Trajectory};
+use crate::model::{Role, Step, Trajectory};
 use crate::sight;
 use endstop_core::{
     Answer, Confidence, Effect, EffectId, Event, EventKind, Fired, Hooks, Limits, Message,
@@ -171,7 +171,7 @@ impl Hand {
         self.feed(EventKind::TurnEnded { call, turn: Box::new(model_turn(step)) });
         let started: Vec<EffectId> = self.effects.iter().flat_map(started).collect();
         for (nth, tool) in started.into_iter().enumerate() {
-            let report = match result_of(step, nth) {
+            let report = match step.result_of(nth) {
                 Some(result) if result.is_error => {
                     ToolReport::new(ToolStatus::Error, &*result.content)
                 }
@@ -232,16 +232,6 @@ fn started(effect: &Effect) -> Vec<EffectId> {
     }
 }
 
-/// The result of a step's call: by its id, else by its place.
-fn result_of<'s, 'a>(step: &'s Step<'a>, nth: usize) -> Option<&'s CallResult<'a>> {
-    let call = step.calls.get(nth)?;
-    let named = call
-        .id
-        .as_ref()
-        .and_then(|id| step.results.iter().find(|result| result.call_id.as_ref() == Some(id)));
-    named.or_else(|| step.results.get(nth).filter(|result| result.call_id.is_none()))
-}
-
 fn model_turn(step: &Step<'_>) -> ModelTurn {
     let mut parts = Vec::with_capacity(step.calls.len() + 1);
     if !step.text.is_empty() {
@@ -284,7 +274,7 @@ struct Clock(Vec<Option<Duration>>);
 
 impl Clock {
     fn of(run: &Trajectory<'_>, turns: &[usize]) -> Clock {
-        let time = |step: &Step<'_>| step.at.as_deref().and_then(unix_ms);
+        let time = |step: &Step<'_>| step.at.as_deref().and_then(crate::time::unix_ms);
         let Some(first) = run.steps.iter().find_map(time) else { return Clock(Vec::new()) };
         let since = |at: &usize| {
             let ms = time(&run.steps[*at])?.saturating_sub(first);
@@ -296,14 +286,4 @@ impl Clock {
     fn at(&self, nth: usize) -> Duration {
         self.0.get(nth).copied().flatten().unwrap_or_default()
     }
-}
-
-/// A time in Unix milliseconds; one without an offset counts as UTC.
-pub(crate) fn unix_ms(text: &str) -> Option<i64> {
-    let text = text.trim();
-    let time = text.parse::<jiff::Timestamp>().ok().or_else(|| {
-        let civil = text.parse::<jiff::civil::DateTime>().ok()?;
-        civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
-    });
-    time.map(jiff::Timestamp::as_millisecond)
 }

@@ -13,7 +13,7 @@
 
 use super::command::{self, Kind};
 use super::quote::short;
-use crate::model::{CallResult, Step, Trajectory};
+use crate::model::{CallResult, Trajectory};
 use serde::Serialize;
 
 /// What claims success; a word is one whole.
@@ -163,7 +163,7 @@ pub(super) fn sign(run: &Trajectory<'_>) -> Option<Sign> {
                 sign.calls_after += 1;
             }
             let Some(line) = command::of_call(&call.name, &call.arguments) else { continue };
-            let Some(result) = result_of(step, nth) else { continue };
+            let Some(result) = step.result_of(nth) else { continue };
             if REFUSED.iter().any(|said| result.content.trim_start().starts_with(said)) {
                 continue;
             }
@@ -202,16 +202,6 @@ fn place(kind: Kind) -> usize {
 
 fn failed(result: &CallResult<'_>) -> bool {
     result.is_error || result.exit_code.is_some_and(|code| code != 0)
-}
-
-/// The result of a step's call: by its id, else by its place.
-pub(super) fn result_of<'s, 'a>(step: &'s Step<'a>, nth: usize) -> Option<&'s CallResult<'a>> {
-    let call = step.calls.get(nth)?;
-    let named = call
-        .id
-        .as_ref()
-        .and_then(|id| step.results.iter().find(|result| result.call_id.as_ref() == Some(id)));
-    named.or_else(|| step.results.get(nth).filter(|result| result.call_id.is_none()))
 }
 
 /// The last words of what a command said, where its failure mostly stands.
@@ -299,7 +289,7 @@ fn has(words: &[String], said: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Call, Role};
+    use crate::model::{Call, Role, Step};
 
     #[test]
     fn a_claim_is_one_that_nothing_takes_back() {

@@ -173,7 +173,7 @@ impl Ended {
         }
         let names = |step: &Step<'_>| {
             let open = (0..step.calls.len())
-                .filter(|nth| super::claim::result_of(step, *nth).is_none())
+                .filter(|nth| step.result_of(*nth).is_none())
                 .map(|nth| short(&step.calls[nth].name, 40));
             open.collect::<Vec<String>>()
         };

@@ -7,7 +7,6 @@
 //! }
 //! ```
 
-use super::claim::result_of;
 use super::quote::{call, short};
 use super::request::Request;
 use crate::backtest::show;
@@ -101,7 +100,7 @@ pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
 fn shown(step: &Step<'_>, before: Option<&Step<'_>>) -> (String, String) {
     let said = |step: &Step<'_>| step.calls.first().map(|one| call(&one.name, &one.arguments, 80));
     let Some(one) = said(step) else { return (short(&step.text, 100), String::new()) };
-    let gave = result_of(step, 0).or(step.results.first());
+    let gave = step.result_of(0).or(step.results.first());
     let gave = gave.map_or_else(String::new, |result| short(&result.content, 80));
     match before.and_then(said) {
         Some(other) if other != one => (format!("{other}, {one}"), gave),

@@ -42,5 +42,5 @@ pub use total::{Audit, Group};
 
 /// A time, or a day, in Unix milliseconds; one without an offset counts as UTC.
 pub fn time_ms(text: &str) -> Option<i64> {
-    crate::replay::unix_ms(text)
+    crate::time::unix_ms(text)
 }

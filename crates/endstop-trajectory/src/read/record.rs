@@ -228,6 +228,19 @@ pub(crate) fn keep<'a, M: MapAccess<'a>>(
     Ok(())
 }
 
+/// Keeps a member under its name; `null` is as good as not there.
+pub(crate) fn keep_other<'a, M: MapAccess<'a>>(
+    other: &mut Map<String, Value>,
+    name: &str,
+    map: &mut M,
+) -> Result<(), M::Error> {
+    let value: Value = map.next_value()?;
+    if !value.is_null() {
+        other.insert(name.to_owned(), value);
+    }
+    Ok(())
+}
+
 /// Keeps what a member has that no field holds.
 pub(crate) fn keep_value(extra: &mut Option<Box<Map<String, Value>>>, name: &str, value: Value) {
     extra.get_or_insert_default().insert(name.to_owned(), value);

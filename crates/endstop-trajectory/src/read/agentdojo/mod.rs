@@ -57,11 +57,7 @@ struct Said(Map<String, Value>);
 
 impl<'a> Record<'a> for Said {
     fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
-        let value: Value = map.next_value()?;
-        if !value.is_null() {
-            self.0.insert(name.to_owned(), value);
-        }
-        Ok(())
+        record::keep_other(&mut self.0, name, map)
     }
 }
 

@@ -38,7 +38,7 @@ impl<'a> Record<'a> for Document<'a> {
             "subagent_trajectories" => self.children = map.next_value::<List<Self>>()?.0,
             "final_metrics" => self.final_metrics = object(map)?,
             "extra" => self.extra = object(map)?.unwrap_or_default(),
-            _ => other(&mut self.other, name, map)?,
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
@@ -62,7 +62,7 @@ impl<'a> Record<'a> for Agent<'a> {
             "tool_definitions" => {
                 self.tools = map.next_value::<Option<Vec<Value>>>()?.unwrap_or_default();
             }
-            _ => other(&mut self.other, name, map)?,
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl<'a> Record<'a> for Fields<'a> {
                 self.copied = map.next_value::<Option<bool>>()?.unwrap_or_default();
             }
             "extra" => self.extra = object(map)?.unwrap_or_default(),
-            _ => other(&mut self.other, name, map)?,
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl<'a> Record<'a> for ToolCall<'a> {
             "function_name" => self.call.name = record::text(map)?.unwrap_or_default(),
             "arguments" => self.raw = Some(record::raw(map)?),
             "extra" => self.extra = object(map)?.unwrap_or_default(),
-            _ => other(&mut self.other, name, map)?,
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl<'a> Record<'a> for Observation<'a> {
                 let results = map.next_value::<List<ObservationResult<'a>>>()?.0;
                 self.results = results.into_iter().map(ObservationResult::result).collect();
             }
-            _ => other(&mut self.other, name, map)?,
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl<'a> Record<'a> for ObservationResult<'a> {
             "source_call_id" => self.result.call_id = record::name(map)?,
             "content" => self.content = map.next_value()?,
             "extra" => self.extra = object(map)?.unwrap_or_default(),
-            _ => other(&mut self.other, name, map)?,
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
@@ -226,17 +226,4 @@ impl<'a> ObservationResult<'a> {
         result.extra = (!own.is_empty()).then(|| Box::new(own));
         result
     }
-}
-
-/// Keeps a member under its name; `null` is as good as not there.
-fn other<'a, M: MapAccess<'a>>(
-    other: &mut Map<String, Value>,
-    name: &str,
-    map: &mut M,
-) -> Result<(), M::Error> {
-    let value: Value = map.next_value()?;
-    if !value.is_null() {
-        other.insert(name.to_owned(), value);
-    }
-    Ok(())
 }

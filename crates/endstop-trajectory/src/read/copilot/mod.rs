@@ -23,6 +23,7 @@
 //!   and `subagent.started` has both: a run of its own, among the children.
 
 mod session;
+mod thread;
 
 use super::pieces::{self, peek};
 use super::{Format, Head, Place, Shape, Sink};

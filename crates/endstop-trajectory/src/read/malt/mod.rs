@@ -19,11 +19,10 @@
 //! - Nothing says whether a run succeeded: `labels` judge its behaviour.
 
 use super::conversation::Conversation;
-use super::pieces::{
-    Fields, arguments, content, extra, id_text, iso_8601, list, object, record, text,
-};
+use super::pieces::{Fields, arguments, content, extra, id_text, list, object, record, text};
 use super::{Format, Head, Place, Problem, Shape, Sink};
 use crate::model::{Call, CallResult, Ending, Role, Step, Trajectory};
+use crate::time::iso_8601;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 

@@ -139,12 +139,7 @@ impl<'a> Record<'a> for Conversation<'a> {
             "model" => self.model = record::name(map)?,
             "task_id" => self.task_id = record::name(map)?,
             "usage" => self.usage = object(map)?,
-            _ => {
-                let value: Value = map.next_value()?;
-                if !value.is_null() {
-                    self.other.insert(name.to_owned(), value);
-                }
-            }
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }

@@ -15,7 +15,7 @@
 use super::messages::message::{Message, usage_of};
 use super::messages::talk::Talk;
 use super::record::{self, List, Of, Record, count, lift, object};
-use super::{Format, Head, Place, Problem, Shape, Sink, pieces};
+use super::{Format, Head, Place, Problem, Shape, Sink};
 use crate::model::{Ending, Role, Step, Trajectory};
 use serde::de::MapAccess;
 use serde_json::{Map, Value};
@@ -56,12 +56,7 @@ impl<'a> Record<'a> for Log<'a> {
             "raw_response" => {
                 map.next_value::<serde::de::IgnoredAny>()?;
             }
-            _ => {
-                let value: Value = map.next_value()?;
-                if !value.is_null() {
-                    self.other.insert(name.to_owned(), value);
-                }
-            }
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
@@ -178,7 +173,7 @@ fn run(log: Log<'_>) -> Result<Trajectory<'_>, Problem> {
 fn when(value: &Value) -> Option<Cow<'static, str>> {
     let seconds = value.as_f64().filter(|seconds| (0.0..1e10).contains(seconds))?;
     let micros = (seconds * 1e6).round() as u64;
-    Some(pieces::iso_8601(micros * 1000).into())
+    Some(crate::time::iso_8601(micros * 1000).into())
 }
 
 /// How the run ended, where this was its last call.

@@ -5,10 +5,11 @@
 //! facts::of_agent(&span, &mut run);
 //! ```
 
-use super::super::pieces::{Fields, iso_8601, peek};
+use super::super::pieces::{Fields, peek};
 use super::message;
 use super::span::Span;
 use crate::model::{Ending, Step, Totals, Trajectory, Usage};
+use crate::time::iso_8601;
 use serde_json::Value;
 use std::borrow::Cow;
 

@@ -7,6 +7,7 @@
 //! ```
 
 use super::super::pieces::{Fields, object, peek, text};
+use crate::time::unix_nanos;
 use serde_json::{Map, Value};
 
 pub(super) struct Span {
@@ -273,44 +274,13 @@ fn nanos(value: &Value) -> Option<u64> {
             let part = |i: usize| parts.get(i)?.as_u64();
             part(0)?.checked_mul(1_000_000_000)?.checked_add(part(1)?)
         }
-        Value::String(text) => text.parse().ok().or_else(|| from_iso_8601(text)),
+        Value::String(text) => text.parse().ok().or_else(|| unix_nanos(text)),
         _ => None,
     }
 }
 
-fn from_iso_8601(text: &str) -> Option<u64> {
-    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
-    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
-    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || year < 1970 {
-        return None;
-    }
-    let (fraction, zone) = match text.get(19..)?.strip_prefix('.') {
-        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())),
-        None => ("", text.get(19..)?),
-    };
-    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
-    // Seconds that the clock there is before ours.
-    let ahead = match zone {
-        "" | "Z" | "z" => 0,
-        zone => {
-            let part = |range: std::ops::Range<usize>| zone.get(range)?.parse::<i64>().ok();
-            let minutes = if zone.len() > 5 { part(4..6)? } else { part(3..5).unwrap_or(0) };
-            let seconds = part(1..3)? * 3600 + minutes * 60;
-            if zone.starts_with('-') { -seconds } else { seconds }
-        }
-    };
-    // Years begin in March, so that the day that is at times there is the last.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    let seconds = days.checked_sub(719_468)? * 86_400 + hour * 3600 + minute * 60 + second;
-    let seconds = seconds.checked_add_signed(-ahead)?;
-    seconds.checked_mul(1_000_000_000)?.checked_add(digits.parse().ok()?)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::super::pieces::iso_8601;
     use super::*;
     use serde_json::json;
 
@@ -330,9 +300,6 @@ mod tests {
         }
         assert_eq!(nanos(&json!("yesterday")), None);
         assert_eq!(nanos(&json!("2026-13-03T15:19:57Z")), None);
-        for nanos in [0, 951_782_400_000_000_000, 4_107_542_399_999_999_999] {
-            assert_eq!(from_iso_8601(&iso_8601(nanos)), Some(nanos));
-        }
     }
 
     #[test]

@@ -46,12 +46,7 @@ impl<'a> Record<'a> for History<'a> {
                 self.answers = ids.into_iter().map(|id| id.0).collect();
             }
             "is_demo" => self.demo = map.next_value::<Option<bool>>()?.unwrap_or_default(),
-            _ => {
-                let value: Value = map.next_value()?;
-                if !value.is_null() {
-                    self.other.insert(name.to_owned(), value);
-                }
-            }
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }

@@ -64,12 +64,7 @@ impl<'a> Record<'a> for File<'a> {
             "trajectory" => self.steps = map.next_value::<List<Taken<'a>>>()?.0,
             "history" => self.history = map.next_value::<List<History<'a>>>()?.0,
             "info" => self.info = object(map)?.unwrap_or_default(),
-            _ => {
-                let value: Value = map.next_value()?;
-                if !value.is_null() {
-                    self.other.insert(name.to_owned(), value);
-                }
-            }
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
@@ -96,12 +91,7 @@ impl<'a> Record<'a> for Taken<'a> {
             "query" | "messages" => {
                 map.next_value::<serde::de::IgnoredAny>()?;
             }
-            _ => {
-                let value: Value = map.next_value()?;
-                if !value.is_null() {
-                    self.other.insert(name.to_owned(), value);
-                }
-            }
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }

@@ -110,12 +110,7 @@ impl<'a> Record<'a> for Simulation<'a> {
             }
             "termination_reason" => self.ended = record::text(map)?,
             "reward_info" => self.reward_info = object(map)?,
-            _ => {
-                let value: Value = map.next_value()?;
-                if !value.is_null() {
-                    self.other.insert(name.to_owned(), value);
-                }
-            }
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }

@@ -55,12 +55,7 @@ impl<'a> Record<'a> for Tick<'a> {
                 let results = map.next_value::<List<Given<'a>>>()?.0;
                 self.sides[side].results = results.into_iter().map(|given| given.0).collect();
             }
-            _ => {
-                let value: Value = map.next_value()?;
-                if !value.is_null() {
-                    self.other.insert(name.to_owned(), value);
-                }
-            }
+            _ => record::keep_other(&mut self.other, name, map)?,
         }
         Ok(())
     }
