@@ -12,6 +12,7 @@
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
 
+use crate::bounded_json;
 use crate::policy::{
     Policy, StepCall, StepContext, StepResult, TerminationPolicy, ToolOutput, Verdict,
 };
@@ -117,6 +118,7 @@ pub fn output(verdict: &Verdict, policy: &str) -> Value {
 pub fn parse_json(line: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(line)
         .map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to() + 1))?;
+    bounded_json::check(line, bounded_json::MOST).map_err(|error| error.to_string())?;
     serde_json::from_str(text).map_err(|error| {
         let whole = error.to_string();
         let place = format!(" at line {} column {}", error.line(), error.column());

@@ -96,12 +96,11 @@ fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
     }
 }
 
-/// Reasoning alone is nothing: no provider takes it back as text.
+/// Returns whether a message has content that a provider accepts back: reasoning alone is refused.
 fn says_something(message: &Message) -> bool {
     message.parts.iter().any(|part| match part {
         Part::Text { text } | Part::Refusal { text } => !text.trim().is_empty(),
-        Part::Reasoning { .. } => false,
-        _ => true,
+        part => !part.is_reasoning(),
     })
 }
 

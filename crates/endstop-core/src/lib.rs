@@ -10,6 +10,7 @@
 //! | Should the run stop after this step? | [`Verdict`] of a [`TerminationPolicy`] |
 //! | Why did the run end? | [`Termination`] |
 
+pub mod bounded_json;
 pub mod decide;
 pub mod detector;
 pub mod error_class;
@@ -30,11 +31,11 @@ pub mod usage;
 pub use error_class::{ErrorClass, ModelError};
 pub use joiner::Joiner;
 pub use kernel::{
-    Answer, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
+    Answer, CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
     ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Fired, Hooks,
     NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
     RepeatedCall, Resumption, Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec, ToolStart,
-    TurnDelta, Unsuccessful, Watch, WatchMode,
+    TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, Limits};
 pub use message::{
@@ -49,4 +50,4 @@ pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};
 pub use streaming::{InvalidTransition, StreamingState};
 pub use termination::{Category, MultiTurnReason, Termination};
-pub use usage::{NanoUsd, Price, Usage};
+pub use usage::{NanoUsd, Price, Unreported, Usage};

@@ -30,10 +30,16 @@ pub struct Limits {
     pub timeout: Option<Duration>,
     /// How long one model call may take (10 min).
     pub turn_timeout: Option<Duration>,
-    /// How long a stream may bring no content (60 s); pings do not count as content.
+    /// Time until the first content of a response (10 min), because a model may think without
+    /// streaming what it thinks; pings do not count as content.
+    pub first_content_timeout: Option<Duration>,
+    /// Time between two pieces of content (60 s); pings do not count as content.
     pub stall_timeout: Option<Duration>,
     /// How long one tool call may take (60 s), unless the tool says otherwise.
     pub tool_timeout: Option<Duration>,
+    /// The longest time that the model may ask for in a call of a tool that lets it (10 min). A
+    /// longer `tool_timeout` counts instead.
+    pub max_tool_timeout: Option<Duration>,
     /// How long stopped tools have to end before they are killed (2 s).
     pub cancel_grace: Duration,
     /// Turns in a row all of whose calls failed (3).
@@ -42,8 +48,16 @@ pub struct Limits {
     pub max_unproductive_turns: Option<u32>,
     /// Repairs of a structured answer (2); 0: none.
     pub max_structured_output_retries: Option<u32>,
-    /// Retries of one turn after transient provider errors (2).
-    pub max_retries: u32,
+    /// How long one turn is retried after transient provider errors (60 s), counted from the first
+    /// failure. The waits together are never longer. Two retries are made even if the failed
+    /// attempts themselves took longer than this.
+    ///
+    /// A journal written before this limit existed reads as off, because only `max_retries` applied.
+    #[serde(default)]
+    pub retry_for: Option<Duration>,
+    /// Retries of one turn after transient provider errors (no limit but `retry_for`). If both are
+    /// off, nothing is retried.
+    pub max_retries: Option<u32>,
     /// Blank answers in a row that are answered with a nudge (1); `None`: a blank answer is one.
     pub max_empty_turns: Option<u32>,
     /// Times that an answer cut by the token limit is continued (0).
@@ -62,13 +76,16 @@ impl Default for Limits {
             max_tokens: None,
             timeout: None,
             turn_timeout: Some(Duration::from_secs(600)),
+            first_content_timeout: Some(Duration::from_secs(600)),
             stall_timeout: Some(Duration::from_secs(60)),
             tool_timeout: Some(Duration::from_secs(60)),
+            max_tool_timeout: Some(Duration::from_secs(600)),
             cancel_grace: Duration::from_secs(2),
             max_consecutive_mistakes: Some(3),
             max_unproductive_turns: Some(3),
             max_structured_output_retries: Some(2),
-            max_retries: 2,
+            retry_for: Some(Duration::from_secs(60)),
+            max_retries: None,
             max_empty_turns: Some(1),
             max_continuations: 0,
             tool_concurrency: 4,
@@ -97,18 +114,21 @@ impl std::error::Error for LimitError {}
 impl Limits {
     /// The names of all limits, as configuration spells them. A name of a duration may carry
     /// `_ms` (`timeout_ms`), which takes milliseconds.
-    pub const NAMES: [&'static str; 16] = [
+    pub const NAMES: [&'static str; 19] = [
         "max_turns",
         "max_budget_usd",
         "max_tokens",
         "timeout",
         "turn_timeout",
+        "first_content_timeout",
         "stall_timeout",
         "tool_timeout",
+        "max_tool_timeout",
         "cancel_grace",
         "max_consecutive_mistakes",
         "max_unproductive_turns",
         "max_structured_output_retries",
+        "retry_for",
         "max_retries",
         "max_empty_turns",
         "max_continuations",
@@ -143,7 +163,7 @@ impl Limits {
             }
             "max_structured_output_retries" => self.max_structured_output_retries = optional()?,
             "max_empty_turns" => self.max_empty_turns = optional()?,
-            "max_retries" => self.max_retries = if off { 0 } else { count()? },
+            "max_retries" => self.max_retries = optional()?,
             "max_continuations" => self.max_continuations = if off { 0 } else { count()? },
             "tool_concurrency" => self.tool_concurrency = at_least_one(count()?)?,
             "accept_unknown_finish" => {
@@ -160,8 +180,11 @@ impl Limits {
         let field = match name {
             "timeout" => &mut self.timeout,
             "turn_timeout" => &mut self.turn_timeout,
+            "first_content_timeout" => &mut self.first_content_timeout,
             "stall_timeout" => &mut self.stall_timeout,
+            "retry_for" => &mut self.retry_for,
             "tool_timeout" => &mut self.tool_timeout,
+            "max_tool_timeout" => &mut self.max_tool_timeout,
             "cancel_grace" => {
                 if off {
                     return Err("cannot be off; 0 kills at once".to_owned());
@@ -267,9 +290,14 @@ mod tests {
         for name in Limits::NAMES {
             let value = match name {
                 "accept_unknown_finish" => json!(true),
-                "timeout" | "turn_timeout" | "stall_timeout" | "tool_timeout" | "cancel_grace" => {
-                    json!("90s")
-                }
+                "timeout"
+                | "turn_timeout"
+                | "first_content_timeout"
+                | "stall_timeout"
+                | "retry_for"
+                | "tool_timeout"
+                | "max_tool_timeout"
+                | "cancel_grace" => json!("90s"),
                 _ => json!(7),
             };
             let mut limits = Limits::default();

@@ -13,7 +13,9 @@
 use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// A message's place in its conversation; stable, never reused.
 #[derive(
@@ -37,7 +39,7 @@ pub enum Role {
 }
 
 /// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Hash, Serialize, Deserialize)]
 pub struct Message {
     /// Its place in the conversation.
     pub id: MessageId,
@@ -51,7 +53,7 @@ pub struct Message {
 }
 
 /// One part of a message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
@@ -86,7 +88,7 @@ pub enum Part {
 }
 
 /// An image, inline or by address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Image {
     /// Bytes in base64.
@@ -101,7 +103,7 @@ pub enum Image {
 }
 
 /// A tool call as the model wrote it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The provider's id; results name it.
     pub id: String,
@@ -181,7 +183,7 @@ impl ToolStatus {
 }
 
 /// What a tool call was answered with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ToolResult {
     /// The id of the call it answers.
     pub call_id: String,
@@ -244,6 +246,16 @@ impl Message {
 }
 
 impl Part {
+    /// Returns whether this part is reasoning alone, in clear or as the provider's opaque block:
+    /// no provider accepts an assistant message that consists of nothing else.
+    pub fn is_reasoning(&self) -> bool {
+        match self {
+            Part::Reasoning { .. } => true,
+            Part::Opaque { json, .. } => is_reasoning_block(json),
+            _ => false,
+        }
+    }
+
     /// Its text in bytes, ids and names included.
     pub fn byte_len(&self) -> u64 {
         let n = match self {
@@ -255,6 +267,23 @@ impl Part {
             Part::Opaque { json, .. } => json.len(),
         };
         n as u64
+    }
+}
+
+/// Returns whether an opaque block is reasoning: by its `type`, or, in formats without one, because
+/// all of its fields are (`reasoning_details`, Bedrock's `reasoningContent`, Cohere's `tool_plan`).
+fn is_reasoning_block(json: &str) -> bool {
+    let Ok(fields) = serde_json::from_str::<BTreeMap<String, &RawValue>>(json) else {
+        return false;
+    };
+    match fields.get("type") {
+        Some(kind) => {
+            matches!(kind.get(), r#""thinking""# | r#""redacted_thinking""# | r#""reasoning""#)
+        }
+        None => {
+            !fields.is_empty()
+                && fields.keys().all(|key| key.starts_with("reasoning") || key == "tool_plan")
+        }
     }
 }
 
@@ -299,6 +328,14 @@ pub struct ModelTurn {
     /// Why its tool calls could not be parsed, where they could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unparseable: Option<String>,
+    /// The provider reported no finish value, although its format has one and its dialect is not
+    /// known to omit it: the answer may be cut.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub finish_missing: bool,
+    /// The finish value announces a tool call, and the response has none: the server probably could
+    /// not parse it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub call_missing: bool,
 }
 
 impl ModelTurn {
@@ -314,6 +351,8 @@ impl ModelTurn {
             output_cap: None,
             confidence: None,
             unparseable: None,
+            finish_missing: false,
+            call_missing: false,
         }
     }
 

@@ -25,6 +25,7 @@
 
 use crate::kernel::{Effect, EffectId, Event, EventKind, Outcome, Resumption, Run, RunSpec, Step};
 use crate::termination::Termination;
+use crate::usage::Unreported;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -57,8 +58,9 @@ impl Replay {
         self.effects.clear();
         self.at = self.at.max(event.at);
         if let Some(outcome) = &mut self.outcome {
-            if let EventKind::Spent { usage, cost, cost_unknown } = &event.kind {
-                outcome.add_spent(usage, *cost, *cost_unknown);
+            if let EventKind::Spent { usage, cost, cost_unknown, unreported } = &event.kind {
+                let more = unreported.unwrap_or(Unreported::of_unknown(*cost_unknown));
+                outcome.add_spent(usage, *cost, *cost_unknown, more);
             }
             return &self.effects;
         }

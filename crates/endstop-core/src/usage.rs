@@ -86,6 +86,48 @@ pub struct Usage {
     pub estimated: bool,
 }
 
+/// What attempts may have used beyond what is known of them, because they were cut, or ended without a
+/// count by the provider: at most the rest of what was reserved for them. `None`: no bound is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreported {
+    /// What may have been billed on top of the known cost.
+    pub cost: Option<NanoUsd>,
+    /// Tokens on top of the known ones.
+    pub tokens: Option<u64>,
+}
+
+impl Unreported {
+    /// Everything was reported.
+    pub const NOTHING: Unreported = Unreported { cost: Some(NanoUsd::ZERO), tokens: Some(0) };
+
+    /// What is not reported of spending of which only this is known: whether its cost is.
+    pub fn of_unknown(cost_unknown: bool) -> Unreported {
+        let cost = if cost_unknown { None } else { Some(NanoUsd::ZERO) };
+        Unreported { cost, tokens: Some(0) }
+    }
+
+    /// What came on top of an earlier state of this total.
+    #[must_use]
+    pub fn since(self, earlier: Unreported) -> Unreported {
+        let cost = |now: NanoUsd| now.saturating_sub(earlier.cost.unwrap_or_default());
+        let tokens = |now: u64| now.saturating_sub(earlier.tokens.unwrap_or(0));
+        Unreported { cost: self.cost.map(cost), tokens: self.tokens.map(tokens) }
+    }
+}
+
+impl Default for Unreported {
+    fn default() -> Unreported {
+        Unreported::NOTHING
+    }
+}
+
+impl AddAssign for Unreported {
+    fn add_assign(&mut self, other: Unreported) {
+        self.cost = self.cost.zip(other.cost).map(|(a, b)| a + b);
+        self.tokens = self.tokens.zip(other.tokens).map(|(a, b)| a.saturating_add(b));
+    }
+}
+
 impl Usage {
     /// All prompt tokens, cached ones included.
     pub fn prompt_tokens(&self) -> u64 {
@@ -227,6 +269,18 @@ impl Price {
         NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 
+    /// The most tokens that a call of `prompt` prompt tokens can generate for `left`: the largest output
+    /// whose [`worst`](Price::worst) cost is not above it. `None`: the prompt alone is.
+    pub fn affordable(&self, prompt: u64, left: NanoUsd) -> Option<u64> {
+        let input = self.input.max(self.cache_write.unwrap_or(self.input));
+        let prompt = u128::from(prompt) * u128::from(input.0);
+        let for_output = (u128::from(left.0) * 1_000_000).checked_sub(prompt)?;
+        match u128::from(self.output.0) {
+            0 => Some(u64::MAX),
+            rate => Some(u64::try_from(for_output / rate).unwrap_or(u64::MAX)),
+        }
+    }
+
     /// The most that a call of `prompt` prompt tokens and `output` generated ones can cost.
     pub fn worst(&self, prompt: u64, output: u64) -> NanoUsd {
         let input = self.input.max(self.cache_write.unwrap_or(self.input));
@@ -266,6 +320,25 @@ mod tests {
         assert_eq!((within.total_tokens(), apart.total_tokens()), (100, 100));
         assert_eq!(Usage { output_tokens: None, ..apart }.generated_tokens(), Some(40));
         assert_eq!(Usage::default().generated_tokens(), None);
+    }
+
+    #[test]
+    fn affordable_output_costs_all_that_is_left() {
+        for (input, output, prompt, left) in [
+            (3_000_000_000, 15_000_000_000, 359, 4_750_000),
+            (1, 1, 1, 1),
+            (7, 3, 1_000_003, 98_900_000_000),
+            (999_999_937, 1_000_000_007, 12_345, 77_777_777),
+        ] {
+            let price =
+                Price { input: NanoUsd(input), output: NanoUsd(output), ..Price::default() };
+            let most = price.affordable(prompt, NanoUsd(left)).unwrap();
+            assert!(price.worst(prompt, most) <= NanoUsd(left), "{most} fit");
+            assert!(price.worst(prompt, most + 1) > NanoUsd(left), "and no more than {most}");
+        }
+        let price = Price { input: NanoUsd(1_000_000), ..Price::default() };
+        assert_eq!(price.affordable(5, NanoUsd(4)), None);
+        assert_eq!(price.affordable(5, NanoUsd(5)), Some(u64::MAX));
     }
 
     #[test]

@@ -78,7 +78,9 @@ impl TerminationPolicy for DetectorPolicy {
             return Verdict::Continue;
         }
         let evidence = format!("{} at step {}", self.detector.rule(), facts.step);
-        let stop = self.stop(evidence);
+        let rule = self.detector.rule();
+        let called = step.outputs.iter().rfind(|o| o.success && rule.waits_for(&o.name));
+        let stop = self.stop(evidence).or_else(called.map(|output| output.output.clone()));
         Verdict::Stop(match (stop.ends_as, &step.output) {
             (PolicyEnd::Submitted, Some(answer)) => stop.answer(answer.clone()),
             _ => stop,

@@ -328,6 +328,24 @@ impl Rule {
         }
     }
 
+    /// Returns whether the rule reads a response while it is streamed.
+    pub(crate) fn reads_stream(&self) -> bool {
+        match self {
+            Rule::TextMention(_) | Rule::Chanting { .. } => true,
+            Rule::Any(rules) => rules.iter().any(Rule::reads_stream),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the rule, or one of its alternatives, waits for this tool to be called.
+    pub(crate) fn waits_for(&self, tool: &str) -> bool {
+        match self {
+            Rule::ToolCalled { name } => name == tool,
+            Rule::Any(rules) => rules.iter().any(|rule| rule.waits_for(tool)),
+            _ => false,
+        }
+    }
+
     /// Whether it reads the cost of a run, which a recording may not have.
     pub fn needs_cost(&self) -> bool {
         match self {

@@ -3,8 +3,9 @@
 //! The order is one table, [`PRE_TURN`]. Terminated, cancelled and halted stand before it: they
 //! are decided the moment their event comes, so that no boundary ever sees one pending.
 
-use super::ledger::Ceiling;
+use super::ledger::{Ceiling, Granted, Quote};
 use super::outcome::Ending;
+use super::quote::USUAL_SHARED_OUTPUT;
 use super::{
     Answer, Call, ConsultPoint, Effect, EffectId, Flow, Inner, Phase, Point, RunEvent, guarded,
 };
@@ -13,9 +14,7 @@ use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
 use serde::Serialize;
-
-/// Generated tokens that are reserved at a shared budget for a call without an output cap.
-const USUAL_OUTPUT: u64 = 8192;
+use std::time::Duration;
 
 /// A limit that is looked at before each turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +84,12 @@ impl Inner {
                 ("max_consecutive_mistakes", turns(self.mistakes, max))
             }
             PreTurnCheck::BudgetUsd => {
-                ("max_budget_usd", ("usd", self.ledger.spent.to_usd(), limits.max_budget_usd))
+                let committed = self.ledger.committed().to_usd();
+                ("max_budget_usd", ("usd", committed, limits.max_budget_usd))
             }
             PreTurnCheck::BudgetTokens => {
                 let max = limits.max_tokens.map(|max| max as f64);
-                ("max_tokens", ("tokens", self.ledger.tokens as f64, max))
+                ("max_tokens", ("tokens", self.ledger.committed_tokens() as f64, max))
             }
             PreTurnCheck::BudgetTime => {
                 let max = limits.timeout.map(|max| max.as_secs_f64());
@@ -121,11 +121,23 @@ impl Inner {
                 }),
             PreTurnCheck::BudgetUsd => self.ledger.usd_exceeded().then(|| {
                 let max = self.ledger.max_usd.unwrap_or_default();
-                ("max_budget_usd", format!("{} of {max} spent", self.ledger.spent))
+                (
+                    "max_budget_usd",
+                    match self.more_spent() {
+                        Some(more) => format!("{more}, of {max}"),
+                        None => format!("{} of {max} spent", self.ledger.spent),
+                    },
+                )
             }),
             PreTurnCheck::BudgetTokens => self.ledger.tokens_exceeded().then(|| {
                 let max = self.ledger.max_tokens.unwrap_or_default();
-                ("max_tokens", format!("{} of {max} tokens used", self.ledger.tokens))
+                (
+                    "max_tokens",
+                    match self.more_used() {
+                        Some(more) => format!("{more}, of {max}"),
+                        None => format!("{} of {max} tokens used", self.ledger.tokens),
+                    },
+                )
             }),
             PreTurnCheck::BudgetTime => {
                 self.limits.timeout.filter(|limit| self.now >= *limit).map(|limit| {
@@ -179,6 +191,8 @@ impl Inner {
         self.context.metrics.clear();
         self.attempt = 0;
         self.retries = 0;
+        self.failed_since = None;
+        self.waited = Duration::ZERO;
         self.call_again = false;
         self.compactions.forced_this_turn = false;
         self.starved_this_turn = false;
@@ -220,97 +234,72 @@ impl Inner {
         if self.attempt > 0 {
             self.check_budgets()?;
         }
-        if !self.reserve {
-            return self.call(self.output_cap, None, None, None, fx);
-        }
-        let prompt = self.prompt_bound();
-        let quote = self
-            .ledger
-            .quote(prompt, self.output_cap.or(self.max_output), self.thinking_budget)
-            .map_err(|ceiling| self.does_not_fit(ceiling, prompt))?;
-        if self.shared_budget && self.ledger.price.is_some() {
+        let own = self.own_cap();
+        let Some(usual) = self.usual_output() else {
+            let prompt = self.prompt_bound();
+            let worst = self.ledger.price.filter(|_| self.reserve).zip(own);
+            let worst = worst.map(|(price, cap)| price.worst(prompt, cap));
+            return self.call((own, own), None, worst, None, fx);
+        };
+        let ask = self.ask(usual);
+        let quote = self.ledger.quote(ask, None).map_err(|short| self.does_not_fit(short))?;
+        if self.shared_budget {
             let id = self.effect_id();
             self.phase = Phase::Reserving { id };
-            // Without a cap a call has no worst cost; it asks for a usual one, and what is granted
-            // becomes its cap.
-            let want = match (quote.output_cap, self.ledger.price) {
-                (None, Some(price)) => price.worst(prompt, USUAL_OUTPUT),
-                _ => quote.worst,
-            };
-            fx.push(Effect::Reserve { id, want: want.max(quote.least), least: quote.least });
+            let Quote { worst, least, .. } = quote;
+            fx.push(Effect::Reserve {
+                id,
+                want: worst.usd,
+                least: least.usd,
+                want_tokens: worst.tokens.unwrap_or_default(),
+                least_tokens: least.tokens.unwrap_or_default(),
+            });
             return Ok(());
         }
-        let worst = self.ledger.price.map(|_| quote.worst);
-        self.call(quote.output_cap, quote.lowered_by, worst, None, fx)
+        self.call_as_quoted(ask.cap, quote, None, fx)
     }
 
-    fn does_not_fit(&self, ceiling: Ceiling, prompt: u64) -> Box<Ending> {
-        let (termination, limit, left) = match ceiling {
-            Ceiling::Usd => (
-                Termination::ErrorMaxBudgetUsd,
-                "max_budget_usd",
-                self.ledger
-                    .max_usd
-                    .unwrap_or_default()
-                    .saturating_sub(self.ledger.spent)
-                    .to_string(),
-            ),
-            Ceiling::Tokens => (
-                Termination::ErrorMaxTokens,
-                "max_tokens",
-                format!(
-                    "{} tokens",
-                    self.ledger.max_tokens.unwrap_or_default().saturating_sub(self.ledger.tokens)
-                ),
-            ),
+    fn call_as_quoted(
+        &mut self,
+        own: u64,
+        quote: Quote,
+        reservation: Option<EffectId>,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        let worst = self.ledger.price.map(|_| quote.worst.usd);
+        // What costs nothing needs no cap.
+        let bounded = self.shared_budget || self.ledger.bounds_output();
+        let caps = if bounded {
+            (Some(own), Some(quote.output_cap))
+        } else {
+            (self.own_cap(), self.own_cap())
         };
-        Ending::new(
-            termination,
-            "limit",
-            limit,
-            format!(
-                "the next call does not fit: {left} left, and its prompt alone may have {prompt} tokens"
-            ),
-        )
+        self.call(caps, quote.lowered_by, worst, reservation, fx)
     }
 
     pub(super) fn reserved(
         &mut self,
         id: EffectId,
-        granted: NanoUsd,
+        granted: Granted,
         fx: &mut Vec<Effect>,
     ) -> Flow {
         if !matches!(self.phase, Phase::Reserving { id: waited } if waited == id) {
             return Ok(());
         }
-        let prompt = self.prompt_bound();
+        let ask = self.ask(USUAL_SHARED_OUTPUT);
         // What was granted is a ceiling of its own for this call.
-        let own = self.ledger.max_usd;
-        self.ledger.max_usd = Some(
-            own.map_or(self.ledger.spent + granted, |own| own.min(self.ledger.spent + granted)),
-        );
-        let quote =
-            self.ledger.quote(prompt, self.output_cap.or(self.max_output), self.thinking_budget);
-        self.ledger.max_usd = own;
-        match quote {
-            Ok(quote) if quote.least <= granted => {
-                self.call(quote.output_cap, quote.lowered_by, Some(quote.worst), Some(id), fx)
-            }
-            _ => {
-                fx.push(Effect::Settle { id, spent: NanoUsd::ZERO });
-                Err(Ending::new(
-                    Termination::ErrorMaxBudgetUsd,
-                    "limit",
-                    "shared_budget",
-                    format!("the shared budget granted {granted}, too little for the next call"),
-                ))
+        match self.ledger.quote(ask, Some(granted)) {
+            Ok(quote) => self.call_as_quoted(ask.cap, quote, Some(id), fx),
+            Err(short) => {
+                fx.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
+                Err(self.does_not_fit(short))
             }
         }
     }
 
     fn call(
         &mut self,
-        cap: Option<u64>,
+        (own_cap, cap): (Option<u64>, Option<u64>),
         lowered_by: Option<Ceiling>,
         quote: Option<NanoUsd>,
         reservation: Option<EffectId>,
@@ -334,10 +323,11 @@ impl Inner {
         self.phase = Phase::Calling(Call {
             id,
             started: self.now,
-            last_content: self.now,
+            last_content: None,
             text: String::new(),
             held: false,
             hidden: 0,
+            own_cap,
             cap,
             lowered_by,
             quote,
@@ -351,7 +341,7 @@ impl Inner {
 
     /// An upper bound on the tokens of the next prompt: what the provider counted where it did,
     /// bytes for the rest.
-    fn prompt_bound(&mut self) -> u64 {
+    pub(super) fn prompt_bound(&mut self) -> u64 {
         let messages = &self.state.messages;
         if let Some((tokens, covered)) = self.known_prompt {
             let rest = messages.get(covered..).unwrap_or_default();
@@ -369,7 +359,7 @@ impl Inner {
     /// About how many tokens the next prompt has, a token for each four bytes not yet counted.
     pub(super) fn prompt_estimate(&mut self) -> u64 {
         match self.known_prompt {
-            Some((tokens, _)) => tokens + (self.prompt_bound() - tokens) / 4,
+            Some((tokens, _)) => tokens + self.prompt_bound().saturating_sub(tokens) / 4,
             None => self.prompt_bound() / 4,
         }
     }

@@ -16,7 +16,7 @@ use super::{
 use crate::history::shortened_problem;
 use crate::message::Message;
 use crate::termination::Termination;
-use crate::usage::{NanoUsd, Usage};
+use crate::usage::{NanoUsd, Unreported, Usage};
 
 /// The compactions of a run.
 #[derive(Debug, Default)]
@@ -97,9 +97,9 @@ impl Inner {
         if !matches!(self.phase, Phase::Compacting { id: waited, .. } if waited == id) {
             return;
         }
-        self.ledger.book(&Usage::default(), cost, false);
+        self.ledger.book(&Usage::default(), cost, false, Unreported::NOTHING);
         if self.shared_budget && cost > NanoUsd::ZERO {
-            fx.push(Effect::Settle { id, spent: cost });
+            fx.push(Effect::Settle { id, spent: cost, tokens: 0 });
         }
     }
 

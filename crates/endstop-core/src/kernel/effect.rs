@@ -58,18 +58,27 @@ pub enum Effect {
     Reserve {
         /// Its id.
         id: EffectId,
-        /// The worst cost of the call.
+        /// The worst cost of the call; zero if no price is known.
         want: NanoUsd,
         /// The least with which the call makes sense.
         least: NanoUsd,
+        /// The most tokens that the call can use, prompt and output together.
+        #[serde(default)]
+        want_tokens: u64,
+        /// The least tokens with which the call makes sense.
+        #[serde(default)]
+        least_tokens: u64,
     },
     /// Tell a shared budget what a reserved call cost, and give the rest back; or what a compaction
     /// cost, for which nothing was reserved.
     Settle {
         /// The reservation, or the compaction.
         id: EffectId,
-        /// What it cost.
+        /// What it cost. For a call that the provider did not count, the most that it can have cost.
         spent: NanoUsd,
+        /// The tokens that it used, or the most that it can have used.
+        #[serde(default)]
+        tokens: u64,
     },
     /// Validate an answer against the output schema; answered by `Validated`.
     Validate {
@@ -196,8 +205,8 @@ pub enum RunEvent {
         signal: TerminationSignal,
         /// What it used.
         usage: Usage,
-        /// The run's cost so far.
-        cost: NanoUsd,
+        /// The run's cost so far, as far as it is known; `None` if no price is.
+        cost: Option<NanoUsd>,
         /// How many tools it asks for.
         tool_calls: u32,
     },

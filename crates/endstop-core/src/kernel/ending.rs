@@ -2,7 +2,7 @@
 
 use super::outcome::{Ending, Outcome};
 use super::tools::{OpenCalls, emit_ended};
-use super::{Effect, EventKind, Flow, Inner, Phase, RunEvent, fault};
+use super::{Effect, EventKind, Flow, Inner, Phase, Point, RunEvent, fault};
 use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
@@ -13,12 +13,51 @@ const GIVE_UP: Duration = Duration::from_secs(1);
 
 impl Inner {
     pub(super) fn terminated(&mut self) -> Box<Ending> {
-        let mut ending =
+        let ending =
             Ending::new(Termination::Terminated, "caller", "terminate", "the loop was terminated");
+        let mut ending = self.outrank(ending);
         if let Phase::Stopping { ending: earlier, .. } = &self.phase {
-            ending.instead_of = Some(earlier.termination);
+            ending.carry(earlier);
+            ending.outranked.push((**earlier).clone());
         }
         ending
+    }
+
+    /// Decides between an ending and an answer that was declared before it came: the answer stands,
+    /// whatever else happens. Only the caller's cancel and terminate outrank it, and they carry it.
+    ///
+    /// An answer whose validation is still open is not known to be one; it is carried, too.
+    pub(super) fn outrank(&mut self, mut ending: Box<Ending>) -> Box<Ending> {
+        let by_caller =
+            matches!(ending.termination, Termination::Cancelled | Termination::Terminated);
+        match self.declared() {
+            Some(answer) if by_caller => {
+                ending.carry(&answer);
+                ending
+            }
+            Some(mut answer) => {
+                answer.outranked.push(*ending);
+                answer
+            }
+            None => {
+                if let Phase::Validating { success, .. } = &self.phase {
+                    ending.carry(success);
+                }
+                ending
+            }
+        }
+    }
+
+    /// The answer that is declared at this point: it waits for the stop hook, or `finish` was
+    /// accepted while its neighbours still run.
+    fn declared(&mut self) -> Option<Box<Ending>> {
+        match &mut self.phase {
+            Phase::Consulting { point: Point::Stop(answer) | Point::Reply(answer), .. } => {
+                Some(answer.clone())
+            }
+            Phase::Tools(_) => self.declared_by_finish(),
+            _ => None,
+        }
     }
 
     pub(super) fn cancel(&mut self, fx: &mut Vec<Effect>) -> Flow {
@@ -37,19 +76,20 @@ impl Inner {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Stopping { mut ending, calls, .. } => {
                 self.phase = Phase::Tools(calls);
-                ending.instead_of = Some(Termination::ErrorDuringExecution);
-                ending.diagnostic.get_or_insert(message);
+                ending.diagnostic.get_or_insert_with(|| message.clone());
+                ending.outranked.push(*fault(name, message));
                 ending
             }
             other => {
                 self.phase = other;
-                fault(name, message)
+                self.outrank(fault(name, message))
             }
         }
     }
 
-    /// Ends the run so, as soon as the running tools have ended.
+    /// Ends the run so, as soon as the running tools have ended, unless an answer stands.
     pub(super) fn stop(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
+        let ending = self.outrank(ending);
         let mut open = match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Tools(open) if !open.running().is_empty() => open,
             other => {
@@ -128,13 +168,21 @@ impl Inner {
         }
         self.state.end(termination);
         // With what the last call cost.
-        let mut also = self.also_true();
-        also.extend(ending.instead_of);
-        also.retain(|other| *other != termination);
-        also.dedup();
+        let mut also: Vec<Termination> = Vec::new();
+        for other in self.also_true().into_iter().chain(ending.outranked_terminations()) {
+            // A success in the last turn that was allowed has crossed nothing.
+            let crossed = other != Termination::ErrorMaxTurns || !termination.is_success();
+            if crossed && other != termination && !also.contains(&other) {
+                also.push(other);
+            }
+        }
+        let diagnostic = ending
+            .diagnostic
+            .or_else(|| ending.outranked.into_iter().find_map(|outranked| outranked.diagnostic));
         let snapshot = (termination == Termination::ErrorNoProgress)
             .then(|| self.progress.snapshot().cloned())
             .flatten();
+        let (cost_upper, tokens_upper) = (self.ledger.cost_upper(), self.ledger.tokens_upper());
         Outcome {
             termination,
             decided_by: ending.decided_by,
@@ -148,7 +196,9 @@ impl Inner {
             signal: self.last_signal,
             usage: self.ledger.usage,
             cost: self.ledger.spent,
+            cost_upper,
             cost_unknown: self.ledger.cost_unknown,
+            tokens_upper,
             overrun: self.ledger.overrun,
             duration: self.now,
             turns: self.turns,
@@ -158,7 +208,8 @@ impl Inner {
             fired: self.watchers.into_fired(),
             retry_after: ending.retry_after,
             no_progress_snapshot: snapshot,
-            error_diagnostic: ending.diagnostic,
+            error_diagnostic: diagnostic,
+            would_fit: ending.would_fit,
             halted_reason: ending.halted_reason,
             model: self.answered_model.or(self.model),
             provider: self.provider,

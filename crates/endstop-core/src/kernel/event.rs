@@ -8,7 +8,7 @@ use super::spec::ToolSpec;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
 use crate::message::{Message, ModelTurn, ToolStatus};
-use crate::usage::{NanoUsd, Price, Usage};
+use crate::usage::{NanoUsd, Price, Unreported, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -80,8 +80,12 @@ pub enum EventKind {
         usage: Usage,
         /// What that cost.
         cost: NanoUsd,
-        /// Some of it has a cost that nobody knows.
+        /// Some of it has a cost that is not known.
         cost_unknown: bool,
+        /// What it may have used beyond that; `None`: nothing, or, if the cost is not known, an amount
+        /// without a bound.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unreported: Option<Unreported>,
     },
     /// A hook, or a person asked for approval, answered.
     Answered {
@@ -108,8 +112,11 @@ pub enum EventKind {
     Reserved {
         /// The reservation.
         id: EffectId,
-        /// What was granted; less than the least asked for is a refusal.
+        /// What was granted; less than the least asked for is a refusal, and then it is what is left.
         granted: NanoUsd,
+        /// The same in tokens; `None`: the budget has no ceiling on tokens.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        granted_tokens: Option<u64>,
     },
     /// The caller set values that policies read.
     Observe {
@@ -249,13 +256,15 @@ impl ToolReport {
 pub enum Answer {
     /// Go on.
     Proceed,
-    /// Go on, and tell the model this.
+    /// Go on, and tell the model this: at once, after the results of a turn whose tools are under
+    /// way, or, from a stop hook, when the conversation continues after the run.
     ProceedWith(String),
     /// Go on with this output cap (chat parameters).
     OutputCap(u64),
-    /// This tool call is refused (pre-tool, approval), or this success is vetoed (stop hook); why.
+    /// This tool call is refused (pre-tool, approval), or this success is vetoed (stop hook), which is
+    /// the only way to withdraw a declared answer; why.
     Deny(String),
-    /// End the run; why.
+    /// End the run; why. A declared answer stands, and the halt is noted beside it.
     Halt(String),
 }
 

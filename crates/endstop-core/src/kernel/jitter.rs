@@ -11,11 +11,12 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub(crate) struct Jitter(pub(crate) u64);
 
 impl Jitter {
-    /// A wait between zero and `500 ms × 2^(attempt - 1)`, at most 30 s.
+    /// A wait between zero and `500 ms × 2^(attempt - 1)`, at most 30 s, in whole milliseconds, as
+    /// events report it.
     pub(crate) fn backoff(&mut self, attempt: u32) -> Duration {
         let ceiling = BASE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST);
         let fraction = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        ceiling.mul_f64(fraction)
+        Duration::from_millis((ceiling.as_millis() as f64 * fraction) as u64)
     }
 
     /// SplitMix64 (Steele, Lea and Flood, 2014).

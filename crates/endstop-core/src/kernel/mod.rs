@@ -37,10 +37,13 @@ mod compaction;
 mod effect;
 mod ending;
 mod event;
+mod finish;
 mod jitter;
 mod ledger;
+mod lost_call;
 mod outcome;
 mod progress;
+mod quote;
 mod resume;
 mod spec;
 mod tools;
@@ -51,7 +54,7 @@ pub use boundary::{CheckState, PRE_TURN, PreTurnCheck};
 pub use effect::{ConsultPoint, ConversationSize, Effect, EffectId, RunEvent, ToolStart};
 pub use event::{Answer, Compaction, Event, EventKind, Resumption, ToolReport, TurnDelta};
 pub use outcome::{
-    CompactionAttempt, DecidedBy, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful,
+    CompactionAttempt, DecidedBy, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
 };
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolSpec};
 pub use watch::{Fired, Watch, WatchMode};
@@ -64,10 +67,10 @@ use crate::signal::TerminationSignal;
 use crate::state::MultiTurnState;
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
-use crate::usage::{NanoUsd, Usage};
+use crate::usage::{NanoUsd, Unreported, Usage};
 use compaction::Compactions;
 use jitter::Jitter;
-use ledger::{Ceiling, Ledger};
+use ledger::{Ceiling, Granted, Ledger};
 use outcome::Ending;
 use progress::Progress;
 use serde_json::{Map, Value};
@@ -84,6 +87,22 @@ use watch::Watchers;
 #[derive(Debug)]
 #[must_use = "a run that is dropped has no outcome"]
 pub struct Run(Box<Inner>);
+
+/// What a model call may generate and cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallQuote {
+    /// The caller's own output cap, at most what the model can generate; `None`: the provider's own.
+    pub own_cap: Option<u64>,
+    /// The output cap that was sent.
+    pub output_cap: Option<u64>,
+    /// The limit that lowered it below the caller's own, if one did: `max_budget_usd`, `max_tokens` or
+    /// `shared_budget`.
+    pub lowered_by: Option<&'static str>,
+    /// An upper bound on the tokens of the prompt.
+    pub prompt_bound: u64,
+    /// The most that the call can cost, if it was quoted.
+    pub worst: Option<NanoUsd>,
+}
 
 /// What became of a run.
 #[must_use]
@@ -138,7 +157,11 @@ struct Inner {
     tool_calls: u32,
     /// Attempts at the turn that is under way.
     attempt: u32,
+    /// Retries of the turn that is under way, when the first of its failures came, and how long
+    /// its retries have waited together.
     retries: u32,
+    failed_since: Option<Duration>,
+    waited: Duration,
     /// The next failure of the call is answered with another, as it goes on after an ending.
     call_again: bool,
     compactions: Compactions,
@@ -149,6 +172,12 @@ struct Inner {
     continuations: u32,
     repairs: u32,
     vetoes: u32,
+    /// The answer so far, if the turns before this one were cut and continued, or paused.
+    partial: String,
+    /// Turns in a row whose tool call got lost on its way.
+    lost_calls: u32,
+    /// `finish` was refused because a call next to it had failed; the next one is accepted.
+    finish_refused: bool,
     last_text: Option<String>,
     last_signal: Option<TerminationSignal>,
     answered_model: Option<String>,
@@ -184,17 +213,53 @@ enum Point {
 struct Call {
     id: EffectId,
     started: Duration,
-    last_content: Duration,
+    /// When the last content came; `None` before the first.
+    last_content: Option<Duration>,
     text: String,
     /// The policy stopped, and was held back until the turn is whole.
     held: bool,
     /// Characters generated that are no visible text.
     hidden: u64,
+    /// The caller's own output cap, before any ceiling.
+    own_cap: Option<u64>,
+    /// The output cap that was sent.
     cap: Option<u64>,
+    /// The ceiling that lowered it below the caller's own.
     lowered_by: Option<Ceiling>,
     quote: Option<NanoUsd>,
     reservation: Option<EffectId>,
     prompt_bound: u64,
+}
+
+/// A clock that runs while a model call is under way.
+#[derive(Clone, Copy, Debug)]
+struct CallClock {
+    /// The limit, as configuration spells it.
+    name: &'static str,
+    since: Duration,
+    limit: Duration,
+}
+
+impl CallClock {
+    fn deadline(self) -> Duration {
+        self.since.saturating_add(self.limit)
+    }
+}
+
+impl Call {
+    /// The clocks that run now. A stall can only be seen between two pieces of content, because a
+    /// model that thinks without streaming its thoughts is silent before the first.
+    fn clocks(&self, limits: &Limits, streaming: bool) -> [Option<CallClock>; 2] {
+        let clock = |name, since, limit: Option<Duration>| {
+            limit.map(|limit| CallClock { name, since, limit })
+        };
+        let content = match self.last_content {
+            _ if !streaming => None,
+            Some(last) => clock("stall_timeout", last, limits.stall_timeout),
+            None => clock("first_content_timeout", self.started, limits.first_content_timeout),
+        };
+        [clock("turn_timeout", self.started, limits.turn_timeout), content]
+    }
 }
 
 impl Run {
@@ -207,6 +272,7 @@ impl Run {
         let ledger = Ledger {
             max_usd: spec.limits.max_budget_usd.map(NanoUsd::from_usd),
             max_tokens: spec.limits.max_tokens,
+            reserves: spec.reserve,
             ..Ledger::default()
         };
         Run(Box::new(Inner {
@@ -252,6 +318,8 @@ impl Run {
             tool_calls: 0,
             attempt: 0,
             retries: 0,
+            failed_since: None,
+            waited: Duration::ZERO,
             call_again: false,
             compactions: Compactions::default(),
             starved_this_turn: false,
@@ -261,6 +329,9 @@ impl Run {
             continuations: 0,
             repairs: 0,
             vetoes: 0,
+            partial: String::new(),
+            lost_calls: 0,
+            finish_refused: false,
             last_text: None,
             last_signal: None,
             answered_model: None,
@@ -303,12 +374,40 @@ impl Run {
         self.0.ledger.spent
     }
 
+    /// What counts against the ceiling on cost: what was spent, and what attempts that the provider did
+    /// not count may have cost beyond that.
+    pub fn committed(&self) -> NanoUsd {
+        self.0.ledger.committed()
+    }
+
+    /// What counts against the ceiling on tokens.
+    pub fn committed_tokens(&self) -> u64 {
+        self.0.ledger.committed_tokens()
+    }
+
+    /// What attempts that the provider did not count may have used, on top of what is known.
+    pub fn unreported(&self) -> Unreported {
+        self.0.ledger.unreported
+    }
+
     /// What the running call may cost at most, on top of what was spent.
     pub fn reserved(&self) -> NanoUsd {
         match &self.0.phase {
             Phase::Calling(call) => call.quote.unwrap_or_default(),
             _ => NanoUsd::ZERO,
         }
+    }
+
+    /// What the running call may generate and cost; `None` if no call is under way.
+    pub fn call_quote(&self) -> Option<CallQuote> {
+        let Phase::Calling(call) = &self.0.phase else { return None };
+        Some(CallQuote {
+            own_cap: call.own_cap,
+            output_cap: call.cap,
+            lowered_by: call.lowered_by.map(Ceiling::name),
+            prompt_bound: call.prompt_bound,
+            worst: call.quote,
+        })
     }
 
     /// What all attempts used so far.
@@ -365,8 +464,9 @@ impl Inner {
             EventKind::Cancel => return self.cancel(fx),
             EventKind::Fault { name, message } => return Err(self.faulted(name, message)),
             // It was spent, whatever becomes of the run.
-            EventKind::Spent { usage, cost, cost_unknown } => {
-                self.ledger.book(&usage, cost, cost_unknown);
+            EventKind::Spent { usage, cost, cost_unknown, unreported } => {
+                let more = unreported.unwrap_or(Unreported::of_unknown(cost_unknown));
+                self.ledger.book(&usage, cost, cost_unknown, more);
                 return Ok(());
             }
             // Before the deadlines, which may be others from here on.
@@ -402,7 +502,7 @@ impl Inner {
         }
         match event {
             EventKind::Start { seed, price, wall_ms } => self.start(seed, price, wall_ms, fx),
-            EventKind::Delta { call, delta } => self.delta(call, delta),
+            EventKind::Delta { call, delta } => self.delta(call, delta, fx),
             EventKind::TurnEnded { call, turn } => match self.take_call(call) {
                 Some(call) => self.turn_ended(&call, *turn, fx),
                 None => Ok(()),
@@ -418,7 +518,9 @@ impl Inner {
             EventKind::Answered { id, answer } => self.answered(id, answer, fx),
             EventKind::Compacted { id, result } => self.compacted(id, result, fx),
             EventKind::Validated { id, result } => self.validated(id, result, fx),
-            EventKind::Reserved { id, granted } => self.reserved(id, granted, fx),
+            EventKind::Reserved { id, granted, granted_tokens } => {
+                self.reserved(id, Granted { usd: granted, tokens: granted_tokens }, fx)
+            }
             EventKind::Observe { variables, metrics } => {
                 self.context.variables.extend(variables);
                 self.context.metrics.extend(metrics);
@@ -477,16 +579,13 @@ impl Inner {
         }
         match &mut self.phase {
             Phase::Calling(call) => {
-                let passed = |since: Duration, limit: Option<Duration>| {
-                    limit.filter(|limit| since.saturating_add(*limit) <= self.now)
-                };
-                let stall = self.limits.stall_timeout.filter(|_| self.streaming);
-                let clock = passed(call.started, self.limits.turn_timeout)
-                    .map(|limit| ("turn_timeout", limit))
-                    .or(passed(call.last_content, stall).map(|limit| ("stall_timeout", limit)));
-                let Some((clock, limit)) = clock else {
+                let now = self.now;
+                let clocks = call.clocks(&self.limits, self.streaming);
+                let mut clocks = clocks.into_iter().flatten();
+                let Some(clock) = clocks.find(|clock| clock.deadline() <= now) else {
                     return Ok(());
                 };
+                let CallClock { name: clock, limit, .. } = clock;
                 let id = call.id;
                 fx.push(Effect::AbortModel { id });
                 let error = ModelError::new(
@@ -515,13 +614,8 @@ impl Inner {
         let run = self.limits.timeout;
         let phase = match &self.phase {
             Phase::Calling(call) => {
-                let turn = self.limits.turn_timeout.map(|t| call.started.saturating_add(t));
-                let stall = self
-                    .limits
-                    .stall_timeout
-                    .filter(|_| self.streaming)
-                    .map(|t| call.last_content.saturating_add(t));
-                earliest(turn, stall)
+                let clocks = call.clocks(&self.limits, self.streaming);
+                clocks.into_iter().flatten().map(CallClock::deadline).min()
             }
             Phase::Backoff { until } | Phase::Stopping { until, .. } => Some(*until),
             Phase::Tools(calls) => calls.next_deadline(),

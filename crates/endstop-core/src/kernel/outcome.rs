@@ -5,7 +5,7 @@ use super::watch::Fired;
 use crate::message::Message;
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
-use crate::usage::{NanoUsd, Usage};
+use crate::usage::{NanoUsd, Unreported, Usage};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -52,6 +52,17 @@ pub struct CompactionAttempt {
     pub failed: Option<String>,
 }
 
+/// What would let a call be made that did not fit under a ceiling; each is enough by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WouldFit {
+    /// A ceiling on cost of at least so much.
+    pub max_budget_usd: Option<f64>,
+    /// A ceiling on tokens of at least so many.
+    pub max_tokens: Option<u64>,
+    /// An output cap of at most so many tokens.
+    pub max_output_tokens: Option<u64>,
+}
+
 /// A call that repeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepeatedCall {
@@ -88,10 +99,17 @@ pub struct Outcome {
     pub signal: Option<TerminationSignal>,
     /// What all attempts used.
     pub usage: Usage,
-    /// What all attempts cost.
+    /// What all attempts cost, as far as it is known: by the provider's report or, for an attempt that
+    /// was cut before the provider counted, an estimate of what was visible.
     pub cost: NanoUsd,
-    /// Whether no price was known: the cost is then a lower bound.
+    /// The most that all attempts can have cost: `cost`, and the rest of what was reserved for each
+    /// attempt that the provider did not count. `None`: no bound is known.
+    pub cost_upper: Option<NanoUsd>,
+    /// Whether a part of the cost is not known (no price, or no report of what was used): `cost` is
+    /// then a lower bound.
     pub cost_unknown: bool,
+    /// The most tokens that all attempts can have used; `None`: no bound is known.
+    pub tokens_upper: Option<u64>,
     /// What the provider billed beyond the quotes.
     pub overrun: NanoUsd,
     /// Time from the start to the end.
@@ -112,6 +130,8 @@ pub struct Outcome {
     pub no_progress_snapshot: Option<NoProgressSnapshot>,
     /// What was wrong, for `error_schema_validation`, provider errors and faults.
     pub error_diagnostic: Option<String>,
+    /// What would let the next call be made, if it did not fit under a ceiling.
+    pub would_fit: Option<WouldFit>,
     /// Why, for `error_halted`, and what the model said for `gave_up`.
     pub halted_reason: Option<String>,
     /// The model, as the provider names it, else as it was asked for.
@@ -153,10 +173,30 @@ impl Outcome {
     }
 
     /// Adds what a tool had spent on models of its own until it ended behind its run.
-    pub fn add_spent(&mut self, usage: &Usage, cost: NanoUsd, cost_unknown: bool) {
+    pub fn add_spent(
+        &mut self,
+        usage: &Usage,
+        cost: NanoUsd,
+        cost_unknown: bool,
+        unreported: Unreported,
+    ) {
+        let mut more = self.unreported();
+        more += unreported;
         self.usage.add(usage);
         self.cost += cost;
         self.cost_unknown |= cost_unknown;
+        self.cost_upper = more.cost.map(|more| self.cost + more);
+        let tokens = self.usage.total_tokens();
+        self.tokens_upper = more.tokens.map(|more| tokens.saturating_add(more));
+    }
+
+    /// What the attempts may have used beyond what is known of them.
+    pub fn unreported(&self) -> Unreported {
+        let tokens = self.usage.total_tokens();
+        Unreported {
+            cost: self.cost_upper.map(|upper| upper.saturating_sub(self.cost)),
+            tokens: self.tokens_upper.map(|upper| upper.saturating_sub(tokens)),
+        }
     }
 
     /// The process exit status: the termination's, or 1 for a success that its verifier refused.
@@ -171,7 +211,7 @@ impl Outcome {
 
 impl Serialize for Outcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Outcome", 32)?;
+        let mut s = serializer.serialize_struct("Outcome", 35)?;
         s.serialize_field("type", "outcome")?;
         s.serialize_field("termination", &self.termination)?;
         s.serialize_field("category", &self.category())?;
@@ -188,12 +228,15 @@ impl Serialize for Outcome {
         s.serialize_field("fired", &self.fired)?;
         s.serialize_field("usage", &self.usage)?;
         s.serialize_field("cost_usd", &self.cost.to_usd())?;
+        s.serialize_field("cost_upper_usd", &self.cost_upper.map(NanoUsd::to_usd))?;
         s.serialize_field("cost_unknown", &self.cost_unknown)?;
+        s.serialize_field("tokens_upper", &self.tokens_upper)?;
         s.serialize_field("overrun_usd", &self.overrun.to_usd())?;
         s.serialize_field("duration_ms", &(self.duration.as_micros() as f64 / 1e3))?;
         s.serialize_field("retry_after_ms", &self.retry_after.map(|d| d.as_millis() as u64))?;
         s.serialize_field("no_progress_snapshot", &self.no_progress_snapshot)?;
         s.serialize_field("error_diagnostic", &self.error_diagnostic)?;
+        s.serialize_field("would_fit", &self.would_fit)?;
         s.serialize_field("halted_reason", &self.halted_reason)?;
         s.serialize_field("signal", &self.signal)?;
         s.serialize_field("model", &self.model)?;
@@ -232,8 +275,10 @@ pub(crate) struct Ending {
     pub(crate) retry_after: Option<Duration>,
     pub(crate) diagnostic: Option<String>,
     pub(crate) halted_reason: Option<String>,
-    /// An ending that was under way, or came while this one was, and that this one outranked.
-    pub(crate) instead_of: Option<Termination>,
+    pub(crate) would_fit: Option<WouldFit>,
+    /// Endings that were also decided, and that this one outranks. If this ending is withdrawn (a
+    /// veto, an answer that does not satisfy the schema), the first of them takes its place.
+    pub(crate) outranked: Vec<Ending>,
 }
 
 impl Ending {
@@ -256,8 +301,34 @@ impl Ending {
             retry_after: None,
             diagnostic: None,
             halted_reason: None,
-            instead_of: None,
+            would_fit: None,
+            outranked: Vec::new(),
         })
+    }
+
+    /// Takes over the answer of a success that cannot stand.
+    pub(crate) fn carry(&mut self, answer: &Ending) {
+        self.deliverable.clone_from(&answer.deliverable);
+        self.summary.clone_from(&answer.summary);
+        self.structured.clone_from(&answer.structured);
+    }
+
+    /// The ending that takes the place of a success that was withdrawn.
+    pub(crate) fn next_in_rank(&mut self) -> Option<Box<Ending>> {
+        if self.outranked.is_empty() {
+            return None;
+        }
+        let mut next = self.outranked.remove(0);
+        next.outranked.append(&mut self.outranked);
+        Some(Box::new(next))
+    }
+
+    /// The terminations of all endings that this one outranks.
+    pub(crate) fn outranked_terminations(&self) -> Vec<Termination> {
+        let of = |one: &Ending| {
+            std::iter::once(one.termination).chain(one.outranked_terminations()).collect::<Vec<_>>()
+        };
+        self.outranked.iter().flat_map(of).collect()
     }
 
     pub(crate) fn diagnostic(mut self: Box<Self>, text: impl Into<String>) -> Box<Ending> {

@@ -36,6 +36,12 @@ impl Inner {
                 }
                 self.before_call(fx)
             }
+            // It was quoted under the limits and the price of before: a grant of that size would be
+            // taken for all that the shared budget has.
+            Phase::Reserving { id } => {
+                fx.push(Effect::Abandon { id });
+                self.before_call(fx)
+            }
             Phase::Tools(mut open) => {
                 let starts = self.start_again(&mut open, &lost, fx);
                 if !starts.is_empty() {
@@ -73,8 +79,8 @@ impl Inner {
             let again =
                 tool.filter(|tool| tool.repeatable && tool.permission != super::Permission::Deny);
             let Some(tool) = again else { continue };
-            let limit = tool.timeout.or(self.limits.tool_timeout);
             let new = EffectId(self.next_effect);
+            let limit = |arguments: &_| tool.time_limit(arguments, &self.limits);
             if let Some(start) = open.begin_again(*id, new, self.now, limit) {
                 self.next_effect += 1;
                 starts.push(start);

@@ -22,6 +22,10 @@ pub enum Permission {
     Deny,
 }
 
+/// The most seconds that a model can ask for, whatever the limits: a year, as for a limit that is
+/// configured.
+const LONGEST_WISH: f64 = 86_400.0 * 365.0;
+
 /// What the kernel knows of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -38,8 +42,32 @@ pub struct ToolSpec {
     pub exempt_from_no_progress: bool,
     /// Its own time limit; `None`: the run's `tool_timeout`.
     pub timeout: Option<Duration>,
+    /// The argument in which the model may ask for another time limit, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_argument: Option<String>,
     /// Whether it may be run.
     pub permission: Permission,
+}
+
+impl ToolSpec {
+    /// Returns how long a call with these arguments may take.
+    ///
+    /// The model's wish counts up to `max_tool_timeout`. A limit that is already longer than that,
+    /// or off, bounds the wish instead, so that asking never shortens what is allowed. A wish that
+    /// is not a positive number is ignored here; the tool reports it to the model.
+    pub fn time_limit(&self, arguments: &Map<String, Value>, limits: &Limits) -> Option<Duration> {
+        let default = self.timeout.or(limits.tool_timeout);
+        let wish = self.timeout_argument.as_ref().and_then(|name| arguments.get(name));
+        let wish = wish
+            .and_then(Value::as_f64)
+            .filter(|seconds| *seconds > 0.0)
+            .map(|seconds| Duration::from_secs_f64(seconds.min(LONGEST_WISH)));
+        match (wish, default, limits.max_tool_timeout) {
+            (None, default, _) => default,
+            (Some(wish), Some(default), Some(most)) => Some(wish.min(most.max(default))),
+            (Some(wish), _, _) => Some(wish),
+        }
+    }
 }
 
 /// Which hooks the driver has; the kernel asks only those.
@@ -195,10 +223,17 @@ impl RunSpec {
     /// The same run again, with a policy of its own: code is not copied.
     #[must_use]
     pub fn again(&self, policy: Option<Box<dyn TerminationPolicy>>) -> RunSpec {
+        RunSpec { policy, messages: self.messages.clone(), ..self.without_messages() }
+    }
+
+    /// The same run with an empty conversation and without its policy, for a journal that stores
+    /// conversations apart.
+    #[must_use]
+    pub fn without_messages(&self) -> RunSpec {
         RunSpec {
-            policy,
+            policy: None,
             task: self.task.clone(),
-            messages: self.messages.clone(),
+            messages: Vec::new(),
             epoch: self.epoch,
             limits: self.limits.clone(),
             watches: self.watches.clone(),

@@ -10,14 +10,15 @@ use super::{
     ToolReport, ToolStart, earliest,
 };
 use crate::message::{Part, Role, ToolCall, ToolResult, ToolStatus};
-use crate::policy::Verdict;
 use crate::streaming::StreamingState;
-use crate::termination::Termination;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
 /// How long after the grace a stopped tool may still be silent before it is given up.
 const GIVE_UP: Duration = Duration::from_secs(1);
+
+/// A call that took this long was waiting for something: it does not count as repetition.
+const WAITING: Duration = Duration::from_secs(1);
 
 /// What the model is told of a call that was under way when its process died.
 const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
@@ -30,7 +31,8 @@ pub(super) struct OpenCalls {
     next: usize,
     /// Started and not answered: the id and the place.
     running: Vec<Running>,
-    finish: Option<Map<String, Value>>,
+    /// What hooks want the model to be told after the results.
+    notes: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,10 @@ enum CallState {
     /// It may start as soon as there is room.
     Ready(Map<String, Value>),
     Running,
-    Done(ToolResult),
+    /// `finish`, which is judged when all other calls have ended.
+    Finish(Map<String, Value>),
+    /// Answered, and how long it ran.
+    Done(ToolResult, Duration),
 }
 
 impl OpenCalls {
@@ -90,21 +95,54 @@ impl OpenCalls {
 
     fn result(&self, at: usize) -> Option<&ToolResult> {
         match &self.calls.get(at)?.state {
-            CallState::Done(result) => Some(result),
+            CallState::Done(result, _) => Some(result),
             _ => None,
         }
     }
 
+    /// The calls of `finish` that are not judged yet.
+    pub(super) fn pending_finishes(&self) -> Vec<(usize, Map<String, Value>)> {
+        let pending = self.calls.iter().enumerate().filter_map(|(at, open)| match &open.state {
+            CallState::Finish(arguments) => Some((at, arguments.clone())),
+            _ => None,
+        });
+        pending.collect()
+    }
+
+    /// The first call that ended and failed.
+    pub(super) fn first_failed(&self) -> Option<&str> {
+        self.calls.iter().find_map(|open| match &open.state {
+            CallState::Done(result, _) if result.status.is_error() => Some(open.call.name.as_str()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn accept_finish(&mut self, at: usize) {
+        self.finished(at, ToolStatus::Ok, "The run ends here.".to_owned(), true);
+    }
+
+    pub(super) fn refuse_finish(&mut self, at: usize, problem: String) {
+        self.finished(at, ToolStatus::Error, problem, false);
+    }
+
     fn finished(&mut self, at: usize, status: ToolStatus, content: String, started: bool) {
         let open = &mut self.calls[at];
-        open.state = CallState::Done(ToolResult {
+        let result = ToolResult {
             call_id: open.call.id.clone(),
             name: open.call.name.clone(),
             status,
             content,
             started,
             pinned: false,
-        });
+        };
+        open.state = CallState::Done(result, Duration::ZERO);
+    }
+
+    /// Records how long an answered call ran.
+    fn ran(&mut self, at: usize, ran: Duration) {
+        if let CallState::Done(_, duration) = &mut self.calls[at].state {
+            *duration = ran;
+        }
     }
 
     /// Answers all that are still open with what is true of them; those that had started come back,
@@ -121,7 +159,7 @@ impl OpenCalls {
             );
         }
         for at in 0..self.calls.len() {
-            if !matches!(self.calls[at].state, CallState::Done(_)) {
+            if !matches!(self.calls[at].state, CallState::Done(..)) {
                 self.finished(at, not_started, format!("not run: {why}"), false);
             }
         }
@@ -141,17 +179,17 @@ impl OpenCalls {
         id: EffectId,
         new: EffectId,
         now: Duration,
-        limit: Option<Duration>,
+        limit: impl FnOnce(&Map<String, Value>) -> Option<Duration>,
     ) -> Option<ToolStart> {
         let running = self.running.iter_mut().find(|running| running.id == id)?;
         if running.timed_out.is_some() {
             return None;
         }
-        running.id = new;
-        running.started = now;
-        running.deadline = limit.map(|limit| now.saturating_add(limit));
         let call = self.calls.get(running.at)?.call.clone();
         let arguments = call.parsed_arguments().unwrap_or_default();
+        running.id = new;
+        running.started = now;
+        running.deadline = limit(&arguments).map(|limit| now.saturating_add(limit));
         Some(ToolStart { id: new, call, arguments })
     }
 
@@ -194,7 +232,7 @@ impl OpenCalls {
             (report.status, report.content.clone())
         };
         self.finished(running.at, status, content, report.started);
-        if let CallState::Done(result) = &mut self.calls[running.at].state {
+        if let CallState::Done(result, _) = &mut self.calls[running.at].state {
             result.pinned = report.pinned;
         }
         Some((running.at, running.started))
@@ -245,7 +283,7 @@ impl Inner {
     pub(super) fn file(&mut self, open: OpenCalls) {
         let mut parts = Vec::with_capacity(open.calls.len());
         for call in open.calls {
-            if let CallState::Done(result) = call.state {
+            if let CallState::Done(result, _) = call.state {
                 let unrun = match result.status {
                     ToolStatus::Skipped => true,
                     ToolStatus::Aborted => !result.started,
@@ -298,25 +336,25 @@ impl Inner {
         match &open.calls[at].state {
             CallState::Waiting => {
                 self.admit(open, at, fx);
-                if matches!(open.calls[at].state, CallState::Done(_)) {
+                if matches!(open.calls[at].state, CallState::Done(..)) {
                     emit_ended(open, at, Duration::ZERO, fx);
                     open.next += 1;
                 }
                 true
             }
             CallState::Ready(arguments) if self.is_finish(&open.calls[at].call.name) => {
-                let arguments = arguments.clone();
-                open.finished(at, ToolStatus::Ok, "The run ends here.".to_owned(), true);
-                open.finish.get_or_insert(arguments);
-                emit_ended(open, at, Duration::ZERO, fx);
+                open.calls[at].state = CallState::Finish(arguments.clone());
                 open.next += 1;
                 true
             }
-            CallState::Ready(_) => {
+            CallState::Ready(arguments) => {
                 let name = &open.calls[at].call.name;
                 let tool = self.tools.iter().find(|tool| tool.name == *name);
                 let parallel_safe = tool.is_some_and(|tool| tool.parallel_safe);
-                let limit = tool.and_then(|tool| tool.timeout).or(self.limits.tool_timeout);
+                let limit = match tool {
+                    Some(tool) => tool.time_limit(arguments, &self.limits),
+                    None => self.limits.tool_timeout,
+                };
                 let room = if parallel_safe {
                     open.running.len() < self.limits.tool_concurrency.max(1) as usize
                         && open.running.iter().all(|running| running.parallel_safe)
@@ -348,7 +386,7 @@ impl Inner {
                 true
             }
             CallState::Hook(_) | CallState::Approval(_) => false,
-            CallState::Running | CallState::Done(_) => {
+            CallState::Running | CallState::Finish(_) | CallState::Done(..) => {
                 open.next += 1;
                 true
             }
@@ -371,7 +409,11 @@ impl Inner {
                 names.push("finish");
             }
             let name = excerpt(&call.name);
-            let problem = format!("unknown tool `{name}`; there are: {}", names.join(", "));
+            let problem = if names.is_empty() {
+                format!("unknown tool `{name}`: no tool is given, answer in text")
+            } else {
+                format!("unknown tool `{name}`; there are: {}", names.join(", "))
+            };
             open.finished(at, ToolStatus::Error, problem, false);
             return;
         }
@@ -439,10 +481,15 @@ impl Inner {
                 open.finished(at, ToolStatus::Denied, format!("denied: {reason}"), false);
                 emit_ended(&open, at, Duration::ZERO, fx);
             }
-            Answer::Proceed | Answer::ProceedWith(_) | Answer::OutputCap(_) if by_hook => {
-                self.approve(&mut open, at, fx);
-            }
             Answer::Proceed | Answer::ProceedWith(_) | Answer::OutputCap(_) => {
+                if let Answer::ProceedWith(note) = answer {
+                    open.notes.push(note);
+                }
+                if by_hook {
+                    self.approve(&mut open, at, fx);
+                    self.phase = Phase::Tools(open);
+                    return self.advance(fx);
+                }
                 let arguments = open.calls[at].call.parsed_arguments().unwrap_or_default();
                 open.calls[at].state = CallState::Ready(arguments);
             }
@@ -462,7 +509,9 @@ impl Inner {
             self.phase = Phase::Tools(open);
             return Ok(());
         };
-        emit_ended(&open, at, self.now.saturating_sub(started), fx);
+        let ran = self.now.saturating_sub(started);
+        open.ran(at, ran);
+        emit_ended(&open, at, ran, fx);
         let name = open.calls[at].call.name.clone();
         self.phase = Phase::Tools(open);
         self.variables(report.variables, report.metrics);
@@ -512,16 +561,24 @@ impl Inner {
         self.advance(fx)
     }
 
-    /// All calls are answered: count, judge, and go on or end.
+    /// All calls are answered: count, judge, and continue or end.
     fn tools_done(&mut self, mut open: OpenCalls, fx: &mut Vec<Effect>) -> Flow {
         self.stream(StreamingState::Resuming);
-        let finish = open.finish.take();
+        let finishes = open.pending_finishes();
+        let declared = self.judge_finish(&mut open);
+        for (at, _) in finishes {
+            emit_ended(&open, at, Duration::ZERO, fx);
+        }
         let text =
             self.state.messages.last().map(crate::message::Message::plain_text).unwrap_or_default();
         let mut judged = Vec::with_capacity(open.calls.len());
+        let mut counted = Vec::with_capacity(open.calls.len());
         for open in &open.calls {
-            if let CallState::Done(result) = &open.state {
+            if let CallState::Done(result, ran) = &open.state {
                 judged.push((&open.call, result));
+                if *ran < WAITING && !self.is_polling(&open.call.name) {
+                    counted.push((&open.call, result));
+                }
             }
         }
         // What was cut short by no fault of the model's is no mistake, and no success.
@@ -530,85 +587,54 @@ impl Inner {
             let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());
             self.mistakes = if all_failed { self.mistakes + 1 } else { 0 };
         }
-        let exempt = judged.iter().all(|(call, _)| {
-            self.tools.iter().any(|tool| tool.name == call.name && tool.exempt_from_no_progress)
-        });
-        let unproductive = if exempt { 0 } else { self.progress.record(&text, &judged) };
+        let unproductive =
+            if counted.is_empty() { 0 } else { self.progress.record(&text, &counted) };
         self.tool_turns += 1;
 
-        let action = if finish.is_some() { "final" } else { "message" };
-        let verdict = self.judge(action, &text, &judged);
-        let Watched { stop, nudges } = self.watch(&text, &judged, fx);
+        let action = if declared.is_some() { "final" } else { "message" };
+        let verdict = self.evaluate_policy(action, &text, &judged);
+        let Watched { stop, nudges, .. } = self.watch(&text, &judged, fx);
         self.context.somebody_spoke = false;
-        // What is told comes behind the results.
+        let notes = std::mem::take(&mut open.notes);
         self.file(open);
-        let verdict = verdict?;
-        if let Some(arguments) = finish {
-            return self.finished_by_tool(arguments, fx);
+        // What the model is told comes after the results.
+        for note in notes {
+            self.tell("hook", note, fx);
+        }
+        let (decided, told) = self.decide_step(verdict, stop, declared);
+        if let Some(ending) = decided {
+            return self.end_or_succeed(ending, fx);
         }
         self.nudge(nudges, fx);
-        match (verdict, stop) {
-            (Verdict::Stop(stop), _) | (_, Some(stop)) => return self.policy_stop(stop, fx),
-            (Verdict::Tell(text), None) => self.tell("policy", text, fx),
-            (Verdict::Continue, None) => {}
+        if let Some(told) = told {
+            self.tell("policy", told, fx);
         }
-        if self.nudge
-            && unproductive > 0
-            && self.limits.max_unproductive_turns == Some(unproductive + 1)
-        {
-            let names: Vec<String> = self
-                .progress
-                .snapshot()
-                .map(|snapshot| {
-                    snapshot
-                        .calls
-                        .iter()
-                        .map(|call| format!("{}({})", call.name, call.arguments))
-                        .collect()
-                })
-                .unwrap_or_default();
-            self.tell(
-                "no_progress",
-                format!(
-                    "You are repeating yourself: {} gave the same result as before. Try something else, or say what is in the way.",
-                    names.join(", ")
-                ),
-                fx,
-            );
-        }
+        self.warn_of_repetition(unproductive, fx);
         self.before_turn(fx)
     }
 
-    /// The `finish` tool was called.
-    fn finished_by_tool(
-        &mut self,
-        mut arguments: Map<String, Value>,
-        fx: &mut Vec<Effect>,
-    ) -> Flow {
-        let summary = arguments.get("summary").and_then(Value::as_str).map(str::to_owned);
-        let infeasible = match arguments.get("infeasible") {
-            Some(Value::String(reason)) if !reason.trim().is_empty() => Some(reason.clone()),
-            Some(Value::Bool(true)) => {
-                Some(summary.clone().unwrap_or_else(|| "no reason given".to_owned()))
-            }
-            _ => None,
-        };
-        if let Some(reason) = infeasible {
-            let mut ending = Ending::new(Termination::GaveUp, "tool", "finish", reason.clone());
-            ending.halted_reason = Some(reason);
-            ending.summary = summary;
-            return Err(ending);
+    fn is_polling(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.name == name && tool.exempt_from_no_progress)
+    }
+
+    /// Tells the model what it repeats, once, one turn before the limit.
+    fn warn_of_repetition(&mut self, unproductive: u32, fx: &mut Vec<Effect>) {
+        let next_is_last = self.limits.max_unproductive_turns == Some(unproductive + 1);
+        if !self.nudge || unproductive == 0 || !next_is_last {
+            return;
         }
-        let deliverable = arguments.remove("deliverable").filter(|value| !value.is_null());
-        let candidate = deliverable
-            .clone()
-            .or_else(|| self.last_text.clone().map(Value::String))
-            .unwrap_or(Value::Null);
-        let mut ending =
-            Ending::new(Termination::Submitted, "tool", "finish", "the model called `finish`");
-        ending.deliverable = deliverable;
-        ending.summary = summary;
-        self.succeed(ending, candidate, fx)
+        let repeated = self.progress.snapshot().map_or_else(Vec::new, |snapshot| {
+            let call = |call: &super::RepeatedCall| format!("{}({})", call.name, call.arguments);
+            snapshot.calls.iter().map(call).collect()
+        });
+        self.tell(
+            "no_progress",
+            format!(
+                "You are repeating yourself: {} gave the same result as before. Try something else, or say what is in the way.",
+                repeated.join(", ")
+            ),
+            fx,
+        );
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::ledger::Ceiling;
+use super::lost_call::NoAnswer;
 use super::outcome::Ending;
 use super::watch::Watched;
 use super::{
@@ -13,12 +14,13 @@ use super::{
     guarded,
 };
 use crate::error_class::{ErrorClass, ModelError};
+use crate::limits::Limits;
 use crate::message::{ModelTurn, Part, Role, ToolCall, ToolResult};
 use crate::policy::{PolicyEnd, StepCall, StepResult, Stop, ToolOutput, Verdict};
 use crate::signal::SignalReason;
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
-use crate::usage::Usage;
+use crate::usage::{NanoUsd, Unreported, Usage};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -28,8 +30,22 @@ const MOST_PAUSES: u32 = 5;
 /// The most successes that a stop hook may veto in one run.
 const MOST_VETOES: u32 = 3;
 
+/// Retries that are made even if the attempts themselves took longer than `retry_for`: a model call
+/// that stalls takes a minute to fail.
+const SLOW_RETRIES: u32 = 2;
+
+/// What follows a failed attempt.
+enum Retry {
+    /// Another attempt, after this wait.
+    After(Duration),
+    /// None, because the run's deadline comes before the end of the wait.
+    PastDeadline { wait: Duration, deadline: Duration },
+    /// None.
+    Never,
+}
+
 impl Inner {
-    pub(super) fn delta(&mut self, id: EffectId, delta: TurnDelta) -> Flow {
+    pub(super) fn delta(&mut self, id: EffectId, delta: TurnDelta, fx: &mut Vec<Effect>) -> Flow {
         let call = match &mut self.phase {
             Phase::Calling(call) if call.id == id => call,
             _ => return Ok(()),
@@ -41,15 +57,15 @@ impl Inner {
             TurnDelta::Text(text) => text,
             TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
                 call.hidden = call.hidden.saturating_add(chars);
-                call.last_content = self.now;
+                call.last_content = Some(self.now);
                 return Ok(());
             }
         };
-        call.last_content = self.now;
+        call.last_content = Some(self.now);
         call.text.push_str(&text);
         // With a schema the answer is still to be validated, and that wants the whole turn.
         let may_stop = !self.output_schema && !self.hooks.stop;
-        self.watch_piece(&text, may_stop)?;
+        self.watch_piece(&text, may_stop, fx)?;
         let Phase::Calling(call) = &mut self.phase else { return Ok(()) };
         let stop = match &mut self.policy {
             Some(policy) => {
@@ -58,7 +74,7 @@ impl Inner {
             None => None,
         };
         match stop {
-            Some(stop) if may_stop => Err(policy_ending(stop, "in mid-stream")),
+            Some(stop) if may_stop => Err(self.mid_stream_ending(stop)),
             Some(_) => {
                 call.held = true;
                 Ok(())
@@ -67,24 +83,76 @@ impl Inner {
         }
     }
 
-    /// Books what a call used; the reservation is settled with it.
+    /// Books what a call used; the reservation is settled with it, and with what the call may have used
+    /// beyond that.
     fn settle(
         &mut self,
         call: &Call,
         usage: &Usage,
-        cost: Option<crate::NanoUsd>,
+        cost: Option<NanoUsd>,
+        unreported: Unreported,
         fx: &mut Vec<Effect>,
     ) {
-        let spent = self.ledger.settle(usage, cost, call.quote);
+        let spent = self.ledger.settle(usage, cost, unreported, call.quote);
         if let Some(id) = call.reservation {
-            fx.push(Effect::Settle { id, spent });
+            let spent = spent + unreported.cost.unwrap_or_default();
+            let tokens = usage.total_tokens().saturating_add(unreported.tokens.unwrap_or(0));
+            fx.push(Effect::Settle { id, spent, tokens });
         }
+    }
+
+    /// What a call may have used beyond `known`, of which the provider reported `reported`, if it
+    /// generated at most `output` tokens.
+    fn unreported(
+        &self,
+        call: &Call,
+        (reported, known): (&Usage, &Usage),
+        cost: Option<NanoUsd>,
+        output: Option<u64>,
+    ) -> Unreported {
+        let counted = reported.input_tokens.is_some();
+        let prompt = if counted { reported.prompt_tokens() } else { call.prompt_bound };
+        let tokens = output.map(|output| prompt.saturating_add(output));
+        let upper = self.ledger.price.and_then(|price| {
+            // If output is free, it needs no bound.
+            let output = output.or((price.output == NanoUsd::ZERO).then_some(0))?;
+            Some(if counted {
+                let (output_tokens, reasoning_tokens) = (Some(output), None);
+                price.cost(&Usage { output_tokens, reasoning_tokens, ..reported.clone() })
+            } else {
+                price.worst(call.prompt_bound, output)
+            })
+        });
+        let booked = self.ledger.price.map(|price| price.cost(known)).unwrap_or_default();
+        Unreported {
+            cost: match cost {
+                Some(_) => Some(NanoUsd::ZERO),
+                None => upper.map(|upper| upper.saturating_sub(booked)),
+            },
+            tokens: tokens.map(|tokens| tokens.saturating_sub(known.total_tokens())),
+        }
+    }
+
+    /// The most that a call can have generated: its cap, or else what the model can.
+    fn most_output(&self, call: &Call) -> Option<u64> {
+        call.cap.or(self.max_output).or(self.context_window)
+    }
+
+    /// What may have been used beyond a usage that was reported in full: nothing, but without a price
+    /// its cost is not known.
+    fn all_reported(&self, usage: &Usage, cost: Option<NanoUsd>) -> Unreported {
+        let priced = cost.is_some() || self.ledger.price.is_some() || usage.total_tokens() == 0;
+        Unreported::of_unknown(!priced)
     }
 
     /// What a call used that was cut before the provider counted: about a token for every four
     /// characters, at most what was reserved.
-    pub(super) fn estimate(&mut self, call: &Call, reported: Option<&Usage>) -> Usage {
-        let generated = (call.text.chars().count() as u64 + call.hidden).div_ceil(4);
+    pub(super) fn estimate(&mut self, call: &Call, response: Option<&ModelTurn>) -> Usage {
+        let streamed = (call.text.chars().count() as u64).saturating_add(call.hidden);
+        // A response that was not streamed has no deltas.
+        let whole = response.map_or(0, |turn| turn.parts.iter().map(chars).sum());
+        let generated = streamed.max(whole).div_ceil(4);
+        let reported = response.map(|turn| &turn.usage);
         let prompt = match self.known_prompt {
             Some((tokens, covered)) => {
                 let rest = self.state.messages.get(covered..).unwrap_or_default();
@@ -106,10 +174,53 @@ impl Inner {
         usage
     }
 
-    /// Books an attempt that was stopped by us.
+    /// Books an attempt that was stopped by us: what was visible of it is known, and it counts by its
+    /// reservation, because what was generated and not shown is not.
     pub(super) fn settle_aborted(&mut self, call: &Call, fx: &mut Vec<Effect>) {
         let usage = self.estimate(call, None);
-        self.settle(call, &usage, None, fx);
+        let most = self.most_output(call);
+        let more = self.unreported(call, (&Usage::default(), &usage), None, most);
+        self.settle(call, &usage, None, more, fx);
+    }
+
+    /// Decides whether a failed attempt is repeated, and after which wait.
+    fn retry_after(&mut self, error: &ModelError) -> Retry {
+        let Limits { retry_for, max_retries, timeout, .. } = self.limits;
+        if !error.class.is_retryable()
+            || retry_for
+                .or(max_retries.map(|_| Duration::MAX))
+                .is_none_or(|window| window.is_zero())
+            || max_retries.is_some_and(|max| self.retries >= max)
+        {
+            return Retry::Never;
+        }
+        let since = *self.failed_since.get_or_insert(self.now);
+        let asked = error.retry_after_ms.map(Duration::from_millis);
+        if asked.is_some_and(|wait| wait > LONGEST_RETRY_AFTER) {
+            return Retry::Never;
+        }
+        let mut wait = match asked {
+            // The first waits are as the server asks, and later ones are not shorter than the backoff:
+            // a server that asks to come back at once is not called in a tight loop.
+            Some(asked) if self.retries < SLOW_RETRIES => asked,
+            asked => self.jitter.backoff(self.retries + 1).max(asked.unwrap_or_default()),
+        };
+        if let Some(window) = retry_for {
+            let left = window.saturating_sub(self.waited);
+            let over = self.now.saturating_sub(since) >= window && self.retries >= SLOW_RETRIES;
+            if left.is_zero() || over || asked.is_some_and(|wait| wait > left) {
+                return Retry::Never;
+            }
+            // The last attempt comes at the end of the window, so that a server that is back
+            // before then is reached.
+            wait = wait.min(left);
+        }
+        match timeout {
+            Some(deadline) if self.now.saturating_add(wait) >= deadline && asked.is_some() => {
+                Retry::PastDeadline { wait, deadline }
+            }
+            _ => Retry::After(wait),
+        }
     }
 
     pub(super) fn turn_failed(
@@ -128,13 +239,18 @@ impl Inner {
             || matches!(error.class, ErrorClass::Timeout | ErrorClass::IncompleteStream)
             || partial.is_some_and(|turn| !turn.parts.is_empty());
         let usage = match reported {
-            Some(usage) if usage.generated_tokens().is_some() && usage.input_tokens.is_some() => {
-                usage.clone()
-            }
-            reported if began => self.estimate(call, reported),
+            Some(usage) if is_complete(usage) => usage.clone(),
+            _ if began => self.estimate(call, partial),
             reported => reported.cloned().unwrap_or_default(),
         };
-        self.settle(call, &usage, cost, fx);
+        let blank = Usage::default();
+        let reported = reported.unwrap_or(&blank);
+        let more = if began && !is_complete(reported) {
+            self.unreported(call, (reported, &usage), cost, self.most_output(call))
+        } else {
+            self.all_reported(&usage, cost)
+        };
+        self.settle(call, &usage, cost, more, fx);
         let text = partial
             .map(ModelTurn::text)
             .filter(|text| !text.trim().is_empty())
@@ -160,20 +276,36 @@ impl Inner {
             self.phase = Phase::Backoff { until: self.now };
             return Ok(());
         }
-        if error.class.is_retryable() && self.retries < self.limits.max_retries {
-            let asked = error.retry_after_ms.map(Duration::from_millis);
-            if asked.is_none_or(|wait| wait <= LONGEST_RETRY_AFTER) {
-                // No wait for an attempt that cannot be paid.
-                if let Err(ending) = self.check_budgets() {
-                    failed(error, None, self.attempt);
-                    return Err(ending);
-                }
-                self.retries += 1;
-                let wait = asked.unwrap_or_else(|| self.jitter.backoff(self.retries));
+        let retry = self.retry_after(error);
+        if !matches!(retry, Retry::Never) {
+            // No wait for an attempt that cannot be paid.
+            if let Err(ending) = self.check_budgets() {
+                failed(error, None, self.attempt);
+                return Err(ending);
+            }
+        }
+        match retry {
+            Retry::After(wait) => {
                 failed(error, Some(wait), self.attempt);
+                self.retries += 1;
+                self.waited = self.waited.saturating_add(wait);
                 self.phase = Phase::Backoff { until: self.now.saturating_add(wait) };
                 return Ok(());
             }
+            // The run would be over before the wait is: it ends now, not after an idle wait.
+            Retry::PastDeadline { wait, deadline } => {
+                failed(error, None, self.attempt);
+                let left = deadline.saturating_sub(self.now);
+                let evidence = format!(
+                    "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
+                );
+                let mut ending =
+                    Ending::new(Termination::ErrorTimeout, "limit", "timeout", evidence)
+                        .diagnostic(error.to_string());
+                ending.retry_after = error.retry_after_ms.map(Duration::from_millis);
+                return Err(ending);
+            }
+            Retry::Never => {}
         }
         let too_long = error.class.termination() == Termination::ErrorPromptTooLong;
         if too_long && self.compaction.reactive && !self.compactions.forced_this_turn {
@@ -207,36 +339,62 @@ impl Inner {
         turn: ModelTurn,
         fx: &mut Vec<Effect>,
     ) -> Flow {
+        let has_calls = turn.tool_calls().next().is_some();
+        let cut = turn.finish_missing && !has_calls && !self.limits.accept_unknown_finish;
         let failure = match turn.signal.reason {
             SignalReason::ErrorTermination => Some("the response says that it is an error"),
             SignalReason::InProgress => Some("the response says that it is not finished"),
+            SignalReason::NaturalCompletion | SignalReason::Unknown if cut => {
+                Some("the response has no finish value: it may be cut")
+            }
             _ => None,
         };
         if let Some(failure) = failure {
-            let message = turn.signal.message.clone().unwrap_or_else(|| failure.to_owned());
+            let message = turn.signal.message.clone().filter(|_| !turn.finish_missing);
+            let message = message.unwrap_or_else(|| failure.to_owned());
             let error = ModelError::new(ErrorClass::IncompleteStream, message);
             return self.turn_failed(call, &error, Some(&turn), fx);
         }
 
         let counted = turn.usage.input_tokens.is_some();
-        let usage = if counted && turn.usage.generated_tokens().is_some() || !self.reserve {
+        let complete = is_complete(&turn.usage);
+        let usage = if complete || !self.reserve {
             turn.usage.clone()
         } else {
-            self.estimate(call, Some(&turn.usage))
+            self.estimate(call, Some(&turn))
         };
-        self.settle(call, &usage, turn.cost, fx);
+        let text = turn.text();
+        let blank = text.trim().is_empty();
+        let more = if complete {
+            self.all_reported(&usage, turn.cost)
+        } else {
+            // No token has less than a byte. A response that was cut at a limit, or that shows nothing,
+            // may have generated all that it was allowed to.
+            let cut = turn.signal.reason == SignalReason::TokenLimitReached;
+            let shown = turn.parts.iter().map(Part::byte_len).sum::<u64>();
+            let shown = shown.saturating_add(call.hidden.saturating_mul(4));
+            let most = self.most_output(call);
+            let most = if cut || (blank && !has_calls) {
+                most
+            } else {
+                Some(most.map_or(shown, |most| most.min(shown)))
+            };
+            self.unreported(call, (&turn.usage, &usage), turn.cost, most)
+        };
+        self.settle(call, &usage, turn.cost, more, fx);
+        // A response without a count has a cost that is not known, however near its bound.
+        self.ledger.cost_unknown |= !complete && turn.cost.is_none();
         self.last_signal = Some(turn.signal.clone());
         if turn.model.is_some() {
             self.answered_model.clone_from(&turn.model);
         }
 
-        let text = turn.text();
-        let blank = text.trim().is_empty();
-        let has_calls = turn.tool_calls().next().is_some();
         let cap = turn.output_cap.or(call.cap);
         if blank && !has_calls && starved(&turn, cap) {
-            return self.starved(call, &turn, cap, fx);
+            let cut_by = lowered_and_reached(call, &usage);
+            return self.starved(cut_by, &turn, cap, fx);
         }
+        let cut_by = lowered_and_reached(call, &usage);
 
         // Under a value that says tools a server may have closed the brackets of a call that was
         // cut; that the output fills its cap is what gives it away.
@@ -245,26 +403,39 @@ impl Inner {
         // From here on the turn is kept.
         self.turns += 1;
         let covered = self.state.messages.len();
-        let (calls, answer) = self.keep(turn.parts);
+        let no_answer = if has_calls {
+            self.partial.clear();
+            self.lost_calls = 0;
+            None
+        } else {
+            self.partial.push_str(&text);
+            // With `finish` as the only tool, a lost call can only have declared what the text says.
+            let calls = self.finish_tool || !self.tools.is_empty();
+            let only_finish = self.finish_tool && self.tools.is_empty();
+            NoAnswer::of(&turn, &self.partial, calls)
+                .filter(|why| !only_finish || *why != NoAnswer::Announced)
+        };
+        let paused = turn.signal.reason == SignalReason::Paused;
+        let (calls, answer) = self.keep(turn.parts, paused);
         if counted {
             self.known_prompt = Some((usage.total_tokens(), covered + usize::from(answer)));
         }
         if !blank {
-            self.last_text = Some(text.clone());
+            self.last_text = Some(if has_calls { text.clone() } else { self.partial.clone() });
         }
         fx.push(Effect::Emit(RunEvent::TurnEnded {
             turn: self.turns,
             text: text.clone(),
             signal: turn.signal.clone(),
             usage,
-            cost: self.ledger.spent,
+            cost: self.ledger.known_cost(),
             tool_calls: calls.len() as u32,
         }));
         self.state.last_signal = Some(turn.signal.clone());
         if let Some(confidence) = turn.confidence {
             self.context.metrics.entry("confidence").or_insert_with(|| Value::from(confidence));
         }
-        self.pauses = if turn.signal.reason == SignalReason::Paused { self.pauses + 1 } else { 0 };
+        self.pauses = if paused { self.pauses + 1 } else { 0 };
         let whole = !cut_call
             && !matches!(
                 turn.signal.reason,
@@ -276,11 +447,17 @@ impl Inner {
             whole && self.finish_tool && calls.iter().any(|c| c.name == "finish");
         // On the table first: also a policy that panics leaves no call unanswered.
         self.open(calls);
-        let stop = if declared_by_finish { None } else { self.look_at_rest(call, &text)? };
-        if let Some(stop) = stop {
-            self.state.streaming.abort();
-            return self.policy_stop(stop, fx);
-        }
+        let looked = if declared_by_finish { Ok(None) } else { self.look_at_rest(call, &text) };
+        let failed = match looked {
+            Ok(Some(stop)) => {
+                self.state.streaming.abort();
+                return self.policy_stop(stop, fx);
+            }
+            Ok(None) => None,
+            // An answer in text is judged first: it stands even if a policy panicked over it.
+            Err(ending) if !has_calls && whole && no_answer.is_none() => Some(ending),
+            Err(ending) => return Err(ending),
+        };
         let signal = &turn.signal;
         let raw = &signal.provider_specific;
         let shown = format!("{} = {:?}", raw.original_field, raw.original_value);
@@ -296,11 +473,11 @@ impl Inner {
                 ending.diagnostic = refusal;
                 Err(ending)
             }
-            SignalReason::TokenLimitReached => self.truncated(call, &shown, fx),
+            SignalReason::TokenLimitReached => self.truncated(cut_by, &shown, fx),
             _ if cut_call => {
                 let cap = cap.unwrap_or_default();
                 let shown = format!("{shown}, but the output fills its cap of {cap} tokens");
-                self.truncated(call, &shown, fx)
+                self.truncated(cut_by, &shown, fx)
             }
             // Behind a cut and a filter: what they left of a call does not parse either.
             _ if turn.unparseable.is_some() => Err(Ending::new(
@@ -310,6 +487,11 @@ impl Inner {
                 "the tool calls could not be parsed",
             )
             .diagnostic(turn.unparseable.unwrap_or_default())),
+            _ if no_answer.is_some() && !paused => {
+                self.state.streaming.abort();
+                let why = no_answer.unwrap_or(NoAnswer::Announced);
+                self.lost_call(why, &shown, fx)
+            }
             SignalReason::Unknown if !self.limits.accept_unknown_finish => Err(Ending::new(
                 Termination::ErrorDuringExecution,
                 "turn",
@@ -343,13 +525,16 @@ impl Inner {
             }
             _ => {
                 self.state.streaming.abort();
-                self.answered_in_text(&text, &shown, fx)
+                self.answered_in_text(&text, &shown, failed, fx)
             }
         }
     }
 
     /// Appends what the model said; returns its calls, and whether there was anything to append.
-    fn keep(&mut self, parts: Vec<Part>) -> (Vec<ToolCall>, bool) {
+    ///
+    /// Reasoning alone is not appended, because providers refuse a message that has nothing else;
+    /// a paused turn goes back as it is.
+    fn keep(&mut self, parts: Vec<Part>, paused: bool) -> (Vec<ToolCall>, bool) {
         let mut ids = HashSet::new();
         let mut kept = Vec::with_capacity(parts.len());
         let mut calls = Vec::new();
@@ -364,7 +549,8 @@ impl Inner {
             }
             kept.push(part);
         }
-        let says = kept.iter().any(|part| !matches!(part, Part::Reasoning { .. }));
+        let opaque = |part: &Part| matches!(part, Part::Opaque { .. });
+        let says = kept.iter().any(|part| !part.is_reasoning() || paused && opaque(part));
         if says {
             self.state.push(Role::Assistant, kept);
         }
@@ -408,7 +594,7 @@ impl Inner {
 
     fn starved(
         &mut self,
-        call: &Call,
+        cut_by: Option<(Ceiling, u64)>,
         turn: &ModelTurn,
         cap: Option<u64>,
         fx: &mut Vec<Effect>,
@@ -420,12 +606,15 @@ impl Inner {
             output.map_or("an unknown number of".to_owned(), |n| n.to_string()),
             cap.map_or("unknown".to_owned(), |n| n.to_string()),
         );
-        if let Some(ceiling) = call.lowered_by {
-            return Err(lowered(ceiling, &counts));
+        if let Some(cut_by) = cut_by {
+            return Err(lowered(cut_by, &counts));
+        }
+        if turn.usage.input_tokens.is_some() {
+            // The same prompt is sent again, and the provider has counted it.
+            self.known_prompt = Some((turn.usage.prompt_tokens(), self.state.messages.len()));
         }
         if let Some(cap) = cap.filter(|_| !self.starved_this_turn) {
-            let prompt = turn.usage.prompt_tokens();
-            let room = self.context_window.map_or(u64::MAX, |window| window.saturating_sub(prompt));
+            let room = self.room().unwrap_or(u64::MAX);
             let most = self.max_output.unwrap_or(u64::MAX);
             let raised = cap.saturating_mul(4).min(room).min(most);
             if raised > cap {
@@ -453,10 +642,15 @@ impl Inner {
         .diagnostic(counts))
     }
 
-    fn truncated(&mut self, call: &Call, shown: &str, fx: &mut Vec<Effect>) -> Flow {
+    fn truncated(
+        &mut self,
+        cut_by: Option<(Ceiling, u64)>,
+        shown: &str,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
         self.state.streaming.abort();
-        if let Some(ceiling) = call.lowered_by {
-            return Err(lowered(ceiling, shown));
+        if let Some(cut_by) = cut_by {
+            return Err(lowered(cut_by, shown));
         }
         if self.continuations < self.limits.max_continuations {
             self.continuations += 1;
@@ -477,23 +671,61 @@ impl Inner {
         ))
     }
 
+    /// A turn whose call got lost, or that ends inside its reasoning: the model is told once, as of
+    /// a mistake.
+    fn lost_call(&mut self, why: NoAnswer, shown: &str, fx: &mut Vec<Effect>) -> Flow {
+        self.partial.clear();
+        self.lost_calls += 1;
+        self.mistakes += 1;
+        let evidence = why.evidence(shown);
+        if self.lost_calls > 1 {
+            return Err(Ending::new(
+                Termination::ErrorSchemaValidation,
+                "turn",
+                "tool_calls",
+                format!("{evidence}; the model was told once"),
+            )
+            .diagnostic(evidence));
+        }
+        self.tell("lost_call", why.message().to_owned(), fx);
+        self.before_turn(fx)
+    }
+
     /// A turn without calls: is it the answer?
-    fn answered_in_text(&mut self, text: &str, shown: &str, fx: &mut Vec<Effect>) -> Flow {
-        let verdict = self.judge("message", text, &[])?;
-        let Watched { stop, nudges } = self.watch(text, &[], fx);
-        self.context.somebody_spoke = false;
-        let told = match (verdict, stop) {
-            (Verdict::Stop(stop), _) | (_, Some(stop)) => return self.policy_stop(stop, fx),
-            (Verdict::Tell(text), None) => Some(text),
-            (Verdict::Continue, None) => None,
+    fn answered_in_text(
+        &mut self,
+        text: &str,
+        shown: &str,
+        failed: Option<Box<Ending>>,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
+        self.lost_calls = 0;
+        let whole = std::mem::take(&mut self.partial);
+        let verdict = match failed {
+            Some(ending) => Err(ending),
+            None => self.evaluate_policy("message", text, &[]),
         };
+        let Watched { stop, nudges, of_text } = self.watch(text, &[], fx);
+        self.context.somebody_spoke = false;
+        let blank = whole.trim().is_empty();
+        let refused = of_text || matches!(verdict, Ok(Verdict::Tell(_)));
+        let answer = (!blank && !refused)
+            .then(|| Ending::new(Termination::Stop, "turn", "natural_completion", shown));
+        let (decided, told) = self.decide_step(verdict, stop, answer);
+        match decided {
+            Some(ending) if ending.termination == Termination::Stop => {
+                return self.accept_text(ending, whole, fx);
+            }
+            Some(ending) => return self.end_or_succeed(ending, fx),
+            None => {}
+        }
         if let Some(told) = told {
             self.tell("policy", told, fx);
             self.nudge(nudges, fx);
             return self.before_turn(fx);
         }
-        let blank = text.trim().is_empty() && !self.output_schema;
-        if let Some(max) = self.limits.max_empty_turns.filter(|_| blank) {
+        // With a schema a blank answer is repaired as any other that does not satisfy it.
+        if let Some(max) = self.limits.max_empty_turns.filter(|_| !self.output_schema) {
             self.empties += 1;
             if self.empties > max {
                 return Err(Ending::new(
@@ -511,13 +743,70 @@ impl Inner {
             self.nudge(nudges, fx);
             return self.before_turn(fx);
         }
-        self.empties = 0;
         let ending = Ending::new(Termination::Stop, "turn", "natural_completion", shown);
+        self.accept_text(ending, whole, fx)
+    }
+
+    /// The model has answered in text; a user may reply.
+    fn accept_text(&mut self, ending: Box<Ending>, answer: String, fx: &mut Vec<Effect>) -> Flow {
+        self.empties = 0;
         if self.hooks.reply {
             self.consult(Point::Reply(ending), ConsultPoint::Reply, fx);
             return Ok(());
         }
-        self.succeed(ending, Value::String(text.to_owned()), fx)
+        self.succeed(ending, Value::String(answer), fx)
+    }
+
+    /// Brings together what was decided on a step: the policy's verdict, a rule that stops the run,
+    /// and an answer of the turn itself. An answer stands, and outranks every other decision.
+    ///
+    /// Returns the ending, or else what the policy wants the model to be told.
+    pub(super) fn decide_step(
+        &self,
+        verdict: Result<Verdict, Box<Ending>>,
+        stop: Option<Stop>,
+        answer: Option<Box<Ending>>,
+    ) -> (Option<Box<Ending>>, Option<String>) {
+        let mut endings = Vec::new();
+        let mut told = None;
+        match verdict {
+            Ok(Verdict::Stop(stop)) => endings.push(self.stop_ending(stop, "")),
+            Ok(Verdict::Tell(text)) => told = Some(text),
+            Ok(Verdict::Continue) => {}
+            Err(ending) => endings.push(ending),
+        }
+        endings.extend(stop.map(|stop| self.stop_ending(stop, "")));
+        // `finish` outranks the policy; the policy's success outranks the natural end, because it
+        // found the answer in the text; every success outranks the rest.
+        let by_finish =
+            answer.as_ref().is_some_and(|answer| answer.termination != Termination::Stop);
+        match answer {
+            Some(answer) if by_finish => endings.insert(0, answer),
+            Some(answer) => endings.push(answer),
+            None => {}
+        }
+        if endings.is_empty() {
+            return (None, told);
+        }
+        let success = endings.iter().position(|ending| ending.termination.is_success());
+        let mut decided = endings.remove(success.filter(|_| !by_finish).unwrap_or(0));
+        decided
+            .outranked
+            .extend(endings.into_iter().filter(|e| !e.termination.is_success()).map(|e| *e));
+        (Some(decided), None)
+    }
+
+    /// Ends the run so; a success is validated and shown to the stop hook first.
+    pub(super) fn end_or_succeed(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
+        if !ending.termination.is_success() {
+            return Err(ending);
+        }
+        let candidate = ending
+            .deliverable
+            .clone()
+            .or_else(|| self.last_text.clone().map(Value::String))
+            .unwrap_or(Value::Null);
+        self.succeed(ending, candidate, fx)
     }
 
     /// The step that policies judge.
@@ -556,7 +845,7 @@ impl Inner {
     }
 
     /// Shows the policy a step that is whole.
-    pub(super) fn judge(
+    pub(super) fn evaluate_policy(
         &mut self,
         action: &str,
         text: &str,
@@ -574,10 +863,50 @@ impl Inner {
 
     /// A policy decided to stop.
     pub(super) fn policy_stop(&mut self, stop: Stop, fx: &mut Vec<Effect>) -> Flow {
-        let submitted = stop.ends_as == PolicyEnd::Submitted;
-        let candidate = stop.deliverable().unwrap_or(Value::Null);
-        let ending = policy_ending(stop, "");
-        if submitted { self.succeed(ending, candidate, fx) } else { Err(ending) }
+        let ending = self.stop_ending(stop, "");
+        self.end_or_succeed(ending, fx)
+    }
+
+    /// A policy decided to stop before the turn was whole: what was said so far is the last text.
+    pub(super) fn mid_stream_ending(&mut self, stop: Stop) -> Box<Ending> {
+        if let Phase::Calling(call) = &self.phase
+            && !call.text.trim().is_empty()
+        {
+            self.last_text = Some(call.text.clone());
+        }
+        self.stop_ending(stop, "in mid-stream")
+    }
+
+    /// The ending that a policy's stop leads to. It is a success only with an answer: the policy's
+    /// own, the run's last text, or the result of the tool that it waited for.
+    fn stop_ending(&self, stop: Stop, when: &str) -> Box<Ending> {
+        let blank =
+            |value: &Value| value.is_null() || value.as_str().is_some_and(|t| t.trim().is_empty());
+        let own = stop.deliverable().filter(|value| !blank(value));
+        let fallback = stop.fallback.clone().filter(|text| !text.trim().is_empty());
+        let evidence = match (stop.evidence.as_str(), when) {
+            (evidence, "") => evidence.to_owned(),
+            ("", when) => when.to_owned(),
+            (evidence, when) => format!("{evidence}, {when}"),
+        };
+        if stop.ends_as == PolicyEnd::Submitted {
+            let deliverable =
+                own.or_else(|| fallback.filter(|_| self.last_text.is_none()).map(Value::String));
+            if deliverable.is_none() && self.last_text.is_none() {
+                let policy = &stop.policy;
+                let reason =
+                    format!("the policy `{policy}` stopped the run without an answer: {evidence}");
+                return Ending::halted("policy", stop.policy, reason);
+            }
+            let mut ending = Ending::new(Termination::Submitted, "policy", stop.policy, evidence);
+            ending.deliverable = deliverable;
+            return ending;
+        }
+        let mut ending = Ending::new(stop.ends_as.into(), "policy", stop.policy, evidence.clone());
+        if stop.ends_as == PolicyEnd::Halted {
+            ending.halted_reason = Some(evidence);
+        }
+        ending
     }
 
     /// The run would end as a success: the schema first, then the stop hook.
@@ -617,6 +946,10 @@ impl Inner {
             }
             Err(problem) => problem,
         };
+        // Not an answer: what it outranked decides.
+        if let Some(ending) = success.next_in_rank() {
+            return Err(ending);
+        }
         let max = self.limits.max_structured_output_retries;
         if max.is_none_or(|max| self.repairs < max) {
             self.repairs += 1;
@@ -655,13 +988,20 @@ impl Inner {
     /// Somebody replied, or did not.
     pub(super) fn reply_answered(
         &mut self,
-        ending: Box<Ending>,
+        mut ending: Box<Ending>,
         answer: Answer,
         fx: &mut Vec<Effect>,
     ) -> Flow {
         match answer {
-            Answer::Halt(reason) => Err(Ending::halted("hook", "reply", reason)),
+            Answer::Halt(reason) => {
+                ending.outranked.push(*Ending::halted("hook", "reply", reason));
+                let candidate = self.last_text.clone().map_or(Value::Null, Value::String);
+                self.succeed(ending, candidate, fx)
+            }
             Answer::Deny(text) | Answer::ProceedWith(text) => {
+                if let Some(ending) = ending.next_in_rank() {
+                    return Err(ending);
+                }
                 self.context.somebody_spoke = true;
                 self.state.push(Role::User, vec![Part::Text { text }]);
                 self.before_turn(fx)
@@ -675,16 +1015,28 @@ impl Inner {
 
     pub(super) fn stop_hook_answered(
         &mut self,
-        ending: Box<Ending>,
+        mut ending: Box<Ending>,
         answer: Answer,
         fx: &mut Vec<Effect>,
     ) -> Flow {
         match answer {
-            Answer::Halt(reason) => Err(Ending::halted("hook", "stop", reason)),
-            Answer::Deny(reason) | Answer::ProceedWith(reason) => {
+            Answer::Halt(reason) => {
+                ending.outranked.push(*Ending::halted("hook", "stop", reason));
+                Err(ending)
+            }
+            // A veto, which withdraws the answer: what it outranked decides.
+            Answer::Deny(reason) => {
+                if let Some(ending) = ending.next_in_rank() {
+                    return Err(ending);
+                }
                 self.vetoes += 1;
                 self.tell("veto", reason, fx);
                 self.before_turn(fx)
+            }
+            // The run ends here; the model reads it if the conversation continues.
+            Answer::ProceedWith(text) => {
+                self.tell("hook", text, fx);
+                Err(ending)
             }
             Answer::Proceed | Answer::OutputCap(_) => Err(ending),
         }
@@ -707,31 +1059,38 @@ fn at_cap(turn: &ModelTurn, cap: Option<u64>) -> bool {
     matches!((turn.usage.generated_tokens(), cap), (Some(out), Some(cap)) if cap > 0 && out >= cap)
 }
 
-fn lowered(ceiling: Ceiling, shown: &str) -> Box<Ending> {
-    let (termination, limit) = match ceiling {
-        Ceiling::Usd => (Termination::ErrorMaxBudgetUsd, "max_budget_usd"),
-        Ceiling::Tokens => (Termination::ErrorMaxTokens, "max_tokens"),
-    };
+/// The ceiling that cut a response, with the cap that it left: only if the output reached a cap that
+/// the ceiling had lowered below the caller's own. Anything else was cut by something else.
+fn lowered_and_reached(call: &Call, usage: &Usage) -> Option<(Ceiling, u64)> {
+    let (ceiling, cap) = call.lowered_by.zip(call.cap)?;
+    let reached = usage.generated_tokens().is_some_and(|output| output >= cap);
+    reached.then_some((ceiling, cap))
+}
+
+fn lowered((ceiling, cap): (Ceiling, u64), shown: &str) -> Box<Ending> {
     Ending::new(
-        termination,
+        ceiling.termination(),
         "limit",
-        limit,
-        format!("the output cap was lowered to what was left, and cut the turn: {shown}"),
+        ceiling.name(),
+        format!(
+            "the output cap was lowered to what was left, {cap} tokens, and cut the turn: {shown}"
+        ),
     )
 }
 
-fn policy_ending(stop: Stop, when: &str) -> Box<Ending> {
-    let deliverable = stop.deliverable();
-    let evidence = match (stop.evidence.as_str(), when) {
-        (evidence, "") => evidence.to_owned(),
-        ("", when) => when.to_owned(),
-        (evidence, when) => format!("{evidence}, {when}"),
+/// Characters that were generated for a part.
+fn chars(part: &Part) -> u64 {
+    let chars = match part {
+        Part::Text { text } | Part::Reasoning { text } | Part::Refusal { text } => {
+            text.chars().count()
+        }
+        Part::ToolCall(call) => call.name.chars().count() + call.arguments.chars().count(),
+        Part::ToolResult(_) | Part::Image(_) | Part::Opaque { .. } => 0,
     };
-    let mut ending = Ending::new(stop.ends_as.into(), "policy", stop.policy, evidence.clone());
-    match stop.ends_as {
-        PolicyEnd::Submitted => ending.deliverable = deliverable,
-        PolicyEnd::Halted => ending.halted_reason = Some(evidence),
-        PolicyEnd::NoProgress | PolicyEnd::ConsecutiveMistakes => {}
-    }
-    ending
+    chars as u64
+}
+
+/// The provider has counted the prompt and the output.
+fn is_complete(usage: &Usage) -> bool {
+    usage.input_tokens.is_some() && usage.generated_tokens().is_some()
 }

@@ -14,7 +14,6 @@
 //! so that a mode can be chosen by what it would have done.
 
 use super::effect::{Effect, RunEvent};
-use super::outcome::Ending;
 use super::{Flow, Inner};
 use crate::detector::{Panel, Rule, Stuck};
 use crate::message::{ToolCall, ToolResult};
@@ -186,8 +185,10 @@ pub(super) struct Watchers {
     panel: Panel,
     watches: Vec<Watch>,
     fired: Vec<Fired>,
-    /// What could not stop the run in mid-stream stops it when the turn is whole.
+    /// A rule that fired mid-stream but must wait for the complete turn.
     held: Option<usize>,
+    /// What the model is told when the turn is complete, because of rules that fired mid-stream.
+    nudges: Vec<String>,
 }
 
 /// What the rules want done behind a step.
@@ -197,6 +198,8 @@ pub(super) struct Watched {
     pub(super) stop: Option<Stop>,
     /// The model is told.
     pub(super) nudges: Vec<String>,
+    /// What stops the run is the text itself, as it would have in mid-stream: it is not an answer.
+    pub(super) of_text: bool,
 }
 
 impl Watchers {
@@ -215,13 +218,19 @@ impl Watchers {
 
     /// A response begins, or another attempt at it.
     pub(super) fn begin_text(&mut self) {
+        self.nudges.clear();
         self.panel.begin_text();
     }
 }
 
 impl Inner {
     /// Shows the rules the next piece of a response. A rule that ends the run now gives its ending.
-    pub(super) fn watch_piece(&mut self, piece: &str, may_stop: bool) -> Flow {
+    pub(super) fn watch_piece(
+        &mut self,
+        piece: &str,
+        may_stop: bool,
+        fx: &mut Vec<Effect>,
+    ) -> Flow {
         if self.watchers.watches.is_empty() {
             return Ok(());
         }
@@ -232,13 +241,17 @@ impl Inner {
             let ends_as = watch.rule.ends_as();
             let fired = Fired { rule: watch.rule.to_string(), mode, turn, evidence };
             let shown = fired.evidence.clone();
+            fx.push(Effect::Emit(RunEvent::Fired(fired.clone())));
             self.watchers.fired.push(fired);
-            if mode == WatchMode::Stop {
-                if may_stop {
-                    let evidence = format!("{shown}, in mid-stream");
-                    return Err(Ending::new(ends_as.into(), "policy", name, evidence));
+            match mode {
+                WatchMode::Observe | WatchMode::Warn => {}
+                // A response is not interrupted to say something.
+                WatchMode::Nudge => self.watchers.nudges.push(shown),
+                WatchMode::Stop if may_stop => {
+                    let stop = Stop { ends_as, ..Stop::submitted(name, shown) };
+                    return Err(self.mid_stream_ending(stop));
                 }
-                self.watchers.held.get_or_insert(nth);
+                WatchMode::Stop => drop(self.watchers.held.get_or_insert(nth)),
             }
         }
         Ok(())
@@ -255,7 +268,7 @@ impl Inner {
             return Watched::default();
         }
         let cost = self.cost_so_far();
-        let Watchers { panel, watches, fired, held } = &mut self.watchers;
+        let Watchers { panel, watches, fired, held, nudges } = &mut self.watchers;
         panel.text(text);
         for (call, result) in calls {
             panel.call(&call.name, &call.arguments);
@@ -273,7 +286,8 @@ impl Inner {
         let now: Vec<usize> = panel.end().to_vec();
         let step = panel.facts().step;
         let mut stop = held.take();
-        let mut nudges = Vec::new();
+        let mut of_text = stop.is_some();
+        let mut nudges = std::mem::take(nudges);
         for nth in now {
             let Some(watch) = watches.get(nth) else { continue };
             let evidence = evidence(&watch.rule, calls);
@@ -287,7 +301,10 @@ impl Inner {
             match watch.mode {
                 WatchMode::Observe | WatchMode::Warn => {}
                 WatchMode::Nudge => nudges.push(one.evidence.clone()),
-                WatchMode::Stop => drop(stop.get_or_insert(nth)),
+                WatchMode::Stop => {
+                    of_text |= watch.rule.reads_stream();
+                    stop.get_or_insert(nth);
+                }
             }
             fired.push(one);
         }
@@ -297,12 +314,16 @@ impl Inner {
             let evidence =
                 found.map_or_else(|| format!("at step {step}"), |one| one.evidence.clone());
             let stop = Stop { ends_as: rule.ends_as(), ..Stop::submitted(rule.name(), evidence) };
+            let called = calls
+                .iter()
+                .rfind(|(call, result)| !result.status.is_error() && rule.waits_for(&call.name));
+            let stop = stop.or_else(called.map(|(_, result)| result.content.clone()));
             if stop.ends_as == PolicyEnd::Submitted { stop.answer(text) } else { stop }
         });
         if stop.is_some() {
             nudges.clear();
         }
-        Watched { stop, nudges }
+        Watched { stop, nudges, of_text }
     }
 
     /// Tells the model what the rules saw.
@@ -317,7 +338,7 @@ impl Inner {
 
     /// What the run has cost, where every part of it has a price.
     pub(super) fn cost_so_far(&self) -> Option<f64> {
-        (!self.ledger.cost_unknown).then(|| self.ledger.spent.to_usd())
+        self.ledger.known_cost().map(crate::NanoUsd::to_usd)
     }
 }
 

@@ -148,6 +148,10 @@ pub struct Stop {
     pub answer: Option<String>,
     /// The answer as a value, where it is more than its text (`SUBMIT(…)` gives an object).
     pub deliverable: Option<Value>,
+    /// The answer if neither the policy nor the run has another one: the result of the tool that
+    /// `tool_called` waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
     /// The policy that decided; the deciding member of a composite.
     pub policy: String,
     /// Why, for a person to read.
@@ -161,6 +165,7 @@ impl Stop {
             ends_as: PolicyEnd::Submitted,
             answer: None,
             deliverable: None,
+            fallback: None,
             policy: policy.into(),
             evidence: evidence.into(),
         }
@@ -170,6 +175,13 @@ impl Stop {
     #[must_use]
     pub fn answer(mut self, answer: impl Into<String>) -> Stop {
         self.answer = Some(answer.into());
+        self
+    }
+
+    /// Sets the answer that counts if there is no other.
+    #[must_use]
+    pub fn or_else(mut self, fallback: Option<String>) -> Stop {
+        self.fallback = fallback;
         self
     }
 

@@ -183,7 +183,7 @@ fn an_ended_run_goes_on_where_what_ended_it_is_raised() {
 #[test]
 fn a_failed_call_is_made_again_and_booked_as_it_was() {
     let spec = || RunSpec {
-        limits: Limits { max_retries: 0, ..Limits::default() },
+        limits: Limits { max_retries: Some(0), ..Limits::default() },
         ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "go")])
     };
     let price =

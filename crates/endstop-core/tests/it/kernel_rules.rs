@@ -158,7 +158,7 @@ fn results(outcome: &Outcome) -> Vec<(String, ToolStatus, bool)> {
 fn a_turn_of_each_reason_ends_the_run_as_the_reason_says() {
     for reason in SignalReason::ALL {
         let mut hand = Hand::start(
-            RunSpec { limits: Limits { max_retries: 0, ..Limits::default() }, ..spec() },
+            RunSpec { limits: Limits { max_retries: Some(0), ..Limits::default() }, ..spec() },
             None,
         );
         let mut turn = said("So.", reason);
@@ -213,8 +213,8 @@ fn a_finished_answer_stands_beside_the_limit_it_crossed() {
     turn.cost = Some(NanoUsd::from_usd(5.0));
     hand.answer(turn);
     assert_eq!(hand.ended(), Termination::Stop);
-    let also = &hand.outcome().also;
-    assert_eq!(*also, [Termination::ErrorMaxTurns, Termination::ErrorMaxBudgetUsd]);
+    // The last turn that is allowed crosses nothing.
+    assert_eq!(hand.outcome().also, [Termination::ErrorMaxBudgetUsd]);
 }
 
 #[test]
@@ -275,6 +275,15 @@ fn a_halt_of_the_prompt_hook_outranks_a_timeout_of_zero() {
 
 #[test]
 fn permissions_and_hooks_hold_for_finish() {
+    let calls = |names: &[&str]| {
+        let mut turn = calls(names);
+        for part in &mut turn.parts {
+            if let Part::ToolCall(call) = part {
+                call.arguments = json!({"deliverable": "42"}).to_string();
+            }
+        }
+        turn
+    };
     let hooks = Hooks { pre_tool: true, ..Hooks::default() };
     let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
     hand.answer(calls(&["finish"]));
@@ -623,7 +632,7 @@ fn budgets_lower_the_cap_and_a_turn_that_it_cut_ends_as_the_budget() {
 fn a_call_that_does_not_fit_is_not_made() {
     let price = Price { output: NanoUsd::from_usd(1000.0), ..Price::default() };
     // 255 tokens of output fit: one fewer than makes sense.
-    let limits = Limits { max_budget_usd: Some(0.256), ..Limits::default() };
+    let limits = Limits { max_budget_usd: Some(0.255), ..Limits::default() };
     let hand = Hand::start(RunSpec { limits, reserve: true, ..spec() }, Some(price));
     assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
     assert_eq!(hand.outcome().model_calls, 0);
@@ -675,7 +684,7 @@ fn an_answer_declared_beside_calls_ends_the_run_before_them_however_it_is_writte
 }
 
 #[test]
-fn halted_stands_before_submitted_and_submitted_before_a_policy() {
+fn declared_answer_outranks_halt_and_policy() {
     struct Always;
     impl TerminationPolicy for Always {
         fn name(&self) -> &str {
@@ -706,8 +715,9 @@ fn halted_stands_before_submitted_and_submitted_before_a_policy() {
     let mut report = ToolReport::new(ToolStatus::Ok, "r");
     report.halt = Some("enough".into());
     hand.feed(EventKind::ToolEnded { tool, report });
-    assert_eq!(hand.ended(), Termination::ErrorHalted);
-    assert_eq!(hand.outcome().halted_reason.as_deref(), Some("enough"));
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(hand.outcome().deliverable, Some(json!("by finish")));
+    assert_eq!(hand.outcome().also, [Termination::ErrorHalted]);
 
     let mut hand = Hand::start(RunSpec { policy: policy(), ..spec() }, None);
     hand.answer(stop("text"));
@@ -815,6 +825,59 @@ fn a_tool_whose_time_is_up_is_stopped_and_answered_as_timed_out() {
 }
 
 #[test]
+fn model_may_ask_for_longer_tool_call() {
+    let second = |n| Some(Duration::from_secs(n));
+    let deadline = |arguments: Value, tool_timeout, max_tool_timeout| {
+        let mut spec = spec();
+        spec.limits = Limits {
+            tool_timeout,
+            max_tool_timeout,
+            turn_timeout: None,
+            first_content_timeout: None,
+            ..Limits::default()
+        };
+        spec.tools[0].timeout_argument = Some("timeout_seconds".to_owned());
+        let mut hand = Hand::start(spec, None);
+        let mut turn = calls(&["read"]);
+        let Some(Part::ToolCall(call)) = turn.parts.last_mut() else { panic!("no call") };
+        call.arguments = arguments.to_string();
+        hand.at(1000).answer(turn);
+        assert_eq!(hand.started().len(), 1, "{arguments}");
+        hand.effects.iter().find_map(|effect| match effect {
+            Effect::WakeAt { at } => Some(at.as_secs_f64() - 1.0),
+            _ => None,
+        })
+    };
+    let wish = |wish: Value| json!({ "timeout_seconds": wish });
+    // Without a wish, and with one that is not a positive number, the limit stays.
+    for none in [json!({}), wish(json!(null)), wish(json!("90")), wish(json!(0)), wish(json!(-5))] {
+        assert_eq!(deadline(none, second(60), second(600)), Some(60.0));
+    }
+    assert_eq!(deadline(wish(json!(300)), second(60), second(600)), Some(300.0));
+    assert_eq!(deadline(wish(json!(2.5)), second(60), second(600)), Some(2.5), "and for less");
+    for much in [json!(601), json!(1e300), json!(u64::MAX)] {
+        assert_eq!(deadline(wish(much), second(60), second(600)), Some(600.0));
+    }
+    // A cap below the limit takes nothing away from it.
+    assert_eq!(deadline(wish(json!(90)), second(60), second(10)), Some(60.0));
+    assert_eq!(deadline(wish(json!(900)), second(60), None), Some(900.0), "no cap");
+    assert_eq!(deadline(wish(json!(900)), None, second(600)), Some(900.0), "no limit, no cap");
+}
+
+#[test]
+fn tool_without_timeout_argument_keeps_limit() {
+    let mut hand = Hand::start(spec(), None);
+    let mut turn = calls(&["read"]);
+    let Some(Part::ToolCall(call)) = turn.parts.last_mut() else { panic!("no call") };
+    call.arguments = json!({"timeout_seconds": 300}).to_string();
+    hand.answer(turn);
+    let tool = hand.started()[0].0;
+    hand.at(60_000).feed(EventKind::Tick);
+    let stops = |e: &Effect| matches!(e, Effect::AbortTools { ids, .. } if *ids == [tool]);
+    assert!(hand.effects.iter().any(stops));
+}
+
+#[test]
 fn denied_unknown_and_malformed_calls_are_answered_and_never_started() {
     let mut spec = spec();
     spec.tools[1].permission = Permission::Deny;
@@ -854,7 +917,7 @@ fn an_approval_stops_the_tools_clock_and_a_cancel_takes_the_question_down() {
 }
 
 #[test]
-fn a_policy_that_panics_ends_the_run_once_and_says_what_it_said() {
+fn panicking_policy_is_reported_once() {
     struct Panics;
     impl TerminationPolicy for Panics {
         fn name(&self) -> &str {
@@ -866,7 +929,9 @@ fn a_policy_that_panics_ends_the_run_once_and_says_what_it_said() {
         fn reset(&mut self) {}
     }
     let mut hand = Hand::start(RunSpec { policy: Some(Box::new(Panics)), ..spec() }, None);
-    hand.answer(stop("kept"));
+    let mut turn = calls(&["read"]);
+    turn.parts.push(Part::Text { text: "kept".into() });
+    hand.answer(turn).tools_end(ToolStatus::Ok, "r");
     assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
     assert!(hand.outcome().error_diagnostic.as_ref().unwrap().contains("asked to panic"));
     assert_eq!(hand.outcome().last_text.as_deref(), Some("kept"));
@@ -1058,7 +1123,7 @@ fn the_least_that_is_asked_of_a_shared_budget_is_enough() {
             _ => None,
         });
         let (id, least) = reserve.unwrap();
-        hand.feed(EventKind::Reserved { id, granted: least });
+        hand.feed(EventKind::Reserved { id, granted: least, granted_tokens: None });
         assert!(hand.outcome.is_none(), "{least} of {price:?}: {:?}", hand.outcome());
         assert!(hand.cap().is_none_or(|cap| cap >= 256), "{:?}", hand.cap());
     }
@@ -1086,7 +1151,7 @@ fn what_a_compaction_cost_is_booked_also_where_it_comes_too_late() {
         let messages = vec![Message::text(MessageId(3), Role::User, "do it")];
         let result = Compaction::Done { messages, cost, strategy: String::new() };
         hand.at(at).feed(EventKind::Compacted { id, result });
-        let told = hand.effects.contains(&Effect::Settle { id, spent: cost });
+        let told = hand.effects.contains(&Effect::Settle { id, spent: cost, tokens: 0 });
         assert!(told, "the shared budget hears of it: {:?}", hand.effects);
         assert_eq!(hand.outcome.as_ref().map(|outcome| outcome.termination), termination);
         if termination.is_none() {

@@ -27,25 +27,90 @@ pub fn only_stops(effects: &[Effect]) -> Result<(), String> {
     }
 }
 
-/// What was spent and what is reserved stay below the ceilings, but for what a provider billed
-/// beyond its quote.
+/// An answer that waits for the stop hook was declared: only the caller, or a veto, leads to an
+/// ending that is not a success.
+pub fn check_declared(phase: &str, event: &EventKind, outcome: &Outcome) -> Result<(), String> {
+    let withdrawn = matches!(
+        event,
+        EventKind::Cancel
+            | EventKind::Terminate
+            | EventKind::Answered { answer: Answer::Deny(_), .. }
+    );
+    if phase == "consulting_stop" && !withdrawn && !outcome.is_success() {
+        return Err(format!("{event:?} turned a declared answer into {}", outcome.termination));
+    }
+    Ok(())
+}
+
+/// What was spent, what may have been billed beyond that and what is reserved stay below the ceilings,
+/// but for what a provider billed beyond its quote.
 pub fn check_ceilings(
     limits: &Limits,
-    spent: NanoUsd,
+    committed: NanoUsd,
     reserved: NanoUsd,
-    usage: &Usage,
+    tokens: u64,
     overrun: NanoUsd,
 ) -> Result<(), String> {
     if let Some(max) = limits.max_budget_usd {
         let max = NanoUsd::from_usd(max);
-        if spent + reserved > max + overrun {
-            return Err(format!("spent {spent} and reserved {reserved} of {max}"));
+        if committed + reserved > max + overrun {
+            return Err(format!("spent {committed} and reserved {reserved} of {max}"));
         }
     }
     if let Some(max) = limits.max_tokens
-        && usage.total_tokens() > max
+        && tokens > max
     {
-        return Err(format!("{} of {max} tokens used", usage.total_tokens()));
+        return Err(format!("{tokens} of {max} tokens used"));
+    }
+    Ok(())
+}
+
+/// The same of a run that has ended.
+pub fn check_spent(limits: &Limits, outcome: &Outcome) -> Result<(), String> {
+    let upper = outcome.cost_upper.unwrap_or(outcome.cost);
+    let tokens = outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens());
+    if upper < outcome.cost || tokens < outcome.usage.total_tokens() {
+        return Err(format!("{:?} is no bound of {}", outcome.cost_upper, outcome.cost));
+    }
+    if !outcome.cost_unknown && outcome.cost_upper != Some(outcome.cost) {
+        return Err(format!("{} is known, and its bound {:?}", outcome.cost, outcome.cost_upper));
+    }
+    check_ceilings(limits, upper, NanoUsd::ZERO, tokens, outcome.overrun)
+}
+
+/// A ceiling lowers a cap only if the call would not fit at the caller's own, and then to the most that
+/// fits. `shared`: what a shared budget had left, in nano-dollars and tokens, when it was asked.
+pub fn quotes_exactly(
+    limits: &Limits,
+    price: Option<Price>,
+    run: &Run,
+    shared: Option<(u64, u64)>,
+) -> Result<(), String> {
+    let Some(quote) = run.call_quote() else { return Ok(()) };
+    let CallQuote { own_cap, output_cap, lowered_by, prompt_bound, worst } = quote;
+    let wrong =
+        |what: &str| Err(format!("{what}: {quote:?}, {shared:?} left in the shared budget"));
+    let (Some(own), Some(cap)) = (own_cap, output_cap) else {
+        return if lowered_by.is_none() { Ok(()) } else { wrong("lowered, and there is no cap") };
+    };
+    if cap > own || (cap < own) != lowered_by.is_some() {
+        return wrong("the cap is not the caller's own, and no ceiling lowered it");
+    }
+    let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+    let usd = usd.map(|max| max.saturating_sub(run.committed()));
+    let tokens = limits.max_tokens.map(|max| max.saturating_sub(run.committed_tokens()));
+    let fits = |cap: u64| {
+        let cost = price.filter(|_| worst.is_some()).map(|price| price.worst(prompt_bound, cap));
+        let least_usd = usd.into_iter().chain(shared.map(|(usd, _)| NanoUsd(usd))).min();
+        let least_tokens = tokens.into_iter().chain(shared.map(|(_, tokens)| tokens)).min();
+        cost.zip(least_usd).is_none_or(|(cost, left)| cost <= left)
+            && least_tokens.is_none_or(|left| prompt_bound.saturating_add(cap) <= left)
+    };
+    if !fits(cap) {
+        return wrong("the call does not fit");
+    }
+    if lowered_by.is_some() && fits(cap + 1) {
+        return wrong("the cap was lowered below what fits");
     }
     Ok(())
 }

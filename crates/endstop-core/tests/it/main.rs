@@ -10,7 +10,10 @@
     reason = "tests"
 )]
 
+mod ceilings;
+mod clocks;
 mod compaction;
+mod declared;
 mod default_detection;
 mod detectors;
 mod final_pattern;
@@ -19,6 +22,7 @@ mod kernel_laws;
 mod kernel_rules;
 mod kernel_search;
 mod laws;
+mod not_knowing;
 mod policies;
 mod registry;
 mod search;

@@ -83,7 +83,7 @@ fn streams_end_as_in_the_vectors() {
         let (parts, finished) = read_chunks(&chunks[..read]);
         let calls = parts.iter().filter(|p| matches!(p, Part::ToolCall(_))).count() as u64;
 
-        let limits = Limits { max_retries: 0, max_empty_turns: None, ..Limits::default() };
+        let limits = Limits { max_retries: Some(0), max_empty_turns: None, ..Limits::default() };
         let tools = vec![ToolSpec { name: "t".to_owned(), ..ToolSpec::default() }];
         let mut hand = Hand::start(RunSpec { limits, tools, ..spec() }, None);
         let call = hand.call();

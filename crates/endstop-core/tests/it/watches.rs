@@ -112,6 +112,28 @@ fn chanting_is_cut_in_mid_stream_and_where_it_may_not_be_at_the_end() {
 }
 
 #[test]
+fn chanting_warns_and_nudges_mid_stream() {
+    for mode in [WatchMode::Warn, WatchMode::Nudge] {
+        let chant = "I will now fix the test. ".repeat(40);
+        let mut hand = Hand::start(watched(mode, json!("chanting")), None);
+        let call = hand.call();
+        hand.feed(EventKind::Delta { call, delta: TurnDelta::Text(chant.clone()) });
+        let heard = |effect: &Effect| matches!(effect, Effect::Emit(RunEvent::Fired(_)));
+        assert!(hand.effects.iter().any(heard), "{mode}: observers hear of it");
+        let mut turn = calls(&["read"]);
+        turn.parts.insert(0, Part::Text { text: chant });
+        hand.feed(EventKind::TurnEnded { call, turn: Box::new(turn) });
+        hand.tools_end(ToolStatus::Ok, "r");
+        let told = hand.run().messages().last().unwrap().plain_text();
+        assert_eq!(
+            told.contains("You seem to be stuck"),
+            mode == WatchMode::Nudge,
+            "{mode}: {told}"
+        );
+    }
+}
+
+#[test]
 fn an_attempt_that_failed_is_no_part_of_the_chant() {
     let chant = "I will now fix the test. ".repeat(10);
     let mut hand = Hand::start(watched(WatchMode::Stop, json!("chanting")), None);

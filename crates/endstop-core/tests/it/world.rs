@@ -5,7 +5,8 @@
 //! `kernel_laws` plays some thousands, the example `soak` a million.
 
 use crate::laws::{
-    CompactionLaw, check_ceilings, check_compaction, check_outcome, only_stops, shortened,
+    CompactionLaw, check_ceilings, check_compaction, check_declared, check_outcome, check_spent,
+    only_stops, quotes_exactly, shortened,
 };
 use endstop_core::replay::{GoesOn, go_on};
 use endstop_core::*;
@@ -118,7 +119,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             let n = rng.below(3) as u32;
             maybe(rng, 90, n)
         },
-        max_retries: rng.below(3) as u32,
+        max_retries: Some(rng.below(3) as u32),
         max_empty_turns: {
             let n = rng.below(3) as u32;
             maybe(rng, 90, n)
@@ -128,6 +129,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         accept_unknown_finish: rng.chance(20),
         tool_timeout: rng.chance(70).then(|| Duration::from_millis(50)),
         turn_timeout: rng.chance(50).then(|| Duration::from_millis(400)),
+        first_content_timeout: rng.chance(70).then(|| Duration::from_millis(200)),
         stall_timeout: rng.chance(70).then(|| Duration::from_millis(150)),
         cancel_grace: Duration::from_millis(rng.below(3) * 20),
         ..Limits::default()
@@ -163,6 +165,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             repeatable: name == "read",
             exempt_from_no_progress: name == "wait",
             timeout: None,
+            timeout_argument: None,
             permission: permission(rng),
         })
         .collect();
@@ -218,7 +221,7 @@ enum Waiting {
     Consult(EffectId, ConsultPoint),
     Compact(EffectId, Vec<Message>, Option<MessageId>),
     Validate(EffectId),
-    Reserve(EffectId, NanoUsd, NanoUsd),
+    Reserve(EffectId, [NanoUsd; 2], [u64; 2]),
 }
 
 impl Waiting {
@@ -277,8 +280,11 @@ struct World {
     now: Duration,
     stopped: bool,
     reasons: u64,
-    shared_left: u64,
-    held: BTreeMap<EffectId, u64>,
+    /// What the shared budget has left: nano-dollars and tokens.
+    shared_left: (u64, u64),
+    /// What it had left when it was asked last.
+    offered: Option<(u64, u64)>,
+    held: BTreeMap<EffectId, (u64, u64)>,
     partial: String,
     /// Times in a row that nothing was due.
     idle: u32,
@@ -328,7 +334,8 @@ fn play_from(
         now: run.elapsed(),
         stopped: false,
         reasons: seed,
-        shared_left: 300_000_000,
+        shared_left: (300_000_000, if seed % 3 == 0 { 60_000 } else { 10_000_000 }),
+        offered: None,
         held: BTreeMap::new(),
         partial: String::new(),
         idle: 0,
@@ -391,8 +398,13 @@ fn play_from(
         world.stopped |= cancelled;
         events.push(event.clone());
         let before = (run.epoch(), run.messages().to_vec());
+        let (phase, kind) = (run.phase(), event.kind.clone());
         let compacted = matches!(event.kind, EventKind::Compacted { .. });
         let step = run.handle(event, &mut effects);
+        let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        if let (Step::Continue(next), true) = (&step, calls) {
+            quotes_exactly(&setup.limits, setup.price, next, world.offered.take())?;
+        }
         if let Step::Continue(next) = &step {
             let after = (next.epoch(), next.messages());
             check_compaction(compacted, (before.0, &before.1), after)?;
@@ -408,22 +420,17 @@ fn play_from(
             Step::Continue(next) => {
                 check_ceilings(
                     &setup.limits,
-                    next.spent(),
+                    next.committed(),
                     next.reserved(),
-                    next.usage(),
+                    next.committed_tokens(),
                     NanoUsd::ZERO,
                 )?;
                 run = next;
             }
             Step::Ended(outcome) => {
-                check_ceilings(
-                    &setup.limits,
-                    outcome.cost,
-                    NanoUsd::ZERO,
-                    &outcome.usage,
-                    outcome.overrun,
-                )?;
+                check_spent(&setup.limits, &outcome)?;
                 check_outcome(&outcome)?;
+                check_declared(phase, &kind, &outcome)?;
                 if !world.held.is_empty() {
                     return Err(format!(
                         "a reservation was not settled; {:?} {:?}",
@@ -524,14 +531,16 @@ impl World {
             }
             Effect::AbortTools { .. } => {}
             Effect::WakeAt { at } => self.wake = Some(at),
-            Effect::Reserve { id, want, least } => {
-                self.waiting.push(Waiting::Reserve(id, want, least));
+            Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
+                self.waiting.push(Waiting::Reserve(id, [want, least], [want_tokens, least_tokens]));
             }
-            Effect::Settle { id, spent } => {
-                if let Some(granted) = self.held.remove(&id)
-                    && spent.0 > granted
-                {
-                    return Err(format!("settled {spent} of a reservation of {granted}"));
+            Effect::Settle { id, spent, tokens } => {
+                if let Some(granted) = self.held.remove(&id) {
+                    if spent.0 > granted.0 || tokens > granted.1 {
+                        return Err(format!("settled {spent}, {tokens} tokens of {granted:?}"));
+                    }
+                    self.shared_left.0 += granted.0 - spent.0;
+                    self.shared_left.1 += granted.1 - tokens;
                 }
             }
             Effect::Validate { id, .. } => self.waiting.push(Waiting::Validate(id)),
@@ -627,7 +636,7 @@ impl World {
             5 => EventKind::Answered { id, answer: Answer::Halt("late".to_owned()) },
             6 => EventKind::Compacted { id, result: Compaction::Failed("late".to_owned()) },
             7 => EventKind::Validated { id, result: Err("late".to_owned()) },
-            8 => EventKind::Reserved { id, granted: NanoUsd(1) },
+            8 => EventKind::Reserved { id, granted: NanoUsd(1), granted_tokens: None },
             9 => EventKind::Tick,
             _ => {
                 let mut metrics = Map::new();
@@ -722,13 +731,16 @@ impl World {
                     if self.rng.chance(40) { Err("wrong".to_owned()) } else { Ok(json!({"k": 1})) };
                 EventKind::Validated { id, result }
             }
-            Waiting::Reserve(id, want, least) => {
-                let granted =
-                    if self.shared_left < least.0 { 0 } else { want.0.min(self.shared_left) };
-                if granted > 0 {
+            Waiting::Reserve(id, [want, least], [want_tokens, least_tokens]) => {
+                let left = self.shared_left;
+                let granted = (want.0.min(left.0), want_tokens.min(left.1));
+                if granted.0 >= least.0 && granted.1 >= least_tokens {
+                    self.shared_left = (left.0 - granted.0, left.1 - granted.1);
                     self.held.insert(id, granted);
+                    self.offered = Some(left);
                 }
-                EventKind::Reserved { id, granted: NanoUsd(granted) }
+                let (usd, tokens) = granted;
+                EventKind::Reserved { id, granted: NanoUsd(usd), granted_tokens: Some(tokens) }
             }
         }
     }
@@ -760,9 +772,15 @@ impl World {
             return EventKind::TurnFailed { call, error, partial: None };
         }
         let streamed = std::mem::take(&mut self.partial);
-        let text = if streamed.is_empty() { self.text() } else { streamed };
+        // All of its cap goes into thinking.
+        let starves = streamed.is_empty() && self.rng.below(36) == 0;
+        let text = match streamed {
+            _ if starves => String::new(),
+            streamed if streamed.is_empty() => self.text(),
+            streamed => streamed,
+        };
         let mut parts = Vec::new();
-        let calls = self.rng.below(100);
+        let calls = if starves { 99 } else { self.rng.below(100) };
         let mut wants_tools = false;
         if !text.is_empty() {
             parts.push(Part::Text { text: text.clone() });
@@ -803,7 +821,7 @@ impl World {
         };
         let signal =
             TerminationSignal::new(reason, Confidence::High).from_field("f", reason.as_str());
-        let starving = !wants_tools && text.is_empty() && self.rng.chance(40);
+        let starving = starves || (!wants_tools && text.is_empty() && self.rng.chance(40));
         let mut turn = ModelTurn::new(parts, signal);
         // A provider that keeps to its word: no more prompt than bytes, no more output than the cap.
         let most = cap.unwrap_or(2_000);

@@ -5,6 +5,7 @@
 //!
 //! - cutting the text into other pieces changes nothing;
 //! - the work is linear in the text, also for a hundred thousand open calls inside each other;
+//! - text without an open call is only searched for the next opening, at the speed of `memchr`;
 //! - a call that never closes hides no later one.
 //!
 //! A call that is not a declaration is prose, and hides nothing either. The argument of a call
@@ -24,6 +25,8 @@
 use super::argument;
 use super::brackets::{Brackets, Closed};
 use super::markdown::Markdown;
+use super::opening::Openings;
+use memchr::memchr;
 
 /// Which function was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +145,13 @@ struct Word {
 pub struct Scanner {
     options: ScannerOptions,
     text: String,
+    openings: Openings,
+    /// No call is open or waits for its line's end, so text is only searched for the next opening.
+    idle: bool,
+    /// The text before this byte was read, by the Markdown reader at least.
+    read: usize,
+    /// Steps of bracket matching that were finished.
+    work: u64,
     calls: Vec<Call>,
     /// All calls before this one are dead.
     front: usize,
@@ -164,6 +174,10 @@ impl Scanner {
         Scanner {
             options,
             text: String::new(),
+            openings: Openings::new(options.case_sensitive),
+            idle: true,
+            read: 0,
+            work: 0,
             calls: Vec::new(),
             front: 0,
             brackets: Brackets::default(),
@@ -183,10 +197,24 @@ impl Scanner {
         if self.finished {
             return;
         }
-        let start = self.text.len();
+        let mut at = self.text.len();
         self.text.push_str(piece);
-        for (i, c) in piece.char_indices() {
-            self.character(start + i, c);
+        // Models stream a few bytes at a time, and most pieces have no bracket.
+        if self.idle && memchr(b'(', piece.as_bytes()).is_none() {
+            return;
+        }
+        while at < self.text.len() {
+            if self.idle {
+                let Some(bracket) = self.openings.next(&self.text, at) else { return };
+                self.catch_up(bracket);
+                self.idle = false;
+                at = bracket;
+            }
+            let Some(c) = self.text.get(at..).and_then(|rest| rest.chars().next()) else { return };
+            self.character(at, c);
+            at += c.len_utf8();
+            self.read = at;
+            self.rest_if_possible();
         }
     }
 
@@ -196,6 +224,12 @@ impl Scanner {
             return;
         }
         self.finished = true;
+        if self.calls.is_empty() {
+            return;
+        }
+        if self.idle {
+            self.read_markdown(self.text.len());
+        }
         if let Some(markdown) = &mut self.markdown {
             markdown.finish(self.calls.len());
         }
@@ -244,7 +278,7 @@ impl Scanner {
     /// Elementary steps that the bracket matching took so far.
     #[doc(hidden)]
     pub fn work(&self) -> u64 {
-        self.text.len() as u64 + self.brackets.work()
+        self.text.len() as u64 + self.work + self.brackets.work()
     }
 
     fn declaration<'a>(&'a self, call: &Call, end: usize) -> Declaration<'a> {
@@ -252,6 +286,57 @@ impl Scanner {
             callee: call.callee,
             at: call.at,
             argument: self.text.get(call.argument..end).unwrap_or_default(),
+        }
+    }
+
+    /// Stops reading character by character if nothing depends on the next ones.
+    fn rest_if_possible(&mut self) {
+        while self.calls.get(self.front).is_some_and(|c| c.state == State::Dead) {
+            self.front += 1;
+        }
+        let all_dead = self.front == self.calls.len();
+        if all_dead {
+            // Calls that cannot count any more may still be open.
+            self.work += self.brackets.work();
+            self.brackets = Brackets::default();
+            self.awaiting.clear();
+            self.equals = false;
+        }
+        // The first declaration is decided by what follows it, for example the rest of its paragraph.
+        let settled = self.brackets.is_empty() && self.awaiting.is_empty();
+        self.idle = all_dead || (settled && self.options.pick == Pick::Last);
+    }
+
+    /// Reads what was only searched, up to the bracket of an opening.
+    fn catch_up(&mut self, bracket: usize) {
+        let skipped = self.text.get(self.read..bracket).unwrap_or_default();
+        if let Some(end) = skipped.rfind(['\n', '\r']) {
+            // Only the Markdown reader remembers more than a line.
+            self.read_markdown(self.read + end + 1);
+            self.word = None;
+            self.after_word = false;
+            self.at_line_start = true;
+        }
+        while self.read < bracket {
+            let rest = self.text.get(self.read..).unwrap_or_default();
+            let Some(c) = rest.chars().next() else { return };
+            self.character(self.read, c);
+            self.read += c.len_utf8();
+        }
+    }
+
+    /// Lets the Markdown reader read up to `end`, in text without openings.
+    fn read_markdown(&mut self, end: usize) {
+        let calls = self.calls.len();
+        let from = std::mem::replace(&mut self.read, end);
+        let Some(markdown) = &mut self.markdown else { return };
+        for c in self.text.get(from..end).unwrap_or_default().chars() {
+            markdown.feed(c, calls);
+            for range in markdown.code.drain(..) {
+                for call in self.calls.get_mut(range).into_iter().flatten() {
+                    call.state = State::Dead;
+                }
+            }
         }
     }
 
@@ -388,5 +473,134 @@ impl Scanner {
         let rest = before.trim_end_matches(|c: char| c == '_' || c.is_alphanumeric());
         let name = before.get(rest.len()..).unwrap_or_default();
         argument::is_keyword(name) && rest.trim_end().ends_with(['(', ','])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl Scanner {
+        /// Reads each character, whatever was found so far.
+        fn push_every_character(&mut self, piece: &str) {
+            self.idle = false;
+            let start = self.text.len();
+            self.text.push_str(piece);
+            for (i, c) in piece.char_indices() {
+                self.character(start + i, c);
+            }
+            self.read = self.text.len();
+        }
+    }
+
+    fn found(declaration: &Declaration<'_>) -> (Callee, usize, String) {
+        (declaration.callee(), declaration.at(), declaration.argument().to_owned())
+    }
+
+    /// What both ways of reading these pieces find, after each piece and at the end.
+    fn check(pieces: &[String], options: ScannerOptions) -> Result<(), TestCaseError> {
+        let (mut fast, mut literal) = (Scanner::new(options), Scanner::new(options));
+        for piece in pieces {
+            fast.push(piece);
+            literal.push_every_character(piece);
+            let decided = literal.decided().map(|d| found(&d));
+            prop_assert_eq!(fast.decided().map(|d| found(&d)), decided);
+        }
+        fast.finish();
+        literal.finish();
+        let of = |scanner: &Scanner| scanner.declarations().iter().map(found).collect::<Vec<_>>();
+        prop_assert_eq!(of(&fast), of(&literal));
+        Ok(())
+    }
+
+    const WORDS: &[&str] = &[
+        "FINAL",
+        "FINAL_VAR",
+        "SUBMIT",
+        "final",
+        "Submit",
+        "FINAL(",
+        "FINAL('x')",
+        "FINAL (7)",
+        "SUBMIT(a=1)",
+        "FINAL(a)",
+        "xFINAL(1)",
+        "\u{e9}FINAL('y')",
+        "\u{e9}",
+        "FINAL_VAR(name)",
+        "SUBMIT(",
+        "FINAL_",
+        "(",
+        ")",
+        "((",
+        "'",
+        "\"",
+        "'''",
+        "\\",
+        "`",
+        "``",
+        "```",
+        "~~~",
+        "\n",
+        "\n\n",
+        "\r",
+        "\r\n",
+        " ",
+        "\t",
+        "=",
+        "==",
+        "x",
+        "_",
+        "a",
+        "- ",
+        "> ",
+        "1. ",
+        ".",
+        "!",
+        "*",
+        ",",
+        "\n```\n",
+        "\n~~~~\n",
+        "`FINAL(1)`",
+    ];
+
+    fn pieces() -> impl Strategy<Value = Vec<String>> {
+        let word = proptest::sample::select(WORDS).prop_map(str::to_owned);
+        let long = (4080usize..4112).prop_map(|n| "y".repeat(n));
+        let blank = (4080usize..4112).prop_map(|n| " ".repeat(n));
+        let part = prop_oneof![60 => word, 1 => long, 1 => blank];
+        proptest::collection::vec(proptest::collection::vec(part, 0..6), 0..14)
+            .prop_map(|all| all.into_iter().map(|parts| parts.concat()).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn searching_equals_reading_every_character(
+            pieces in pieces(),
+            prose: bool,
+            case_sensitive: bool,
+            last: bool,
+        ) {
+            let pick = if last { Pick::Last } else { Pick::First };
+            let options = ScannerOptions { prose, case_sensitive, pick };
+            check(&pieces, options)?;
+            check(&[pieces.concat()], options)?;
+        }
+    }
+
+    #[test]
+    fn text_without_openings_is_not_read() {
+        let mut scanner = Scanner::new(ScannerOptions { prose: true, ..ScannerOptions::default() });
+        scanner.push("FINAL answer: `x` (see f(y)) xFINAL(1)\n");
+        assert_eq!(scanner.read, 0);
+        scanner.push("`FINAL(1` FINAL(");
+        assert!(!scanner.idle);
+        // Both are dead: one is code, and one is followed by the rest of a sentence.
+        scanner.push("of the game) was good\n");
+        assert!(scanner.idle && scanner.brackets.is_empty());
+        scanner.push("FINAL('x')");
+        assert_eq!(scanner.decided().map(|d| d.argument().to_owned()).as_deref(), Some("'x'"));
     }
 }

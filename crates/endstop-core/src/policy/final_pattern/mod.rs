@@ -20,6 +20,7 @@ mod argument;
 mod brackets;
 mod call;
 mod markdown;
+mod opening;
 mod pattern;
 mod python;
 pub mod regex;

@@ -7,7 +7,7 @@
 
 use super::possible::Before;
 use super::world::{Open, World};
-use crate::laws::{check_ceilings, check_outcome};
+use crate::laws::{check_ceilings, check_declared, check_outcome, check_spent};
 use endstop_core::*;
 
 impl World<'_> {
@@ -23,7 +23,8 @@ impl World<'_> {
         if before.printed.as_ref().is_some_and(|printed| *printed != format!("{run:?}")) {
             return Err(format!("a late answer was taken: {:?}", before.event));
         }
-        check_ceilings(&self.limits, run.spent(), run.reserved(), run.usage(), NanoUsd::ZERO)?;
+        let (committed, tokens) = (run.committed(), run.committed_tokens());
+        check_ceilings(&self.limits, committed, run.reserved(), tokens, NanoUsd::ZERO)?;
         // What it waits for is open, and nothing else is.
         let count = |of: fn(&Open) -> bool| self.open.iter().filter(|open| of(open)).count();
         let calls = count(|open| matches!(open, Open::Call { .. }));
@@ -85,7 +86,7 @@ impl World<'_> {
     /// What must hold of a run that ends.
     pub(super) fn check_ending(&self, outcome: &Outcome, before: &Before) -> Result<(), String> {
         check_outcome(outcome)?;
-        check_ceilings(&self.limits, outcome.cost, NanoUsd::ZERO, &outcome.usage, outcome.overrun)?;
+        check_spent(&self.limits, outcome)?;
         let left =
             self.open.iter().find(|open| !matches!(open, Open::Tool { told_to_stop: true, .. }));
         if let Some(left) = left {
@@ -97,14 +98,23 @@ impl World<'_> {
         if outcome.model_calls != self.calls {
             return Err(format!("{} model calls, told are {}", self.calls, outcome.model_calls));
         }
-        if let (EventKind::Reserved { granted, .. }, Some(Open::Reserve { least, .. })) =
-            (&before.event, self.closed.last())
+        if let (
+            EventKind::Reserved { granted, granted_tokens, .. },
+            Some(Open::Reserve { usd: [_, usd], tokens: [_, tokens], .. }),
+        ) = (&before.event, self.closed.last())
         {
-            let refused = outcome.termination == Termination::ErrorMaxBudgetUsd;
-            if refused && granted.0 >= *least {
-                return Err(format!("{granted} was too little, and {least} was the least"));
+            let refused = match outcome.termination {
+                Termination::ErrorMaxBudgetUsd => granted.0 >= *usd,
+                Termination::ErrorMaxTokens => granted_tokens.is_none_or(|got| got >= *tokens),
+                _ => false,
+            };
+            if refused && outcome.decided_by.name == "shared_budget" {
+                return Err(format!(
+                    "{granted}, {granted_tokens:?} tokens were too little, and {usd}, {tokens} the least"
+                ));
             }
         }
+        check_declared(before.phase, &before.event, outcome)?;
         before.leads_to(outcome, &self.limits)
     }
 }

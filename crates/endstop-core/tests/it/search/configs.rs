@@ -15,8 +15,8 @@ pub struct Config {
     /// The policy, where there is one, panics where `begin_turn` is called a second time.
     pub(super) policy: Option<Panics>,
     pub(super) price: Option<Price>,
-    /// What a shared budget holds.
-    pub(super) purse: u64,
+    /// What a shared budget holds: nano-dollars and tokens.
+    pub(super) purse: [u64; 2],
     /// What a tool spends on a model of its own.
     pub(super) spends: u64,
     /// What the model may answer; the first ends a run, the second lets it go on.
@@ -108,10 +108,11 @@ fn limits() -> Limits {
         max_consecutive_mistakes: Some(2),
         max_unproductive_turns: Some(2),
         max_structured_output_retries: Some(1),
-        max_retries: 1,
+        max_retries: Some(1),
         max_continuations: 1,
         tool_concurrency: 2,
         turn_timeout: Some(Duration::from_millis(400)),
+        first_content_timeout: Some(Duration::from_millis(200)),
         stall_timeout: Some(Duration::from_millis(150)),
         tool_timeout: Some(Duration::from_millis(50)),
         cancel_grace: Duration::from_millis(20),
@@ -164,7 +165,7 @@ fn plain() -> Config {
         spec,
         policy: None,
         price: None,
-        purse: 0,
+        purse: [0, 0],
         spends: 0,
         replies: vec![
             DONE,
@@ -262,6 +263,7 @@ fn deadline() -> Config {
             limits: Limits {
                 timeout: Some(Duration::from_millis(200)),
                 turn_timeout: Some(Duration::from_millis(120)),
+                first_content_timeout: Some(Duration::from_millis(100)),
                 stall_timeout: Some(Duration::from_millis(80)),
                 tool_timeout: Some(Duration::from_millis(120)),
                 ..limits()
@@ -326,7 +328,7 @@ fn budget() -> Config {
             output: NanoUsd(10_000_000_000),
             ..Price::default()
         }),
-        purse: 18_000_000,
+        purse: [18_000_000, 2_500],
         replies: vec![
             DONE,
             READ,

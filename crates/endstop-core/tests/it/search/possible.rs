@@ -32,7 +32,10 @@ impl Before {
             // What is being stopped ends as was said when it began.
             (_, Some(reason)) => termination.as_str() == reason,
             (EventKind::Cancel, None) => *termination == Termination::Cancelled,
-            (EventKind::Fault { .. }, None) => *termination == Termination::ErrorDuringExecution,
+            (EventKind::Fault { .. }, None) => {
+                *termination == Termination::ErrorDuringExecution || self.declared(outcome)
+            }
+            _ if self.declared(outcome) => true,
             _ => self.reached(outcome, limits),
         };
         if !possible {
@@ -53,16 +56,22 @@ impl Before {
             (Termination::ErrorMaxTurns, limits.max_turns.is_some_and(|max| outcome.turns >= max)),
             (
                 Termination::ErrorMaxBudgetUsd,
-                limits.max_budget_usd.is_some_and(|max| outcome.cost >= NanoUsd::from_usd(max)),
+                limits.max_budget_usd.is_some_and(|max| {
+                    outcome.cost_upper.unwrap_or(outcome.cost) >= NanoUsd::from_usd(max)
+                }),
             ),
             (
                 Termination::ErrorMaxTokens,
-                limits.max_tokens.is_some_and(|max| outcome.usage.total_tokens() >= max),
+                limits.max_tokens.is_some_and(|max| {
+                    outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens()) >= max
+                }),
             ),
             (Termination::ErrorTimeout, limits.timeout.is_some_and(|max| outcome.duration >= max)),
         ];
         for (other, met) in limits_met {
-            if met && *termination != other && !also.contains(&other) {
+            // A success in the last turn has crossed nothing.
+            let crossed = other != Termination::ErrorMaxTurns || !outcome.is_success();
+            if met && crossed && *termination != other && !also.contains(&other) {
                 return wrong(&format!("{other} was also true"));
             }
             if !met && also.contains(&other) {
@@ -78,6 +87,13 @@ impl Before {
             return wrong("what it outranked is not told");
         }
         Ok(())
+    }
+
+    /// Whether an answer was declared before the event, which the event cannot take back.
+    fn declared(&self, outcome: &Outcome) -> bool {
+        let waits = self.phase == "consulting_stop";
+        let by_finish = self.phase == "tools" && outcome.decided_by.name == "finish";
+        outcome.is_success() && (waits || by_finish)
     }
 
     /// Whether an answer, a report or time can have ended the run so.
@@ -109,6 +125,7 @@ impl Before {
                     | EventKind::Start { .. }
                     | EventKind::Tick
             );
+        let shared = outcome.decided_by.name == "shared_budget";
         match outcome.termination {
             Termination::Cancelled | Termination::Terminated => false,
             Termination::Stop => {
@@ -135,16 +152,17 @@ impl Before {
                 _ => false,
             },
             Termination::GaveUp => asked_for("finish") && layer == "tool",
-            Termination::ErrorTimeout => limits.timeout.is_some_and(|max| outcome.duration >= max),
+            // The wait that the provider asks for may be longer than the time that is left.
+            Termination::ErrorTimeout => limits
+                .timeout
+                .is_some_and(|max| outcome.duration >= max || outcome.retry_after.is_some()),
             Termination::ErrorMaxTurns => {
                 boundary && limits.max_turns.is_some_and(|max| outcome.turns >= max)
             }
             Termination::ErrorMaxBudgetUsd => {
-                boundary
-                    && (limits.max_budget_usd.is_some()
-                        || matches!(event, EventKind::Reserved { .. }))
+                boundary && (limits.max_budget_usd.is_some() || shared)
             }
-            Termination::ErrorMaxTokens => boundary && limits.max_tokens.is_some(),
+            Termination::ErrorMaxTokens => boundary && (limits.max_tokens.is_some() || shared),
             Termination::ErrorConsecutiveMistakes => boundary,
             Termination::ErrorNoProgress => boundary || layer == "policy",
             Termination::ErrorHalted => match event {

@@ -9,7 +9,9 @@ use super::checks::only_begins_no_work;
 use super::configs::{Config, Failure, Piece, Reply, Report, Said};
 use super::possible::Before;
 use super::watch::Seen;
-use crate::laws::{CompactionLaw, check_compaction, check_history, only_stops, shortened};
+use crate::laws::{
+    CompactionLaw, check_compaction, check_history, only_stops, quotes_exactly, shortened,
+};
 use endstop_core::*;
 use serde_json::json;
 use std::fmt;
@@ -60,7 +62,7 @@ pub(super) enum Open {
     Consult { id: EffectId },
     Compact { id: EffectId, short: Vec<Message> },
     Validate { id: EffectId },
-    Reserve { id: EffectId, want: u64, least: u64 },
+    Reserve { id: EffectId, usd: [u64; 2], tokens: [u64; 2] },
 }
 
 impl Open {
@@ -88,8 +90,11 @@ pub(super) struct World<'a> {
     /// The last of each kind that was answered or taken back.
     pub(super) closed: Vec<Open>,
     /// What reservations were granted.
-    pub(super) held: Vec<(EffectId, u64)>,
-    purse: u64,
+    pub(super) held: Vec<(EffectId, [u64; 2])>,
+    /// What the shared budget has left: nano-dollars and tokens.
+    purse: [u64; 2],
+    /// What it had left when it granted what was asked last.
+    offered: Option<(u64, u64)>,
     /// The run is being stopped, and how it will end.
     stopping: Option<String>,
     pub(super) cancelled: bool,
@@ -106,7 +111,7 @@ impl fmt::Debug for World<'_> {
             self;
         let spent = self.spent_by_tools;
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{purse}")?;
+        write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{purse:?}")?;
         write!(f, "{stopping:?}{cancelled}{calls} {spent}")
     }
 }
@@ -126,6 +131,7 @@ impl<'a> World<'a> {
             closed: Vec::new(),
             held: Vec::new(),
             purse: config.purse,
+            offered: None,
             stopping: None,
             cancelled: false,
             calls: 0,
@@ -208,7 +214,7 @@ impl<'a> World<'a> {
     /// What the run may still spend, in nano-dollars.
     fn left(&self) -> u64 {
         let max = self.limits.max_budget_usd.map_or(NanoUsd::ZERO, NanoUsd::from_usd);
-        self.run.as_ref().map_or(0, |run| max.saturating_sub(run.spent()).0)
+        self.run.as_ref().map_or(0, |run| max.saturating_sub(run.committed()).0)
     }
 
     fn phase(&self) -> &'static str {
@@ -226,6 +232,7 @@ impl<'a> World<'a> {
     }
 
     fn act(&mut self, action: Action, check: bool) -> Result<Option<Termination>, String> {
+        self.offered = None;
         let kind = match action {
             Action::Begin => return Ok(None),
             Action::Reach | Action::Overrun => {
@@ -252,7 +259,8 @@ impl<'a> World<'a> {
             Action::Spend => {
                 self.spent_by_tools = self.config.spends;
                 let cost = NanoUsd(self.config.spends);
-                EventKind::Spent { usage: Usage::default(), cost, cost_unknown: false }
+                let (usage, unreported) = (Usage::default(), None);
+                EventKind::Spent { usage, cost, cost_unknown: false, unreported }
             }
         };
         let run = self.run.take().ok_or("an event after the ending")?;
@@ -274,6 +282,15 @@ impl<'a> World<'a> {
         if let (Step::Continue(next), true) = (&step, check) {
             let next = (next.epoch(), next.messages());
             check_compaction(compacted, (history.0, &history.1), next)?;
+        }
+        let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        if let (Step::Continue(run), true) = (&step, calls) {
+            let offered = self.offered.take();
+            // A budget that granted less than it had is not a part of the law.
+            let exact = offered.is_some() || !matches!(before.event, EventKind::Reserved { .. });
+            if check && exact {
+                quotes_exactly(&self.limits, self.config.price, run, offered)?;
+            }
         }
         self.compactions.heard(&effects);
         if check && (self.cancelled || self.stopping.is_some()) {
@@ -301,6 +318,13 @@ impl<'a> World<'a> {
                 }
                 Ok(Some(outcome.termination))
             }
+        }
+    }
+
+    /// What of a reservation was not spent is there again.
+    fn give_back(&mut self, granted: [u64; 2], spent: [u64; 2]) {
+        for (left, (granted, spent)) in self.purse.iter_mut().zip(granted.into_iter().zip(spent)) {
+            *left += granted - spent;
         }
     }
 
@@ -339,7 +363,8 @@ impl<'a> World<'a> {
                 self.taken_back(id)?;
                 // What it was granted on the very instant goes back.
                 if let Some(at) = self.held.iter().position(|(held, _)| *held == id) {
-                    self.purse += self.held.remove(at).1;
+                    let (_, granted) = self.held.remove(at);
+                    self.give_back(granted, [0, 0]);
                 }
             }
             Effect::StartTools { calls } => {
@@ -357,19 +382,20 @@ impl<'a> World<'a> {
                 }
             }
             Effect::WakeAt { at } => self.wake = Some(at),
-            Effect::Reserve { id, want, least } => {
-                self.open.push(Open::Reserve { id, want: want.0, least: least.0 });
+            Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
+                let (usd, tokens) = ([want.0, least.0], [want_tokens, least_tokens]);
+                self.open.push(Open::Reserve { id, usd, tokens });
             }
-            Effect::Settle { id, spent } => {
+            Effect::Settle { id, spent, tokens } => {
                 let at = self.held.iter().position(|(held, _)| *held == id);
                 let Some(at) = at else {
                     return Err(format!("{id:?} was settled, and was not reserved"));
                 };
                 let (_, granted) = self.held.remove(at);
-                if spent.0 > granted {
-                    return Err(format!("settled {spent} of a reservation of {granted}"));
+                if spent.0 > granted[0] || tokens > granted[1] {
+                    return Err(format!("settled {spent}, {tokens} tokens of {granted:?}"));
                 }
-                self.purse += granted - spent.0;
+                self.give_back(granted, [spent.0, tokens]);
             }
             Effect::Validate { id, .. } => self.open.push(Open::Validate { id }),
             Effect::Consult { id, .. } => self.open.push(Open::Consult { id }),
@@ -461,15 +487,22 @@ impl<'a> World<'a> {
                 let result = if with == 0 { Ok(json!({"k": 1})) } else { Err("wrong".to_owned()) };
                 EventKind::Validated { id: *id, result }
             }
-            Open::Reserve { id, want, least } => {
+            Open::Reserve { id, usd, tokens } => {
+                let left = self.purse;
                 let granted = match with {
-                    0 if *want <= self.purse => *want,
-                    0 | 1 if *least <= self.purse => *least,
-                    _ => 0,
+                    0 => [usd[0].min(left[0]), tokens[0].min(left[1])],
+                    1 => [usd[1].min(left[0]), tokens[1].min(left[1])],
+                    _ => [0, 0],
                 };
-                self.purse -= granted;
-                self.held.push((*id, granted));
-                EventKind::Reserved { id: *id, granted: NanoUsd(granted) }
+                self.offered = (with == 0).then_some((left[0], left[1]));
+                if granted[0] >= usd[1] && granted[1] >= tokens[1] {
+                    self.purse = [left[0] - granted[0], left[1] - granted[1]];
+                    self.held.push((*id, granted));
+                } else {
+                    self.held.push((*id, [0, 0]));
+                }
+                let (granted, granted_tokens) = (NanoUsd(granted[0]), Some(granted[1]));
+                EventKind::Reserved { id: *id, granted, granted_tokens }
             }
         }
     }
@@ -495,8 +528,9 @@ impl<'a> World<'a> {
                 EventKind::Compacted { id: *id, result: Compaction::Failed("late".to_owned()) }
             }
             Open::Validate { id } => EventKind::Validated { id: *id, result: Ok(json!("late")) },
-            Open::Reserve { id, want, .. } => {
-                EventKind::Reserved { id: *id, granted: NanoUsd(*want) }
+            Open::Reserve { id, usd, tokens } => {
+                let (granted, granted_tokens) = (NanoUsd(usd[0]), Some(tokens[0]));
+                EventKind::Reserved { id: *id, granted, granted_tokens }
             }
         }
     }

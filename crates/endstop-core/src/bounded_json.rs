@@ -1,0 +1,297 @@
+//! Parses JSON text only if the parsed values fit in memory.
+//!
+//! A megabyte of `[[],[],[]` parses to 200 megabytes of values, so a bound on the length of the text
+//! is not a bound on memory. [`weight`] estimates the memory without parsing, and [`from_slice`] and
+//! [`from_str`] refuse a text whose weight exceeds [`MOST`].
+//!
+//! ```
+//! use endstop_core::bounded_json::{from_str, weight};
+//! assert!(weight(br#"{"a": [1, 2]}"#) < 4096);
+//! let bomb = format!("[{}0]", "[],".repeat(2_000_000));
+//! assert!(from_str::<serde_json::Value>(&bomb).unwrap_err().to_string().contains("too many values"));
+//! ```
+
+use memchr::memchr2;
+use serde::Deserialize;
+use serde::de::Error as _;
+use std::fmt;
+
+/// The heaviest text that is parsed, in bytes of parsed values.
+pub const MOST: u64 = 512 << 20;
+
+/// A list element or an object member: its place in a vector that doubles when it grows.
+const ITEM: u64 = 144;
+/// The first allocation of a list.
+const LIST: u64 = 320;
+/// The first allocation of an object, or of the record that a typed reader makes of it.
+const OBJECT: u64 = 640;
+/// What a member of an object costs more than an element of a list: the hash and the key.
+const MEMBER: u64 = 120;
+/// A string, in addition to its bytes.
+const STRING: u64 = 48;
+/// The most that one byte of text can weigh: `{` in `{},`, rounded up.
+const DENSEST: u64 = 272;
+/// How deep JSON within strings is followed: `"{\"arguments\": \"{…}\"}"` is two.
+const NESTED: u32 = 3;
+
+/// Texts up to this weight are parsed without further checks.
+const LIGHT: u64 = 16 << 20;
+
+/// Why a text is not parsed: its values would take too much memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooHeavy {
+    /// The estimated memory of the values, in bytes.
+    pub weight: u64,
+    /// The bound; `None`: the allocator has no such amount of memory.
+    pub most: Option<u64>,
+}
+
+impl fmt::Display for TooHeavy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooHeavy { weight, most } = self;
+        write!(f, "too many values: they need {weight} bytes in memory")?;
+        match most {
+            Some(most) => write!(f, ", and at most {most} are allowed"),
+            None => write!(f, ", and there is not as much"),
+        }
+    }
+}
+
+impl std::error::Error for TooHeavy {}
+
+/// Estimates the memory of the values in a JSON text, in bytes.
+///
+/// JSON in a string counts as well, because readers parse the arguments of a call. The estimate does
+/// not need valid JSON. It is an upper bound for [`serde_json::Value`], and close to it for texts of
+/// many small values.
+pub fn weight(text: &[u8]) -> u64 {
+    nested_weight(text, NESTED)
+}
+
+/// Returns an error if the values in `text` would take more than `most` bytes, or more memory than
+/// there is.
+///
+/// An allocation that fails ends the process, so the memory of a heavy text is asked for beforehand.
+/// It is reserved and given back, and never written to.
+///
+/// # Errors
+///
+/// The estimated memory, and the bound.
+pub fn check(text: &[u8], most: u64) -> Result<(), TooHeavy> {
+    // Most texts are too short to be heavy, whatever is in them.
+    if (text.len() as u64).saturating_mul(DENSEST) <= most.min(LIGHT) {
+        return Ok(());
+    }
+    let weight = weight(text);
+    if weight > most {
+        return Err(TooHeavy { weight, most: Some(most) });
+    }
+    let bytes = usize::try_from(weight).unwrap_or(usize::MAX);
+    if weight > LIGHT && Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
+        return Err(TooHeavy { weight, most: None });
+    }
+    Ok(())
+}
+
+/// As [`serde_json::from_slice`], within [`MOST`].
+///
+/// # Errors
+///
+/// As [`serde_json::from_slice`], or [`TooHeavy`] as a custom error.
+pub fn from_slice<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, serde_json::Error> {
+    check(text, MOST).map_err(serde_json::Error::custom)?;
+    serde_json::from_slice(text)
+}
+
+/// As [`serde_json::from_str`], within [`MOST`].
+///
+/// # Errors
+///
+/// As [`serde_json::from_str`], or [`TooHeavy`] as a custom error.
+pub fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
+    check(text.as_bytes(), MOST).map_err(serde_json::Error::custom)?;
+    serde_json::from_str(text)
+}
+
+fn nested_weight(text: &[u8], levels: u32) -> u64 {
+    let mut weight = ITEM;
+    let mut i = 0;
+    while let Some(&byte) = text.get(i) {
+        i += 1;
+        weight += match byte {
+            b',' => ITEM,
+            b'[' => LIST,
+            b'{' => OBJECT,
+            b':' => MEMBER,
+            b'"' => {
+                let (end, escaped) = string_end(text, i);
+                let inner = &text[i..end];
+                i = end + 1;
+                let bytes = STRING + inner.len() as u64;
+                bytes + if levels > 0 { json_in_string(inner, escaped, levels - 1) } else { 0 }
+            }
+            _ => 0,
+        };
+    }
+    weight
+}
+
+/// Where the string that begins at `from` ends, and whether anything in it is escaped.
+fn string_end(text: &[u8], from: usize) -> (usize, bool) {
+    let (mut at, mut escaped) = (from, false);
+    loop {
+        match memchr2(b'"', b'\\', &text[at.min(text.len())..]) {
+            None => return (text.len(), escaped),
+            Some(n) if text[at + n] == b'"' => return (at + n, escaped),
+            Some(n) => {
+                escaped = true;
+                at += n + 2;
+            }
+        }
+    }
+}
+
+/// The weight of the JSON that a string holds, if it looks like a list or an object.
+fn json_in_string(inner: &[u8], escaped: bool, levels: u32) -> u64 {
+    let mut start = inner;
+    loop {
+        start = match start {
+            [b' ', rest @ ..] | [b'\\', b'n' | b'r' | b't', rest @ ..] => rest,
+            _ => break,
+        };
+    }
+    match start.first() {
+        Some(b'[' | b'{') if !escaped => nested_weight(inner, levels),
+        Some(b'[' | b'{') => nested_weight(&unescaped(inner), levels),
+        // The bracket itself may be escaped, as `\u005b`.
+        Some(b'\\') if matches!(start.get(1), Some(b'u')) => {
+            nested_weight(&unescaped(inner), levels)
+        }
+        _ => 0,
+    }
+}
+
+/// The bytes of a string without one level of escapes. Characters other than ASCII do not matter here.
+fn unescaped(inner: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(inner.len());
+    let mut rest = inner;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        if *byte != b'\\' {
+            bytes.push(*byte);
+            continue;
+        }
+        let Some((kind, after)) = after.split_first() else { break };
+        rest = after;
+        match kind {
+            b'u' => {
+                let digits = after.get(..4).and_then(|hex| std::str::from_utf8(hex).ok());
+                let code = digits.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+                bytes.push(code.unwrap_or(b'?'));
+                rest = after.get(4..).unwrap_or_default();
+            }
+            b'n' | b'r' | b't' | b'b' | b'f' => bytes.push(b' '),
+            other => bytes.push(*other),
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// The memory of a value, counted over the value itself: the growth of vectors and tables
+    /// included, allocator overhead left out.
+    fn memory(value: &Value) -> u64 {
+        match value {
+            Value::String(text) => text.len() as u64,
+            Value::Array(list) => {
+                list.capacity() as u64 * size_of::<Value>() as u64
+                    + list.iter().map(memory).sum::<u64>()
+            }
+            Value::Object(map) => {
+                // An entry holds a hash, a key and a value; the table of indices adds 9 bytes.
+                let entry = (size_of::<Value>() + size_of::<String>() + 8 + 9) as u64;
+                let entries = (map.len() as u64 * 8 / 7).next_power_of_two().max(4) * entry;
+                let members = map.iter().map(|(key, value)| key.len() as u64 + memory(value));
+                (if map.is_empty() { 0 } else { entries }) + members.sum::<u64>()
+            }
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn weight_bounds_memory_of_dense_values() {
+        for unit in [
+            "0",
+            "[]",
+            "{}",
+            "[0]",
+            "[[]]",
+            "{\"\":0}",
+            "{\"a\":{}}",
+            "\"\"",
+            "\"x\"",
+            "true",
+            "{\"a\":1,\"b\":2,\"c\":3,\"d\":4}",
+            "\"\\u0041\"",
+            "1.5e3",
+            "[[[[[]]]]]",
+            "{\"\":[]}",
+        ] {
+            let text = format!("[{}{unit}]", format!("{unit},").repeat(9_000));
+            let value: Value = serde_json::from_str(&text).unwrap();
+            let (weight, memory) = (weight(text.as_bytes()), memory(&value));
+            assert!(weight >= memory, "{unit}: {weight} for {memory}");
+            assert!(
+                weight <= memory.max(text.len() as u64 * 40) * 12,
+                "{unit}: {weight} for {memory}"
+            );
+            assert!(weight <= text.len() as u64 * DENSEST, "{unit}");
+        }
+    }
+
+    #[test]
+    fn members_of_one_object_are_bounded() {
+        let members: Vec<String> = (0..9_000).map(|n| format!("\"{n}\":0")).collect();
+        let text = format!("{{{}}}", members.join(","));
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert!(weight(text.as_bytes()) >= memory(&value));
+    }
+
+    #[test]
+    fn json_within_strings_weighs_what_it_parses_to() {
+        let inner = format!("[{}[]]", "[],".repeat(10_000));
+        let plain = weight(inner.as_bytes());
+        let once = json!({ "arguments": inner }).to_string();
+        assert!(weight(once.as_bytes()) > plain);
+        let twice = json!({ "body": once }).to_string();
+        assert!(weight(twice.as_bytes()) > plain);
+        let escaped = format!("{{\"a\": \"\\n \\u005b{}0]\"}}", "[],".repeat(10_000));
+        assert!(weight(escaped.as_bytes()) > plain);
+        // Code in a string is text.
+        let code = json!({ "text": "f(a, [b], {c: d}), ".repeat(10_000) }).to_string();
+        assert!(weight(code.as_bytes()) < 2 * code.len() as u64);
+    }
+
+    #[test]
+    fn heavy_text_is_refused_before_parsing() {
+        let bomb = format!("[{}0]", "0,".repeat(4_000_000));
+        let error = from_slice::<Value>(bomb.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("too many values") && error.contains("536870912"), "{error}");
+        assert!(check(bomb.as_bytes(), 1 << 20).is_err());
+        let beyond_any_machine = TooHeavy { weight: u64::MAX, most: None };
+        assert!(beyond_any_machine.to_string().contains("not as much"));
+        let long = json!({ "text": "x".repeat(4_000_000) }).to_string();
+        assert!(from_str::<Value>(&long).is_ok());
+    }
+
+    #[test]
+    fn broken_text_has_a_weight() {
+        for text in ["", "\"", "\"\\", "\"\\u", "\"[\\u00", "[{\"a", "\"{\\"] {
+            assert!(weight(text.as_bytes()) > 0, "{text}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The `finish` tool: the model declares its answer, or that the task cannot be done.
+//!
+//! The call is judged after its neighbours have ended, so that nothing is declared over a failure
+//! that the model has not seen. A declaration that says nothing is a mistake, answered to the model.
+
+use super::outcome::Ending;
+use super::tools::OpenCalls;
+use super::{Inner, Phase};
+use crate::termination::Termination;
+use serde_json::{Map, Value};
+
+/// What small models write into a field that does not apply, lower case.
+const FILLERS: &[&str] = &[
+    "n/a",
+    "na",
+    "n.a.",
+    "none",
+    "null",
+    "nil",
+    "no",
+    "false",
+    "not applicable",
+    "nothing",
+    "empty",
+    "undefined",
+    "-",
+    "--",
+    "—",
+];
+
+/// What a call of `finish` declares.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Declaration {
+    /// The answer. Without a deliverable, the run's last text is the answer.
+    Answer { deliverable: Option<Value>, summary: Option<String> },
+    /// The task cannot be done, and why.
+    GaveUp { reason: String, deliverable: Option<Value>, summary: Option<String> },
+}
+
+impl Declaration {
+    /// Reads the arguments by the tool's schema. `last_text` is the run's last text that is not
+    /// blank, if it has one.
+    ///
+    /// # Errors
+    /// What is wrong with the call, for the model to read.
+    pub(super) fn read(
+        arguments: &Map<String, Value>,
+        last_text: Option<&str>,
+    ) -> Result<Declaration, String> {
+        let summary = text_of(arguments, "summary")?.filter(|text| !is_filler(text));
+        let reason = text_of(arguments, "infeasible")?.filter(|text| !text.trim().is_empty());
+        let deliverable = arguments.get("deliverable").filter(|value| !is_blank(value)).cloned();
+        let reason = reason.filter(|text| !is_filler(text));
+        if let Some(reason) = reason {
+            return Ok(Declaration::GaveUp { reason, deliverable, summary });
+        }
+        let deliverable = deliverable.or_else(|| summary.clone().map(Value::String));
+        if deliverable.is_none() && last_text.is_none() {
+            return Err(
+                "not finished: give the answer as `deliverable`, or the reason why there is none as `infeasible`"
+                    .to_owned(),
+            );
+        }
+        Ok(Declaration::Answer { deliverable, summary })
+    }
+
+    fn ending(self) -> Box<Ending> {
+        match self {
+            Declaration::Answer { deliverable, summary } => {
+                let mut ending = Ending::new(
+                    Termination::Submitted,
+                    "tool",
+                    "finish",
+                    "the model called `finish`",
+                );
+                ending.deliverable = deliverable;
+                ending.summary = summary;
+                ending
+            }
+            Declaration::GaveUp { reason, deliverable, summary } => {
+                let mut ending = Ending::new(Termination::GaveUp, "tool", "finish", reason.clone());
+                ending.halted_reason = Some(reason);
+                ending.deliverable = deliverable;
+                ending.summary = summary;
+                ending
+            }
+        }
+    }
+}
+
+/// Reads an optional string; `null` and `false` are what models write for "does not apply".
+fn text_of(arguments: &Map<String, Value>, field: &str) -> Result<Option<String>, String> {
+    match arguments.get(field) {
+        None | Some(Value::Null | Value::Bool(false)) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(format!(
+            "not finished: `{field}` must be a string; leave it out if it does not apply"
+        )),
+    }
+}
+
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.trim().is_empty(),
+        _ => false,
+    }
+}
+
+fn is_filler(text: &str) -> bool {
+    let text = text.trim().trim_matches(['"', '\'', '(', ')', '.']).trim().to_lowercase();
+    text.is_empty() || FILLERS.contains(&text.as_str())
+}
+
+impl Inner {
+    /// Judges the calls of `finish` in a turn whose other calls have ended. The first that declares
+    /// something ends the run; the others are answered as mistakes.
+    pub(super) fn judge_finish(&mut self, open: &mut OpenCalls) -> Option<Box<Ending>> {
+        let pending = open.pending_finishes();
+        if pending.is_empty() {
+            self.finish_refused = false;
+            return None;
+        }
+        let failed = open.first_failed().map(str::to_owned);
+        let mut ending: Option<Box<Ending>> = None;
+        for (at, arguments) in pending {
+            match Declaration::read(&arguments, self.last_text.as_deref()) {
+                Err(problem) => open.refuse_finish(at, problem),
+                Ok(Declaration::Answer { .. })
+                    if failed.is_some() && !self.finish_refused && ending.is_none() =>
+                {
+                    let failed = failed.as_deref().unwrap_or_default();
+                    open.refuse_finish(
+                        at,
+                        format!(
+                            "not finished: call `{failed}` failed. Look at its result, then repair it, or call `finish` again and say what is missing."
+                        ),
+                    );
+                }
+                Ok(declaration) => {
+                    open.accept_finish(at);
+                    ending.get_or_insert_with(|| declaration.ending());
+                }
+            }
+        }
+        if failed.is_some() && ending.is_none() {
+            self.finish_refused = true;
+        }
+        ending
+    }
+
+    /// The answer that `finish` has declared in the turn under way while other calls still run; its
+    /// call is then answered as accepted.
+    pub(super) fn declared_by_finish(&mut self) -> Option<Box<Ending>> {
+        let Phase::Tools(open) = &mut self.phase else { return None };
+        if open.first_failed().is_some() && !self.finish_refused {
+            return None;
+        }
+        let last_text = self.last_text.as_deref();
+        let (at, declaration) =
+            open.pending_finishes().into_iter().find_map(|(at, arguments)| {
+                let declaration = Declaration::read(&arguments, last_text).ok()?;
+                matches!(declaration, Declaration::Answer { .. }).then_some((at, declaration))
+            })?;
+        open.accept_finish(at);
+        Some(declaration.ending())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(arguments: &Value, last_text: Option<&str>) -> Result<Declaration, String> {
+        Declaration::read(arguments.as_object().unwrap(), last_text)
+    }
+
+    #[test]
+    fn filler_does_not_withdraw_a_deliverable() {
+        for filler in ["N/A", "none", "", "  ", "None.", "null", "\"N/A\"", "not applicable", "-"] {
+            let arguments = json!({"deliverable": "42", "infeasible": filler, "summary": "n/a"});
+            let answer = Declaration::Answer { deliverable: Some(json!("42")), summary: None };
+            assert_eq!(read(&arguments, None), Ok(answer), "{filler}");
+        }
+        let both = json!({"deliverable": "half", "infeasible": "no access to the disk"});
+        assert!(matches!(read(&both, None), Ok(Declaration::GaveUp { .. })));
+    }
+
+    #[test]
+    fn empty_declaration_needs_a_text() {
+        for arguments in [
+            json!({}),
+            json!({"deliverable": ""}),
+            json!({"deliverable": null, "summary": " ", "infeasible": "none"}),
+            json!({"answer": "42"}),
+        ] {
+            assert!(read(&arguments, None).is_err(), "{arguments}");
+            let answer = Declaration::Answer { deliverable: None, summary: None };
+            assert_eq!(read(&arguments, Some("Paris.")), Ok(answer), "{arguments}");
+        }
+        let summary = Some("All tests pass.".to_owned());
+        let answer = Declaration::Answer { deliverable: Some(json!("All tests pass.")), summary };
+        assert_eq!(read(&json!({"summary": "All tests pass."}), Some("Paris.")), Ok(answer));
+        // Empty lists and objects can be the answer.
+        for value in [json!([]), json!({}), json!(0), json!(false)] {
+            assert!(read(&json!({"deliverable": value}), None).is_ok());
+        }
+    }
+
+    #[test]
+    fn wrong_types_are_named() {
+        for (arguments, field) in [
+            (json!({"infeasible": {"reason": "no permission"}}), "infeasible"),
+            (json!({"infeasible": ["no network"]}), "infeasible"),
+            (json!({"infeasible": true}), "infeasible"),
+            (json!({"deliverable": "x", "summary": 3}), "summary"),
+        ] {
+            let problem = read(&arguments, Some("text")).unwrap_err();
+            assert!(problem.contains(field), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the next call asks of the ceilings, and what is said if it does not fit.
+//!
+//! ```text
+//! ask: prompt at most 1021 tokens, the caller's own cap 4096
+//! cap: min(4096, the model's largest answer, what the context window has beside the prompt)
+//! ```
+//!
+//! The ledger quotes what is asked; only a ceiling that does not pay for the cap lowers it.
+
+use super::Inner;
+use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
+use super::outcome::{Ending, WouldFit};
+use crate::usage::NanoUsd;
+
+/// The output cap under the run's own ceilings if neither the caller nor the model has one. It is not
+/// all that is left, because a call that is cut counts by its reservation.
+const USUAL_OUTPUT: u64 = 32_768;
+/// The same under a shared budget, from which others take as well.
+pub(super) const USUAL_SHARED_OUTPUT: u64 = 8192;
+/// Tokens that a provider may add to a prompt for its framing, on top of the estimate.
+const FRAME: u64 = 64;
+
+impl Inner {
+    /// The output cap that a ceiling needs if neither the caller nor the model has one; `None`: the
+    /// next call has no ceiling to be quoted under.
+    pub(super) fn usual_output(&self) -> Option<u64> {
+        let Ledger { max_usd, max_tokens, price, .. } = &self.ledger;
+        let ceiling = max_tokens.is_some() || (max_usd.is_some() && price.is_some());
+        match (self.reserve, self.shared_budget) {
+            (true, true) => Some(USUAL_SHARED_OUTPUT),
+            (true, false) if ceiling => Some(USUAL_OUTPUT),
+            _ => None,
+        }
+    }
+
+    /// What the next call asks of the ceilings.
+    pub(super) fn ask(&mut self, usual: u64) -> Ask {
+        let prompt = self.prompt_bound();
+        // With room for an answer after the thinking.
+        let usual = usual.max(self.thinking_budget.saturating_add(LEAST_OUTPUT));
+        let cap = self.output_cap.or(self.max_output).unwrap_or(usual);
+        Ask { prompt, cap: self.clamped(cap), thinking_budget: self.thinking_budget }
+    }
+
+    /// The caller's own output cap, at most what the model can generate.
+    pub(super) fn own_cap(&mut self) -> Option<u64> {
+        self.output_cap.map(|cap| self.clamped(cap))
+    }
+
+    /// A cap of at most the model's largest answer, and of what its context window has beside the
+    /// prompt. No ceiling has lowered it then: the model itself could not generate more.
+    fn clamped(&mut self, cap: u64) -> u64 {
+        let room = self.room().unwrap_or(u64::MAX);
+        cap.min(self.max_output.unwrap_or(u64::MAX)).min(room)
+    }
+
+    /// What the context window has beside the next prompt, by the provider's last count and an estimate
+    /// of the text since: bytes would overcount it four times, and starve the answer.
+    pub(super) fn room(&mut self) -> Option<u64> {
+        let window = self.context_window?;
+        let (counted, new) = match self.known_prompt {
+            Some((tokens, _)) => (tokens, self.prompt_bound().saturating_sub(tokens)),
+            None => (0, self.prompt_bound()),
+        };
+        let left = |new: u64| window.saturating_sub(counted).saturating_sub(new);
+        // A token for three bytes, which is more than usual; but if that takes most of what a token
+        // for four leaves, the estimate is too coarse to cut the answer short by it.
+        let careful = left((new / 3).saturating_add(FRAME));
+        let least = LEAST_OUTPUT.max(self.thinking_budget).min(window);
+        Some(careful.max(left(new / 4) / 2).max(least))
+    }
+
+    /// What attempts that the provider did not count may have cost, if there are any.
+    pub(super) fn more_spent(&self) -> Option<String> {
+        let spent = self.ledger.spent;
+        let more = self.ledger.committed().saturating_sub(spent);
+        (more > NanoUsd::ZERO)
+            .then(|| format!("{spent} known, up to {more} more may have been billed"))
+    }
+
+    /// The same in tokens.
+    pub(super) fn more_used(&self) -> Option<String> {
+        let used = self.ledger.tokens;
+        let more = self.ledger.committed_tokens().saturating_sub(used);
+        (more > 0).then(|| format!("{used} tokens known, up to {more} more may have been used"))
+    }
+
+    /// The next call is not made: its bounds, and what is left, as a sum that can be checked.
+    pub(super) fn does_not_fit(&self, short: Short) -> Box<Ending> {
+        let Short { ceiling, prompt, output, left } = short;
+        let by = if self.known_prompt.is_some() { "with new text by bytes" } else { "by bytes" };
+        let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
+        let of = if shared { " in the shared budget" } else { "" };
+        let price = self.ledger.price.unwrap_or_default();
+        let mut fits = WouldFit::default();
+        let (sum, more) = match ceiling {
+            Ceiling::Usd | Ceiling::SharedUsd => {
+                let need = price.worst(prompt, output);
+                let all = self.ledger.committed() + need;
+                // To the next micro-dollar, so that the shown number is enough.
+                let enough = all.0.div_ceil(1_000).saturating_mul(1_000);
+                fits.max_budget_usd = (!shared).then(|| NanoUsd(enough).to_usd());
+                fits.max_output_tokens = price.affordable(prompt, left.usd);
+                let (of_prompt, of_output) = (price.worst(prompt, 0), price.worst(0, output));
+                let sum = format!(
+                    "prompt at most {prompt} tokens {by} {of_prompt} + {output} tokens of output {of_output} > {} left{of}",
+                    left.usd
+                );
+                (sum, self.more_spent())
+            }
+            Ceiling::Tokens | Ceiling::SharedTokens => {
+                let left = left.tokens.unwrap_or_default();
+                let all = self.ledger.committed_tokens().saturating_add(prompt);
+                fits.max_tokens = (!shared).then(|| all.saturating_add(output));
+                fits.max_output_tokens = left.checked_sub(prompt);
+                let sum = format!(
+                    "prompt at most {prompt} tokens {by} + {output} tokens of output > {left} tokens left{of}"
+                );
+                (sum, self.more_used())
+            }
+        };
+        // A cap below the thinking budget would leave no answer.
+        let enough = |cap: &u64| *cap > self.thinking_budget && *cap < output;
+        fits.max_output_tokens = fits.max_output_tokens.filter(enough);
+        let mut evidence = format!("the next call does not fit: {sum}");
+        if let Some(more) = more {
+            evidence = format!("{evidence} ({more})");
+        }
+        let mut ending = Ending::new(ceiling.termination(), "limit", ceiling.name(), evidence);
+        ending.would_fit = Some(fits);
+        ending
+    }
+}

@@ -1,0 +1,308 @@
+//! Ceilings on cost and tokens: when one ends a run, what counts against it, and what is said of it.
+
+use crate::kernel_rules::{Hand, calls, said};
+use endstop_core::*;
+use std::time::Duration;
+
+/// Three dollars for a million prompt tokens, fifteen for as many that are generated.
+fn price() -> Price {
+    Price { input: NanoUsd::from_usd(3.0), output: NanoUsd::from_usd(15.0), ..Price::default() }
+}
+
+fn spec() -> RunSpec {
+    RunSpec { reserve: true, ..crate::kernel_rules::spec() }
+}
+
+fn used(mut turn: ModelTurn, input: u64, output: u64) -> ModelTurn {
+    turn.usage =
+        Usage { input_tokens: Some(input), output_tokens: Some(output), ..Usage::default() };
+    turn
+}
+
+fn cut(output: u64) -> ModelTurn {
+    used(said("half", SignalReason::TokenLimitReached), 5, output)
+}
+
+fn reserve(hand: &Hand) -> (EffectId, [NanoUsd; 2], [u64; 2]) {
+    let asked = hand.effects.iter().find_map(|effect| match effect {
+        Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
+            Some((*id, [*want, *least], [*want_tokens, *least_tokens]))
+        }
+        _ => None,
+    });
+    asked.expect("the shared budget is asked")
+}
+
+/// Under each kind of ceiling that has enough left.
+fn with_enough() -> Vec<(&'static str, RunSpec)> {
+    let own = |limits| RunSpec { limits, output_cap: Some(1000), ..spec() };
+    let usd = Limits { max_budget_usd: Some(100.0), ..Limits::default() };
+    let tokens = Limits { max_tokens: Some(100_000), ..Limits::default() };
+    vec![
+        ("max_budget_usd", own(usd)),
+        ("max_tokens", own(tokens)),
+        ("shared", RunSpec { shared_budget: true, ..own(Limits::default()) }),
+    ]
+}
+
+#[test]
+fn distant_ceiling_lets_a_cut_answer_continue() {
+    for (name, mut spec) in with_enough() {
+        spec.limits.max_continuations = 1;
+        let shared = spec.shared_budget;
+        let mut hand = Hand::start(spec, Some(price()));
+        let grant = |hand: &mut Hand| {
+            if shared {
+                let (id, [granted, _], [tokens, _]) = reserve(hand);
+                let granted_tokens = Some(tokens);
+                hand.feed(EventKind::Reserved { id, granted, granted_tokens });
+            }
+        };
+        grant(&mut hand);
+        assert_eq!(hand.cap(), Some(1000), "{name}: the caller's own cap is sent");
+        assert_eq!(hand.run().call_quote().unwrap().lowered_by, None, "{name}");
+        hand.answer(cut(1000));
+        grant(&mut hand);
+        hand.answer(used(said("done", SignalReason::NaturalCompletion), 9, 5));
+        assert_eq!(hand.ended(), Termination::Stop, "{name}");
+    }
+}
+
+#[test]
+fn distant_ceiling_lets_starvation_retry() {
+    for (name, spec) in with_enough() {
+        let shared = spec.shared_budget;
+        let mut hand = Hand::start(spec, Some(price()));
+        for cap in [1000, 4000] {
+            if shared {
+                let (id, [granted, _], _) = reserve(&hand);
+                hand.feed(EventKind::Reserved { id, granted, granted_tokens: None });
+            }
+            assert_eq!(hand.cap(), Some(cap), "{name}");
+            if cap == 1000 {
+                hand.answer(used(said("", SignalReason::TokenLimitReached), 5, 1000));
+            }
+        }
+    }
+}
+
+#[test]
+fn output_below_the_lowered_cap_is_truncated() {
+    // Without a cap of the caller's own; the server cuts at its own limit, or the window is full.
+    for output in [150, 4096] {
+        for limits in [
+            Limits { max_tokens: Some(100_000), ..Limits::default() },
+            Limits { max_budget_usd: Some(100.0), ..Limits::default() },
+        ] {
+            let mut hand = Hand::start(RunSpec { limits, ..spec() }, Some(price()));
+            hand.answer(cut(output));
+            assert_eq!(hand.ended(), Termination::ErrorOutputTruncated, "{output}");
+        }
+    }
+    // Lowered, and not reached; lowered, and reached.
+    for (output, expected) in
+        [(299, Termination::ErrorOutputTruncated), (300, Termination::ErrorMaxTokens)]
+    {
+        let limits = Limits { max_tokens: Some(321), ..Limits::default() };
+        let mut hand =
+            Hand::start(RunSpec { limits, output_cap: Some(4000), ..spec() }, Some(price()));
+        assert_eq!(hand.cap(), Some(300), "21 bytes of prompt");
+        hand.answer(cut(output));
+        assert_eq!(hand.ended(), expected, "{output}");
+    }
+}
+
+#[test]
+fn unseen_output_counts_by_its_reservation() {
+    let stalls = |hand: &mut Hand, at: u64| {
+        hand.at(at).feed(EventKind::Tick);
+        hand.at(at + 60_000).feed(EventKind::Tick);
+    };
+    let limits = Limits {
+        max_budget_usd: Some(0.04),
+        first_content_timeout: Some(Duration::from_secs(1)),
+        retry_for: Some(Duration::from_secs(600)),
+        max_retries: Some(5),
+        ..Limits::default()
+    };
+    let mut hand = Hand::start(RunSpec { limits, output_cap: Some(1000), ..spec() }, Some(price()));
+    let worst = price().worst(21, 1000);
+    stalls(&mut hand, 1_000);
+    assert_eq!(hand.run().committed(), worst, "nothing was seen, all may have been generated");
+    assert!(hand.run().spent() < NanoUsd(100_000), "{}", hand.run().spent());
+    stalls(&mut hand, 100_000);
+    let cap = hand.cap().unwrap();
+    assert!(cap < 1000, "what is left after two reservations: {cap}");
+    stalls(&mut hand, 200_000);
+    assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
+    let outcome = hand.outcome();
+    let upper = outcome.cost_upper.unwrap();
+    assert!(upper <= NanoUsd::from_usd(0.04) && upper > NanoUsd::from_usd(0.039), "{upper}");
+    assert!(outcome.cost_unknown && outcome.cost < upper);
+    let evidence = &outcome.decided_by.evidence;
+    assert!(evidence.contains("known, up to $0.0"), "{evidence}");
+    assert!(evidence.contains("more may have been billed"), "{evidence}");
+}
+
+#[test]
+fn reported_attempts_have_no_bound_above() {
+    let mut hand = Hand::start(spec(), Some(price()));
+    hand.answer(used(said("42", SignalReason::NaturalCompletion), 100, 10));
+    let outcome = hand.outcome();
+    assert_eq!(outcome.cost_upper, Some(outcome.cost));
+    assert_eq!(outcome.tokens_upper, Some(110));
+    assert!(!outcome.cost_unknown);
+}
+
+#[test]
+fn cancelled_call_counts_its_reservation_as_bound() {
+    let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
+    let spec = RunSpec { limits, output_cap: Some(1000), ..spec() };
+    let mut hand = Hand::start(spec, Some(price()));
+    let call = hand.call();
+    hand.feed(EventKind::Delta { call, delta: TurnDelta::Text("so far".to_owned()) });
+    hand.feed(EventKind::Cancel);
+    assert_eq!(hand.outcome().cost_upper, Some(price().worst(21, 1000)));
+    assert_eq!(hand.outcome().tokens_upper, Some(1021));
+}
+
+#[test]
+fn missing_usage_makes_the_cost_unknown() {
+    for (price, reserve) in [(None, false), (Some(price()), false), (Some(price()), true)] {
+        let mut hand = Hand::start(RunSpec { reserve, output_cap: Some(1000), ..spec() }, price);
+        hand.answer(said("42", SignalReason::NaturalCompletion));
+        let told = hand.effects.iter().find_map(|effect| match effect {
+            Effect::Emit(RunEvent::TurnEnded { cost, .. }) => Some(*cost),
+            _ => None,
+        });
+        let outcome = hand.outcome();
+        assert!(outcome.cost_unknown, "{price:?}: {outcome:?}");
+        assert_eq!(outcome.usage.output_tokens.is_none(), !reserve, "{price:?}");
+        assert_eq!(outcome.usage.estimated, reserve, "{price:?}");
+        match price {
+            None => assert_eq!((outcome.cost_upper, told), (None, Some(None))),
+            Some(_) => assert!(outcome.cost_upper.unwrap() > outcome.cost, "{outcome:?}"),
+        }
+    }
+}
+
+#[test]
+fn cap_never_exceeds_the_context_window() {
+    let limits = Limits { max_tokens: Some(500_000), ..Limits::default() };
+    for output_cap in [None, Some(100_000)] {
+        let spec = RunSpec {
+            limits: limits.clone(),
+            output_cap,
+            context_window: Some(32_768),
+            prompt_overhead: 4_000,
+            ..spec()
+        };
+        let mut hand = Hand::start(spec, None);
+        let first = hand.cap().unwrap();
+        assert!((30_000..=31_700).contains(&first), "4,000 bytes are about 1,000 tokens: {first}");
+        hand.answer(used(calls(&["read"]), 20_000, 500))
+            .tools_end(ToolStatus::Ok, &"x".repeat(9_000));
+        let second = hand.cap().unwrap();
+        assert!(
+            (8_000..=10_018).contains(&second),
+            "20,500 are counted, about 2,250 new: {second}"
+        );
+        // The window has cut it, and no ceiling.
+        hand.answer(cut(second));
+        assert_eq!(hand.ended(), Termination::ErrorOutputTruncated);
+    }
+    // The text is longer than the estimate of the window has room for: an answer is possible still.
+    let spec = RunSpec { context_window: Some(1_000), output_cap: Some(800), ..spec() };
+    let hand = Hand::start(RunSpec { prompt_overhead: 8_000, ..spec }, None);
+    assert_eq!(hand.cap(), Some(256));
+    let spec = RunSpec { output_cap: Some(100_000), max_output: Some(64_000), ..self::spec() };
+    assert_eq!(Hand::start(spec, None).cap(), Some(64_000), "the model has no more");
+}
+
+#[test]
+fn refused_call_says_a_sum_that_adds_up() {
+    let limits = Limits { max_budget_usd: Some(0.00475), ..Limits::default() };
+    let spec = RunSpec { limits, prompt_overhead: 338, ..spec() };
+    let hand = Hand::start(spec, Some(price()));
+    let outcome = hand.outcome();
+    assert_eq!(
+        outcome.decided_by.evidence,
+        "the next call does not fit: prompt at most 359 tokens by bytes $0.001077 + 256 tokens of output $0.00384 > $0.00475 left"
+    );
+    let fits = outcome.would_fit.unwrap();
+    assert_eq!(fits.max_budget_usd, Some(0.004917));
+    assert_eq!(fits.max_output_tokens, Some(244), "(0.00475 - 0.001077) / 0.000015");
+    // What is said to be enough is enough, and what is less is not.
+    for (usd, cap, fits) in [
+        (0.004917, None, true),
+        (0.004916, None, false),
+        (0.00475, Some(244), true),
+        (0.00475, Some(245), false),
+    ] {
+        let limits = Limits { max_budget_usd: Some(usd), ..Limits::default() };
+        let spec = RunSpec { limits, prompt_overhead: 338, output_cap: cap, ..self::spec() };
+        let hand = Hand::start(spec, Some(price()));
+        assert_eq!(hand.outcome.is_none(), fits, "{usd} {cap:?}");
+    }
+    let limits = Limits { max_tokens: Some(500), ..Limits::default() };
+    let hand = Hand::start(RunSpec { limits, prompt_overhead: 842, ..self::spec() }, None);
+    let outcome = hand.outcome();
+    let evidence = &outcome.decided_by.evidence;
+    assert!(
+        evidence.contains("at most 863 tokens by bytes + 256 tokens of output > 500"),
+        "{evidence}"
+    );
+    assert_eq!(outcome.would_fit.unwrap().max_tokens, Some(1119));
+}
+
+#[test]
+fn refused_shared_budget_names_what_is_left() {
+    let spec = RunSpec { shared_budget: true, output_cap: Some(1000), ..spec() };
+    for (granted, granted_tokens, expected) in [
+        (NanoUsd(5), Some(10_000), Termination::ErrorMaxBudgetUsd),
+        (NanoUsd::from_usd(1.0), Some(99), Termination::ErrorMaxTokens),
+    ] {
+        let mut hand = Hand::start(spec.again(None), Some(price()));
+        let (id, ..) = reserve(&hand);
+        hand.feed(EventKind::Reserved { id, granted, granted_tokens });
+        assert_eq!(hand.ended(), expected);
+        assert_eq!(hand.outcome().decided_by.name, "shared_budget");
+        assert!(hand.effects.iter().any(|effect| matches!(effect, Effect::Settle { .. })));
+    }
+}
+
+#[test]
+fn inner_spending_counts_against_both_ceilings() {
+    let limits = Limits { max_tokens: Some(5_000), ..Limits::default() };
+    let tools = vec![ToolSpec { name: "read".to_owned(), ..ToolSpec::default() }];
+    let mut hand = Hand::start(RunSpec { limits, tools, ..spec() }, None);
+    hand.answer(used(calls(&["read"]), 20, 10));
+    let usage = Usage { input_tokens: Some(3_000), ..Usage::default() };
+    let unreported = Some(Unreported { cost: None, tokens: Some(2_000) });
+    let (cost, cost_unknown) = (NanoUsd::ZERO, true);
+    let (tool, _) = hand.started()[0].clone();
+    hand.feed(EventKind::Spent { usage, cost, cost_unknown, unreported });
+    hand.feed(EventKind::ToolEnded { tool, report: ToolReport::new(ToolStatus::Ok, "r") });
+    assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
+    assert_eq!(hand.outcome().tokens_upper, Some(5_030));
+}
+
+#[test]
+fn old_records_without_tokens_are_read() {
+    let event: Event = serde_json::from_str(
+        r#"{"at":{"secs":0,"nanos":0},"event":"reserved","id":3,"granted":7}"#,
+    )
+    .unwrap();
+    let expected =
+        EventKind::Reserved { id: EffectId(3), granted: NanoUsd(7), granted_tokens: None };
+    assert_eq!(event.kind, expected);
+    let usage = serde_json::to_string(&Usage::default()).unwrap();
+    let spent = format!(
+        r#"{{"at":{{"secs":0,"nanos":0}},"event":"spent","usage":{usage},"cost":5,"cost_unknown":false}}"#
+    );
+    let event: Event = serde_json::from_str(&spent).unwrap();
+    assert!(matches!(event.kind, EventKind::Spent { unreported: None, .. }));
+    let settle: Effect = serde_json::from_str(r#"{"effect":"settle","id":1,"spent":9}"#).unwrap();
+    let expected = Effect::Settle { id: EffectId(1), spent: NanoUsd(9), tokens: 0 };
+    assert_eq!(settle, expected);
+}

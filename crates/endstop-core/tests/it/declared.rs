@@ -1,0 +1,306 @@
+//! Answers that were declared: which stand, which are refused, and what can still withdraw them.
+
+use crate::kernel_rules::{Hand, calls, said, spec, stop};
+use endstop_core::*;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn finish(arguments: &Value) -> ModelTurn {
+    beside(&[], arguments)
+}
+
+/// These calls, and `finish` after them.
+fn beside(names: &[&str], arguments: &Value) -> ModelTurn {
+    let mut turn = calls(names);
+    turn.parts.push(Part::ToolCall(ToolCall {
+        id: "f".into(),
+        name: "finish".into(),
+        arguments: arguments.to_string(),
+    }));
+    turn
+}
+
+fn results(outcome: &Outcome) -> Vec<(String, ToolStatus)> {
+    let results = outcome.messages.iter().flat_map(Message::tool_results);
+    results.map(|result| (result.name.clone(), result.status)).collect()
+}
+
+/// A policy that does the same at every step.
+struct Does(fn() -> Verdict);
+
+impl TerminationPolicy for Does {
+    fn name(&self) -> &str {
+        "does"
+    }
+    fn should_terminate(&mut self, _: &StepResult, _: &StepContext) -> Verdict {
+        (self.0)()
+    }
+    fn reset(&mut self) {}
+}
+
+fn with_policy(policy: fn() -> Verdict) -> RunSpec {
+    RunSpec { policy: Some(Box::new(Does(policy))), ..spec() }
+}
+
+fn ends(ends_as: PolicyEnd) -> Verdict {
+    Verdict::Stop(Stop { ends_as, ..Stop::submitted("does", "it was time") })
+}
+
+#[test]
+fn filler_infeasible_does_not_give_up() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(finish(&json!({"deliverable": "42", "infeasible": "N/A", "summary": "none"})));
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(hand.outcome().deliverable, Some(json!("42")));
+}
+
+#[test]
+fn malformed_finish_is_answered_as_mistake() {
+    for arguments in [
+        json!({"infeasible": {"reason": "no permission"}}),
+        json!({"infeasible": ["no network"]}),
+        json!({"deliverable": ""}),
+        json!({}),
+    ] {
+        let limits = Limits { max_consecutive_mistakes: Some(2), ..Limits::default() };
+        let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+        hand.answer(finish(&arguments));
+        assert_eq!(hand.run().phase(), "calling", "{arguments}");
+        hand.answer(finish(&arguments));
+        assert_eq!(hand.ended(), Termination::ErrorConsecutiveMistakes, "{arguments}");
+    }
+}
+
+#[test]
+fn summary_alone_is_the_deliverable() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(finish(&json!({"summary": "All tests pass."})));
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(hand.outcome().answer().as_deref(), Some("All tests pass."));
+}
+
+#[test]
+fn finish_beside_failure_is_refused_once() {
+    let answer = json!({"deliverable": "written"});
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(beside(&["write"], &answer)).tools_end(ToolStatus::Error, "read-only");
+    assert_eq!(hand.run().phase(), "calling");
+    hand.answer(beside(&["write"], &answer)).tools_end(ToolStatus::Error, "read-only");
+    assert_eq!(hand.ended(), Termination::Submitted);
+    use ToolStatus::{Error, Ok};
+    let expected = [("write", Error), ("finish", Error), ("write", Error), ("finish", Ok)];
+    assert_eq!(results(hand.outcome()), expected.map(|(name, status)| (name.to_owned(), status)));
+
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(beside(&["write"], &answer)).tools_end(ToolStatus::Ok, "written");
+    assert_eq!(hand.ended(), Termination::Submitted);
+}
+
+#[test]
+fn giving_up_beside_failure_stands() {
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(beside(&["write"], &json!({"infeasible": "the disk is read-only"})));
+    hand.tools_end(ToolStatus::Error, "read-only");
+    assert_eq!(hand.ended(), Termination::GaveUp);
+}
+
+#[test]
+fn deadline_leaves_finish_beside_running_call() {
+    let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    hand.answer(beside(&["read"], &json!({"deliverable": "42"})));
+    hand.at(1000).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase(), "stopping");
+    hand.at(5000).feed(EventKind::Tick);
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(hand.outcome().deliverable, Some(json!("42")));
+    assert_eq!(hand.outcome().also, [Termination::ErrorTimeout]);
+    let expected =
+        [("read".to_owned(), ToolStatus::Aborted), ("finish".to_owned(), ToolStatus::Ok)];
+    assert_eq!(results(hand.outcome()), expected);
+}
+
+#[test]
+fn cancel_and_terminate_carry_the_deliverable() {
+    for (event, termination) in [
+        (EventKind::Cancel, Termination::Cancelled),
+        (EventKind::Terminate, Termination::Terminated),
+    ] {
+        let mut hand = Hand::start(spec(), None);
+        hand.answer(beside(&["read"], &json!({"deliverable": "42"})));
+        hand.feed(event.clone());
+        if hand.outcome.is_none() {
+            hand.at(5000).feed(EventKind::Tick);
+        }
+        assert_eq!(hand.ended(), termination);
+        assert_eq!(hand.outcome().deliverable, Some(json!("42")));
+
+        let hooks = Hooks { stop: true, ..Hooks::default() };
+        let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
+        hand.answer(finish(&json!({"deliverable": "42"}))).feed(event.clone());
+        assert_eq!(hand.ended(), termination);
+        assert_eq!(hand.outcome().deliverable, Some(json!("42")));
+
+        let mut hand = Hand::start(RunSpec { output_schema: true, ..spec() }, None);
+        hand.answer(finish(&json!({"deliverable": {"n": 42}}))).feed(event);
+        assert_eq!(hand.ended(), termination);
+        assert_eq!(hand.outcome().deliverable, Some(json!({"n": 42})));
+    }
+}
+
+#[test]
+fn answer_before_stop_hook_outlives_everything() {
+    let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
+    let hooks = Hooks { stop: true, ..Hooks::default() };
+    let fault = EventKind::Fault { name: "stop".into(), message: "panicked: x".into() };
+    for turn in [finish(&json!({"deliverable": "42"})), stop("42")] {
+        for (at, event, also) in [
+            (1000, EventKind::Tick, Termination::ErrorTimeout),
+            (10, fault.clone(), Termination::ErrorDuringExecution),
+            (10, EventKind::Cancel, Termination::Cancelled),
+        ] {
+            let run = RunSpec { limits: limits.clone(), hooks, ..spec() };
+            let mut hand = Hand::start(run, None);
+            hand.answer(turn.clone());
+            hand.at(at).feed(event);
+            assert_eq!(hand.outcome().answer().as_deref(), Some("42"));
+            if also == Termination::Cancelled {
+                assert_eq!(hand.ended(), also);
+            } else {
+                assert!(hand.outcome().is_success(), "{}", hand.ended());
+                assert_eq!(hand.outcome().also, [also]);
+            }
+        }
+    }
+    // What the hook itself says: a halt is noted, and a veto withdraws the answer.
+    let run = || RunSpec { hooks, ..spec() };
+    let mut hand = Hand::start(run(), None);
+    hand.answer(stop("42"));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Halt("enough".into()) });
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(hand.outcome().also, [Termination::ErrorHalted]);
+    let mut hand = Hand::start(run(), None);
+    hand.answer(stop("42"));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Deny("not so".into()) });
+    assert_eq!(hand.run().phase(), "calling");
+}
+
+#[test]
+fn final_answer_outranks_policy_and_watch() {
+    for end in [PolicyEnd::Halted, PolicyEnd::NoProgress, PolicyEnd::ConsecutiveMistakes] {
+        let policy: fn() -> Verdict = match end {
+            PolicyEnd::Halted => || ends(PolicyEnd::Halted),
+            PolicyEnd::NoProgress => || ends(PolicyEnd::NoProgress),
+            _ => || ends(PolicyEnd::ConsecutiveMistakes),
+        };
+        for turn in [stop("42"), finish(&json!({"deliverable": "42"}))] {
+            let mut hand = Hand::start(with_policy(policy), None);
+            hand.answer(turn);
+            assert!(hand.outcome().is_success(), "{}", hand.ended());
+            assert_eq!(hand.outcome().answer().as_deref(), Some("42"));
+            assert_eq!(hand.outcome().also, [Termination::from(end)]);
+        }
+        let mut hand = Hand::start(with_policy(policy), None);
+        hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "r");
+        assert_eq!(hand.ended(), Termination::from(end));
+    }
+    let watches = vec![Watch::parse(r#"stop:max_steps={"steps":1}"#).unwrap()];
+    let mut hand = Hand::start(RunSpec { watches, ..spec() }, None);
+    hand.answer(stop("42"));
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(hand.outcome().also, [Termination::ErrorHalted]);
+}
+
+#[test]
+fn panicking_policy_leaves_the_answer() {
+    for turn in [stop("42"), finish(&json!({"deliverable": "42"}))] {
+        let mut hand = Hand::start(with_policy(|| panic!("asked to panic")), None);
+        hand.answer(turn);
+        assert!(hand.outcome().is_success(), "{}", hand.ended());
+        assert_eq!(hand.outcome().answer().as_deref(), Some("42"));
+        assert_eq!(hand.outcome().also, [Termination::ErrorDuringExecution]);
+        assert!(hand.outcome().error_diagnostic.as_ref().unwrap().contains("asked to panic"));
+    }
+}
+
+#[test]
+fn invalid_answer_gives_way_to_the_stop() {
+    let run = RunSpec { output_schema: true, ..with_policy(|| ends(PolicyEnd::Halted)) };
+    let mut hand = Hand::start(run, None);
+    hand.answer(stop("not JSON"));
+    let Some(Effect::Validate { id, .. }) =
+        hand.effects.iter().find(|effect| matches!(effect, Effect::Validate { .. })).cloned()
+    else {
+        panic!("nothing to validate among {:?}", hand.effects)
+    };
+    hand.feed(EventKind::Validated { id, result: Err("it is not JSON".into()) });
+    assert_eq!(hand.ended(), Termination::ErrorHalted);
+    assert_eq!(hand.outcome().halted_reason.as_deref(), Some("it was time"));
+}
+
+#[test]
+fn policy_stop_without_answer_is_halted() {
+    let submits = || Verdict::Stop(Stop::submitted("does", "a tool was called"));
+    let mut hand = Hand::start(with_policy(submits), None);
+    hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "r");
+    assert_eq!(hand.ended(), Termination::ErrorHalted);
+    assert_eq!(hand.outcome().decided_by.name, "does");
+    assert!(hand.outcome().halted_reason.as_ref().unwrap().contains("without an answer"));
+
+    // The run's last text is an answer, and so is what the awaited tool printed.
+    let mut hand = Hand::start(with_policy(submits), None);
+    let mut turn = calls(&["read"]);
+    turn.parts.push(Part::Text { text: "It is 42.".into() });
+    hand.answer(turn).tools_end(ToolStatus::Ok, "r");
+    assert_eq!(hand.ended(), Termination::Submitted);
+    assert_eq!(hand.outcome().answer().as_deref(), Some("It is 42."));
+
+    for spelled in [
+        r#"tool_called={"name":"read"}"#,
+        r#"composite={"policies":[{"tool_called":{"name":"read"}},{"max_steps":{"steps":1}}],"require_all":true}"#,
+    ] {
+        let policy = Registry::new().build_text(spelled).map(Policy::into_inner);
+        let run = RunSpec { policy: Some(policy.unwrap_or_else(|e| panic!("{e}"))), ..spec() };
+        let mut hand = Hand::start(run, None);
+        hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "42");
+        assert_eq!(hand.ended(), Termination::Submitted, "{spelled}");
+        assert_eq!(hand.outcome().answer().as_deref(), Some("42"), "{spelled}");
+    }
+}
+
+#[test]
+fn continued_and_paused_answers_are_joined() {
+    let limits = Limits { max_continuations: 2, ..Limits::default() };
+    let mut hand = Hand::start(RunSpec { limits: limits.clone(), ..spec() }, None);
+    hand.answer(said("The first half,", SignalReason::TokenLimitReached));
+    hand.answer(said("Part one. ", SignalReason::Paused));
+    hand.answer(stop(" and the second half."));
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(
+        hand.outcome().last_text.as_deref(),
+        Some("The first half,Part one.  and the second half.")
+    );
+
+    let mut hand = Hand::start(RunSpec { limits, output_schema: true, ..spec() }, None);
+    hand.answer(said("{\"n\":", SignalReason::TokenLimitReached)).answer(stop(" 42}"));
+    let candidate = hand.effects.iter().find_map(|effect| match effect {
+        Effect::Validate { candidate, .. } => Some(candidate.clone()),
+        _ => None,
+    });
+    assert_eq!(candidate, Some(json!("{\"n\": 42}")));
+}
+
+#[test]
+fn new_turn_is_not_joined_to_an_answer() {
+    let hooks = Hooks { stop: true, ..Hooks::default() };
+    let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
+    hand.answer(stop("first"));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Deny("not so".into()) });
+    hand.answer(stop("second"));
+    let id = hand.consulted();
+    hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
+    assert_eq!(hand.outcome().last_text.as_deref(), Some("second"));
+}

@@ -1,0 +1,98 @@
+//! Turns that look whole and are not an answer: without a finish value, with a call that got lost,
+//! or that end inside their reasoning.
+
+use crate::kernel_rules::{Hand, calls, spec, stop};
+use endstop_core::*;
+
+fn without_finish(text: &str) -> ModelTurn {
+    ModelTurn { finish_missing: true, ..stop(text) }
+}
+
+fn without_call(text: &str) -> ModelTurn {
+    ModelTurn { call_missing: true, ..stop(text) }
+}
+
+#[test]
+fn missing_finish_value_is_retried() {
+    let limits = Limits { max_retries: Some(1), ..Limits::default() };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    hand.answer(without_finish("The answer is probab"));
+    assert_eq!(hand.run().phase(), "backoff");
+    hand.at(1000).feed(EventKind::Tick).answer(without_finish("The answer is probab"));
+    assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
+    assert_eq!(hand.outcome().decided_by.name, "incomplete_stream");
+    assert!(hand.outcome().decided_by.evidence.contains("no finish value"));
+    assert_eq!(hand.outcome().last_text.as_deref(), Some("The answer is probab"));
+
+    let limits = Limits { accept_unknown_finish: true, ..Limits::default() };
+    let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+    hand.answer(without_finish("Paris."));
+    assert_eq!(hand.ended(), Termination::Stop);
+}
+
+#[test]
+fn lost_call_is_told_once() {
+    for (turn, told) in [
+        (without_call("Let me check the file first."), "announced a tool call"),
+        (stop("<tool_call>\n{\"name\": \"read\"}\n</tool_call>"), "as plain text"),
+        (stop("<think>I should look at the fi"), "inside your reasoning"),
+        (stop("  [THINK] hm, hm"), "inside your reasoning"),
+    ] {
+        let mut hand = Hand::start(spec(), None);
+        hand.answer(turn.clone());
+        let said = hand.run().messages().last().map(Message::plain_text).unwrap_or_default();
+        assert!(said.contains(told), "{said}");
+        hand.answer(turn);
+        assert_eq!(hand.ended(), Termination::ErrorSchemaValidation);
+        assert!(hand.outcome().error_diagnostic.is_some());
+    }
+}
+
+#[test]
+fn repaired_call_resets_the_count() {
+    let mut hand = Hand::start(spec(), None);
+    for _ in 0..3 {
+        hand.answer(without_call("Let me look."));
+        hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "r");
+    }
+    hand.answer(stop("Paris."));
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(hand.outcome().turns, 7);
+}
+
+#[test]
+fn markup_without_tools_is_text() {
+    let alone = || RunSpec { tools: Vec::new(), finish_tool: false, ..spec() };
+    let mut hand = Hand::start(alone(), None);
+    hand.answer(stop("<tool_call>\n{\"name\": \"read\"}\n</tool_call>"));
+    assert_eq!(hand.ended(), Termination::Stop);
+    // A closed tag is reasoning that the server left in, with an answer after it.
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(stop("<think>It is the capital.</think>Paris."));
+    assert_eq!(hand.ended(), Termination::Stop);
+}
+
+#[test]
+fn reasoning_alone_is_not_sent_back() {
+    let thinking = || Part::Opaque {
+        api: "anthropic-messages".into(),
+        json: r#"{"type":"thinking","thinking":"hm","signature":"x"}"#.into(),
+    };
+    let mut hand = Hand::start(spec(), None);
+    hand.answer(ModelTurn { parts: vec![thinking()], ..stop("") });
+    let told = hand.run().messages();
+    assert_eq!(told.len(), 2, "the task, and the nudge after a blank answer: {told:?}");
+    hand.answer(ModelTurn {
+        parts: vec![thinking(), Part::Text { text: "Paris.".into() }],
+        ..stop("")
+    });
+    assert_eq!(hand.ended(), Termination::Stop);
+    assert_eq!(history::problem(&hand.outcome().messages), None);
+    // A provider that paused wants its own blocks back as they were.
+    let mut hand = Hand::start(spec(), None);
+    let mut paused = ModelTurn { parts: vec![thinking()], ..stop("") };
+    paused.signal = TerminationSignal::new(SignalReason::Paused, Confidence::High);
+    hand.answer(paused);
+    assert_eq!(hand.run().messages().len(), 2);
+    assert_eq!(hand.run().messages()[1].role, Role::Assistant);
+}
