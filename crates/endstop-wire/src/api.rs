@@ -158,6 +158,9 @@ pub struct Dialect {
     pub call_id_length: Option<usize>,
     /// The address says the model, and the body this version of the format.
     pub version_in_body: Option<&'static str>,
+    /// It never sends a finish value, whole or streamed: a whole answer without one is not
+    /// suspicious. Each row that sets it names the evidence.
+    pub omits_finish: bool,
 }
 
 impl Dialect {
@@ -177,6 +180,7 @@ impl Dialect {
             strict: false,
             call_id_length: None,
             version_in_body: None,
+            omits_finish: false,
         }
     }
 
@@ -224,6 +228,10 @@ impl Dialect {
         Dialect { version_in_body: Some(version), ..self }
     }
 
+    const fn omits_finish(self) -> Dialect {
+        Dialect { omits_finish: true, ..self }
+    }
+
     const fn runs_custom_tools(self) -> Dialect {
         Dialect { runs_custom_tools: true, ..self }
     }
@@ -268,7 +276,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("perplexity").costs(),
     Dialect::openai("sambanova"),
     Dialect::openai("sglang"),
-    Dialect::openai("snowflake"),
+    // Cortex leaves `finish_reason` empty for its own models: three of its four recorded bodies.
+    Dialect::openai("snowflake").omits_finish(),
     Dialect::openai("tgi"),
     Dialect::openai("together"),
     Dialect::openai("venice"),
@@ -316,6 +325,19 @@ impl std::error::Error for UnknownApi {}
 pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
     let name = original(name);
     DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
+}
+
+/// Servers that are known by their host: its last labels, and the dialect.
+const HOSTS: &[(&str, &str)] = &[("snowflakecomputing.com", "snowflake")];
+
+/// The dialect that the server at this host is known to speak, if it is one of this format.
+pub fn dialect_at(host: &str, family: Family) -> Option<&'static Dialect> {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let of = |domain: &str| {
+        host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    let (_, name) = HOSTS.iter().find(|(domain, _)| of(domain))?;
+    dialect(name).ok().filter(|dialect| dialect.family == family)
 }
 
 /// The format that a maker's name stands for.

@@ -71,6 +71,18 @@ pub enum Delta<'a> {
     },
 }
 
+impl Delta<'_> {
+    /// Bytes of generated text in it.
+    fn bytes(&self) -> u64 {
+        let text = match self {
+            Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) => text,
+            Delta::ToolCallStarted { name, .. } => name,
+            Delta::ToolArguments { json, .. } => json,
+        };
+        text.len() as u64
+    }
+}
+
 /// How the body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eof {

@@ -9,10 +9,11 @@
 //! # Ok::<(), endstop_wire::detect::DetectError>(())
 //! ```
 
-use crate::api::{UnknownApi, dialect};
+use crate::api::{Family, UnknownApi, dialect};
 use crate::bounded::depth;
 use crate::decode::{Decoded, RequestFacts, decode_body};
 use crate::headers::Headers;
+use crate::sniff::formats;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop_core::{Part, Usage};
@@ -31,6 +32,8 @@ pub enum DetectError {
     Api(UnknownApi),
     /// A field is missing or not what it should be.
     Field(&'static str),
+    /// The api is not given, and the body may be of these formats, or of none that is recognised.
+    Format(Vec<Family>),
 }
 
 impl fmt::Display for DetectError {
@@ -38,6 +41,19 @@ impl fmt::Display for DetectError {
         match self {
             DetectError::Api(e) => e.fmt(f),
             DetectError::Field(what) => f.write_str(what),
+            DetectError::Format(families) if families.is_empty() => {
+                let known: Vec<&str> = Family::ALL.iter().map(|family| family.as_str()).collect();
+                let known = known.join(", ");
+                write!(
+                    f,
+                    "`api` is not given, and the body's format is not recognised; give one of {known}"
+                )
+            }
+            DetectError::Format(families) => {
+                let names: Vec<&str> = families.iter().map(|family| family.as_str()).collect();
+                let names = names.join(" or ");
+                write!(f, "`api` is not given, and the body may be {names}; give one of them")
+            }
         }
     }
 }
@@ -46,11 +62,37 @@ impl std::error::Error for DetectError {}
 
 /// Reads one row `{"id", "api", "status", "headers", "body", "body_encoding", "request"}` and
 /// makes the object that `endstop detect` prints.
+///
+/// Without an `api` the format is found by the body, and the object names it as its `api`.
+///
+/// # Errors
+/// A field that is missing or is not what it should be, an api that is not known, or no api and a body of
+/// which the format is not certain.
 pub fn detect(row: &Value) -> Result<Value, DetectError> {
-    let api = row["api"].as_str().ok_or(DetectError::Field(
-        "`api` must be a text, such as openai-chat or anthropic-messages",
-    ))?;
-    let dialect = dialect(api).map_err(DetectError::Api)?;
+    look(row).map(|seen| seen.object)
+}
+
+/// What was seen of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The object that `endstop detect` prints.
+    pub object: Value,
+    /// The format that the body plainly has, if nothing was made of it in the one that was given.
+    pub looks_like: Option<Family>,
+}
+
+/// As [`detect`], and whether the body plainly has another format than the one that was given.
+///
+/// # Errors
+/// As [`detect`].
+pub fn look(row: &Value) -> Result<Seen, DetectError> {
+    let wrong = "`api` must be a text, such as openai-chat or anthropic-messages";
+    let api = match (&row["api"], row) {
+        (Value::String(api), _) => Some(api.as_str()),
+        (Value::Null, Value::Object(_)) => None,
+        _ => return Err(DetectError::Field(wrong)),
+    };
+    let given = api.map(dialect).transpose().map_err(DetectError::Api)?;
     let status = match &row["status"] {
         Value::Null => 200,
         v => v
@@ -89,15 +131,54 @@ pub fn detect(row: &Value) -> Result<Value, DetectError> {
     };
     object(row, "request", "`request` must be an object")?;
     let facts = request_facts(&row["request"]);
-    let decoded = decode_body(dialect, status, &headers, &body, &facts);
-    let mut out = printed(&decoded);
+    let found = match given {
+        Some(dialect) => dialect,
+        None => match formats(&body)[..] {
+            [family] => dialect(family.as_str()).map_err(DetectError::Api)?,
+            ref other => return Err(DetectError::Format(other.to_vec())),
+        },
+    };
+    let decoded = decode_body(found, status, &headers, &body, &facts);
+    let mut out = Map::new();
     if let Some(id) = row.get("id") {
-        let mut with_id = Map::new();
-        with_id.insert("id".to_owned(), id.clone());
-        with_id.extend(std::mem::take(&mut out));
-        out = with_id;
+        out.insert("id".to_owned(), id.clone());
     }
-    Ok(Value::Object(out))
+    if given.is_none() {
+        out.insert("api".to_owned(), found.name.into());
+    }
+    let mut object = Value::Object(out.into_iter().chain(printed(&decoded)).collect());
+    let looks_like = given.and_then(|given| looks_like(&decoded, given.family, &body));
+    if let Some(family) = looks_like {
+        advise(&mut object, family);
+    }
+    Ok(Seen { object, looks_like })
+}
+
+/// The other format that a body plainly has, if nothing was made of it in the one that was given.
+fn looks_like(decoded: &Decoded, given: Family, body: &[u8]) -> Option<Family> {
+    // The names of a model and of usage are the same in several formats.
+    let read = decoded.turn.as_ref().is_some_and(|turn| !turn.parts.is_empty());
+    // Bedrock's InvokeModel wraps other formats.
+    if read || given == Family::BedrockInvoke {
+        return None;
+    }
+    match formats(body)[..] {
+        [family] if family != given => Some(family),
+        _ => None,
+    }
+}
+
+/// Adds to the messages that another format was meant.
+fn advise(out: &mut Value, family: Family) {
+    let advice = format!("this looks like {family}; give that as the api");
+    let joined = |message: &Value| match message.as_str() {
+        Some(message) => format!("{message}; {advice}"),
+        None => advice.clone(),
+    };
+    out["signal"]["message"] = joined(&out["signal"]["message"]).into();
+    if out["error"].is_object() {
+        out["error"]["message"] = joined(&out["error"]["message"]).into();
+    }
 }
 
 /// An object of a row; null is as good as absent.

@@ -43,6 +43,7 @@ pub mod provider;
 pub mod providers;
 pub mod redact;
 pub mod request;
+pub mod sniff;
 pub mod sse;
 
 pub use api::{Dialect, Family};

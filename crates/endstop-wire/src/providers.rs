@@ -26,6 +26,7 @@ mod resolve;
 mod secret;
 mod signing;
 
+pub use host::is_loopback;
 pub use login::{Login, LoginVars};
 pub use place::{Place, PlaceVars};
 pub use resolve::{Overrides, ResolveError, ResolvedModel, resolve, resolve_with};

@@ -1,45 +1,39 @@
-//! Messages of providers quote keys: they are cut out, and what is kept is short.
+//! Secrets: which there are, and how they are kept out of what is written.
 //!
 //! ```
 //! use endstop_wire::redact::excerpt;
 //! assert_eq!(excerpt("bad key: sk-abcdef1234567890"), "bad key: [redacted]");
 //! ```
 //!
-//! A key that is known goes wherever it stands: [`KnownKeys`].
+//! # What is a secret
+//!
+//! - A credential of a known format, wherever it comes from: [`secrets_out`].
+//! - The value of a variable that [holds a secret](is_secret_variable), and the keys that a provider
+//!   uses: [`KnownKeys`]. A value that is a word, a number, a date or a path is not looked for, because
+//!   text has such words for other reasons. It needs 12 characters with letters and digits, or eight
+//!   that change often, or a phrase of four words. The variable is withheld from commands all the same.
+//! - Of JSON, PEM, addresses and connection strings the secret parts are looked for, not the rest.
+//!
+//! Secrets are cut out of what strings say, never out of names of members or the form of JSON.
 
 mod frames;
+mod json;
 mod known;
 mod names;
+mod patterns;
+mod text;
+mod value;
+mod variables;
 
 pub use known::KnownKeys;
 pub use names::{address, is_secret_header, is_secret_parameter};
+pub use variables::{is_secret_name, is_secret_variable};
 
 /// What stands for a credential that was cut out.
 pub const REDACTED: &str = "[redacted]";
 
 /// The most characters of a provider's words that are kept.
 pub const EXCERPT_CHARS: usize = 500;
-
-/// How keys begin.
-const PREFIXES: [&str; 17] = [
-    "sk-",
-    "sk_",
-    "gsk_",
-    "xai-",
-    "hf_",
-    "AIza",
-    "ya29.",
-    "AKIA",
-    "ASIA",
-    "ABSK",
-    "bedrock-api-key-",
-    "IQoJ",
-    "pplx-",
-    "nvapi-",
-    "ghp_",
-    "eyJ",
-    "r8_",
-];
 
 /// At most [`EXCERPT_CHARS`] characters of `text`, without credentials and control characters.
 pub fn excerpt(text: &str) -> String {
@@ -60,43 +54,9 @@ pub fn excerpt(text: &str) -> String {
     out
 }
 
-/// `text` with everything that looks like a key replaced by `[redacted]`.
+/// `text` without credentials of a known format: `[redacted]` stands for each.
 pub fn secrets_out(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    let mut after_bearer = false;
-    while !rest.is_empty() {
-        let len = rest.find(|c: char| !is_key_char(c)).unwrap_or(rest.len());
-        let (word, tail) = rest.split_at(len);
-        if !word.is_empty() {
-            // What was cut out before stays as it is.
-            let bearers = after_bearer && word.len() >= 8 && word != "redacted";
-            if bearers || looks_like_key(word) {
-                out.push_str(REDACTED);
-            } else {
-                out.push_str(word);
-            }
-            after_bearer =
-                word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic");
-        }
-        let gap = tail.find(is_key_char).unwrap_or(tail.len());
-        // AWS quotes the headers of a request that is signed wrongly.
-        after_bearer |=
-            matches!((word, &tail[..gap]), ("x-amz-security-token", ":") | ("Signature", "="));
-        out.push_str(&tail[..gap]);
-        rest = &tail[gap..];
-    }
-    out
-}
-
-fn is_key_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '*' | '.' | '+' | '/')
-}
-
-fn looks_like_key(word: &str) -> bool {
-    PREFIXES
-        .iter()
-        .any(|p| word.strip_prefix(p).is_some_and(|tail| tail.trim_end_matches('.').len() >= 6))
+    KnownKeys::default().out_of_text(text).into_owned()
 }
 
 #[cfg(test)]
@@ -107,27 +67,27 @@ mod tests {
     fn keys_go_and_words_stay() {
         for (text, want) in [
             (
-                "Incorrect API key provided: sk-fake-key. Go on.",
-                "Incorrect API key provided: [redacted] Go on.",
+                "Incorrect API key provided: sk-abcdef1234567890. Go on.",
+                "Incorrect API key provided: [redacted]. Go on.",
             ),
             ("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer [redacted]"),
-            ("key=AIzaSyD1234567, x", "key=[redacted], x"),
-            ("token ya29.a0AfH6SMBx-_y expired", "token [redacted] expired"),
-            (
-                "x-amz-security-token:FwoG/a+b==\n\nhost",
-                "x-amz-security-token:[redacted]==\n\nhost",
-            ),
+            ("key=AIzaSyD-1234567890abcdefghijklmnopqrstu, x", "key=[redacted], x"),
+            ("token ya29.a0AfH6SMBx-_y-0123456789 expired", "token [redacted] expired"),
+            ("x-amz-security-token:FwoG/a+b9==\n\nhost", "x-amz-security-token:[redacted]\n\nhost"),
             (
                 "host;x-amz-security-token, Signature=0123456789abcdef",
                 "host;x-amz-security-token, Signature=[redacted]",
             ),
             ("the signature we calculated", "the signature we calculated"),
-            ("a risk-free sk- prompt", "a risk-free sk- prompt"),
+            (
+                "a risk-free sk- prompt, as xai-responses",
+                "a risk-free sk- prompt, as xai-responses",
+            ),
         ] {
             assert_eq!(secrets_out(text), want);
             assert_eq!(secrets_out(want), want);
         }
         assert!(excerpt(&"é".repeat(5000)).chars().count() <= EXCERPT_CHARS);
-        assert!(!excerpt(&format!("{} sk-{}", "x".repeat(490), "y".repeat(40))).contains("yyy"));
+        assert!(!excerpt(&format!("{} sk-{}", "x".repeat(490), "y1".repeat(20))).contains("y1y"));
     }
 }

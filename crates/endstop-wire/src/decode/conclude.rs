@@ -133,6 +133,8 @@ pub(super) fn conclude(
     let should_retry = errors::should_retry(headers);
     let complete = common.terminated || said.finish != Finish::Missing;
     let Common { model, id, usage, cost, finish, error, broken, confidence, .. } = common;
+    let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;
+    let call_missing = said.finish == Finish::ToolUse;
     let mut signal = of_content(&said, finish.as_deref(), complete, &usage, facts);
     let error = failed
         .or_else(|| error.map(|body| errors::from_body(&body, status, headers, dialect.name)))
@@ -167,6 +169,9 @@ pub(super) fn conclude(
         cost,
         confidence,
         output_cap: facts.output_cap,
+        finish_missing,
+        call_missing: call_missing
+            && !said.parts.iter().any(|part| matches!(part, Part::ToolCall(_))),
         ..ModelTurn::new(said.parts, signal.clone())
     });
     Decoded { turn, error, signal, streamed, complete, value_missing, should_retry }

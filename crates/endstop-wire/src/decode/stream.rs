@@ -17,6 +17,10 @@ const BODY_CAP: usize = 64 << 20;
 const ERROR_CAP: usize = 256 << 10;
 /// The most bytes that a stream may have in all.
 const STREAM_CAP: u64 = 256 << 20;
+/// The most bytes that a stream may add to a turn: text, reasoning and arguments of calls. Each is
+/// held by this decoder and by whoever takes the deltas, so that memory is a multiple of it. No model
+/// generates as much: a million tokens are about 4 MiB.
+const TURN_CAP: u64 = 16 << 20;
 /// The most of the lines outside the protocol that is held.
 const LINES_CAP: usize = 64 << 10;
 
@@ -34,6 +38,8 @@ pub struct StreamDecoder {
     frames: eventstream::Decoder,
     held: Vec<u8>,
     total: u64,
+    /// Bytes that were added to the turn.
+    generated: u64,
     feed: Feed,
 }
 
@@ -87,6 +93,7 @@ impl StreamDecoder {
             frames: eventstream::Decoder::new(),
             held: Vec::new(),
             total: 0,
+            generated: 0,
             feed: Feed {
                 turn: accumulator(dialect),
                 lines: String::new(),
@@ -226,6 +233,11 @@ impl StreamDecoder {
 
     fn events(&mut self, chunk: &[u8], sink: DeltaSink<'_>) -> Result<(), ModelError> {
         let feed = &mut self.feed;
+        let mut generated = 0;
+        let sink: DeltaSink<'_> = &mut |delta| {
+            generated += delta.bytes();
+            sink(delta);
+        };
         let taken = match self.kind {
             Kind::Frames => {
                 let mut each = |message: &eventstream::Message<'_>| feed.message(message, sink);
@@ -241,6 +253,10 @@ impl StreamDecoder {
             }
             _ => self.sse.push(chunk, &mut |item| feed.take(item, sink)).map_err(|e| e.to_string()),
         };
+        self.generated += generated;
+        if taken.is_ok() && self.generated > TURN_CAP {
+            return self.unreadable(format!("the turn exceeds {TURN_CAP} bytes of text"));
+        }
         taken.or_else(|e| self.unreadable(e))
     }
 

@@ -5,6 +5,7 @@ use super::place::{self, Place};
 use super::signing::{is_region, keys as signing_keys};
 use super::{AuthStyle, PROVIDERS, Provider, Secret, SigningKeys, host, provider};
 use crate::api::{Dialect, Family, UnknownApi, dialect};
+use crate::redact::address;
 use std::fmt;
 
 /// Names that people try, and the provider they mean; for hints only.
@@ -39,7 +40,7 @@ const HINTS: &[(&str, &str)] = &[
 ];
 
 /// What the caller says instead of the table and the environment.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Overrides {
     /// Another of the provider's formats.
     pub api: Option<Family>,
@@ -49,8 +50,19 @@ pub struct Overrides {
     pub key: Option<Secret>,
 }
 
+impl fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overrides")
+            .field("api", &self.api)
+            // It may have a password in it.
+            .field("base_url", &self.base_url.as_deref().map(address))
+            .field("key", &self.key)
+            .finish()
+    }
+}
+
 /// A model and how to reach it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ResolvedModel {
     /// The provider.
     pub provider: &'static Provider,
@@ -74,6 +86,23 @@ pub struct ResolvedModel {
     pub version: Option<String>,
     /// All other headers that the provider wants.
     pub headers: Vec<(&'static str, String)>,
+}
+
+impl fmt::Debug for ResolvedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResolvedModel")
+            .field("provider", &self.provider.id)
+            .field("model", &self.model)
+            .field("api", &self.api)
+            // It may have a password in it.
+            .field("base_url", &address(&self.base_url))
+            .field("path", &self.path)
+            .field("key", &self.key)
+            .field("signing", &self.signing)
+            .field("place", &self.place)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ResolvedModel {
@@ -120,7 +149,9 @@ impl ResolvedModel {
             path.push_str(&in_path(&self.model).replace('/', "%2F"));
             path.push_str(method);
         }
-        let mut base = self.base_url.as_str();
+        // A query of the base URL stays a query: the path goes before it.
+        let (base, query) = self.base_url.split_once('?').unwrap_or((&self.base_url, ""));
+        let mut base = base.trim_end_matches('/');
         if self.api == Family::Ollama {
             // Its own format is not below the OpenAI route, which people give as the base.
             base = base.strip_suffix("/v1").unwrap_or(base);
@@ -130,7 +161,12 @@ impl ResolvedModel {
             .map(|(at, _)| &path[..at])
             .rfind(|start| !start.is_empty() && base.ends_with(start))
             .unwrap_or("");
-        format!("{base}{}", &path[common.len()..])
+        let mut address = format!("{base}{}", &path[common.len()..]);
+        if !query.is_empty() {
+            address.push(if address.contains('?') { '&' } else { '?' });
+            address.push_str(query);
+        }
+        address
     }
 
     /// How this provider speaks the format; `plain` where it is only compatible with the provider,
@@ -853,5 +889,14 @@ mod tests {
                 assert!(!shown.contains("hunter2"), "{shown}");
             }
         }
+    }
+
+    #[test]
+    fn password_of_address_is_never_shown() {
+        let base_url = Some("http://me:hunter2@host/v1?key=hunter2".to_owned());
+        let overrides = Overrides { base_url, ..Overrides::default() };
+        let model = resolve_with("openai/scripted", &overrides, &|_| Some("k".to_owned())).unwrap();
+        let shown = format!("{model:?} {overrides:?}");
+        assert!(shown.contains("http://host/v1") && !shown.contains("hunter2"), "{shown}");
     }
 }

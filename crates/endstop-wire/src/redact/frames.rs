@@ -34,7 +34,7 @@ impl KnownKeys {
     /// a body has whole frames afterwards, too.
     pub fn out_of_body<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
         let (frames, tail) = frames(body);
-        if frames.is_empty() || self.is_empty() {
+        if frames.is_empty() {
             return self.out_of(body);
         }
         // A line for each frame: what they say between them is looked at as a whole.
@@ -43,7 +43,7 @@ impl KnownKeys {
         let tail = &tail[..memmem::find(tail, b"\"bytes\"").unwrap_or(tail.len())];
         lines.push(tail);
         let joined = lines.join(&b'\n');
-        let clean = self.out_of(&joined);
+        let clean = self.out_of_chunks(&joined, true);
         let named = |frame: &Frame<'_>| frame.headers.iter().any(|(_, text)| self.is_in(text));
         if *clean == *joined && !frames.iter().any(named) {
             return Cow::Borrowed(&body[..body.len().min(end_of(&frames) + tail.len())]);

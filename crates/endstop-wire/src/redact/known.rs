@@ -1,5 +1,5 @@
-//! Keys that are known, cut out of bytes wherever they stand: whole, in part, and in the pieces that
-//! a stream has them in.
+//! Secrets that are known, found wherever they occur: whole, in part, and in the chunks that a stream
+//! delivers them in.
 //!
 //! ```
 //! use endstop_wire::redact::KnownKeys;
@@ -10,142 +10,210 @@
 //! assert_eq!(&*clean, b"data: {\"content\":\"[redacted]\"}\n\ndata: {\"content\":\"!\"}\n\n");
 //! ```
 //!
-//! What is not part of a key stays as it is, to the byte: an id, a signature, the form of the JSON.
+//! Credentials of a known format are found, too, whether or not they are among the keys.
 
-use super::REDACTED;
-use memchr::memmem;
+use super::value::{Needle, changes, needles};
+use super::{REDACTED, patterns, variables};
+use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
-/// A part of a key that is longer than six characters goes.
+/// A part of a key that is longer than six characters is cut out.
 const PART: usize = 7;
 /// So many bytes of a part are looked at first: every part has four in a row that begin at a place
 /// divisible by four.
 const GRAM: usize = 4;
 const GRAMS: usize = 1 << 16;
-/// With strings of more names than these a text is always looked at string by string.
+/// A text with strings of more names than these is always looked at string by string.
 const TAILS: usize = 64;
-/// A shorter key, such as `none`, is a word like any other.
-const SHORTEST: usize = 8;
-/// A key that is shorter, or has no digit, may consist of words (`sk-no-key-required`): it goes whole,
-/// its parts stay.
+/// A shorter key, or one without a digit, may consist of words: only the whole key is cut out, not its
+/// parts.
 const SHORTEST_RANDOM: usize = 20;
 
-/// Keys that are known. `Debug` does not show them.
+/// So many characters of the beginning of a key are a part of it, as in a masked key.
+const SHORTEST_BEGINNING: usize = 10;
+
+/// Secrets that are known. `Debug` does not show them. Cheap to clone.
+///
+/// Not every value is specific enough to be looked for: see [the rule](super#what-is-a-secret).
 #[derive(Clone, Default)]
-pub struct KnownKeys {
-    whole: Vec<memmem::Finder<'static>>,
-    parts: HashSet<[u8; PART]>,
-    /// A bit for each four bytes in a row that a key has: one look at every fourth place of a text
-    /// tells where a part may be, and one where two strings meet whether a key may go over from one
-    /// to the other.
-    grams: Option<Box<[u64; GRAMS / 64]>>,
-    /// Bytes of the longest key.
-    longest: usize,
-    /// A key has a line break, a quote or a backslash in it, as a private key in PEM has.
-    is_odd: bool,
+pub struct KnownKeys(Option<Arc<Inner>>);
+
+struct Inner {
+    needles: Vec<Needle>,
+    /// All needles at once.
+    whole: AhoCorasick,
+    /// The needles as JSON spells them, and escapes by which JSON within JSON may spell any character.
+    spelled: AhoCorasick,
+    /// Where a part is in which needle.
+    parts: HashMap<[u8; PART], (usize, usize)>,
+    /// A bit for the beginning of each four bytes in a row that a part has.
+    part_grams: Box<Grams>,
+    /// The same of all that a key has: where two strings meet, it tells whether a key may go over from
+    /// one to the other.
+    grams: Box<Grams>,
+}
+
+/// A set of four bytes in a row.
+struct Grams([u64; GRAMS / 64]);
+
+impl Grams {
+    fn new() -> Box<Grams> {
+        Box::new(Grams([0; GRAMS / 64]))
+    }
+
+    fn insert(&mut self, gram: u32) {
+        let bit = bit_of(gram);
+        self.0[bit / 64] |= 1 << (bit % 64);
+    }
+
+    fn has(&self, gram: u32) -> bool {
+        let bit = bit_of(gram);
+        self.0[bit / 64] & (1 << (bit % 64)) != 0
+    }
 }
 
 impl std::fmt::Debug for KnownKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KnownKeys({})", self.whole.len())
+        write!(f, "KnownKeys({})", self.0.as_ref().map_or(0, |inner| inner.needles.len()))
     }
 }
 
 impl KnownKeys {
-    /// These keys; one of fewer than eight characters is none.
+    /// These secrets. One whose value is a word, a number or a path is not looked for; of JSON, of PEM,
+    /// of an address and of a connection string the secret parts are.
     pub fn new<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> KnownKeys {
-        let mut known = KnownKeys::default();
-        for key in keys {
-            let key = key.as_ref();
-            if key.len() < SHORTEST {
+        let of_key = |key: K| match std::str::from_utf8(key.as_ref()) {
+            Ok(text) => needles(text, 0),
+            Err(_) => vec![Needle { bytes: key.as_ref().to_vec(), whole: true }],
+        };
+        KnownKeys::of(keys.into_iter().flat_map(of_key).collect())
+    }
+
+    /// The secrets among these variables of an environment: names and values.
+    pub fn of_variables<N: AsRef<str>, V: AsRef<str>>(
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> KnownKeys {
+        let of_one = |(name, value): (N, V)| variables::needles_of(name.as_ref(), value.as_ref());
+        KnownKeys::of(variables.into_iter().flat_map(of_one).collect())
+    }
+
+    fn of(mut needles: Vec<Needle>) -> KnownKeys {
+        // One that is found in part as well stands before the same one that is not.
+        needles.sort_by(|a, b| (&a.bytes, a.whole).cmp(&(&b.bytes, b.whole)));
+        needles.dedup_by(|b, a| a.bytes == b.bytes);
+        if needles.is_empty() {
+            return KnownKeys(None);
+        }
+        let spelled: HashSet<Vec<u8>> = needles
+            .iter()
+            .flat_map(|needle| spellings(&needle.bytes))
+            .chain([br"\\u".to_vec(), br"\\/".to_vec()])
+            .collect();
+        let whole = AhoCorasick::new(needles.iter().map(|needle| &needle.bytes));
+        let (Ok(whole), Ok(spelled)) = (whole, AhoCorasick::new(&spelled)) else {
+            // Secrets of gigabytes: no environment has them.
+            return KnownKeys(None);
+        };
+        let (mut parts, mut part_grams, mut grams) = (HashMap::new(), Grams::new(), Grams::new());
+        for (nth, needle) in needles.iter().enumerate().filter(|(_, needle)| !needle.whole) {
+            for gram in needle.bytes.windows(GRAM) {
+                grams.insert(gram_of(gram));
+            }
+            let has_digit = needle.bytes.iter().any(u8::is_ascii_digit);
+            if needle.bytes.len() < SHORTEST_RANDOM || !has_digit {
                 continue;
             }
-            known.whole.push(memmem::Finder::new(key).into_owned());
-            known.longest = known.longest.max(key.len());
-            known.is_odd |=
-                key.iter().any(|byte| byte.is_ascii_control() || b"\"\\".contains(byte));
-            if key.len() >= SHORTEST_RANDOM && key.iter().any(u8::is_ascii_digit) {
-                known.parts.extend(key.windows(PART).filter_map(|part| {
-                    let part: [u8; PART] = part.try_into().ok()?;
-                    // Tokens of AWS have a row of slashes in them, as comments have.
-                    part.iter().any(|byte| *byte != part[0]).then_some(part)
-                }));
+            for (at, part) in needle.bytes.windows(PART).enumerate() {
+                let Ok(part) = <[u8; PART]>::try_from(part) else { continue };
+                let telling = is_telling(&part) || at == 0 && patterns::begins(&needle.bytes);
+                if telling && parts.insert(part, (nth, at)).is_none() {
+                    for gram in part.windows(GRAM) {
+                        part_grams.insert(gram_of(gram));
+                    }
+                }
             }
         }
-        for key in &known.whole {
-            let grams = known.grams.get_or_insert_with(|| Box::new([0; GRAMS / 64]));
-            for gram in key.needle().windows(GRAM) {
-                let bit = bit_of(gram_of(gram));
-                grams[bit / 64] |= 1 << (bit % 64);
-            }
-        }
-        known
+        KnownKeys(Some(Arc::new(Inner { needles, whole, spelled, parts, part_grams, grams })))
     }
 
     /// These and those.
     #[must_use]
     pub fn and(&self, other: &KnownKeys) -> KnownKeys {
-        KnownKeys::new(self.whole.iter().chain(&other.whole).map(memmem::Finder::needle))
+        match (&self.0, &other.0) {
+            (_, None) => self.clone(),
+            (None, _) => other.clone(),
+            (Some(a), Some(b)) => {
+                KnownKeys::of(a.needles.iter().chain(&b.needles).cloned().collect())
+            }
+        }
     }
 
-    /// There are none.
+    /// There are none. Credentials of a known format are still found.
     pub fn is_empty(&self) -> bool {
-        self.whole.is_empty()
+        self.0.is_none()
     }
 
-    /// `bytes` without the keys: each stretch of one is `[redacted]`.
-    ///
-    /// Where strings of one name (`"content"`, `"text"` …) have a key between them, piece by piece,
-    /// the first has `[redacted]` for it, and the others nothing.
-    pub fn out_of<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.is_empty() {
-            return Cow::Borrowed(bytes);
-        }
-        let mut cuts: Vec<Cut> =
-            self.find(bytes).into_iter().map(|at| Cut { at, shown: None }).collect();
-        if self.may_be_in_pieces(bytes) {
-            self.find_pieces(bytes, &mut cuts);
-        }
-        if cuts.is_empty() {
-            return Cow::Borrowed(bytes);
-        }
-        Cow::Owned(apply(bytes, cuts))
-    }
-
-    /// Where keys stand in pieces, in strings of one name.
-    fn find_pieces(&self, bytes: &[u8], cuts: &mut Vec<Cut>) {
-        for strings in strings_by_name(bytes).chunk_by(|(a, _), (b, _)| a == b) {
-            if !self.may_be_split(bytes, strings) {
-                continue;
-            }
-            let mut said = Said::default();
-            for (_, string) in strings {
-                self.say_ends(bytes, string, &mut said);
-            }
-            for found in self.find(&said.text) {
-                said.cuts(&found, cuts);
-            }
-        }
-    }
-
-    /// As [`out_of`](KnownKeys::out_of), of text.
+    /// Text without secrets: `[redacted]` stands for each. It must not be JSON: see
+    /// [`out_of_json`](KnownKeys::out_of_json).
     pub fn out_of_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.out_of(text.as_bytes()) {
-            Cow::Borrowed(_) => Cow::Borrowed(text),
-            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        let found = self.find(text.as_bytes());
+        if found.is_empty() {
+            return Cow::Borrowed(text);
         }
+        let cuts = found.into_iter().map(|at| Cut { at, shown: None }).collect();
+        Cow::Owned(String::from_utf8_lossy(&apply(text.as_bytes(), cuts)).into_owned())
     }
 
-    /// Whether strings of these bytes may have a key in pieces: a quick look at one line of JSON, for
-    /// what is written step by step. A key that goes over from one string to the next of its name has
-    /// four bytes in a row where they meet.
-    fn may_be_in_pieces(&self, bytes: &[u8]) -> bool {
-        if memchr::memchr(b'\n', bytes).is_some() || self.may_spell_a_key(bytes, &(0..bytes.len()))
-        {
+    /// Where secrets are, and parts of them; in order, without overlap.
+    pub(super) fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut found = patterns::find(bytes);
+        if let Some(inner) = &self.0 {
+            inner.find_whole(bytes, &mut found);
+            inner.find_parts(bytes, &mut found);
+        }
+        joined(found)
+    }
+
+    /// As [`find`](KnownKeys::find), without parts.
+    pub(super) fn find_whole(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut found = patterns::find(bytes);
+        if let Some(inner) = &self.0 {
+            inner.find_whole(bytes, &mut found);
+        }
+        joined(found)
+    }
+
+    /// As [`find`](KnownKeys::find), without those that are found by their format alone.
+    pub(super) fn find_known(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        if let Some(inner) = &self.0 {
+            inner.find_whole(bytes, &mut found);
+            inner.find_parts(bytes, &mut found);
+        }
+        joined(found)
+    }
+
+    /// Whether JSON may have a secret in one of its strings: a quick look that errs on one side only.
+    pub(super) fn may_be_in_json(&self, json: &[u8]) -> bool {
+        if patterns::is_in(json) {
             return true;
         }
+        let Some(inner) = &self.0 else { return false };
+        let mut parts = Vec::new();
+        inner.spelled.is_match(json) || {
+            inner.find_parts(json, &mut parts);
+            !parts.is_empty()
+        }
+    }
+
+    /// Whether strings of these bytes may have a key in chunks: a quick look at one line of JSON, for
+    /// what is written step by step. A key that goes over from one string to the next of its name has
+    /// four bytes in a row where they meet.
+    pub(super) fn may_be_in_pieces(&self, bytes: &[u8]) -> bool {
+        let Some(inner) = &self.0 else { return false };
         let mut tails = Tails::default();
         let mut name: &[u8] = b"";
         let mut at = 0;
@@ -161,7 +229,7 @@ impl KnownKeys {
             let Some(tail) = tails.of(name) else { return true };
             for byte in string.iter().take(GRAM - 1) {
                 *tail = *tail >> 8 | u32::from(*byte) << 24;
-                if self.has_gram(*tail) {
+                if inner.grams.has(*tail) {
                     return true;
                 }
             }
@@ -171,75 +239,78 @@ impl KnownKeys {
         }
         false
     }
+}
 
-    fn has_gram(&self, gram: u32) -> bool {
-        let bit = bit_of(gram);
-        self.grams.as_ref().is_some_and(|grams| grams[bit / 64] & (1 << (bit % 64)) != 0)
+impl Inner {
+    fn find_whole(&self, bytes: &[u8], found: &mut Vec<Range<usize>>) {
+        // A secret may be the beginning of another, and both may overlap.
+        found.extend(self.whole.find_overlapping_iter(bytes).map(|at| at.start()..at.end()));
     }
 
-    /// Whether these strings of one name may have a key in pieces: there are several, or one that
-    /// spells a character of a key by an escape.
-    fn may_be_split(&self, bytes: &[u8], strings: &[(&[u8], Range<usize>)]) -> bool {
-        match strings {
-            [(_, string)] => self.may_spell_a_key(bytes, string),
-            several => several.len() > 1,
+    fn find_parts(&self, bytes: &[u8], found: &mut Vec<Range<usize>>) {
+        if self.parts.is_empty() {
+            return;
         }
-    }
-
-    /// Whether an escape in this string may stand for a character of a key.
-    fn may_spell_a_key(&self, bytes: &[u8], string: &Range<usize>) -> bool {
-        memchr::memchr_iter(b'\\', &bytes[string.clone()])
-            .any(|at| !self.breaks_every_key(bytes.get(string.start + at + 1)))
-    }
-
-    /// What a string says; of a long one only its ends, where another may go on with a key.
-    fn say_ends(&self, bytes: &[u8], string: &Range<usize>, said: &mut Said) {
-        let end = self.longest.max(PART);
-        if string.len() <= 4 * end || self.may_spell_a_key(bytes, string) {
-            return unescape(bytes, string.clone(), said);
-        }
-        unescape(bytes, string.start..string.start + end, said);
-        // What lies between is no part of a key in pieces.
-        said.text.push(0);
-        unescape(bytes, string.end - end..string.end, said);
-    }
-
-    /// The escape of this letter stands for a character that no key has.
-    fn breaks_every_key(&self, letter: Option<&u8>) -> bool {
-        letter.is_some_and(|letter| b"nrtbf\"\\".contains(letter)) && !self.is_odd
-    }
-
-    /// Where keys stand, and parts of them; in order, without overlap.
-    fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
-        let mut found: Vec<Range<usize>> = Vec::new();
-        for key in &self.whole {
-            found.extend(key.find_iter(bytes).map(|at| at..at + key.needle().len()));
-        }
-        if let Some(grams) = self.grams.as_ref().filter(|_| !self.parts.is_empty()) {
-            for (nth, gram) in bytes.chunks_exact(GRAM).enumerate() {
-                let bit = bit_of(gram_of(gram));
-                if grams[bit / 64] & (1 << (bit % 64)) == 0 {
-                    continue;
-                }
-                // A part that has these four whole begins at most three before them.
-                let at = nth * GRAM;
-                for at in at.saturating_sub(PART - GRAM)..=at {
-                    if bytes.get(at..at + PART).is_some_and(|part| self.parts.contains(part)) {
-                        found.push(at..at + PART);
-                    }
+        let mut done = 0;
+        for (nth, gram) in bytes.chunks_exact(GRAM).enumerate() {
+            if !self.part_grams.has(gram_of(gram)) {
+                continue;
+            }
+            // A part that has these four whole begins at most three before them.
+            let at = nth * GRAM;
+            for at in at.saturating_sub(PART - GRAM).max(done)..=at {
+                let Some(part) = bytes.get(at..at + PART) else { continue };
+                let Some((needle, place)) = self.parts.get(part) else { continue };
+                let needle = &self.needles[*needle].bytes;
+                let same = |pair: &(&u8, &u8)| pair.0 == pair.1;
+                let before = bytes[..at].iter().rev().zip(needle[..*place].iter().rev());
+                let after = bytes[at + PART..].iter().zip(&needle[place + PART..]);
+                let start = at - before.take_while(same).count();
+                let end = at + PART + after.take_while(same).count();
+                // The beginning that all keys of a format have in common is not a part of one.
+                if *place > 0 || end - start >= SHORTEST_BEGINNING || is_telling(part) {
+                    done = end;
+                    found.push(start..end);
                 }
             }
         }
-        found.sort_by_key(|at| at.start);
-        let mut joined: Vec<Range<usize>> = Vec::with_capacity(found.len());
-        for at in found {
-            match joined.last_mut() {
-                Some(last) if at.start <= last.end => last.end = last.end.max(at.end),
-                _ => joined.push(at),
-            }
-        }
-        joined
     }
+}
+
+/// A needle as it stands, and as JSON spells it, and JSON within JSON.
+fn spellings(needle: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![needle.to_vec()];
+    for _ in 0..2 {
+        let Some(Ok(text)) = all.last().map(|last| std::str::from_utf8(last)) else { break };
+        let Ok(spelled) = serde_json::to_string(text) else { break };
+        let spelled = spelled.as_bytes()[1..spelled.len() - 1].to_vec();
+        if all.last() == Some(&spelled) {
+            break;
+        }
+        all.push(spelled);
+    }
+    all
+}
+
+/// Whether these bytes of a key tell it from words: they change between letters and digits, or between
+/// cases. Around a part that does the key is compared byte by byte.
+fn is_telling(part: &[u8]) -> bool {
+    let of_key = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_+/=.".contains(byte);
+    let capitals = |pair: &&[u8]| pair[0].is_ascii_uppercase() && pair[1].is_ascii_lowercase();
+    part.iter().all(of_key) && changes(part) + part.windows(2).filter(capitals).count() >= 3
+}
+
+/// In order, without overlap.
+fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    found.sort_by_key(|at| at.start);
+    let mut joined: Vec<Range<usize>> = Vec::with_capacity(found.len());
+    for at in found {
+        match joined.last_mut() {
+            Some(last) if at.start <= last.end => last.end = last.end.max(at.end),
+            _ => joined.push(at),
+        }
+    }
+    joined
 }
 
 /// Four bytes as a number.
@@ -278,12 +349,12 @@ impl<'b> Tails<'b> {
 
 /// Bytes that go, and whether `[redacted]` stands for them; `None`: unless another cut of the same
 /// bytes says otherwise.
-struct Cut {
-    at: Range<usize>,
-    shown: Option<bool>,
+pub(super) struct Cut {
+    pub(super) at: Range<usize>,
+    pub(super) shown: Option<bool>,
 }
 
-fn apply(bytes: &[u8], mut cuts: Vec<Cut>) -> Vec<u8> {
+pub(super) fn apply(bytes: &[u8], mut cuts: Vec<Cut>) -> Vec<u8> {
     cuts.sort_by_key(|cut| cut.at.start);
     let mut out = Vec::with_capacity(bytes.len());
     let mut from = 0;
@@ -307,84 +378,12 @@ fn apply(bytes: &[u8], mut cuts: Vec<Cut>) -> Vec<u8> {
     out
 }
 
-/// What the strings of one name say, one behind the other, and where each byte of it stands.
-#[derive(Default)]
-struct Said {
-    text: Vec<u8>,
-    runs: Vec<Run>,
-}
-
-/// A run of bytes that stand together, or what one escape stands for.
-struct Run {
-    /// Where it begins in the text.
-    from: usize,
-    raw: Range<usize>,
-    escape: bool,
-}
-
-impl Said {
-    fn push(&mut self, bytes: &[u8], raw: Range<usize>, escape: bool) {
-        if !raw.is_empty() {
-            self.runs.push(Run { from: self.text.len(), raw, escape });
-            self.text.extend_from_slice(bytes);
-        }
-    }
-
-    /// The bytes that a stretch of the text stands in.
-    fn cuts(&self, found: &Range<usize>, cuts: &mut Vec<Cut>) {
-        let mut shown = true;
-        let first = self.runs.partition_point(|run| run.from <= found.start).saturating_sub(1);
-        for run in self.runs[first..].iter().take_while(|run| run.from < found.end) {
-            let at = if run.escape {
-                run.raw.clone()
-            } else {
-                let start = run.raw.start + found.start.saturating_sub(run.from);
-                start..run.raw.end.min(run.raw.start + (found.end - run.from))
-            };
-            if at.start < at.end {
-                cuts.push(Cut { at, shown: Some(shown) });
-                shown = false;
-            }
-        }
-    }
-}
-
-/// Where the strings stand in JSON, or in lines that have JSON in them, each with its name (the one
-/// before it), those of one name together. What is no JSON gives strings that nobody said, and does no
-/// harm: they are only looked at.
-fn strings_by_name(bytes: &[u8]) -> Vec<(&[u8], Range<usize>)> {
-    let mut strings: Vec<(&[u8], Range<usize>)> = Vec::new();
-    let mut name: &[u8] = b"";
-    let mut at = 0;
-    while let Some(quote) = memchr::memchr(b'"', &bytes[at..]) {
-        let start = at + quote + 1;
-        let end = match closing_quote(bytes, start) {
-            Ok(end) => end,
-            // A string has no line break in it: what began here was none, nor what a quote up to there
-            // would begin.
-            Err(stopped) => {
-                at = stopped;
-                continue;
-            }
-        };
-        at = end + 1;
-        if is_name(bytes, at) {
-            name = &bytes[start..end];
-        } else if start < end {
-            strings.push((name, start..end));
-        }
-    }
-    // Those of one name stay in their order.
-    strings.sort_by_key(|(name, _)| *name);
-    strings
-}
-
 /// Whether the string that ended before here is the name of what follows.
-fn is_name(bytes: &[u8], at: usize) -> bool {
+pub(super) fn is_name(bytes: &[u8], at: usize) -> bool {
     bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
 }
 
-/// As [`closing_quote`], where there is no line break.
+/// Where the string that begins here ends, in JSON without a line break.
 fn closing_quote_in_line(bytes: &[u8], start: usize) -> Option<usize> {
     let mut from = start;
     loop {
@@ -394,229 +393,5 @@ fn closing_quote_in_line(bytes: &[u8], start: usize) -> Option<usize> {
             return Some(quote);
         }
         from = quote + 1;
-    }
-}
-
-/// Where the string that begins here ends; an error: how far it was looked for, where it does not.
-fn closing_quote(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
-    loop {
-        let rest = bytes.get(at..).unwrap_or_default();
-        at += memchr::memchr3(b'"', b'\\', b'\n', rest).ok_or(bytes.len())?;
-        match bytes[at] {
-            b'"' => return Ok(at),
-            b'\\' if bytes.get(at + 1) != Some(&b'\n') => at += 2,
-            _ => return Err(at + 1),
-        }
-    }
-}
-
-/// What a string says.
-fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
-    let mut at = string.start;
-    while at < string.end {
-        let run = memchr::memchr(b'\\', &bytes[at..string.end]).map_or(string.end, |n| at + n);
-        said.push(&bytes[at..run], at..run, false);
-        if run == string.end {
-            return;
-        }
-        let unit = bytes.get(run + 2..run + 6).and_then(|hex| std::str::from_utf8(hex).ok());
-        let unit = unit.and_then(|hex| u32::from_str_radix(hex, 16).ok());
-        let (len, stands_for) = match (bytes[run + 1], unit) {
-            // Half of a pair is no character, and no key has one.
-            (b'u', Some(unit)) => (6, char::from_u32(unit).unwrap_or('\u{fffd}')),
-            (b'n', _) => (2, '\n'),
-            (b'r', _) => (2, '\r'),
-            (b't', _) => (2, '\t'),
-            (b'b', _) => (2, '\u{8}'),
-            (b'f', _) => (2, '\u{c}'),
-            (other, _) => (2, char::from(other)),
-        };
-        let end = (run + len).min(string.end);
-        said.push(stands_for.encode_utf8(&mut [0; 4]).as_bytes(), run..end, true);
-        at = end;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    const KEY: &str = "sk-proj-4fQ9xTz71LmN0pWv8aBcD";
-
-    fn clean(text: &str) -> String {
-        KnownKeys::new([KEY]).out_of_text(text).into_owned()
-    }
-
-    #[test]
-    fn a_key_goes_whole_and_in_part_and_escaped() {
-        assert_eq!(clean(&format!("a {KEY} b {KEY}{KEY}.")), "a [redacted] b [redacted].");
-        // Masked, as some servers do.
-        assert_eq!(clean("key: sk-proj-4fQ9*****BcD."), "key: [redacted]*****BcD.");
-        assert_eq!(clean("key: sk-pr***8aBcD"), "key: sk-pr***8aBcD");
-        assert_eq!(
-            clean(r#"{"a":"sk-p\u0072oj-4f","a":"Q9xTz7\u0031LmN0pWv8aBcD"}"#),
-            r#"{"a":"[redacted]","a":""}"#
-        );
-        assert_eq!(clean("\"unclosed\nsk-proj-4fQ9xT\"\\"), "\"unclosed\n[redacted]\"\\");
-    }
-
-    #[test]
-    fn a_key_with_slashes_goes_where_they_are_escaped() {
-        let keys = KnownKeys::new(["wJa1rX/tnFE/I/K7MDE/G+bPxR/iCYEX"]);
-        let text = r#"{"message":"wJa1rX\/tnFE\/I\/K7MDE\/G+bPxR\/iCYEX!"}"#;
-        assert_eq!(keys.out_of_text(text), r#"{"message":"[redacted]!"}"#);
-    }
-
-    #[test]
-    fn a_key_of_several_lines_goes_where_its_breaks_are_escaped() {
-        let keys = KnownKeys::new(["-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END"]);
-        let text = r#"{"key":"-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END KEY"}"#;
-        assert_eq!(keys.out_of_text(text), r#"{"key":"[redacted] KEY"}"#);
-    }
-
-    #[test]
-    fn a_row_of_one_character_is_no_part_of_a_key() {
-        let keys = KnownKeys::new(["FwoGZXIvYXdzEJr//////////wEaDNq8"]);
-        let text = "////////// a comment, and FwoGZXIv";
-        assert_eq!(keys.out_of_text(text), "////////// a comment, and [redacted]");
-    }
-
-    #[test]
-    fn a_key_that_may_be_words_goes_whole_only() {
-        let keys = KnownKeys::new(["sk-no-key-required", "none", ""]);
-        let text = r#"{"required":["none"],"key":"sk-no-key-required"}"#;
-        assert_eq!(keys.out_of_text(text), r#"{"required":["none"],"key":"[redacted]"}"#);
-        assert!(!format!("{keys:?}").contains("required"));
-    }
-
-    #[test]
-    fn a_key_that_two_long_texts_have_between_them_goes() {
-        let long = "a line of code\\n".repeat(40);
-        let (one, other) = KEY.split_at(11);
-        let text = format!(r#"[{{"text":"{long}{one}"}},{{"text":"{other}{long}"}}]"#);
-        let said = format!(r#"[{{"text":"{long}[redacted]"}},{{"text":"{long}"}}]"#);
-        assert_eq!(clean(&text), said);
-    }
-
-    #[test]
-    fn quotes_that_nothing_closes_are_passed_in_one_go() {
-        let text = format!(
-            "\"{}\n{{\"a\":\"{}\",\"a\":\"{}\"}}",
-            "\\\"".repeat(200_000),
-            &KEY[..9],
-            &KEY[9..]
-        );
-        assert!(clean(&text).ends_with(r#"{"a":"[redacted]","a":""}"#));
-    }
-
-    #[test]
-    fn a_key_in_pieces_goes_from_one_line() {
-        let text = format!(
-            r#"{{"a":"x{}","b":"{}","a":"{}","c":["{}","{}\\"],"a":"{}y"}}"#,
-            &KEY[..8],
-            &KEY[..3],
-            &KEY[8..9],
-            &KEY[3..5],
-            &KEY[5..20],
-            &KEY[9..]
-        );
-        assert_eq!(
-            clean(&text),
-            r#"{"a":"x[redacted]","b":"sk-","a":"","c":["[redacted]","\\"],"a":"y"}"#
-        );
-        // Also one that may be words, and goes whole only.
-        let keys = KnownKeys::new(["sk-no-key-required"]);
-        let text = r#"[{"t":"sk-no"},{"t":"-key-required."}]"#;
-        assert_eq!(keys.out_of_text(text), r#"[{"t":"[redacted]"},{"t":"."}]"#);
-        // And where there are more names than a quick look counts.
-        let many: Vec<String> = (0..2 * TAILS).map(|nth| format!(r#""{nth}":"{nth}","#)).collect();
-        let many = many.concat();
-        let text = format!(r#"{{{many}"t":"{}","u":"u","t":"{}"}}"#, &KEY[..10], &KEY[10..]);
-        assert_eq!(clean(&text), format!(r#"{{{many}"t":"[redacted]","u":"u","t":""}}"#));
-    }
-
-    proptest! {
-        /// A quick look passes over nothing that a look at every string finds.
-        #[test]
-        fn a_quick_look_misses_nothing(
-            strings in proptest::collection::vec(
-                (
-                    0usize..3,
-                    prop_oneof![
-                        (0usize..KEY.len(), 0usize..9)
-                            .prop_map(|(from, len)| KEY[from..KEY.len().min(from + len)].to_owned()),
-                        "[a-cf\"\\\\\n/\u{1}\u{8}\u{c}é]{0,4}",
-                    ],
-                ),
-                0..10,
-            ),
-            pieces in proptest::collection::vec(0usize..KEY.len(), 0..8),
-            stray in "[\"\\\\a:, ]{0,4}",
-        ) {
-            let keys = KnownKeys::new([KEY]);
-            let mut cuts = pieces;
-            cuts.extend([0, KEY.len()]);
-            cuts.sort_unstable();
-            let cut = cuts.windows(2).map(|pair| (2, KEY[pair[0]..pair[1]].to_owned()));
-            let mut mixed: Vec<(usize, String)> = Vec::new();
-            let mut strings = strings.into_iter();
-            for piece in cut {
-                mixed.extend(strings.next());
-                mixed.push(piece);
-            }
-            mixed.extend(strings);
-            let names = ["content", "role", "text"];
-            let mut line = stray;
-            for (name, text) in mixed {
-                line.push_str(&json!({names[name]: text}).to_string());
-            }
-            let mut walked: Vec<Cut> =
-                keys.find(line.as_bytes()).into_iter().map(|at| Cut { at, shown: None }).collect();
-            keys.find_pieces(line.as_bytes(), &mut walked);
-            // Two strings that are keys as they stand may be shown as one cut, or as one each.
-            let left = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(REDACTED, "");
-            prop_assert_eq!(
-                left(&keys.out_of(line.as_bytes())),
-                left(&apply(line.as_bytes(), walked))
-            );
-        }
-
-        /// However a stream cuts a key, its text has no part of it left, and all the rest.
-        #[test]
-        fn no_cutting_keeps_a_part(
-            before in "[a-z \"\\\\\n]{0,20}",
-            after in "[a-z \"\\\\\né]{0,20}",
-            cuts in proptest::collection::vec(0usize..80, 0..12),
-            stray in "[\"\\\\a\n:]{0,6}",
-        ) {
-            let text = format!("{before}|{KEY}|{after}");
-            let mut cuts: Vec<usize> =
-                cuts.into_iter().filter(|at| *at < text.len() && text.is_char_boundary(*at)).collect();
-            cuts.extend([0, text.len()]);
-            cuts.sort_unstable();
-            let mut stream = format!(": {stray}\n");
-            for pair in cuts.windows(2) {
-                let event = json!({"index": 0, "delta": {"content": text[pair[0]..pair[1]], "role": "x"}});
-                stream.extend(["data: ", &event.to_string(), "\n\n"]);
-            }
-            let out = clean(&stream);
-            let said: String = out
-                .lines()
-                .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok())
-                .filter_map(|event| event["delta"]["content"].as_str().map(str::to_owned))
-                .collect();
-            prop_assert_eq!(said, format!("{before}|[redacted]|{after}"));
-            for part in KEY.as_bytes().windows(PART) {
-                prop_assert!(memmem::find(out.as_bytes(), part).is_none());
-            }
-        }
-
-        /// What has nothing of a key in it stays as it is.
-        #[test]
-        fn what_is_no_key_stays(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert_eq!(&*KnownKeys::new([KEY]).out_of(&bytes), &bytes[..]);
-        }
     }
 }

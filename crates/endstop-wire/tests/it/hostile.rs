@@ -447,3 +447,34 @@ fn what_comes_behind_the_end_is_not_read() {
         }
     }
 }
+
+#[test]
+fn generated_text_of_stream_is_bounded() {
+    let chat =
+        |delta: &str| format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n");
+    let long = "x".repeat(1 << 20);
+    let first = r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"1"}}]}"#;
+    for (what, first, again) in [
+        ("text", "{}", format!("{{\"content\":\"{long}\"}}")),
+        ("reasoning", "{}", format!("{{\"reasoning_content\":\"{long}\"}}")),
+        (
+            "arguments",
+            first,
+            format!(
+                "{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"arguments\":\"{long}\"}}}}]}}"
+            ),
+        ),
+    ] {
+        let dialect =
+            endstop_wire::api::DIALECTS.iter().find(|d| d.family == Family::OpenAiChat).unwrap();
+        let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
+        s.push(chat(first).as_bytes(), &mut |_| ()).unwrap();
+        let again = chat(&again);
+        let pushed = (0..100).take_while(|_| s.push(again.as_bytes(), &mut |_| ()).is_ok()).count();
+        assert_eq!(pushed, if what == "arguments" { 15 } else { 16 }, "{what}");
+        let decoded = s.finish(Eof::Clean);
+        let error = decoded.error.expect("it is no answer");
+        assert_eq!(error.class, C::ServerError, "{what}");
+        assert!(error.to_string().contains("exceeds 16777216 bytes of text"), "{what}: {error}");
+    }
+}

@@ -20,4 +20,5 @@ mod precedence;
 mod providers;
 mod recordings;
 mod responses;
+mod sniffed;
 mod sse;

@@ -1,0 +1,397 @@
+//! Credentials that are recognised by their format, wherever they come from: keys of providers and
+//! of code hosts, private keys in PEM, JSON Web Tokens, passwords in addresses.
+//!
+//! A format has a prefix and a least length, because a prefix alone also begins ordinary names: the
+//! wire format `xai-responses` is not a key of xAI. If the prefix is short, a key also needs a long
+//! part with digits in it.
+
+use super::value::{changes, is_secret_value};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use memchr::memmem;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+/// What follows a prefix.
+#[derive(Clone, Copy)]
+enum Tail {
+    /// At least so many characters of a token. The prefix is used for nothing else.
+    Token(usize),
+    /// At least 16 characters, with one part of 12 that has letters and digits, because the prefix
+    /// also begins ordinary names.
+    Mixed,
+    /// At least so many characters of Base64 or of a path, which may have slashes.
+    Slashed(usize),
+    /// 16 capitals and digits, and nothing after them.
+    AwsId,
+    /// Three parts with dots between them.
+    Jwt,
+    /// A PEM block, if its label says that it is private.
+    Pem,
+    /// A user and a password before the `@` of an address.
+    Userinfo,
+    /// A word of at least eight characters that has a digit or changes its case.
+    Credential,
+}
+
+/// The formats.
+const FORMATS: [(&str, Tail); 97] = [
+    // Providers of models.
+    ("sk-", Tail::Mixed),
+    ("sk_", Tail::Mixed),
+    ("gsk_", Tail::Mixed),
+    ("xai-", Tail::Mixed),
+    ("hf_", Tail::Mixed),
+    ("r8_", Tail::Mixed),
+    ("pplx-", Tail::Mixed),
+    ("nvapi-", Tail::Mixed),
+    ("csk-", Tail::Mixed),
+    ("fw_", Tail::Mixed),
+    ("tgp_v1_", Tail::Mixed),
+    ("tvly-", Tail::Mixed),
+    ("lsv2_pt_", Tail::Mixed),
+    ("lsv2_sk_", Tail::Mixed),
+    ("pcsk_", Tail::Mixed),
+    ("jina_", Tail::Mixed),
+    ("rpa_", Tail::Mixed),
+    ("apify_api_", Tail::Token(16)),
+    // Amazon, Google, Azure and other clouds.
+    ("AKIA", Tail::AwsId),
+    ("ASIA", Tail::AwsId),
+    ("ABIA", Tail::AwsId),
+    ("ACCA", Tail::AwsId),
+    ("ABSK", Tail::Slashed(40)),
+    ("bedrock-api-key-", Tail::Slashed(16)),
+    ("IQoJ", Tail::Slashed(40)),
+    ("FwoGZXIvYXdz", Tail::Slashed(40)),
+    ("AIza", Tail::Token(30)),
+    ("ya29.", Tail::Token(16)),
+    ("GOCSPX-", Tail::Token(20)),
+    ("1//0", Tail::Token(30)),
+    ("AccountKey=", Tail::Slashed(20)),
+    ("SharedAccessKey=", Tail::Slashed(20)),
+    ("SharedAccessSignature=", Tail::Slashed(20)),
+    ("dop_v1_", Tail::Token(20)),
+    ("doo_v1_", Tail::Token(20)),
+    ("dor_v1_", Tail::Token(20)),
+    ("LTAI", Tail::Mixed),
+    // Code hosts and registries of packages.
+    ("ghp_", Tail::Token(16)),
+    ("gho_", Tail::Token(16)),
+    ("ghu_", Tail::Token(16)),
+    ("ghs_", Tail::Token(16)),
+    ("ghr_", Tail::Token(16)),
+    ("github_pat_", Tail::Token(16)),
+    ("glpat-", Tail::Token(16)),
+    ("gldt-", Tail::Token(16)),
+    ("glrt-", Tail::Token(16)),
+    ("glcbt-", Tail::Token(16)),
+    ("glptt-", Tail::Token(16)),
+    ("glsoat-", Tail::Token(16)),
+    ("npm_", Tail::Token(30)),
+    ("pypi-AgE", Tail::Token(20)),
+    ("dckr_pat_", Tail::Token(16)),
+    ("dckr_oat_", Tail::Token(16)),
+    ("ATATT3", Tail::Token(30)),
+    ("ATCTT3", Tail::Token(30)),
+    ("ATBB", Tail::Token(28)),
+    // Messages, payments, mail and the rest.
+    ("xoxb-", Tail::Token(10)),
+    ("xoxp-", Tail::Token(10)),
+    ("xoxa-", Tail::Token(10)),
+    ("xoxr-", Tail::Token(10)),
+    ("xoxs-", Tail::Token(10)),
+    ("xoxe-", Tail::Token(10)),
+    ("xoxe.", Tail::Token(10)),
+    ("xapp-", Tail::Token(10)),
+    ("hooks.slack.com/services/", Tail::Slashed(16)),
+    ("hooks.slack.com/workflows/", Tail::Slashed(16)),
+    ("discord.com/api/webhooks/", Tail::Slashed(16)),
+    ("discordapp.com/api/webhooks/", Tail::Slashed(16)),
+    ("webhook.office.com/webhookb2/", Tail::Slashed(16)),
+    ("sk_live_", Tail::Token(8)),
+    ("sk_test_", Tail::Token(8)),
+    ("rk_live_", Tail::Token(8)),
+    ("rk_test_", Tail::Token(8)),
+    ("whsec_", Tail::Token(16)),
+    ("sq0atp-", Tail::Token(16)),
+    ("sq0csp-", Tail::Token(16)),
+    ("shpat_", Tail::Token(20)),
+    ("shpss_", Tail::Token(20)),
+    ("shpca_", Tail::Token(20)),
+    ("shppa_", Tail::Token(20)),
+    ("SG.", Tail::Mixed),
+    ("hvs.", Tail::Token(20)),
+    ("hvb.", Tail::Token(20)),
+    ("lin_api_", Tail::Token(20)),
+    ("PMAK-", Tail::Token(24)),
+    ("sntrys_", Tail::Token(20)),
+    ("glsa_", Tail::Token(20)),
+    ("tskey-", Tail::Token(16)),
+    ("AGE-SECRET-KEY-1", Tail::Token(20)),
+    ("eyJ", Tail::Jwt),
+    ("-----BEGIN ", Tail::Pem),
+    ("://", Tail::Userinfo),
+    ("Bearer ", Tail::Credential),
+    ("bearer ", Tail::Credential),
+    ("Basic ", Tail::Credential),
+    // AWS quotes the headers of a request that is signed wrongly.
+    ("x-amz-security-token:", Tail::Credential),
+    ("Signature=", Tail::Credential),
+];
+
+/// The prefixes as one automaton: a table like any other, compiled when it is first used.
+static PREFIXES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostLongest)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(FORMATS.map(|(prefix, _)| prefix))
+        .ok()
+});
+
+/// Where credentials of a known format are, in order.
+pub(super) fn find(bytes: &[u8]) -> Vec<Range<usize>> {
+    Found { bytes, at: 0 }.collect()
+}
+
+/// Whether there is one.
+pub(super) fn is_in(bytes: &[u8]) -> bool {
+    Found { bytes, at: 0 }.next().is_some()
+}
+
+/// Whether bytes begin as a credential of a known format does.
+pub(super) fn begins(bytes: &[u8]) -> bool {
+    FORMATS.iter().any(|(prefix, _)| bytes.starts_with(prefix.as_bytes()))
+}
+
+struct Found<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl Iterator for Found<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let prefixes = PREFIXES.as_ref()?;
+        loop {
+            let input = aho_corasick::Input::new(self.bytes).range(self.at..);
+            let prefix = prefixes.find(input)?;
+            self.at = prefix.end();
+            let (_, tail) = FORMATS[prefix.pattern().as_usize()];
+            if let Some(found) = credential(self.bytes, prefix.start(), prefix.end(), tail) {
+                self.at = self.at.max(found.end);
+                return Some(found);
+            }
+        }
+    }
+}
+
+/// The credential whose prefix begins at `start` and ends at `end`, if it is one.
+fn credential(bytes: &[u8], start: usize, end: usize, tail: Tail) -> Option<Range<usize>> {
+    match tail {
+        Tail::Userinfo => return password(bytes, end),
+        Tail::Pem => return pem(bytes, start),
+        Tail::Credential => {
+            let len = run(&bytes[end..], |byte| is_token(byte) || b".~+/=".contains(&byte));
+            let word = &bytes[end..end + len];
+            let mixed = word.iter().any(u8::is_ascii_digit) || changes(word) >= 3;
+            return (len >= 8 && mixed).then_some(end..end + len);
+        }
+        _ => {}
+    }
+    if !begins_a_word(bytes, start) {
+        return None;
+    }
+    let rest = &bytes[end..];
+    // In other formats a full stop ends the sentence.
+    let dotted = bytes[start..end].ends_with(b".");
+    let len = match tail {
+        Tail::Slashed(least) => {
+            let len = run(rest, |byte| is_token(byte) || b"+/=%".contains(&byte));
+            Some(len).filter(|len| *len >= least)
+        }
+        Tail::AwsId => {
+            let len = run(rest, |byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+            let more = rest.get(len).is_some_and(u8::is_ascii_alphanumeric);
+            Some(len).filter(|len| *len == 16 && !more)
+        }
+        Tail::Jwt => jwt(rest),
+        Tail::Mixed => {
+            let len = run(rest, |byte| is_token(byte) || dotted && byte == b'.');
+            let token = trimmed(&rest[..len]);
+            let long = token.split(|byte| b"-_.".contains(byte)).any(|part| {
+                part.len() >= 12
+                    && part.iter().any(u8::is_ascii_digit)
+                    && part.iter().any(u8::is_ascii_alphabetic)
+            });
+            Some(token.len()).filter(|len| *len >= 16 && long)
+        }
+        Tail::Token(least) => {
+            let len = run(rest, |byte| is_token(byte) || dotted && byte == b'.');
+            Some(trimmed(&rest[..len]).len()).filter(|len| *len >= least)
+        }
+        Tail::Userinfo | Tail::Pem | Tail::Credential => None,
+    }?;
+    // What names the place stays, because it is no secret and a reader wants it.
+    let prefix = &bytes[start..end];
+    let named = prefix.ends_with(b"=") || prefix.ends_with(b"/") && !prefix.starts_with(b"1/");
+    Some(if named { end } else { start }..end + len)
+}
+
+/// Without the full stop or the dash that a sentence puts after a token.
+fn trimmed(token: &[u8]) -> &[u8] {
+    let end = token.iter().rposition(u8::is_ascii_alphanumeric).map_or(0, |at| at + 1);
+    &token[..end]
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
+}
+
+fn run(bytes: &[u8], of: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().position(|byte| !of(*byte)).unwrap_or(bytes.len())
+}
+
+/// Whether no word goes on here. An escape of JSON, a colour of a terminal or an escape of an address
+/// may end in a letter or a digit.
+fn begins_a_word(bytes: &[u8], at: usize) -> bool {
+    let before = &bytes[..at];
+    let Some(last) = before.last() else { return true };
+    if !last.is_ascii_alphanumeric() {
+        return true;
+    }
+    let hex = |digits: &[u8]| digits.iter().all(u8::is_ascii_hexdigit);
+    match before {
+        [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
+        [.., b'%', a, b] if hex(&[*a, *b]) => true,
+        [.., b'\\', b'u', a, b, c, d] => hex(&[*a, *b, *c, *d]),
+        [colour @ .., b'm'] => {
+            let digits =
+                colour.iter().rev().take_while(|b| b.is_ascii_digit() || **b == b';').count();
+            colour[..colour.len() - digits].ends_with(b"[")
+        }
+        _ => false,
+    }
+}
+
+/// What follows `eyJ` in a signed or encrypted token.
+fn jwt(rest: &[u8]) -> Option<usize> {
+    let mut len = run(rest, is_token);
+    let mut parts = usize::from(len >= 10);
+    while parts > 0 && rest.get(len) == Some(&b'.') {
+        let more = run(&rest[len + 1..], is_token);
+        if more == 0 && parts < 2 {
+            break;
+        }
+        len += 1 + more;
+        parts += 1;
+    }
+    // A full stop after it belongs to the sentence.
+    (parts >= 3).then(|| len - usize::from(rest[len - 1] == b'.'))
+}
+
+/// The password of an address, after its `://`.
+fn password(bytes: &[u8], from: usize) -> Option<Range<usize>> {
+    let rest = &bytes[from..];
+    let len = run(rest, |byte| !byte.is_ascii_whitespace() && !b"/?#\"'<>\\`".contains(&byte));
+    let at = memchr::memrchr(b'@', &rest[..len])?;
+    let colon = memchr::memchr(b':', &rest[..at])?;
+    let text = std::str::from_utf8(&rest[colon + 1..at]).ok()?;
+    is_secret_value(text).then_some(from + colon + 1..from + at)
+}
+
+/// A block of PEM that has a private key, to its end; if that is missing, as far as the key goes.
+fn pem(bytes: &[u8], start: usize) -> Option<Range<usize>> {
+    /// No private key is longer.
+    const MOST: usize = 32 << 10;
+    let block = &bytes[start..bytes.len().min(start + MOST)];
+    let label = &block[..block.len().min(80)];
+    let begun = b"-----BEGIN ".len();
+    let closes = begun + memmem::find(&label[begun..], b"-----")?;
+    memmem::find(&label[..closes], b"PRIVATE KEY")?;
+    let body = closes + 5;
+    let end = if let Some(at) = memmem::find(&block[body..], b"-----END ") {
+        let label = body + at + b"-----END ".len();
+        let rest = &block[label..block.len().min(label + 80)];
+        memmem::find(rest, b"-----").map_or(block.len(), |at| label + at + 5)
+    } else {
+        let of_key = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=\\ \r\n\t:,-".contains(&byte);
+        body + run(&block[body..], of_key)
+    };
+    Some(start..start + end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+
+    /// What is left if the credentials are cut out.
+    fn left(text: &str) -> String {
+        let mut out = text.to_owned();
+        for at in find(text.as_bytes()).into_iter().rev() {
+            out.replace_range(at, "…");
+        }
+        out
+    }
+
+    #[test]
+    fn keys_of_known_formats_are_found() {
+        let pem = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----";
+        for key in [
+            "sk-proj-4fQ9xTz71LmN0pWv",
+            "sk-ant-api03-4fQ9xTz71LmN0pWv-x_A",
+            "sk_live_51HxAbCdEfGhIjKlMn",
+            "rk_test_abcdefghijklmnop",
+            "xai-4fQ9xTz71LmN0pWv8aBcD",
+            "gsk_4fQ9xTz71LmN0pWv8aBcD",
+            "ghp_abcdefghijklmnopqrstuvwxyzABCDEFGHIJ",
+            "github_pat_11ABCDEFG0abcdefghij_klmnop",
+            "glpat-abcdefghijklmnopqrst",
+            "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+            "AKIAIOSFODNN7EXAMPLE",
+            "AIzaSyD-1234567890abcdefghijklmnopqrstu",
+            "xoxb-123456789012-abcdefABCDEF",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+            pem,
+        ] {
+            assert_eq!(left(&format!("a {key} b")), "a … b", "{key}");
+            assert_eq!(left(&format!("key={key}")), "key=…", "{key}");
+            assert_eq!(left(key), "…", "{key}");
+            // After an escape, in a colour, at the end of a sentence.
+            assert_eq!(left(&format!("\\n{key}.")), "\\n….", "{key}");
+            assert_eq!(left(&format!("\u{1b}[01;31m{key}\u{1b}[m")), "\u{1b}[01;31m…\u{1b}[m");
+        }
+    }
+
+    #[test]
+    fn names_like_keys_stay() {
+        for text in [
+            "gemini, xai-responses, cohere-v2",
+            "a risk-free sk- prompt, sk-no-key-required, sk-learn-documentation",
+            "task-1234567890abcdef and disk-4fQ9xTz71LmN0pWv",
+            "hf_transfer_is_not_installed",
+            "eyJ0eXBlIjoibWVzc2FnZV9zdGFydCJ9",
+            "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+            "postgres://user:password@localhost/db",
+            "http://h:8080/a@b",
+            "Bearer authentication is required; Basic authentication, too",
+            "ASIA and AFRICA, AKIAx",
+        ] {
+            assert_eq!(left(text), text);
+        }
+    }
+
+    #[test]
+    fn password_in_address_is_found() {
+        let text = "DATABASE_URL=postgres://app:Zk93-xQ71mmP@db:5432/app?x=1";
+        assert_eq!(left(text), "DATABASE_URL=postgres://app:…@db:5432/app?x=1");
+        let hook = "curl https://hooks.slack.com/services/T0AB12CD3/B0AB12CD3/4fQ9xTz71LmN0pWv8aBcDeFg -d x";
+        assert_eq!(left(hook), "curl https://hooks.slack.com/services/… -d x");
+    }
+
+    #[test]
+    fn cut_private_key_is_found() {
+        let text = "x -----BEGIN PRIVATE KEY-----\\nMIIEvQIBADANBgkqhkiG9w0B\\nAQEF\" y";
+        assert_eq!(left(text), "x …\" y");
+    }
+}

@@ -1,0 +1,356 @@
+//! Secrets cut out of text that has JSON in it: a body of JSON, a stream of events, a line each, or
+//! plain words.
+//!
+//! Only what the strings of JSON say is cut, so that what was JSON still is. What is not part of a
+//! secret stays as it is, byte for byte: an id, a signature, the form of the JSON.
+
+use super::known::{Cut, KnownKeys, apply, is_name};
+use serde::de::IgnoredAny;
+use std::borrow::Cow;
+use std::ops::Range;
+
+impl KnownKeys {
+    /// `bytes` without secrets: each stretch of one is `[redacted]`.
+    ///
+    /// If strings of one name (`"content"`, `"text"` …) have a secret between them, chunk by chunk,
+    /// the first has `[redacted]` for it, and the others nothing.
+    pub fn out_of<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        self.out_of_chunks(bytes, false)
+    }
+
+    /// As [`out_of`](KnownKeys::out_of); `by_line`: nothing is cut over the end of a line.
+    pub(super) fn out_of_chunks<'a>(&self, bytes: &'a [u8], by_line: bool) -> Cow<'a, [u8]> {
+        let cuts = self.cuts_of_chunks(bytes, by_line);
+        if cuts.is_empty() {
+            return Cow::Borrowed(bytes);
+        }
+        Cow::Owned(apply(bytes, cuts))
+    }
+
+    /// What [`out_of_chunks`](KnownKeys::out_of_chunks) cuts.
+    pub(super) fn cuts_of_chunks(&self, bytes: &[u8], by_line: bool) -> Vec<Cut> {
+        let mut cuts = Vec::new();
+        for plain in plain(bytes, by_line) {
+            let found = self.find(&bytes[plain.clone()]).into_iter();
+            let at = |at: Range<usize>| at.start + plain.start..at.end + plain.start;
+            cuts.extend(found.map(|found| Cut { at: at(found), shown: None }));
+        }
+        self.find_in_strings(bytes, &mut cuts);
+        cuts
+    }
+
+    /// In what strings say, one by one and those of one name together.
+    fn find_in_strings(&self, bytes: &[u8], cuts: &mut Vec<Cut>) {
+        let Strings { names, mut values } = strings(bytes);
+        // Those of one name stay in their order.
+        values.sort_by_key(|(name, _)| *name);
+        for strings in values.chunk_by(|(a, _), (b, _)| a == b) {
+            let mut said = Said::default();
+            for (_, string) in strings {
+                unescape(bytes, string.clone(), &mut said);
+            }
+            for found in self.find(&said.text) {
+                said.cuts(&found, cuts);
+            }
+        }
+        // Nobody but a hostile server names a member by a secret.
+        for name in names {
+            let mut said = Said::default();
+            unescape(bytes, name, &mut said);
+            for found in self.find_whole(&said.text) {
+                said.cuts(&found, cuts);
+            }
+        }
+    }
+}
+
+/// The parts of the bytes that are not JSON; lines together, unless by line.
+fn plain(bytes: &[u8], by_line: bool) -> Vec<Range<usize>> {
+    let mut plain: Vec<Range<usize>> = Vec::new();
+    if !by_line && is_json(bytes) {
+        return plain;
+    }
+    let mut start = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let at = start..start + line.len();
+        start = at.end;
+        if is_json(line.strip_prefix(b"data:").unwrap_or(line)) {
+            continue;
+        }
+        match plain.last_mut() {
+            Some(last) if last.end == at.start && !by_line => last.end = at.end,
+            _ => plain.push(at),
+        }
+    }
+    plain
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    matches!(first, Some(b'{' | b'[' | b'"')) && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+}
+
+/// What the strings of one name say, one after the other, and where each byte of it stands.
+#[derive(Default)]
+struct Said {
+    text: Vec<u8>,
+    runs: Vec<Run>,
+}
+
+/// A run of bytes that stand together, or what one escape stands for.
+struct Run {
+    /// Where it begins in the text.
+    from: usize,
+    raw: Range<usize>,
+    escape: bool,
+}
+
+impl Said {
+    fn push(&mut self, bytes: &[u8], raw: Range<usize>, escape: bool) {
+        if !raw.is_empty() {
+            self.runs.push(Run { from: self.text.len(), raw, escape });
+            self.text.extend_from_slice(bytes);
+        }
+    }
+
+    /// The bytes that a stretch of the text stands in.
+    fn cuts(&self, found: &Range<usize>, cuts: &mut Vec<Cut>) {
+        let mut shown = true;
+        let first = self.runs.partition_point(|run| run.from <= found.start).saturating_sub(1);
+        for run in self.runs[first..].iter().take_while(|run| run.from < found.end) {
+            let at = if run.escape {
+                run.raw.clone()
+            } else {
+                let start = run.raw.start + found.start.saturating_sub(run.from);
+                start..run.raw.end.min(run.raw.start + (found.end - run.from))
+            };
+            if at.start < at.end {
+                cuts.push(Cut { at, shown: Some(shown) });
+                shown = false;
+            }
+        }
+    }
+}
+
+/// The strings of JSON, or of lines that have JSON in them. Text that is not JSON gives strings that
+/// nobody said, which does no harm.
+#[derive(Default)]
+struct Strings<'b> {
+    /// Names of members.
+    names: Vec<Range<usize>>,
+    /// Values, each with the name before it.
+    values: Vec<(&'b [u8], Range<usize>)>,
+}
+
+fn strings(bytes: &[u8]) -> Strings<'_> {
+    let mut strings = Strings::default();
+    let mut name: &[u8] = b"";
+    let mut at = 0;
+    while let Some(quote) = memchr::memchr(b'"', &bytes[at..]) {
+        let start = at + quote + 1;
+        let end = match closing_quote(bytes, start) {
+            Ok(end) => end,
+            // A string has no line break in it: what began here was none, nor what a quote up to there
+            // would begin.
+            Err(stopped) => {
+                at = stopped;
+                continue;
+            }
+        };
+        at = end + 1;
+        if is_name(bytes, at) {
+            name = &bytes[start..end];
+            strings.names.push(start..end);
+        } else if start < end {
+            strings.values.push((name, start..end));
+        }
+    }
+    strings
+}
+
+/// Where the string that begins here ends; an error: how far it was looked for, where it does not.
+fn closing_quote(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        at += memchr::memchr3(b'"', b'\\', b'\n', rest).ok_or(bytes.len())?;
+        match bytes[at] {
+            b'"' => return Ok(at),
+            b'\\' if bytes.get(at + 1) != Some(&b'\n') => at += 2,
+            _ => return Err(at + 1),
+        }
+    }
+}
+
+/// What a string says.
+fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
+    let mut at = string.start;
+    while at < string.end {
+        let run = memchr::memchr(b'\\', &bytes[at..string.end]).map_or(string.end, |n| at + n);
+        said.push(&bytes[at..run], at..run, false);
+        if run == string.end {
+            return;
+        }
+        let unit = bytes.get(run + 2..run + 6).and_then(|hex| std::str::from_utf8(hex).ok());
+        let unit = unit.and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        let (len, stands_for) = match (bytes[run + 1], unit) {
+            // Half of a pair is no character, and no key has one.
+            (b'u', Some(unit)) => (6, char::from_u32(unit).unwrap_or('\u{fffd}')),
+            (b'n', _) => (2, '\n'),
+            (b'r', _) => (2, '\r'),
+            (b't', _) => (2, '\t'),
+            (b'b', _) => (2, '\u{8}'),
+            (b'f', _) => (2, '\u{c}'),
+            (other, _) => (2, char::from(other)),
+        };
+        let end = (run + len).min(string.end);
+        said.push(stands_for.encode_utf8(&mut [0; 4]).as_bytes(), run..end, true);
+        at = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    const KEY: &str = "sk-proj-4fQ9xTz71LmN0pWv8aBcD";
+
+    fn out(keys: &KnownKeys, text: &str) -> String {
+        String::from_utf8(keys.out_of(text.as_bytes()).into_owned()).unwrap()
+    }
+
+    fn clean(text: &str) -> String {
+        out(&KnownKeys::new([KEY]), text)
+    }
+
+    #[test]
+    fn a_key_goes_whole_and_in_part_and_escaped() {
+        assert_eq!(clean(&format!("a {KEY} b {KEY}{KEY}.")), "a [redacted] b [redacted].");
+        // Masked, as some servers do.
+        assert_eq!(clean("key: sk-proj-4fQ9*****BcD."), "key: [redacted]*****BcD.");
+        assert_eq!(clean("key: sk-pr***8aBcD"), "key: sk-pr***8aBcD");
+        assert_eq!(
+            clean(r#"{"a":"sk-p\u0072oj-4f","a":"Q9xTz7\u0031LmN0pWv8aBcD"}"#),
+            r#"{"a":"[redacted]","a":""}"#
+        );
+        assert_eq!(clean("\"unclosed\nsk-proj-4fQ9xT\"\\"), "\"unclosed\n[redacted]\"\\");
+    }
+
+    #[test]
+    fn a_key_with_slashes_goes_where_they_are_escaped() {
+        let keys = KnownKeys::new(["wJa1rX/tnFE/I/K7MDE/G+bPxR/iCYEX"]);
+        let text = r#"{"message":"wJa1rX\/tnFE\/I\/K7MDE\/G+bPxR\/iCYEX!"}"#;
+        assert_eq!(out(&keys, text), r#"{"message":"[redacted]!"}"#);
+    }
+
+    #[test]
+    fn a_key_of_several_lines_goes_where_its_breaks_are_escaped() {
+        let keys = KnownKeys::new(["-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END"]);
+        let text = r#"{"key":"-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END KEY"}"#;
+        assert_eq!(out(&keys, text), r#"{"key":"-----BEGIN KEY-----\n[redacted]\n-----END KEY"}"#);
+    }
+
+    #[test]
+    fn a_row_of_one_character_is_no_part_of_a_key() {
+        let keys = KnownKeys::new(["FwoGZXIvYXdzEJr//////////wEaDNq8"]);
+        let text = "////////// a comment, and FwoGZXIvYXdz";
+        assert_eq!(out(&keys, text), "////////// a comment, and [redacted]");
+    }
+
+    #[test]
+    fn a_key_that_may_be_words_goes_whole_only() {
+        let keys = KnownKeys::new(["correct-horse-battery-staple", "none", ""]);
+        let text =
+            r#"{"required":["none"],"horse":"battery-st","key":"correct-horse-battery-staple"}"#;
+        assert_eq!(
+            out(&keys, text),
+            r#"{"required":["none"],"horse":"battery-st","key":"[redacted]"}"#
+        );
+        assert!(!format!("{keys:?}").contains("horse"));
+    }
+
+    #[test]
+    fn a_key_that_two_long_texts_have_between_them_goes() {
+        let long = "a line of code\\n".repeat(40);
+        let (one, other) = KEY.split_at(11);
+        let text = format!(r#"[{{"text":"{long}{one}"}},{{"text":"{other}\\n{long}"}}]"#);
+        let said = format!(r#"[{{"text":"{long}[redacted]"}},{{"text":"\\n{long}"}}]"#);
+        assert_eq!(clean(&text), said);
+    }
+
+    #[test]
+    fn quotes_that_nothing_closes_are_passed_in_one_go() {
+        let text = format!(
+            "\"{}\n{{\"a\":\"{}\",\"a\":\"{}\"}}",
+            "\\\"".repeat(200_000),
+            &KEY[..9],
+            &KEY[9..]
+        );
+        assert!(clean(&text).ends_with(r#"{"a":"[redacted]","a":""}"#));
+    }
+
+    #[test]
+    fn a_key_in_pieces_goes_from_one_line() {
+        let text = format!(
+            r#"{{"a":"x{}","b":"{}","a":"{}","c":["{}","{}\\"],"a":"{}y"}}"#,
+            &KEY[..8],
+            &KEY[..3],
+            &KEY[8..9],
+            &KEY[3..5],
+            &KEY[5..20],
+            &KEY[9..]
+        );
+        assert_eq!(
+            clean(&text),
+            r#"{"a":"x[redacted]","b":"sk-","a":"","c":["[redacted]","\\"],"a":"y"}"#
+        );
+        // Also one that may be words, and goes whole only.
+        let keys = KnownKeys::new(["correct-horse-battery-staple"]);
+        let text = r#"[{"t":"correct-h"},{"t":"orse-battery-staple."}]"#;
+        assert_eq!(out(&keys, text), r#"[{"t":"[redacted]"},{"t":"."}]"#);
+        // And where there are more names than a quick look counts.
+        let many: Vec<String> = (0..128).map(|nth| format!(r#""{nth}":"{nth}","#)).collect();
+        let many = many.concat();
+        let text = format!(r#"{{{many}"t":"{}","u":"u","t":"{}"}}"#, &KEY[..10], &KEY[10..]);
+        assert_eq!(clean(&text), format!(r#"{{{many}"t":"[redacted]","u":"u","t":""}}"#));
+    }
+
+    proptest! {
+        /// However a stream cuts a key, its text has no part of it left, and all the rest.
+        #[test]
+        fn no_cutting_keeps_a_part(
+            before in "[a-z \"\\\\\n]{0,20}",
+            after in "[a-z \"\\\\\né]{0,20}",
+            cuts in proptest::collection::vec(0usize..80, 0..12),
+            stray in "[\"\\\\a\n:]{0,6}",
+        ) {
+            let text = format!("{before}|{KEY}|{after}");
+            let mut cuts: Vec<usize> =
+                cuts.into_iter().filter(|at| *at < text.len() && text.is_char_boundary(*at)).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let mut stream = format!(": {stray}\n");
+            for pair in cuts.windows(2) {
+                let event = json!({"index": 0, "delta": {"content": text[pair[0]..pair[1]], "role": "x"}});
+                stream.extend(["data: ", &event.to_string(), "\n\n"]);
+            }
+            let out = clean(&stream);
+            let said: String = out
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok())
+                .filter_map(|event| event["delta"]["content"].as_str().map(str::to_owned))
+                .collect();
+            prop_assert_eq!(said, format!("{before}|[redacted]|{after}"));
+            for part in KEY.as_bytes().windows(7) {
+                prop_assert!(memchr::memmem::find(out.as_bytes(), part).is_none());
+            }
+        }
+
+        /// What has nothing of a key in it stays as it is.
+        #[test]
+        fn what_is_no_key_stays(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(&*KnownKeys::new([KEY]).out_of(&bytes), &bytes[..]);
+        }
+    }
+}

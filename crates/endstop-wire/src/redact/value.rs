@@ -1,0 +1,441 @@
+//! Which values are secrets, and what of a value is looked for.
+//!
+//! A secret is cut out wherever it occurs, so a value that is an ordinary word (`postgres`, `true`,
+//! `localhost`) must not count: every answer that has the word would be changed. A value counts if
+//!
+//! - it has one of the known formats of keys, or
+//! - it has at least 12 characters, among them letters and digits, or letters and one of `!#$%^&*~`, or
+//! - it has at least 8 characters and changes three times between letters and digits, or between
+//!   cases, within a part of it, or
+//! - it has no digit, and is a phrase of four words and 20 characters, or letters that are no words.
+//!
+//! A number, a date and a path do not count.
+
+use super::patterns;
+use super::variables::is_secret_name;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+/// Shorter values are never looked for.
+const SHORTEST: usize = 8;
+/// From this length on a value that mixes letters and digits is looked for.
+const SHORTEST_MIXED: usize = 12;
+/// A part of this length is random enough to be a secret without a name that says so.
+const SHORTEST_RANDOM: usize = 20;
+/// `base64` breaks its lines after so many characters.
+const BASE64_LINE: usize = 76;
+
+/// A string that is cut out wherever it occurs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Needle {
+    pub(super) bytes: Vec<u8>,
+    /// A line of a longer secret, or an encoded form of one: it is found only as a whole.
+    pub(super) whole: bool,
+}
+
+/// Whether this value is specific enough to be looked for.
+pub(super) fn is_secret_value(value: &str) -> bool {
+    let value = value.trim();
+    if value.len() < SHORTEST || is_path(value) || is_date(value) {
+        return false;
+    }
+    if patterns::find(value.as_bytes()).first().is_some_and(|at| at.len() * 2 > value.len()) {
+        return true;
+    }
+    let bytes = value.as_bytes();
+    let letters = bytes.iter().any(u8::is_ascii_alphabetic) || !value.is_ascii();
+    if !letters {
+        return false;
+    }
+    let changes = changes(bytes);
+    if bytes.iter().any(u8::is_ascii_digit) {
+        return value.len() >= SHORTEST_MIXED || changes >= 3;
+    }
+    if value.len() < SHORTEST_MIXED {
+        return changes >= 3;
+    }
+    let symbols = bytes.iter().any(|byte| b"!#$%^&*~".contains(byte));
+    symbols || changes >= 4 || is_phrase(value) || is_gibberish(value)
+}
+
+/// How often the characters change between lower case, capitals and digits, within parts without
+/// other characters. A capital and the lower case after it are one.
+pub(super) fn changes(bytes: &[u8]) -> usize {
+    let class = |byte: u8| match byte {
+        b'a'..=b'z' => 1,
+        b'A'..=b'Z' => 2,
+        b'0'..=b'9' => 3,
+        _ => 0u8,
+    };
+    let change = |pair: &[u8]| {
+        let (a, b) = (class(pair[0]), class(pair[1]));
+        a != b && a != 0 && b != 0 && (a, b) != (2, 1)
+    };
+    bytes.windows(2).filter(|pair| change(pair)).count()
+}
+
+/// Whether a value is random whatever its name: a part of it is long and changes often.
+pub(super) fn is_random(value: &str) -> bool {
+    value
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|part| part.len() >= SHORTEST_RANDOM && changes(part.as_bytes()) >= 4)
+}
+
+fn is_path(value: &str) -> bool {
+    let drive = matches!(value.as_bytes(), [letter, b':', b'\\' | b'/', ..] if letter.is_ascii_alphabetic());
+    let rooted =
+        drive || ["/", "~/", "./", "../", "file:"].iter().any(|start| value.starts_with(start));
+    // Base64 may begin with a slash.
+    rooted && !is_random(value) && !value.ends_with('=')
+}
+
+fn is_date(value: &str) -> bool {
+    let year = value.bytes().take_while(u8::is_ascii_digit).count();
+    year == 4 && value.bytes().all(|byte| byte.is_ascii_digit() || b"-:TZ.+ ".contains(&byte))
+}
+
+/// Four words, as in a pass phrase.
+fn is_phrase(value: &str) -> bool {
+    let mut words = 0;
+    let mut before = b' ';
+    for byte in value.bytes() {
+        let begins = !before.is_ascii_alphabetic()
+            || before.is_ascii_lowercase() && byte.is_ascii_uppercase();
+        words += usize::from(byte.is_ascii_alphabetic() && begins);
+        before = byte;
+    }
+    value.len() >= SHORTEST_RANDOM && words >= 4 && !value.contains('/')
+}
+
+/// Letters that are no words: more of them than any word has, or six consonants in a row.
+fn is_gibberish(value: &str) -> bool {
+    let is_consonant = |c: char| c.is_ascii_alphabetic() && !"aeiouyAEIOUY".contains(c);
+    let consonants = value.split(|c| !is_consonant(c)).map(str::len).max();
+    let letters = value.split(|c: char| !c.is_ascii_alphabetic()).map(str::len).max();
+    consonants >= Some(6) || letters >= Some(24)
+}
+
+/// What of a secret's value is looked for. Of JSON it is the strings that are secret, of several lines
+/// each line, of an address its password and of a connection string its keys: what surrounds them also
+/// occurs elsewhere.
+pub(super) fn needles(value: &str, depth: u32) -> Vec<Needle> {
+    let value = value.trim();
+    let mut found = Vec::new();
+    if value.len() < SHORTEST || depth > 4 {
+        return found;
+    }
+    if value.starts_with(['{', '['])
+        && let Ok(json @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(value)
+    {
+        of_json("", &json, depth, &mut found);
+        return found;
+    }
+    // Settings of a server in one line have a private key's breaks as two characters.
+    let lines = value.replace("\\n", "\n");
+    if lines.contains('\n') {
+        for line in lines.lines().map(str::trim) {
+            if line.starts_with("-----") {
+                continue;
+            }
+            found.extend(
+                needles(line, depth + 1).into_iter().map(|needle| Needle { whole: true, ..needle }),
+            );
+        }
+        return found;
+    }
+    if of_address(value, &mut found) || of_pairs(value, depth, &mut found) {
+        return found;
+    }
+    if let Some((scheme, key)) = value.split_once(' ')
+        && ["bearer", "basic", "token"].iter().any(|word| scheme.eq_ignore_ascii_case(word))
+    {
+        return needles(key, depth + 1);
+    }
+    if !is_secret_value(value) {
+        return found;
+    }
+    found.push(Needle { bytes: value.as_bytes().to_vec(), whole: false });
+    if let Some((user, password)) = value.split_once(':')
+        && !user.is_empty()
+        && is_secret_value(password)
+    {
+        found.push(Needle { bytes: password.as_bytes().to_vec(), whole: false });
+    }
+    found.extend(in_base64(value));
+    found.extend(out_of_base64(value, depth));
+    found
+}
+
+/// The strings that are secret: those whose name says so, and those that are random.
+fn of_json(name: &str, json: &Value, depth: u32, found: &mut Vec<Needle>) {
+    match json {
+        Value::Object(members) => {
+            for (name, member) in members {
+                of_json(name, member, depth, found);
+            }
+        }
+        Value::Array(list) => {
+            for element in list {
+                of_json(name, element, depth, found);
+            }
+        }
+        Value::String(text) if is_secret_name(name) || is_random(text) => {
+            found.extend(needles(text, depth + 1));
+        }
+        Value::String(text) if text.contains("-----BEGIN ") || text.contains("://") => {
+            found.extend(needles(text, depth + 1));
+        }
+        _ => {}
+    }
+}
+
+/// The password of an address, its secret parameters, and the parts of its path that are random, as the
+/// address of a webhook has. `false`: it is not an address.
+fn of_address(value: &str, found: &mut Vec<Needle>) -> bool {
+    let Some((scheme, rest)) = value.split_once("://") else { return false };
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.:".contains(c);
+    if scheme.is_empty() || !scheme.chars().all(is_scheme) || rest.contains(char::is_whitespace) {
+        return false;
+    }
+    let mut push = |text: &str| {
+        if is_secret_value(text) {
+            found.push(Needle { bytes: text.as_bytes().to_vec(), whole: false });
+            let plain = unescaped(text);
+            if plain != text {
+                found.push(Needle { bytes: plain.into_bytes(), whole: false });
+            }
+        }
+    };
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // A password may have a slash that nothing escaped.
+    let (authority, path) = match place.rsplit_once('@') {
+        Some((user, host)) => {
+            match user.split_once(':') {
+                Some((_, password)) => push(password),
+                None => push(user),
+            }
+            (host, host.split_once('/').map_or("", |(_, path)| path))
+        }
+        None => (place, place.split_once('/').map_or("", |(_, path)| path)),
+    };
+    let _ = authority;
+    for part in path.split('/') {
+        if part.len() >= 16 && is_secret_value(part) && changes(part.as_bytes()) >= 3 {
+            push(part);
+        }
+    }
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        if super::is_secret_parameter(name) || is_secret_name(name) {
+            push(value);
+        }
+    }
+    true
+}
+
+/// The secrets of `Name=value;Name=value` (databases, Azure), of `name=value name=value` (libpq) and of
+/// `name=value,name=value` (headers). `false`: it is not such a list.
+fn of_pairs(value: &str, depth: u32, found: &mut Vec<Needle>) -> bool {
+    let separator = if value.contains(';') {
+        ';'
+    } else if value.contains(',') {
+        ','
+    } else {
+        ' '
+    };
+    let pairs: Vec<(&str, &str)> =
+        value.split(separator).filter_map(|pair| pair.split_once('=')).collect();
+    let is_name = |name: &str| {
+        let name = name.trim();
+        !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || " _-.".contains(c))
+            && name.starts_with(|c: char| c.is_ascii_alphabetic())
+    };
+    if !pairs.iter().any(|(name, _)| is_name(name) && is_secret_name(name.trim())) {
+        return false;
+    }
+    for (name, value) in pairs {
+        if is_secret_name(name.trim()) {
+            found.extend(needles(value, depth + 1));
+        }
+    }
+    true
+}
+
+/// `%41` as `A`.
+pub(super) fn unescaped(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) if bytes[at] == b'%' => {
+                out.push(byte);
+                at += 3;
+            }
+            _ => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The value as `base64` prints it, in lines. The last characters also encode what follows, so they do
+/// not count.
+fn in_base64(value: &str) -> Vec<Needle> {
+    let whole = value.len() / 3 * 3;
+    let text = STANDARD.encode(&value.as_bytes()[..whole]);
+    let lines = text.as_bytes().chunks(BASE64_LINE).filter(|line| line.len() >= SHORTEST_MIXED);
+    lines.map(|line| Needle { bytes: line.to_vec(), whole: true }).collect()
+}
+
+/// What a value in Base64 says, if that is text.
+fn out_of_base64(value: &str, depth: u32) -> Vec<Needle> {
+    if value.len() < SHORTEST_RANDOM {
+        return Vec::new();
+    }
+    let decoded = STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let is_text = |text: &String| !text.chars().any(|c| c.is_control() && !c.is_whitespace());
+    decoded.filter(is_text).map(|text| needles(&text, depth + 1)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked_for(value: &str) -> Vec<String> {
+        let plain = needles(value, 0).into_iter();
+        let encoded = |needle: &Needle| {
+            STANDARD.encode(&value.as_bytes()[..value.len() / 3 * 3]).as_bytes() == needle.bytes
+        };
+        plain
+            .filter(|needle| !encoded(needle))
+            .map(|needle| String::from_utf8(needle.bytes).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn words_numbers_and_paths_do_not_count() {
+        for value in [
+            "postgres",
+            "true",
+            "localhost",
+            "password",
+            "changeme",
+            "admin123",
+            "secret",
+            "none",
+            "4096",
+            "1234567890123456",
+            "2026-01-02T03:04:05Z",
+            "/run/secrets/db_password",
+            "/home/user1/.ssh/id_ed25519",
+            "~/keys/deploy-key-2",
+            "C:\\keys\\deploy1.pem",
+            "development",
+            "azure-active-directory",
+            "application/json",
+            "client-credentials",
+            "lm-studio",
+            "sk-no-key-required",
+            "ServiceAccount",
+            "127.0.0.1:5432",
+            "gnome-keyring",
+            "not-needed",
+        ] {
+            assert!(!is_secret_value(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn random_values_and_phrases_count() {
+        for value in [
+            "sk-proj-4fQ9xTz71LmN0pWv",
+            "hunter2hunter2",
+            "x9Kd72mQ",
+            "a3f9c01be77d",
+            "correct horse battery staple",
+            "CorrectHorseBatteryStaple",
+            "Tr0ub4dor&3",
+            "letmein!please",
+            "qzkxwvbnmrtp",
+            "AbCdEfGhIjKlMnOp",
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "/9j4AAQSkZJRgABAQAAAQABAAD1k3==",
+        ] {
+            assert!(is_secret_value(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn service_account_gives_its_private_key() {
+        let json = serde_json::json!({
+            "type": "service_account",
+            "project_id": "my-project-1",
+            "private_key_id": "3f1c9a7b2d4e5f60718293a4b5c6d7e8f9012345",
+            "private_key": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\nAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----\n",
+            "client_email": "robot@my-project-1.iam.gserviceaccount.com",
+            "auth_uri": "https://accounts.google.com/o/oauth2/auth",
+        });
+        assert_eq!(
+            looked_for(&json.to_string())
+                .iter()
+                .filter(|text| text.len() != 36)
+                .collect::<Vec<_>>(),
+            [
+                "3f1c9a7b2d4e5f60718293a4b5c6d7e8f9012345",
+                "M2YxYzlhN2IyZDRlNWY2MDcxODI5M2E0YjVjNmQ3ZThmOTAxMjM0",
+                "MIIEvQIBADANBgkqhkiG9w0BAQEF",
+                "AASCBKcwggSjAgEAAoIBAQC7",
+                "QUFTQ0JLY3dnZ1NqQWdFQUFvSUJBUUM3",
+            ]
+        );
+    }
+
+    #[test]
+    fn addresses_and_pairs_give_their_credentials() {
+        for (value, want) in [
+            ("postgres://app:Zk93-xQ71mmP@db:5432/app", vec!["Zk93-xQ71mmP"]),
+            ("postgres://postgres:postgres@localhost/app", vec![]),
+            ("redis://:p%40ss-w0rd-77x@cache:6379/0", vec!["p%40ss-w0rd-77x", "p@ss-w0rd-77x"]),
+            (
+                "https://3f1c9a7b2d4e5f60718293a4b5c6d7e8@o1.ingest.sentry.io/42",
+                vec!["3f1c9a7b2d4e5f60718293a4b5c6d7e8"],
+            ),
+            (
+                "https://hooks.example.com/services/T00/B00/4fQ9xTz71LmN0pWv8aBcDeFg",
+                vec!["4fQ9xTz71LmN0pWv8aBcDeFg"],
+            ),
+            ("https://h/v1?api_key=Zk93xQ71mmPq&alt=sse", vec!["Zk93xQ71mmPq"]),
+            (
+                "DefaultEndpointsProtocol=https;AccountName=me1;AccountKey=Zk93xQ71mmPq;EndpointSuffix=x",
+                vec!["Zk93xQ71mmPq"],
+            ),
+            ("host=db user=app password=Zk93xQ71mmPq", vec!["Zk93xQ71mmPq"]),
+            ("Bearer Zk93xQ71mmPq", vec!["Zk93xQ71mmPq"]),
+            ("me:Zk93xQ71mmPq", vec!["me:Zk93xQ71mmPq", "Zk93xQ71mmPq"]),
+        ] {
+            let found: Vec<String> = needles(value, 0)
+                .into_iter()
+                .filter(|needle| !needle.whole)
+                .map(|needle| String::from_utf8(needle.bytes).unwrap())
+                .collect();
+            assert_eq!(found, want, "{value}");
+        }
+    }
+
+    #[test]
+    fn value_in_base64_gives_what_it_says() {
+        let key =
+            STANDARD.encode("-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n-----END");
+        assert!(looked_for(&key).contains(&"MIIEvQIBADANBgkqhkiG9w0BAQEF".to_owned()));
+        // And its own encoding is looked for.
+        let found = needles("Zk93xQ71mmPq7", 0);
+        assert!(
+            found.iter().any(|needle| needle.bytes == STANDARD.encode("Zk93xQ71mmPq").as_bytes())
+        );
+    }
+}

@@ -1,0 +1,441 @@
+//! Which variables of an environment hold secrets, by their name and by their value.
+//!
+//! ```
+//! use endstop_wire::redact::is_secret_variable;
+//! assert!(is_secret_variable("TOKEN_GITHUB", "abc"));
+//! assert!(is_secret_variable("DATABASE_URL", "postgres://app:Zk93-xQ71mmP@db/app"));
+//! assert!(!is_secret_variable("DATABASE_URL", "postgres://db/app"));
+//! assert!(!is_secret_variable("SSH_AUTH_SOCK", "/run/ssh.sock"));
+//! ```
+//!
+//! A name is a list of words, between underscores, dashes and dots and where lower case meets a capital
+//! (`npmAuthToken`). One secret word anywhere in it is enough: `TOKEN_GITHUB`, `GITHUB_TOKEN_RW`.
+
+use super::patterns;
+use super::value::{Needle, is_random, needles};
+
+/// Words that a secret has in its name.
+const WORDS: [&str; 44] = [
+    "AUTHKEY",
+    "ACCESSKEY",
+    "APIKEY",
+    "APIKEYS",
+    "AUTH",
+    "AUTHORIZATION",
+    "BEARER",
+    "COOKIE",
+    "COOKIES",
+    "CRED",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "CREDS",
+    "DSN",
+    "JWT",
+    "KEY",
+    "KEYS",
+    "MNEMONIC",
+    "OAUTH",
+    "OTP",
+    "PASS",
+    "PASSCODE",
+    "PASSPHRASE",
+    "PASSWD",
+    "PASSWORD",
+    "PASSWORDS",
+    "PAT",
+    "PEM",
+    "PRIVATEKEY",
+    "PW",
+    "SAS",
+    "SECRET",
+    "SECRETKEY",
+    "SECRETS",
+    "SK",
+    "SSHPASS",
+    "TOKEN",
+    "TOKENS",
+    "TOTP",
+    "UNSEAL",
+    "WEBHOOK",
+    "WEBHOOKS",
+    "CONNSTR",
+    "PRIVKEY",
+];
+
+/// Words that are often written together with the one before them: `PGPASSWORD`, `NGROK_AUTHTOKEN`.
+const ENDINGS: [&str; 12] = [
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "SECRET",
+    "SECRETS",
+    "TOKEN",
+    "APIKEY",
+    "ACCESSKEY",
+    "PRIVATEKEY",
+    "SECRETKEY",
+    "CREDENTIALS",
+    "WEBHOOK",
+];
+
+/// Last words of a name whose variable describes a secret, or says where it is.
+const DESCRIBES: [&str; 40] = [
+    "AGENT",
+    "ALGO",
+    "ALGORITHM",
+    "BACKEND",
+    "COUNT",
+    "DIR",
+    "DIRS",
+    "DISABLED",
+    "ENABLED",
+    "EXPIRES",
+    "EXPIRY",
+    "FILE",
+    "FILES",
+    "FOLDER",
+    "FORMAT",
+    "LAYOUT",
+    "LEN",
+    "LENGTH",
+    "LIFETIME",
+    "LIMIT",
+    "METHOD",
+    "METHODS",
+    "MODE",
+    "NAME",
+    "PATH",
+    "PATHS",
+    "POLICY",
+    "PREFIX",
+    "PROVIDER",
+    "REGION",
+    "SIZE",
+    "SOCK",
+    "SOCKET",
+    "STYLE",
+    "TIMEOUT",
+    "TTL",
+    "TYPE",
+    "VARIANT",
+    "VERSION",
+    "INFO",
+];
+
+/// Last words of a name whose variable is an address: its value says whether it has a secret.
+const ADDRESSES: [&str; 9] =
+    ["URL", "URLS", "URI", "ENDPOINT", "HOST", "DOMAIN", "ISSUER", "SERVER", "PROXY"];
+
+/// Words whose variable often is a number or a switch, as in `MAX_TOKENS` and `USE_AUTH`.
+const COUNTED: [&str; 9] =
+    ["AUTH", "COOKIE", "COOKIES", "KEY", "KEYS", "OAUTH", "PASS", "TOKEN", "TOKENS"];
+
+/// Whether a variable holds a secret: its name says so, or its value is one by its format.
+pub fn is_secret_variable(name: &str, value: &str) -> bool {
+    let words = words(name);
+    if words.is_empty() {
+        return has_credential(value);
+    }
+    let by_value = || has_credential(value);
+    match secret_word(&words) {
+        None => by_value(),
+        Some(word) => {
+            let last = words.last().map_or("", String::as_str);
+            let plain = value.trim();
+            if is_public(&words) {
+                return by_value();
+            }
+            if DESCRIBES.contains(&last) {
+                return by_value() || is_random(plain) && !plain.contains('/');
+            }
+            let is_named_address = ["WEBHOOK", "WEBHOOKS", "DSN"].contains(&word);
+            if ADDRESSES.contains(&last) && !is_named_address {
+                return by_value() || !plain.contains("://") && is_random(plain);
+            }
+            // Where the shell is and was; a program's own copy of that.
+            if word == "PWD" && plain.starts_with('/') {
+                return by_value();
+            }
+            !(COUNTED.contains(&word) && is_number_or_switch(plain))
+        }
+    }
+}
+
+/// Whether a name alone says that what it names is a secret.
+pub fn is_secret_name(name: &str) -> bool {
+    let words = words(name);
+    let last = words.last().map_or("", String::as_str);
+    secret_word(&words).is_some()
+        && !DESCRIBES.contains(&last)
+        && !ADDRESSES.contains(&last)
+        && !is_public(&words)
+}
+
+/// What of a variable is looked for; nothing, if it holds no secret.
+pub(super) fn needles_of(name: &str, value: &str) -> Vec<Needle> {
+    if is_headers(name) {
+        return of_headers(value);
+    }
+    if is_secret_variable(name, value) { needles(value, 0) } else { Vec::new() }
+}
+
+/// The name in words, in capitals, without the number that a word may end with.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for c in name.chars() {
+        if c.is_alphanumeric() {
+            if before.is_lowercase() && c.is_uppercase() {
+                words.push(String::new());
+            }
+            if let Some(word) = words.last_mut() {
+                word.extend(c.to_uppercase());
+            }
+        } else {
+            words.push(String::new());
+        }
+        before = c;
+    }
+    for word in &mut words {
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        // Of `B64` and `TOKEN2` the second is a word with a number.
+        if letters > 1 {
+            word.truncate(letters);
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The first word that makes the name one of a secret.
+fn secret_word(words: &[String]) -> Option<&'static str> {
+    // Sockets and authors: their words are near to those of secrets, and every shell has them.
+    let starts =
+        |with: &[&str]| words.len() >= with.len() && words.iter().zip(with).all(|(a, b)| a == b);
+    if starts(&["SSH", "AUTH", "SOCK"]) || starts(&["GIT", "AUTHOR"]) || starts(&["XDG", "SESSION"])
+    {
+        return None;
+    }
+    let one = words.iter().find_map(|word| {
+        let exact = WORDS.iter().find(|known| *known == word);
+        exact.or_else(|| ENDINGS.iter().find(|end| word.ends_with(*end))).copied()
+    });
+    if one.is_some() {
+        return one;
+    }
+    let last_is_pwd = words.len() > 1 && words.last().is_some_and(|last| last == "PWD");
+    if last_is_pwd {
+        return Some("PWD");
+    }
+    let pair = |a: &str, b: &str| words.windows(2).any(|pair| pair[0] == a && pair[1] == b);
+    if pair("CONNECTION", "STRING") || pair("CONNECTION", "STRINGS") || pair("CONN", "STR") {
+        return Some("CONNSTR");
+    }
+    None
+}
+
+/// Public keys are for everybody.
+fn is_public(words: &[String]) -> bool {
+    let public = |word: &str| matches!(word, "PUBLIC" | "PUB" | "PUBLISHABLE");
+    words.windows(2).any(|pair| public(&pair[0]) && matches!(&*pair[1], "KEY" | "KEYS"))
+        || words.iter().any(|word| matches!(&**word, "PUBKEY" | "PUBKEYS"))
+}
+
+/// `4096`, `true`, `off`.
+fn is_number_or_switch(value: &str) -> bool {
+    let number = value.len() <= 7 && value.parse::<f64>().is_ok();
+    let switches = ["", "true", "false", "yes", "no", "on", "off", "auto", "always", "never"];
+    number || switches.iter().any(|word| value.eq_ignore_ascii_case(word))
+}
+
+/// Whether a value has a credential by its format: a key, an address with a password, a connection
+/// string.
+fn has_credential(value: &str) -> bool {
+    if patterns::is_in(value.as_bytes()) {
+        return true;
+    }
+    if let Some((_, rest)) = value.split_once("://") {
+        // Any password of an address, also one that is an ordinary word.
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let user = authority.rsplit_once('@').map(|(user, _)| user);
+        return user.is_some_and(|user| {
+            user.split_once(':').is_some_and(|(_, password)| !password.is_empty())
+        }) || !needles(value, 0).is_empty();
+    }
+    value.contains(';')
+        && value.split(';').filter_map(|pair| pair.split_once('=')).any(|(name, value)| {
+            !value.trim().is_empty() && is_secret_name(name.trim())
+                || ["pwd", "pw"].iter().any(|word| name.trim().eq_ignore_ascii_case(word))
+        })
+}
+
+/// Whether a variable has the headers that go to a collector of telemetry: a key is among them.
+pub(super) fn is_headers(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("HEADERS")
+}
+
+/// The keys in `name=value,…`: as they are written, and as they are sent; without the scheme before a
+/// key (`Bearer%20KEY`), which is a word like any other.
+///
+/// A header that names a tenant or a data set is not a key: its value is a word of the user's own.
+fn of_headers(list: &str) -> Vec<Needle> {
+    const NAMES: [&str; 9] =
+        ["auth", "key", "token", "secret", "password", "cred", "license", "dsn", "team"];
+    let mut found = Vec::new();
+    for (name, value) in list.split(',').filter_map(|pair| pair.split_once('=')) {
+        let name = name.to_ascii_lowercase();
+        if NAMES.iter().any(|word| name.contains(word)) {
+            let written = value.trim().rsplit("%20").next().unwrap_or_default();
+            found.extend(needles(written, 1));
+            let sent = super::value::unescaped(written);
+            if sent != written {
+                found.extend(needles(sent.rsplit(' ').next().unwrap_or_default(), 1));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value that no format and no rule of values knows.
+    const PLAIN: &str = "w";
+
+    #[test]
+    fn names_with_secret_words_are_secret() {
+        for name in [
+            "ANTHROPIC_API_KEY",
+            "OPENAI_KEY",
+            "GITHUB_TOKEN",
+            "TOKEN",
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_BEARER_TOKEN_BEDROCK",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "CLOUDSDK_AUTH_ACCESS_TOKEN",
+            "AZURE_OPENAI_AD_TOKEN",
+            "PGPASSWORD",
+            "my_secret",
+            "GH_PAT",
+            "SSH_PASSPHRASE",
+            "TOKEN_GITHUB",
+            "GITHUB_TOKEN_RW",
+            "GITHUB_PAT_2",
+            "KEY_OPENAI",
+            "ENCRYPTION_KEYS",
+            "GPG_PRIVATE_KEY_B64",
+            "SIGNING_KEY_PEM",
+            "NPM_CONFIG__AUTH",
+            "npm_config_//registry.example/:_authToken",
+            "BASIC_AUTH",
+            "SESSION_COOKIE",
+            "CI_JOB_JWT",
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "SLACK_WEBHOOK_URL",
+            "SENTRY_DSN",
+            "DOCKER_AUTH_CONFIG",
+            "DB_PW",
+            "LDAP_BIND_PW",
+            "STRIPE_SK",
+            "VAULT_UNSEAL",
+            "MYSQL_PWD",
+            "REDISCLI_AUTH",
+            "SSHPASS",
+            "NGROK_AUTHTOKEN",
+            "dbPassword",
+            "app.secret-key",
+            "TOKEN2",
+            "PASSWORD_1",
+            "KEYS",
+            "BW_SESSION_KEY",
+            "SECRETS_JSON",
+            "TF_VAR_admin_password",
+            "ConnectionStrings__Main",
+        ] {
+            assert!(is_secret_variable(name, PLAIN), "{name}");
+        }
+    }
+
+    #[test]
+    fn harmless_names_are_not_secret() {
+        for (name, value) in [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:4318"),
+            ("PATH", "/bin"),
+            ("HOME", "/root"),
+            ("PWD", "/work"),
+            ("OLDPWD", "/"),
+            ("MAX_TOKENS", "4096"),
+            ("TOKENIZERS_PARALLELISM", "false"),
+            ("KEYBOARD", "de"),
+            ("KEYBOARD_LAYOUT", "de"),
+            ("KEYMAP", "us"),
+            ("KEY_REPEAT", "30"),
+            ("MONKEY", "george"),
+            ("SECRETARY", "alice"),
+            ("AUTHOR", "Alice"),
+            ("GIT_AUTHOR_NAME", "Alice"),
+            ("GIT_AUTHOR_EMAIL", "a@example.com"),
+            ("XAUTHORITY", "/root/.Xauthority"),
+            ("GPG_TTY", "/dev/pts/0"),
+            ("GPG_AGENT_INFO", "/run/gpg:0:1"),
+            ("PASSWORD_STORE_DIR", "/root/.pass"),
+            ("SSH_ASKPASS", "/usr/bin/ask"),
+            ("SSH_AUTH_SOCK", "/run/ssh.sock"),
+            ("SSH_AGENT_PID", "77"),
+            ("XDG_SESSION_TYPE", "tty"),
+            ("XDG_SESSION_ID", "c2"),
+            ("DBUS_SESSION_BUS_ADDRESS", "unix:path=/run/bus"),
+            ("COLORTERM", "truecolor"),
+            ("SSH_KEY_PATH", "/root/.ssh/id"),
+            ("POSTGRES_PASSWORD_FILE", "/run/secrets/pw"),
+            ("AUTH_METHOD", "oidc"),
+            ("USE_AUTH", "true"),
+            ("TOKEN_TTL", "3600"),
+            ("TOKEN_URL", "https://auth.example.com/oauth/token"),
+            ("DATABASE_URL", "postgres://db:5432/app"),
+            ("HTTPS_PROXY", "http://proxy.example:3128"),
+            ("SSH_PUBLIC_KEY", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 me"),
+            ("COMPASS_HOME", "/opt/compass"),
+            ("BYPASS", "1"),
+            ("PATTERN", "x"),
+            ("HISTIGNORE", "ls"),
+        ] {
+            assert!(!is_secret_variable(name, value), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_with_credentials_are_secret() {
+        for (name, value) in [
+            ("DATABASE_URL", "postgres://app:app@db/app"),
+            ("REDIS_URL", "redis://:Zk93-xQ71mmP@cache:6379"),
+            ("HTTPS_PROXY", "http://me:pw@proxy:3128"),
+            ("STORAGE", "AccountName=a;AccountKey=Zk93xQ71mmPqZk93xQ71mmPq==;"),
+            ("DB", "Server=db;User=app;Pwd=w;"),
+            ("DEPLOY", "ghp_abcdefghijklmnopqrstuvwxyzABCDEFGHIJ"),
+            ("CERT", "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"),
+            (
+                "NOTIFY",
+                "https://hooks.slack.com/services/T0AB12CD3/B0AB12CD3/4fQ9xTz71LmN0pWv8aBcDeFg",
+            ),
+        ] {
+            assert!(is_secret_variable(name, value), "{name}");
+        }
+    }
+
+    #[test]
+    fn keys_of_headers_are_found_as_written_and_as_sent() {
+        let list =
+            "authorization=Bearer%20abc1%2Bdef2gh3, x-team = k%zz%1k%zz%1,x-dataset=mine,nothing";
+        let known: Vec<String> = of_headers(list)
+            .into_iter()
+            .filter(|needle| !needle.whole)
+            .map(|needle| String::from_utf8(needle.bytes).unwrap())
+            .collect();
+        assert_eq!(known, ["abc1%2Bdef2gh3", "abc1+def2gh3", "k%zz%1k%zz%1"]);
+    }
+}
