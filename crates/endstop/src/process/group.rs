@@ -91,7 +91,7 @@ fn watch(watched: Watched) {
     };
     let left = mark.map(|mark| mark.kill_all(Instant::now() + PATIENCE)).unwrap_or_default();
     // Nobody may be listening any more.
-    let _ = exit.send(Ended { status: status.map(Some), left });
+    let _ = exit.send(Ended { status: status.map(Some), left, orphans: None });
 }
 
 impl Members {

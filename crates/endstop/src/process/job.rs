@@ -55,7 +55,7 @@ fn watch(child: &Shared, exit: oneshot::Sender<Ended>) {
         std::thread::sleep(LOOK_EVERY);
     };
     let _ = lock(child).start_kill();
-    let _ = exit.send(Ended { status: status.map(Some), left: Vec::new() });
+    let _ = exit.send(Ended { status: status.map(Some), left: Vec::new(), orphans: None });
 }
 
 fn lock(child: &Shared) -> MutexGuard<'_, Box<dyn ChildWrapper>> {

@@ -18,6 +18,8 @@
 //! - Where this process is killed itself, also with SIGKILL, its commands die with it: on Unix if
 //!   its `main` has called [`keeper::serve_if_asked`], on Windows always. Without that call they
 //!   go on, and children that left the group are found by a mark in their environment alone.
+//! - A command that kills its keeper is killed by this process; all of it is found on Linux once
+//!   `main` has called [`keeper::adopt_orphans`]. What was not found is reported ([`Orphans`]).
 //! - Who could not be killed is named ([`Finished::left`]).
 //! - The result never waits for the end of a pipe that somebody else still holds.
 //! - What a command prints is bounded in memory ([`Capture`]), in the order in which it came.
@@ -45,8 +47,22 @@ pub use capture::Capture;
 #[cfg(feature = "mcp")]
 pub(crate) use talk::{Leash, Talk};
 
-/// The values of this process's variables whose names look like those of secrets: what a journal or
-/// a log must not have.
+/// Keeps other processes of this user from reading this process's memory and its environment, and from
+/// tracing it: the key that pays for the model is in both. Call it first in `main`.
+///
+/// On Linux this holds against processes without privileges, as the commands of an agent should be; the
+/// process leaves no core dump then. Elsewhere it does nothing.
+pub fn hide_from_other_processes() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        // A kernel that refuses it leaves the process as it is: nothing else depends on it.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
+
+/// The secrets among this process's variables, by name and by value: what a journal or a log must not
+/// have. What counts is [written there](endstop_wire::redact#what-is-a-secret).
 pub fn environment_secrets() -> endstop_wire::redact::KnownKeys {
     environment::secrets()
 }
@@ -120,6 +136,18 @@ pub struct Finished {
     /// Who could not be killed, by process number: a process that hangs in the kernel, or that is
     /// another user's (`sudo`). Empty: nobody is left that was found.
     pub left: Vec<u32>,
+    /// What became of its processes, if its [keeper] was killed or stopped.
+    pub orphans: Option<Orphans>,
+}
+
+/// What became of the processes of a command whose [keeper] was killed or stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orphans {
+    /// How many of them were found and killed.
+    pub killed: usize,
+    /// Whether none can have been missed. `false`: those that have left the command's session, and
+    /// that carry no mark, may still run.
+    pub all_found: bool,
 }
 
 impl CommandLine {
@@ -176,6 +204,7 @@ impl CommandLine {
             stopped: false,
             pipe_held: false,
             left: Vec::new(),
+            orphans: None,
         };
         // One pipe for both outputs keeps their order.
         let (ours, theirs) = io::pipe()?;
@@ -221,6 +250,7 @@ impl CommandLine {
             Some(Ok(ended)) => {
                 finished.status = ended.status?;
                 finished.left = ended.left;
+                finished.orphans = ended.orphans;
             }
             Some(Err(_)) => return Err(io::Error::other("the thread that reaps has ended")),
             None => finished.left.extend(running.leader()),
@@ -271,21 +301,31 @@ impl Finished {
         !self.stopped && self.status.is_some_and(|status| status.success())
     }
 
+    /// Whether it ran to its own end, with whatever exit status.
+    pub fn exited(&self) -> bool {
+        !self.stopped && self.status.is_some_and(|status| status.code().is_some())
+    }
+
     /// How it ended, in words: `exit status 3`, `killed by signal 9`.
     pub fn how(&self) -> String {
-        how(self.status, &self.left)
+        how(self.status, &self.left, self.orphans)
     }
 }
 
 /// How a command ended, in words.
-fn how(status: Option<ExitStatus>, left: &[u32]) -> String {
+fn how(status: Option<ExitStatus>, left: &[u32], orphans: Option<Orphans>) -> String {
     let Some(status) = status else {
-        return if left.is_empty() {
-            "killed with its keeper"
-        } else {
-            "it was killed and did not die"
-        }
-        .to_owned();
+        let Some(Orphans { killed, all_found }) = orphans else {
+            return "it was killed and did not die".to_owned();
+        };
+        let killed = match killed {
+            0 => "no process of it was found".to_owned(),
+            1 => "1 process of it was killed".to_owned(),
+            n => format!("{n} processes of it were killed"),
+        };
+        // Those that could not be killed are named on their own.
+        let missed = if all_found || !left.is_empty() { "" } else { ", others may still run" };
+        return format!("killed with its keeper: {killed}{missed}");
     };
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {

@@ -6,6 +6,7 @@
 //! let (running, exit) = starting.start()?;
 //! ```
 
+use super::Orphans;
 use super::group::{self, Group};
 #[cfg(unix)]
 use super::keeper;
@@ -22,6 +23,8 @@ pub(super) struct Ended {
     pub(super) status: io::Result<Option<ExitStatus>>,
     /// The numbers of those that could not be killed.
     pub(super) left: Vec<u32>,
+    /// What became of its processes where its keeper was killed.
+    pub(super) orphans: Option<Orphans>,
 }
 
 /// The end, told once all that is left of the command has been killed.

@@ -48,7 +48,7 @@ impl Leash {
     pub(crate) async fn ended(&mut self) -> String {
         match (&mut self.exit).await {
             Ok(ended) => match ended.status {
-                Ok(status) => how(status, &ended.left),
+                Ok(status) => how(status, &ended.left, ended.orphans),
                 Err(error) => format!("it could not be started: {error}"),
             },
             Err(_) => "nobody knows how it ended".to_owned(),

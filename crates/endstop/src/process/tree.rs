@@ -79,6 +79,15 @@ pub(super) fn below(root: Pid) -> Vec<Process> {
     found
 }
 
+/// The children of a process, also those that have ended and wait to be reaped.
+pub(super) fn children_of(parent: Pid) -> Vec<Process> {
+    let number = parent.as_raw_nonzero().get();
+    match children(number) {
+        Some(children) => children.into_iter().filter_map(Pid::from_raw).filter_map(look).collect(),
+        None => all().filter(|process| process.parent == number).collect(),
+    }
+}
+
 /// The numbers of a process's children; none of a process that is gone. `None`: the kernel has no
 /// such list.
 fn children(parent: i32) -> Option<Vec<i32>> {

@@ -8,9 +8,9 @@
 //! drop(kept); // all of it is killed at once
 //! ```
 
-use super::super::PATIENCE;
 use super::super::running::{Ended, Exit};
 use super::super::strays::Mark;
+use super::super::{Orphans, PATIENCE};
 use super::report::{self, ASK, Report};
 use super::{ARGUMENT, PROGRAM};
 use rustix::io::Errno;
@@ -32,6 +32,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// When a keeper that was told to kill is itself killed: it has [`PATIENCE`] for its work, and
 /// longer only where it was stopped.
 const TOO_LONG: Duration = Duration::from_millis(1500);
+
+/// When a keeper that is stopped (SIGSTOP) is killed: it cannot do its work, and only its command has
+/// a reason to stop it.
+const STOPPED_TOO_LONG: Duration = Duration::from_secs(1);
 
 /// A command and its keeper; dropping it kills them at once.
 #[derive(Debug)]
@@ -93,6 +97,14 @@ pub(in super::super) fn spawn(mut keeper: Command, order: Order) -> io::Result<(
         .name("endstop-reaper".to_owned())
         .stack_size(256 * 1024)
         .spawn(move || take.recv().map(watch))?;
+    #[cfg(target_os = "linux")]
+    let child = {
+        if mark.is_none() {
+            super::adopted::daemons_may_live();
+        }
+        super::adopted::spawn(&mut keeper)?
+    };
+    #[cfg(not(target_os = "linux"))]
     let child = keeper.spawn()?;
     // Our copies of the keeper's end of the line, and of the output.
     drop(keeper);
@@ -112,46 +124,73 @@ fn watch(watched: Watched) {
     let report = line.hear(&mut keeper);
     let ended = match report {
         Report { ended: Some(done), .. } => {
-            Ended { status: Ok(done.status.map(ExitStatus::from_raw)), left: done.left }
+            let status = Ok(done.status.map(ExitStatus::from_raw));
+            Ended { status, left: done.left, orphans: None }
         }
         Report { refused: Some(0), .. } => {
-            Ended { status: Err(io::Error::other("no reason was given")), left: Vec::new() }
+            let status = Err(io::Error::other("no reason was given"));
+            Ended { status, left: Vec::new(), orphans: None }
         }
         Report { refused: Some(code), .. } => {
-            Ended { status: Err(io::Error::from_raw_os_error(code)), left: Vec::new() }
+            let status = Err(io::Error::from_raw_os_error(code));
+            Ended { status, left: Vec::new(), orphans: None }
         }
         Report { started, .. } => {
             // The keeper was killed. What was its work is done from here.
-            Ended { status: Ok(None), left: instead_of(&keeper, started, mark.as_ref()) }
+            let (orphans, left) = instead_of(&keeper, started, mark.as_ref());
+            Ended { status: Ok(None), left, orphans: Some(orphans) }
         }
     };
+    wait_for_end(&keeper);
+    #[cfg(target_os = "linux")]
+    {
+        super::adopted::forget(&mut keeper);
+        super::adopted::reap();
+    }
+    #[cfg(not(target_os = "linux"))]
     let _ = keeper.wait();
     // Nobody may be listening any more.
     let _ = exit.send(ended);
 }
 
-/// Kills what a dead keeper should have killed; gives the numbers of those who did not die.
-fn instead_of(keeper: &Child, leader: Option<u32>, mark: Option<&Mark>) -> Vec<u32> {
-    let keeper = Pid::from_child(keeper);
+/// Waits until a keeper has ended, without reaping it.
+fn wait_for_end(keeper: &Child) {
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while matches!(waitid(WaitId::Pid(Pid::from_child(keeper)), ended), Err(Errno::INTR)) {}
+}
+
+/// Kills what a dead keeper should have killed; gives what became of it, and the numbers of those
+/// who did not die.
+fn instead_of(keeper: &Child, leader: Option<u32>, mark: Option<&Mark>) -> (Orphans, Vec<u32>) {
     // It is not reaped yet: as long as that is so, its number, and with it that of its session, is
     // nobody else's. (Where the host ignores SIGCHLD the system has reaped it; the number is still
-    // the session's as long as it has a process.)
-    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    while matches!(waitid(WaitId::Pid(keeper), ended), Err(Errno::INTR)) {}
+    // the session's as long as it has a process.) Its children have another parent by then.
+    wait_for_end(keeper);
     let end = Instant::now() + PATIENCE;
-    kill_session(keeper, leader, mark, end)
+    kill_session(Pid::from_child(keeper), leader, mark, end)
 }
 
 #[cfg(target_os = "linux")]
-fn kill_session(keeper: Pid, _leader: Option<u32>, mark: Option<&Mark>, end: Instant) -> Vec<u32> {
+fn kill_session(
+    keeper: Pid,
+    _leader: Option<u32>,
+    mark: Option<&Mark>,
+    end: Instant,
+) -> (Orphans, Vec<u32>) {
     use super::super::tree;
+    use super::adopted;
+    use std::cell::RefCell;
+    use std::collections::HashSet;
     let session = keeper.as_raw_nonzero().get();
+    let seen = RefCell::new(HashSet::new());
     let find = || {
         let mut found: Vec<_> = tree::all()
             // Daemons that may live on have left the session.
             .filter(|one| !one.ended && one.session == session && one.pid != keeper)
             .collect();
         found.extend(mark.map(Mark::carriers).unwrap_or_default());
+        found.extend(adopted::living());
+        seen.borrow_mut().extend(tree::pids(&found));
         found
     };
     let mut left = tree::kill_all(find, end);
@@ -161,19 +200,32 @@ fn kill_session(keeper: Pid, _leader: Option<u32>, mark: Option<&Mark>, end: Ins
     }
     left.sort_unstable();
     left.dedup();
-    left
+    let killed = seen.borrow().len().saturating_sub(left.len());
+    (Orphans { killed, all_found: mark.is_some() && adopted::finds_all() }, left)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn kill_session(keeper: Pid, leader: Option<u32>, _mark: Option<&Mark>, _end: Instant) -> Vec<u32> {
+fn kill_session(
+    keeper: Pid,
+    leader: Option<u32>,
+    _mark: Option<&Mark>,
+    _end: Instant,
+) -> (Orphans, Vec<u32>) {
     use rustix::process::{Signal, getsid, kill_process_group};
+    let mut killed = 0;
     let leader = leader.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     if let Some(leader) = leader
         && getsid(Some(leader)) == Ok(keeper)
     {
-        let _ = kill_process_group(leader, Signal::KILL);
+        killed = usize::from(kill_process_group(leader, Signal::KILL).is_ok());
     }
-    Vec::new()
+    (Orphans { killed, all_found: false }, Vec::new())
+}
+
+/// Whether a keeper was stopped, and not continued.
+fn is_stopped(keeper: &Child) -> bool {
+    let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(Pid::from_child(keeper)), look), Ok(Some(_)))
 }
 
 impl Line {
@@ -181,6 +233,7 @@ impl Line {
     fn hear(&self, keeper: &mut Child) -> Report {
         let mut said = Vec::new();
         let mut buffer = [0; 1024];
+        let mut stopped: Option<Instant> = None;
         loop {
             match (&self.stream).read(&mut buffer) {
                 Ok(0) => break,
@@ -201,7 +254,16 @@ impl Line {
                         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                     ) =>
                 {
-                    if self.killed.get().is_some_and(|since| since.elapsed() > TOO_LONG) {
+                    if is_stopped(keeper) {
+                        stopped.get_or_insert_with(Instant::now);
+                    } else {
+                        stopped = None;
+                    }
+                    let long = |since: Option<&Instant>, most| {
+                        since.is_some_and(|since| since.elapsed() > most)
+                    };
+                    if long(self.killed.get(), TOO_LONG) || long(stopped.as_ref(), STOPPED_TOO_LONG)
+                    {
                         // It was stopped, or hangs. Not reaped, it has its number still.
                         let _ = keeper.kill();
                     }

@@ -27,9 +27,14 @@
 //! Other Unix systems have neither `/proc` nor a way to adopt the children of children: there a
 //! keeper kills the group of its command. Windows needs no keeper: a job dies with its host.
 //!
-//! It is no wall. A command that kills its keeper is killed by the host, as far as it is found; one
-//! that kills its keeper *and* its host is free.
+//! It is not a sandbox. A command that kills or stops its keeper is killed by the host. On Linux the
+//! host finds all of its processes if it has called [`adopt_orphans`], and otherwise those that kept
+//! the session or the mark. A command that kills its keeper *and* its host is free, and so is a
+//! process that a server of somebody else starts for it (`tmux new-window` in a server that was
+//! there before, `systemd-run`, `docker run`).
 
+#[cfg(target_os = "linux")]
+mod adopted;
 #[cfg(unix)]
 mod host;
 #[cfg(unix)]
@@ -81,6 +86,24 @@ pub fn serve_if_asked() -> Option<ExitCode> {
         }
     }
     None
+}
+
+/// Makes this process the parent of processes whose own parents have died (a *child subreaper*), so
+/// that a command which kills its keeper leaves none behind. Returns whether that is so; `false`
+/// everywhere but on Linux.
+///
+/// Call it in `main`, after [`serve_if_asked`]. It is a property of the whole process. From then on
+/// a child of this process that lies in another session, and that is not a keeper, is taken for the
+/// orphan of a killed keeper: it is killed when a keeper was killed, and reaped when it has ended.
+/// Do not call it in a program that starts sessions of its own (`setsid`).
+///
+/// Once a command was run that [may leave daemons](super::CommandLine::leave_daemons), orphans are
+/// reaped, and no longer killed: nothing tells the one from the other.
+pub fn adopt_orphans() -> bool {
+    #[cfg(target_os = "linux")]
+    return adopted::agree();
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 /// Whether commands of this process are kept.

@@ -98,6 +98,8 @@ fn start(
     rustix::process::setsid()?;
     // Only a name, for who lists processes: its file would be `exe`.
     let _ = fs::write("/proc/self/comm", "endstop-keeper");
+    // It has the environment of its host, and can be found by the command that it keeps.
+    crate::process::hide_from_other_processes();
     #[cfg(target_os = "linux")]
     if mark.is_some() {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;

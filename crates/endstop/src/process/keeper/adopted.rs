@@ -1,0 +1,104 @@
+//! Orphans of keepers that were killed, once this process has agreed to adopt them. Linux only.
+//!
+//! ```text
+//! adopted::agree();                            // main has said so
+//! let keeper = adopted::spawn(&mut command)?;  // known from here on
+//! let left = adopted::living();                // whom dead keepers have left
+//! adopted::reap();
+//! ```
+//!
+//! A keeper is a subreaper: its command's processes cannot leave it. If it is killed, they become
+//! children of the next subreaper above it. That is this process if it has agreed, and otherwise
+//! `init`, where nothing tells them from the processes of others.
+//!
+//! A child of this process is an orphan if it lies in another session and is not a keeper: each
+//! keeper starts a session, and no process can return to a session that it has left.
+
+use super::super::tree::{self, Process};
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
+use std::collections::HashSet;
+use std::io;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Whether orphans come to this process. A fact of the process, as the system has it.
+static AGREED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a command was started that may leave daemons: they come to this process, too, and are to
+/// live.
+static LEAVES_DAEMONS: AtomicBool = AtomicBool::new(false);
+
+/// The keepers that were not reaped yet.
+static KEEPERS: Mutex<Option<HashSet<i32>>> = Mutex::new(None);
+
+/// Makes this process the one that orphans come to; whether the system did so.
+pub(super) fn agree() -> bool {
+    let agreed = set_child_subreaper(Some(getpid())).is_ok();
+    AGREED.fetch_or(agreed, Ordering::Relaxed);
+    agreed
+}
+
+/// A command may leave daemons from now on.
+pub(super) fn daemons_may_live() {
+    LEAVES_DAEMONS.store(true, Ordering::Relaxed);
+}
+
+/// Whether every orphan of a dead keeper is found.
+pub(super) fn finds_all() -> bool {
+    AGREED.load(Ordering::Relaxed) && !LEAVES_DAEMONS.load(Ordering::Relaxed)
+}
+
+/// Starts a keeper. Under the lock, so that no other thread takes it for an orphan before it is known.
+pub(super) fn spawn(keeper: &mut Command) -> io::Result<Child> {
+    let mut keepers = keepers();
+    let child = keeper.spawn()?;
+    keepers.get_or_insert_default().insert(Pid::from_child(&child).as_raw_nonzero().get());
+    Ok(child)
+}
+
+/// Reaps a keeper that has ended.
+pub(super) fn forget(keeper: &mut Child) {
+    let pid = Pid::from_child(keeper).as_raw_nonzero().get();
+    let mut keepers = keepers();
+    // Under the lock, so that its number does not go to another keeper before it is taken out.
+    let _ = keeper.wait();
+    keepers.get_or_insert_default().remove(&pid);
+}
+
+/// The orphans of dead keepers that live, and their children; none if they cannot be told from
+/// daemons that may live.
+pub(super) fn living() -> Vec<Process> {
+    if !finds_all() {
+        return Vec::new();
+    }
+    let orphans = orphans().into_iter().filter(|orphan| !orphan.ended);
+    orphans.flat_map(|orphan| std::iter::once(orphan).chain(tree::below(orphan.pid))).collect()
+}
+
+/// Reaps the orphans that have ended.
+pub(super) fn reap() {
+    if AGREED.load(Ordering::Relaxed) {
+        for orphan in orphans().iter().filter(|orphan| orphan.ended) {
+            // It is a child of this process that no other thread waits for.
+            let _ = waitpid(Some(orphan.pid), WaitOptions::NOHANG);
+        }
+    }
+}
+
+/// The children of this process that are orphans of keepers.
+fn orphans() -> Vec<Process> {
+    let keepers = keepers();
+    let Some(own) = tree::look(getpid()) else { return Vec::new() };
+    let known = |pid: Pid| {
+        keepers.as_ref().is_some_and(|known| known.contains(&pid.as_raw_nonzero().get()))
+    };
+    tree::children_of(own.pid)
+        .into_iter()
+        .filter(|child| child.session != own.session && !known(child.pid))
+        .collect()
+}
+
+fn keepers() -> MutexGuard<'static, Option<HashSet<i32>>> {
+    KEEPERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
