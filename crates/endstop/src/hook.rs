@@ -91,6 +91,7 @@ pub(crate) fn asks(points: Hooks, point: &ConsultPoint) -> bool {
         ConsultPoint::ChatParams { .. } => points.chat_params,
         ConsultPoint::PreTool { .. } => points.pre_tool,
         ConsultPoint::Stop { .. } => points.stop,
+        ConsultPoint::Reply => points.reply,
         _ => false,
     }
 }

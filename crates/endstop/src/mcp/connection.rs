@@ -86,8 +86,8 @@ impl Connection {
                 let agreed = agree(Guard::new(lines, gone.clone()), deadline).await;
                 Connection::of(server, agreed, gone, Some(process)).await
             }
-            Place::Address { url, headers } => {
-                let transport = http::transport(url, headers).map_err(wrong)?;
+            Place::Address { url, headers, allow_http } => {
+                let transport = http::transport(url, headers, *allow_http).map_err(wrong)?;
                 let agreed = agree(Guard::new(transport, gone.clone()), deadline).await;
                 Connection::of(server, agreed, gone, None).await
             }

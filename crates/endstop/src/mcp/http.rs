@@ -1,11 +1,11 @@
 //! A server at an address.
 //!
 //! ```text
-//! let transport = transport("https://host/mcp", &headers)?;
+//! let transport = transport("https://host/mcp", &headers, false)?;
 //! ```
 
 use super::LARGEST_MESSAGE;
-use crate::provider::http::client;
+use crate::provider::http::{cleartext, client};
 use endstop_wire::redact::address;
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -29,10 +29,12 @@ impl SseRetryPolicy for AFewTimes {
 /// What carries messages to this address and back.
 ///
 /// # Errors
-/// The address or a header is none. A header's value is not in the message.
+/// The address or a header is invalid, or a header or a credential would be sent to another machine
+/// over `http://` and that is not allowed. A header's value is not in the message.
 pub(super) fn transport(
     url: &str,
     headers: &[(String, String)],
+    allow_http: bool,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     let shown = address(url);
     let parsed = Url::parse(url).map_err(|error| format!("`{shown}` is no address: {error}"))?;
@@ -42,6 +44,11 @@ pub(super) fn transport(
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err(format!(
             "{shown}: a user or a password in the address is not taken: give a header"
+        ));
+    }
+    if cleartext(&parsed, allow_http) && (!headers.is_empty() || shown != url) {
+        return Err(format!(
+            "{shown}: its headers or the credential in its address would be sent unencrypted to another machine: use https://, or allow it with --allow-http (`McpServer::allow_http` in code)"
         ));
     }
     let mut custom = HashMap::new();

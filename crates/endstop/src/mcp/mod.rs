@@ -21,6 +21,8 @@
 //! - Of a result 64 KiB are kept, its beginning and its end, as of a command's output; a message of
 //!   more than 4 MiB is not held at all, and its call ends as an error (16 MiB where a server answers
 //!   over HTTP with plain JSON).
+//! - A schema of more than 64 KiB, or beyond 1 MiB for all tools of a server, is not sent to a model:
+//!   the tool is [left out](McpTools::left_out).
 //! - What a server asks for itself (sampling, elicitation, roots) is refused, and never run. Its
 //!   notifications are not read.
 //! - A process is run as [commands](crate::process) are: it has a keeper where `main` called
@@ -70,7 +72,7 @@ enum Place {
     /// A command line for the shell, its folder, and the variables that it may see.
     Process { line: Result<String, String>, dir: Option<PathBuf>, allowed: Vec<String> },
     /// An address, and what goes with each request.
-    Address { url: String, headers: Vec<(String, String)> },
+    Address { url: String, headers: Vec<(String, String)>, allow_http: bool },
 }
 
 impl McpServer {
@@ -94,7 +96,8 @@ impl McpServer {
 
     /// A server at an address, over streamable HTTP.
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> McpServer {
-        McpServer::at(name.into(), Place::Address { url: url.into(), headers: Vec::new() })
+        let place = Place::Address { url: url.into(), headers: Vec::new(), allow_http: false };
+        McpServer::at(name.into(), place)
     }
 
     fn at(name: String, place: Place) -> McpServer {
@@ -106,6 +109,17 @@ impl McpServer {
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> McpServer {
         if let Place::Address { headers, .. } = &mut self.place {
             headers.push((name.into(), value.into()));
+        }
+        self
+    }
+
+    /// Allows headers and credentials of the address to be sent to another machine over `http://`,
+    /// where everyone on the way can read them. Without it that is an error of
+    /// [`connect`](Self::connect).
+    #[must_use]
+    pub fn allow_http(mut self) -> McpServer {
+        if let Place::Address { allow_http, .. } = &mut self.place {
+            *allow_http = true;
         }
         self
     }
@@ -167,7 +181,7 @@ impl McpServer {
         let deadline = Instant::now() + self.ready_within;
         let connection = Arc::new(Connection::open(self, deadline).await?);
         match tool::all(self, &connection, deadline).await {
-            Ok(tools) => Ok(McpTools { connection, tools }),
+            Ok((tools, left_out)) => Ok(McpTools { connection, tools, left_out }),
             Err(error) => {
                 connection.close().await;
                 Err(error)
@@ -198,7 +212,7 @@ impl fmt::Debug for McpServer {
             Place::Process { dir, allowed, .. } => {
                 shown.field("dir", dir).field("allowed", allowed);
             }
-            Place::Address { url, headers } => {
+            Place::Address { url, headers, .. } => {
                 let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
                 shown.field("url", &address(url)).field("headers", &names);
             }
@@ -212,6 +226,7 @@ impl fmt::Debug for McpServer {
 pub struct McpTools {
     connection: Arc<Connection>,
     tools: Vec<Arc<dyn Tool>>,
+    left_out: Vec<String>,
 }
 
 impl McpTools {
@@ -229,6 +244,12 @@ impl McpTools {
     /// in a name.
     pub fn tools(&self) -> impl Iterator<Item = Arc<dyn Tool>> + '_ {
         self.tools.iter().map(Arc::clone)
+    }
+
+    /// Why tools of the server are not among [`tools`](McpTools::tools), a sentence for each: their
+    /// names or schemas are too large. Such a tool is an error if it was asked for by name.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// Ends the connection, and a process: its input ends, after a second it is asked to end, after

@@ -22,6 +22,15 @@ const MOST_TOOLS: usize = 1000;
 /// The longest name that providers take.
 const LONGEST_NAME: usize = 64;
 
+/// The largest schema of a tool's arguments, in bytes of JSON.
+const LARGEST_SCHEMA: usize = 64 * 1024;
+
+/// The most bytes of schemas of all tools of a server: each call of the model has them all.
+const MOST_SCHEMAS: usize = 1024 * 1024;
+
+/// The longest name of a server's own for a tool, in bytes.
+const LONGEST_REMOTE_NAME: usize = 256;
+
 /// The longest description, in bytes: a model pays for it with each call.
 const LONGEST_DESCRIPTION: usize = 8 * 1024;
 
@@ -70,29 +79,36 @@ impl Tool for McpTool {
     }
 }
 
-/// The server's tools, or those of them that were asked for.
+/// The server's tools, or those of them that were asked for, and why others were left out.
 pub(super) async fn all(
     server: &McpServer,
     connection: &Arc<Connection>,
     deadline: Instant,
-) -> Result<Vec<Arc<dyn Tool>>, McpError> {
+) -> Result<(Vec<Arc<dyn Tool>>, Vec<String>), McpError> {
     let wrong = |problem: String| McpError::new(&server.name, McpErrorKind::Tools, problem);
-    let listed = timeout_at(deadline, list(connection)).await;
-    let mut listed = match listed {
+    let only = server.only.as_deref();
+    let listed = timeout_at(deadline, list(connection, only)).await;
+    let Listed { tools: listed, names, left_out, .. } = match listed {
         Ok(listed) => listed?,
         Err(_) => return Err(connection.late("it did not list its tools", server.ready_within)),
     };
-    if let Some(only) = &server.only {
-        let names: Vec<&str> = listed.iter().map(|tool| tool.name.as_ref()).collect();
+    if let Some(only) = only {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for name in only {
             if !names.contains(&name.as_str()) {
                 return Err(wrong(format!("tool `{name}`: {}", unknown_key(name, &names))));
             }
         }
-        listed.retain(|tool| only.iter().any(|name| *name == tool.name));
+        // It was asked for by name.
+        if let Some(problem) = left_out.first() {
+            return Err(wrong(problem.clone()));
+        }
     }
     if listed.is_empty() {
-        return Err(wrong("it has no tools".to_owned()));
+        return Err(wrong(match left_out.first() {
+            Some(problem) => format!("it has no tool that can be used: {problem}"),
+            None => "it has no tools".to_owned(),
+        }));
     }
     let mut taken: HashMap<String, String> = HashMap::new();
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
@@ -106,25 +122,67 @@ pub(super) async fn all(
         }
         tools.push(Arc::new(tool(server, name, described, connection)));
     }
-    Ok(tools)
+    Ok((tools, left_out))
 }
 
-async fn list(connection: &Connection) -> Result<Vec<Described>, McpError> {
-    let mut tools = Vec::new();
+/// What a server has listed so far.
+#[derive(Default)]
+struct Listed {
+    tools: Vec<Described>,
+    /// The names of all, also of those that were not asked for.
+    names: Vec<String>,
+    /// Why tools are not among `tools`.
+    left_out: Vec<String>,
+    /// Bytes of the schemas.
+    schemas: usize,
+}
+
+impl Listed {
+    /// Takes the next tool, unless it was not asked for or is too large.
+    fn take(&mut self, described: Described, only: Option<&[String]>) {
+        let name = &described.name;
+        if name.len() > LONGEST_REMOTE_NAME {
+            let problem = format!(
+                "tool `{}` is left out: its name has {} bytes, and {LONGEST_REMOTE_NAME} are allowed",
+                cut(name, 64),
+                name.len()
+            );
+            self.names.push(cut(name, 64));
+            return self.left_out.push(problem);
+        }
+        self.names.push(name.to_string());
+        if only.is_some_and(|only| only.iter().all(|asked| asked != name)) {
+            return;
+        }
+        let bytes = serde_json::to_string(&described.input_schema).map_or(0, |json| json.len());
+        let problem = if bytes > LARGEST_SCHEMA {
+            format!("its schema has {bytes} bytes, and {LARGEST_SCHEMA} are allowed")
+        } else if self.schemas + bytes > MOST_SCHEMAS {
+            format!("its schema and those before it have more than {MOST_SCHEMAS} bytes")
+        } else {
+            self.schemas += bytes;
+            return self.tools.push(described);
+        };
+        self.left_out.push(format!("tool `{name}` is left out: {problem}"));
+    }
+}
+
+async fn list(connection: &Connection, only: Option<&[String]>) -> Result<Listed, McpError> {
+    let mut listed = Listed::default();
     let mut cursor = None;
     loop {
         let asked = PaginatedRequestParams::default().with_cursor(cursor);
         let page = connection.list(asked).await?;
         // A page that brings nothing but another would go on for ever.
         let more = page.next_cursor.filter(|_| !page.tools.is_empty());
-        tools.extend(page.tools);
-        if tools.len() > MOST_TOOLS {
+        page.tools.into_iter().for_each(|tool| listed.take(tool, only));
+        if listed.names.len() > MOST_TOOLS {
             let problem = format!("it has more than {MOST_TOOLS} tools");
             return Err(McpError::new(connection.name(), McpErrorKind::Tools, problem));
         }
         match more {
             Some(more) => cursor = Some(more),
-            None => return Ok(tools),
+            None => return Ok(listed),
         }
     }
 }
@@ -158,10 +216,15 @@ fn tool(
 }
 
 fn shortened(text: &str) -> String {
-    if text.len() <= LONGEST_DESCRIPTION {
+    cut(text, LONGEST_DESCRIPTION)
+}
+
+/// A text of at most so many bytes, and a mark where it was cut.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
         return text.to_owned();
     }
-    let end = (0..=LONGEST_DESCRIPTION).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=most).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{} …", &text[..end])
 }
 

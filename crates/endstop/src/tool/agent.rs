@@ -15,17 +15,20 @@
 //! ```
 //!
 //! - A cancel, a terminate, a deadline and the time limit of the call reach the inner run, however
-//!   deep it is; nothing of it outlives the call.
-//! - What it spends counts towards the outer run's cost, tokens and ceilings; before each of its
-//!   calls it reserves within what is left of them.
+//!   deep it is; nothing of it outlives the call. After a `cancel` of the outer run has returned, the
+//!   inner run starts no tool and no model call.
+//! - What it spends counts towards the outer run's cost, tokens and ceilings, and is in the outer
+//!   run's journal, as soon as it is spent; before each of its calls it reserves within what is left
+//!   of them.
 //! - However it ends, the outer model is told: its answer where it succeeded, else an error that
 //!   names the termination, with what text there was.
 
 use super::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
-use crate::agent::{AgentBuilder, AgentEvent, AgentLoop};
-use endstop_core::{NanoUsd, Outcome, RunEvent, Usage};
+use crate::agent::{AgentBuilder, AgentLoop};
+use endstop_core::Outcome;
 use serde_json::{Map, Value, json};
 use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 
 /// How long an inner run may take, unless it is told otherwise: it has limits of its own.
@@ -79,7 +82,7 @@ impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
                 Ok(task) => task.to_owned(),
                 Err(problem) => return problem,
             };
-            let agent = match (self.make)().within(context.budget()).build() {
+            let agent = match (self.make)().within(&context).build() {
                 Ok(agent) => agent,
                 Err(problem) => return ToolOutput::error(format!("the agent: {problem}")),
             };
@@ -105,61 +108,29 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Runs it under the call: `Err` where it could not start.
+/// Runs it under the call: `Err` where it could not start. Its driver reports what it spends.
 async fn run(agent: AgentLoop, task: String, context: &ToolContext) -> Result<Outcome, String> {
     let agent = Held(agent, context);
-    let mut handle = agent.0.run(task).map_err(|problem| problem.to_string())?;
-    let mut meter = Meter::default();
-    let mut stopping = false;
-    loop {
-        let event = tokio::select! {
+    let handle = agent.0.run(task).map_err(|problem| problem.to_string())?;
+    let mut outcome = pin!(handle.outcome());
+    let (mut cancelled, mut terminated) = (false, false);
+    let outcome = loop {
+        tokio::select! {
             biased;
-            () = context.cancelled(), if !stopping => {
-                stopping = true;
-                handle.cancel();
-                continue;
+            () = context.cancelled(), if !cancelled => {
+                cancelled = true;
+                agent.0.cancel();
             }
-            () = context.terminated() => {
+            () = context.terminated(), if !terminated => {
+                terminated = true;
                 agent.0.terminate();
-                break;
             }
-            event = handle.next() => event,
-        };
-        match event {
-            Some(AgentEvent::Run(RunEvent::TurnEnded { usage, cost, .. })) => {
-                meter.turn(context, &usage, cost);
-            }
-            Some(_) => {}
-            None => break,
+            outcome = &mut outcome => break outcome,
         }
-    }
-    let outcome = handle.outcome().await;
-    meter.end(context, &outcome);
+    };
     // Its tools have ended with it; the last of its tasks goes with the loop.
     agent.0.settled().await;
     Ok(outcome)
-}
-
-/// What the outer run was told of the inner run's spending.
-#[derive(Default)]
-struct Meter {
-    usage: Usage,
-    cost: NanoUsd,
-}
-
-impl Meter {
-    /// `cost` is the inner run's so far.
-    fn turn(&mut self, context: &ToolContext, usage: &Usage, cost: NanoUsd) {
-        context.spend(usage, cost.saturating_sub(self.cost), false);
-        self.usage.add(usage);
-        self.cost = cost;
-    }
-
-    /// What failed and cut attempts used is in the outcome alone.
-    fn end(&mut self, context: &ToolContext, outcome: &Outcome) {
-        let usage = outcome.usage.since(&self.usage);
-        context.spend(&usage, outcome.cost.saturating_sub(self.cost), outcome.cost_unknown);
-    }
 }
 
 fn told(ended: &Result<Outcome, String>) -> ToolOutput {

@@ -11,9 +11,10 @@
 //! # }
 //! ```
 
+use crate::agent::{Control, Request};
 use crate::budget::SharedBudget;
 use crate::process::Stop;
-use endstop_core::{NanoUsd, Usage};
+use endstop_core::{NanoUsd, Unreported, Usage};
 use serde_json::{Map, Value};
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ struct Inner {
     grace: Duration,
     working_dir: Option<PathBuf>,
     budget: OnceLock<SharedBudget>,
+    /// The run of the call.
+    run: OnceLock<Control>,
     /// What goes on behind a call that was dropped, and that the run waits for.
     aftermath: TaskTracker,
     values: Mutex<Values>,
@@ -54,6 +57,7 @@ pub(crate) struct Spent {
     pub(crate) usage: Usage,
     pub(crate) cost: NanoUsd,
     pub(crate) cost_unknown: bool,
+    pub(crate) unreported: Unreported,
 }
 
 impl ToolContext {
@@ -66,10 +70,19 @@ impl ToolContext {
         grace: Duration,
         working_dir: Option<PathBuf>,
     ) -> ToolContext {
-        let (budget, values) = (OnceLock::new(), Mutex::default());
+        let (budget, run, values) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         let aftermath = TaskTracker::new();
-        let inner =
-            Inner { call_id, token, loop_token, grace, working_dir, budget, aftermath, values };
+        let inner = Inner {
+            call_id,
+            token,
+            loop_token,
+            grace,
+            working_dir,
+            budget,
+            run,
+            aftermath,
+            values,
+        };
         ToolContext(Arc::new(inner))
     }
 
@@ -147,8 +160,8 @@ impl ToolContext {
         (std::mem::take(&mut values.variables), std::mem::take(&mut values.metrics))
     }
 
-    /// What is left of the run's ceilings on cost, for model calls that the tool makes itself:
-    /// reserve before one, and settle after it. `None`: there is no ceiling.
+    /// What is left of the run's ceilings on cost and tokens, for model calls that the tool makes
+    /// itself: reserve before one, and settle after it. `None`: there is no ceiling.
     pub fn budget(&self) -> Option<SharedBudget> {
         self.0.budget.get().cloned()
     }
@@ -156,17 +169,53 @@ impl ToolContext {
     /// Says what the tool spent on models of its own since it last said so: it counts towards the
     /// run's cost, tokens and ceilings. `cost_unknown`: some of it has a cost that nobody knows.
     pub fn spend(&self, usage: &Usage, cost: NanoUsd, cost_unknown: bool) {
+        self.spend_at_most(usage, cost, cost_unknown, Unreported::of_unknown(cost_unknown));
+    }
+
+    /// As [`spend`](Self::spend), with what may have been used beyond that: by a call that was cut before
+    /// the provider counted. It counts against the run's ceilings.
+    pub fn spend_at_most(
+        &self,
+        usage: &Usage,
+        cost: NanoUsd,
+        cost_unknown: bool,
+        unreported: Unreported,
+    ) {
         let mut values = self.values();
         let spent = values.spent.get_or_insert_default();
         spent.usage.add(usage);
         spent.cost += cost;
         spent.cost_unknown |= cost_unknown;
+        spent.unreported += unreported;
+        drop(values);
+        if let Some(run) = self.control() {
+            run.spent();
+        }
     }
 
     /// Binds what the tool spends; once.
     pub(crate) fn bind(&self, budget: SharedBudget) {
         // A context is bound by whoever made it, before anybody else has it.
         let _ = self.0.budget.set(budget);
+    }
+
+    /// Binds the call to its run; once.
+    pub(crate) fn bind_run(&self, control: Control) {
+        // As in `bind`: no other code has the context yet.
+        let _ = self.0.run.set(control);
+    }
+
+    /// The control of the call's run; `None` for a call that belongs to no run.
+    pub(crate) fn control(&self) -> Option<&Control> {
+        self.0.run.get()
+    }
+
+    /// Awaits a future whose first poll starts user code; `None` if the run was stopped before.
+    pub(crate) async fn start_future<F: Future>(&self, code: F) -> Option<F::Output> {
+        match self.control() {
+            Some(control) => control.start_future(Request::Cancel, code).await,
+            None => Some(code.await),
+        }
     }
 
     /// Has the run wait for this before it ends, also where the call itself is dropped.

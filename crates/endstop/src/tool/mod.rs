@@ -26,6 +26,8 @@ pub mod finish;
 mod function;
 mod permissions;
 mod read_file;
+mod regular;
+mod replace;
 mod set;
 mod shell;
 mod write_file;
@@ -129,6 +131,12 @@ pub trait Tool: Send + Sync {
     fn timeout(&self) -> Option<Duration> {
         None
     }
+
+    /// The argument in which the model may ask for another time limit of its call, in seconds, up
+    /// to the run's `max_tool_timeout`. `None`: the model cannot ask.
+    fn timeout_argument(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What a tool answers.
@@ -229,5 +237,17 @@ fn count_argument(arguments: &Map<String, Value>, name: &str) -> Result<Option<u
                 Err(ToolOutput::error(problem))
             }
         },
+    }
+}
+
+/// Checks an argument in which the model may ask for a time limit.
+fn seconds_argument(arguments: &Map<String, Value>, name: &str) -> Result<(), ToolOutput> {
+    match arguments.get(name) {
+        None | Some(Value::Null) => Ok(()),
+        Some(value) if value.as_f64().is_some_and(|seconds| seconds > 0.0) => Ok(()),
+        Some(_) => {
+            let problem = format!("the argument `{name}` must be a number of seconds above 0");
+            Err(ToolOutput::error(problem))
+        }
     }
 }

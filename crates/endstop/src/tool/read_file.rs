@@ -6,9 +6,10 @@
 //! # let _ = tool;
 //! ```
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput, confine, count_argument, text_argument};
+use super::{
+    Tool, ToolContext, ToolFuture, ToolOutput, confine, count_argument, regular, text_argument,
+};
 use serde_json::{Map, Value, json};
-use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
@@ -100,15 +101,8 @@ impl Asked {
     fn read(&self, place: &Path, stop: &CancellationToken) -> Result<String, String> {
         let path = &self.path;
         let wrong = |error: std::io::Error| format!("{path}: {error}");
-        let file = open(place).map_err(wrong)?;
+        let file = regular::open_to_read(place).map_err(wrong)?;
         let about = file.metadata().map_err(wrong)?;
-        if about.is_dir() {
-            return Err(format!("{path}: is a folder"));
-        }
-        // A pipe or a device has no end.
-        if !about.is_file() {
-            return Err(format!("{path}: is no file"));
-        }
         let mut reader = BufReader::new(file.take(MOST_READ));
         let mut taken = Vec::new();
         let (mut line, mut full) = (1, false);
@@ -176,18 +170,4 @@ impl Asked {
             text
         })
     }
-}
-
-/// Opens for reading; a pipe without a writer does not block.
-fn open(place: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-        // The flags of every Unix fit into 31 bits.
-        options.custom_flags(flags.bits().try_into().unwrap_or(0));
-    }
-    options.open(place)
 }

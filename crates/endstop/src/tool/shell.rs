@@ -9,12 +9,19 @@
 //! # }
 //! ```
 //!
+//! A command that ran to its end is not a failure, whatever its exit status: `grep` without a match
+//! and a red test are answers. Only a command that could not start, was killed or was stopped is an
+//! error.
+//!
 //! How commands are held and stopped is described in [`process`](crate::process).
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
+use super::{Tool, ToolContext, ToolFuture, ToolOutput, seconds_argument, text_argument};
 use crate::process::{CommandLine, Finished};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
+
+/// The argument in which the model asks for a time limit.
+const TIMEOUT: &str = "timeout_seconds";
 
 /// Runs command lines with `sh -c` (Windows: `cmd /C`).
 #[derive(Clone, Debug, Default)]
@@ -32,7 +39,8 @@ impl Shell {
         self
     }
 
-    /// The time limit of each command; without one the run's `tool_timeout` counts.
+    /// Sets the time limit of each command. Without it the run's `tool_timeout` counts, and the
+    /// model may ask for another limit up to `max_tool_timeout`.
     #[must_use]
     pub fn with_timeout(mut self, limit: Duration) -> Shell {
         self.timeout = Some(limit);
@@ -73,13 +81,21 @@ impl Tool for Shell {
         }
     }
     fn schema(&self) -> Value {
-        json!({
+        let mut schema = json!({
             "type": "object",
             "properties": {
                 "command": {"type": "string", "description": "The command line."}
             },
             "required": ["command"]
-        })
+        });
+        if self.timeout.is_none() {
+            schema["properties"][TIMEOUT] = json!({
+                "type": "integer",
+                "minimum": 1,
+                "description": "Seconds after which the command is stopped."
+            });
+        }
+        schema
     }
     fn runs_code(&self) -> bool {
         true
@@ -90,12 +106,21 @@ impl Tool for Shell {
     fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
+    fn timeout_argument(&self) -> Option<&str> {
+        self.timeout.is_none().then_some(TIMEOUT)
+    }
     fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_> {
         Box::pin(async move {
             let line = match text_argument(&arguments, "command") {
                 Ok(line) => line,
                 Err(problem) => return problem,
             };
+            // The run keeps the time; a wish that it cannot read is answered instead of ignored.
+            if self.timeout.is_none()
+                && let Err(problem) = seconds_argument(&arguments, TIMEOUT)
+            {
+                return problem;
+            }
             // The last look before it starts.
             if context.is_cancelled() {
                 return ToolOutput::error("stopped before it started");
@@ -120,8 +145,9 @@ fn report(finished: &Finished) -> ToolOutput {
     let left = left(&finished.left);
     ToolOutput {
         content: format!("{content}[{stopped}{how}{held}{left}]"),
-        // What it has left is no success, whatever it says itself.
-        is_error: !finished.success() || !finished.left.is_empty(),
+        // An exit status is the command's own answer. Processes that it has left behind are an
+        // error all the same.
+        is_error: !finished.exited() || !finished.left.is_empty(),
         ..ToolOutput::default()
     }
 }
@@ -149,6 +175,7 @@ mod tests {
             stopped: false,
             pipe_held: false,
             left: Vec::new(),
+            orphans: None,
         };
         assert_eq!(report(&finished), ToolOutput::ok("[exit status 0]"));
         finished.left = vec![4711];

@@ -1,4 +1,4 @@
-//! `write_file`: a text file, written whole or not at all.
+//! `write_file`: a text file, written whole.
 //!
 //! ```
 //! use endstop::tool::WriteFile;
@@ -6,15 +6,16 @@
 //! # let _ = tool;
 //! ```
 
-use super::{Tool, ToolContext, ToolFuture, ToolOutput, confine, text_argument};
+use super::{Tool, ToolContext, ToolFuture, ToolOutput, confine, replace, text_argument};
 use serde_json::{Map, Value, json};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio_util::sync::CancellationToken;
+use std::path::PathBuf;
 
 /// Writes a text file, with the folders above it.
+///
+/// The file keeps its owner, its permissions, its hard links and the link that leads to it; a
+/// set-user-ID or set-group-ID bit is dropped. Devices, pipes, sockets and folders are refused, and
+/// so is a file whose mode lets no user write it. The old content is replaced by a rename, or
+/// written in place if a rename would part hard links or change the owner.
 #[derive(Clone, Debug, Default)]
 pub struct WriteFile {
     root: Option<PathBuf>,
@@ -65,7 +66,8 @@ impl Tool for WriteFile {
             let _guard = stop.clone().drop_guard();
             let written = tokio::task::spawn_blocking(move || {
                 let place = confine::place(&path, &context, root.as_deref())?;
-                write(&place, content.as_bytes(), &stop).map_err(|e| format!("{path}: {e}"))?;
+                replace::write(&place, content.as_bytes(), &stop)
+                    .map_err(|e| format!("{path}: {e}"))?;
                 Ok::<_, String>(format!("{path}: {} bytes written", content.len()))
             });
             match written.await {
@@ -73,55 +75,5 @@ impl Tool for WriteFile {
                 Err(_) => ToolOutput::error("the file could not be written: the writer failed"),
             }
         })
-    }
-}
-
-/// Writes beside the file and renames, so that a reader sees the old text or the new.
-fn write(place: &Path, content: &[u8], stop: &CancellationToken) -> io::Result<()> {
-    // A link that is here keeps being one: what it leads to is written.
-    let place = &place.canonicalize().unwrap_or_else(|_| place.to_owned());
-    if place.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a folder"));
-    }
-    let folder = match place.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    fs::create_dir_all(folder)?;
-    let (mut file, beside) = create_beside(folder)?;
-    file.write_all(content)?;
-    if let Ok(about) = place.metadata() {
-        file.set_permissions(about.permissions())?;
-    }
-    file.sync_all()?;
-    drop(file);
-    // The last look before it counts.
-    if stop.is_cancelled() {
-        return Err(io::Error::new(io::ErrorKind::Interrupted, "stopped before it was written"));
-    }
-    fs::rename(&beside.0, place)
-}
-
-/// A file that is removed, unless it was renamed.
-struct Beside(PathBuf);
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // After the rename it is not there any more.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-fn create_beside(folder: &Path) -> io::Result<(File, Beside)> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!(".endstop-{}-{number}.part", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((file, Beside(path))),
-            // Left by a process of the same number that was killed.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
     }
 }

@@ -17,6 +17,7 @@ pub fn all() -> Vec<(&'static str, fn())> {
     crate::checks![
         its_tools_are_listed_and_called,
         pages_of_tools_are_one_list,
+        large_schemas_are_left_out_by_name,
         it_is_given_no_secrets,
         what_cannot_be_used_is_an_error_that_says_why,
         a_cancel_is_told_and_ends_the_call,
@@ -86,6 +87,37 @@ async fn pages_of_tools_are_one_list() {
     assert_eq!(only.tools().count(), 1);
 }
 
+async fn large_schemas_are_left_out_by_name() {
+    let names = |tools: &endstop::mcp::McpTools| -> Vec<String> {
+        tools.tools().map(|tool| tool.name().to_owned()).collect()
+    };
+    let large = Played::new("large");
+    let tools = large.server().connect().await.unwrap();
+    assert_eq!(names(&tools), ["played__echo"]);
+    let [problem] = tools.left_out() else { panic!("{:?}", tools.left_out()) };
+    assert!(problem.starts_with("tool `large` is left out: its schema has 70"), "{problem}");
+    assert!(problem.ends_with("and 65536 are allowed"), "{problem}");
+    // One that was asked for by name is an error; one that was not is no problem.
+    let error = refused(large.server().only(["large"])).await;
+    assert_eq!(error.kind, McpErrorKind::Tools);
+    assert!(error.to_string().contains("tool `large` is left out"), "{error}");
+    let tools = large.server().only(["echo"]).connect().await.unwrap();
+    assert!(names(&tools) == ["played__echo"] && tools.left_out().is_empty());
+
+    let heavy = Played::new("heavy");
+    let tools = heavy.server().connect().await.unwrap();
+    let sum: usize = tools.tools().map(|tool| tool.schema().to_string().len()).sum();
+    assert_eq!((names(&tools).len(), tools.left_out().len()), (17, 13));
+    assert!(sum <= 1 << 20, "{sum}");
+    assert!(tools.left_out()[0].contains("tool `heavy18` is left out"), "{:?}", tools.left_out());
+    let tools = heavy.server().only(["heavy30"]).connect().await.unwrap();
+    assert_eq!(names(&tools), ["played__heavy30"]);
+
+    let error = refused(Played::new("large-name").server()).await;
+    assert!(error.to_string().contains("its name has 100000 bytes"), "{error}");
+    assert!(error.to_string().len() < 500, "{error}");
+}
+
 async fn it_is_given_no_secrets() {
     let played = Played::new("good");
     let server = played.server().allow_variable("ENDSTOP_TEST_PASSWORD");
@@ -148,8 +180,16 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         (McpServer::http("x", "ftp://host/"), McpErrorKind::Config, "https://"),
         (McpServer::http("x", "http://me:hidden@host/"), McpErrorKind::Config, "give a header"),
         (McpServer::http("x", "http://127.0.0.1:9/"), McpErrorKind::Start, "refused"),
-        (McpServer::http("x", "http://a/").header("a b", "c"), McpErrorKind::Config, "`a b`"),
-        (McpServer::http("x", "http://a/").header("k", "hid\nden"), McpErrorKind::Config, "`k`"),
+        (
+            McpServer::http("x", "http://127.0.0.1:9/").header("a b", "c"),
+            McpErrorKind::Config,
+            "`a b`",
+        ),
+        (
+            McpServer::http("x", "http://127.0.0.1:9/").header("k", "hid\nden"),
+            McpErrorKind::Config,
+            "`k`",
+        ),
     ] {
         let error = refused(server).await;
         let text = error.to_string();

@@ -58,6 +58,12 @@ fn tool(name: &str, hints: Value) -> Value {
     json!({"name": name, "description": format!("Does {name}."), "inputSchema": schema, "annotations": hints})
 }
 
+/// A tool whose schema has about so many bytes.
+fn large(name: &str, bytes: usize) -> Value {
+    let property = json!({"type": "string", "description": "x".repeat(bytes)});
+    json!({"name": name, "inputSchema": {"type": "object", "properties": {"text": property}}})
+}
+
 impl Server {
     fn hear(&mut self) -> Option<Value> {
         let mut line = String::new();
@@ -97,6 +103,20 @@ impl Server {
                 result(id, json!({"tools": [tool("a.b", json!({})), tool("a/b", json!({}))]}))
             }
             "none" => result(id, json!({"tools": []})),
+            "large" => {
+                let tools = [large("large", 70_000), tool("echo", json!({}))];
+                result(id, json!({ "tools": tools }));
+            }
+            "large-name" => {
+                result(id, json!({"tools": [tool(&"x".repeat(100_000), json!({}))]}));
+            }
+            // Each page has one schema that is allowed; all of them are too much.
+            "heavy" => {
+                let page = message["params"]["cursor"].as_str().map_or(1, |n| n.parse().unwrap());
+                let more = (page < 30).then(|| (page + 1).to_string());
+                let tools = [large(&format!("heavy{page}"), 60_000)];
+                result(id, json!({"tools": tools, "nextCursor": more}));
+            }
             "endless" => {
                 result(id, json!({"tools": [tool("more", json!({}))], "nextCursor": "on"}))
             }
