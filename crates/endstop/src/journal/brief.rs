@@ -56,14 +56,16 @@ impl Serialize for Brief<'_> {
                 map.serialize_entry("calls", &Starts(calls))?;
                 map.end()
             }
-            Effect::Reserve { id, want, .. } => {
+            Effect::Reserve { id, want, want_tokens, .. } => {
                 let mut map = named(serializer, "reserve", Some(id))?;
                 map.serialize_entry("want", want)?;
+                map.serialize_entry("want_tokens", want_tokens)?;
                 map.end()
             }
-            Effect::Settle { id, spent } => {
+            Effect::Settle { id, spent, tokens } => {
                 let mut map = named(serializer, "settle", Some(id))?;
                 map.serialize_entry("spent", spent)?;
+                map.serialize_entry("tokens", tokens)?;
                 map.end()
             }
             Effect::Validate { id, .. } => named(serializer, "validate", Some(id))?.end(),

@@ -30,16 +30,19 @@
 
 mod brief;
 mod recorded;
+mod redaction;
 #[cfg(feature = "journal")]
 mod sqlite;
 
 pub use brief::brief;
 pub(crate) use brief::briefs;
 pub use recorded::{Change, RecordedRun, RunHeader};
+pub(crate) use redaction::without_secrets;
 #[cfg(feature = "journal")]
-pub use sqlite::{RunSummary, SqliteJournal};
+pub use sqlite::{PruneSpec, Pruned, RunSummary, SqliteJournal};
 
-use endstop_core::Outcome;
+use endstop_core::{Message, Outcome};
+use endstop_wire::redact::KnownKeys;
 use std::fmt;
 use std::time::Duration;
 
@@ -73,8 +76,24 @@ pub trait RunJournal: Send {
     /// They are not kept, and may be given again with what comes next.
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError>;
 
+    /// As [`append`](Self::append), if that needs no waiting: neither for a disk, nor for another
+    /// process, nor for another run. `None`: nothing was written, and `append` is called on a thread
+    /// that may block. The default never tries.
+    fn try_append(&mut self, records: &[Record]) -> Option<Result<(), JournalError>> {
+        let _ = records;
+        None
+    }
+
+    /// Stores the messages that the run ended with, without `keys` and apart from its outcome, so that
+    /// runs of one conversation share them. Called right before [`ended`](Self::ended), with which they
+    /// may be written. The default does not: it returns `false`, and the outcome's text contains them.
+    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
+        let _ = (messages, keys);
+        false
+    }
+
     /// The run has ended; nothing comes after it. `text` is the outcome as JSON, without the keys that
-    /// are known.
+    /// are known; its list of messages is empty if [`messages`](Self::messages) took them.
     ///
     /// # Errors
     /// The outcome is not kept; it follows from the records.

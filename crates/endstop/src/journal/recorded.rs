@@ -15,6 +15,7 @@
 
 use super::{JournalError, JournalErrorKind};
 use crate::provider::ToolDefinition;
+use crate::provider::replay::stands_for;
 use endstop_core::{
     Event, EventKind, Limits, Registry, Replay, RunSpec, TerminationPolicy, ToolSpec,
 };
@@ -47,9 +48,17 @@ pub struct RunHeader {
     pub output_schema: Option<Value>,
     /// What whoever started it wants to know again; never a key.
     pub settings: Value,
+    /// How many secrets were cut out of this, and of what was before in a run that this one resumes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub redacted: u64,
     /// What must not be written.
     #[serde(skip)]
     pub keys: KnownKeys,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A run as a journal has it.
@@ -67,6 +76,9 @@ pub struct RecordedRun {
     pub outcome: Option<Value>,
     /// Whether a verifier found the work right.
     pub verified: Option<bool>,
+    /// How many secrets were cut out of the conversation when it was written: it says `[redacted]`
+    /// there. A user's own `[redacted]` does not count.
+    pub redacted: u64,
     /// What could not be read: everything before it was.
     pub damage: Option<String>,
 }
@@ -149,7 +161,9 @@ impl RecordedRun {
         let then = &self.header;
         let mut changes = Vec::new();
         let mut differs = |what: &str, was: String, is: String| {
-            if was != is {
+            // What was cut out of the header is not known any more: it may be what it is.
+            let same = if then.redacted > 0 { stands_for(&was, &is) } else { was == is };
+            if !same {
                 changes.push(Change { what: what.to_owned(), was, is });
             }
         };

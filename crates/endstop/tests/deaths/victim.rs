@@ -8,7 +8,8 @@ use endstop::journal::{
 };
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{AgentLoop, Limits, NanoUsd, Outcome, Price};
+use endstop::wire::redact::KnownKeys;
+use endstop::{AgentLoop, Limits, Message, NanoUsd, Outcome, Price};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::ExitCode;
@@ -63,6 +64,9 @@ impl RunJournal for DeadlyLog {
             count_down(&self.left);
         }
         Ok(())
+    }
+    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
+        self.inner.messages(messages, keys)
     }
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
         self.inner.ended(outcome, text)?;

@@ -49,7 +49,18 @@ impl Drop for Driver {
 /// Whether the process of this name still lives. One that cannot be looked at does: its runs are
 /// not taken from it.
 pub(super) fn is_alive(journal: &Path, name: &str) -> bool {
-    let path = folder(journal).join(name);
+    // The name stands in the journal, which may be another's: it must not lead out of the folder, and
+    // what is there must be a file of ours, because the file of a dead process is removed.
+    if !is_name(name) {
+        return false;
+    }
+    let folder = folder(journal);
+    let path = folder.join(name);
+    match (fs::symlink_metadata(&folder), fs::symlink_metadata(&path)) {
+        (Ok(folder), Ok(file)) if folder.is_dir() && file.is_file() => {}
+        (Ok(_), Ok(_)) => return false,
+        (Err(error), _) | (_, Err(error)) => return error.kind() != io::ErrorKind::NotFound,
+    }
     match File::open(&path) {
         Err(error) => error.kind() != io::ErrorKind::NotFound,
         Ok(file) => match file.try_lock() {
@@ -60,6 +71,15 @@ pub(super) fn is_alive(journal: &Path, name: &str) -> bool {
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => true,
         },
     }
+}
+
+/// Whether a name is one that [`Driver::new`] makes: a process, and a number that tells it from others.
+fn is_name(name: &str) -> bool {
+    let Some((process, seed)) = name.split_once('-') else { return false };
+    let all = |text: &str, is: fn(&u8) -> bool| {
+        !text.is_empty() && text.len() <= 16 && text.bytes().all(|byte| is(&byte))
+    };
+    all(process, u8::is_ascii_digit) && all(seed, u8::is_ascii_hexdigit)
 }
 
 fn folder(journal: &Path) -> PathBuf {

@@ -13,21 +13,35 @@
 //! Several processes may keep their runs in one file.
 
 mod driver;
+mod hardening;
+mod header;
+mod prune;
 mod read;
 mod schema;
+mod space;
+mod texts;
+mod upgrade;
+mod write;
 
+pub use prune::{PruneSpec, Pruned};
 pub use read::RunSummary;
 
-use super::{Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal};
+use super::{
+    Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
+    without_secrets,
+};
 use driver::Driver;
-use endstop_core::Outcome;
+use endstop_core::{Message, Outcome};
 use endstop_wire::redact::KnownKeys;
+use hardening::{Access, Deadline};
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use texts::{Known, Prepared, Stored};
+use write::all_or_none;
 
 /// Runs in one file of SQLite. Cheap to clone; clones share the file.
 #[derive(Clone)]
@@ -38,11 +52,17 @@ struct Inner {
     connection: Mutex<Connection>,
     /// Of the tables: an earlier one is only read.
     version: i64,
+    deadline: Deadline,
     /// `None`: opened to be read.
     driver: Option<Driver>,
     keys: Mutex<Arc<KnownKeys>>,
+    known: Known,
+    /// What was wrong with its permissions.
+    exposed: Option<String>,
     /// Whoever holds the file was waited for once; the run does not wait at every step.
     impatient: AtomicBool,
+    /// Bytes in the write-ahead log since it was copied to the file, estimated.
+    in_log: AtomicU64,
 }
 
 impl fmt::Debug for SqliteJournal {
@@ -63,13 +83,20 @@ impl SqliteJournal {
     pub fn open(path: impl AsRef<Path>) -> Result<SqliteJournal, JournalError> {
         let path = path.as_ref();
         let io = |error: std::io::Error| problem(path, JournalErrorKind::Io, error.to_string());
-        create(path).map_err(io)?;
+        let exposed = create(path).map_err(io)?;
+        hardening::plain_files(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection =
             Connection::open_with_flags(path, flags).map_err(|error| failure(path, &error))?;
+        let deadline = hardening::configure(&mut connection, Access::Write)
+            .map_err(|error| failure(path, &error))?;
+        if schema::check(&connection, path)?.is_some() {
+            hardening::plain_tables(&connection, path, Access::Write)?;
+        }
         schema::prepare(&mut connection, path)?;
         let driver = Driver::new(path).map_err(io)?;
-        Ok(SqliteJournal::new(path, connection, schema::VERSION, Some(driver)))
+        let version = schema::VERSION;
+        Ok(SqliteJournal::new(path, connection, deadline, version, Some(driver), exposed))
     }
 
     /// Opens a journal to read it; nothing is written, not even where it is damaged.
@@ -81,10 +108,11 @@ impl SqliteJournal {
         if let Err(error) = std::fs::metadata(path) {
             return Err(problem(path, JournalErrorKind::Io, error.to_string()));
         }
+        hardening::plain_files(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_URI;
-        let open = |immutable: bool| -> Result<(Connection, i64), JournalError> {
+        let open = |immutable: bool| -> Result<(Connection, Deadline, i64), JournalError> {
             let connection = if immutable {
                 // As an address it is spelled in ASCII.
                 let spelled = |byte: &u8| match byte {
@@ -97,40 +125,54 @@ impl SqliteJournal {
             } else {
                 Connection::open_with_flags(path, flags - OpenFlags::SQLITE_OPEN_URI)
             };
-            let connection = connection.map_err(|error| failure(path, &error))?;
+            let wrong = |error| failure(path, &error);
+            let mut connection = connection.map_err(wrong)?;
+            let deadline = hardening::configure(&mut connection, Access::Read).map_err(wrong)?;
             let Some(version) = schema::check(&connection, path)? else {
                 let what = "an empty file: no run was kept in it";
                 return Err(problem(path, JournalErrorKind::NotFound, what));
             };
-            Ok((connection, version))
+            hardening::plain_tables(&connection, path, Access::Read)?;
+            Ok((connection, deadline, version))
         };
-        let (connection, version) = match open(false) {
+        let (connection, deadline, version) = match open(false) {
             // In a folder that cannot be written a reader has no room for its own locks.
             Err(error) if error.kind == JournalErrorKind::Io => open(true)?,
             opened => opened?,
         };
-        Ok(SqliteJournal::new(path, connection, version, None))
+        Ok(SqliteJournal::new(path, connection, deadline, version, None, None))
     }
 
     fn new(
         path: &Path,
         connection: Connection,
+        deadline: Deadline,
         version: i64,
         driver: Option<Driver>,
+        exposed: Option<String>,
     ) -> SqliteJournal {
         SqliteJournal(Arc::new(Inner {
             path: path.to_owned(),
             connection: Mutex::new(connection),
             version,
+            deadline,
             driver,
             keys: Mutex::default(),
+            known: Known::default(),
+            exposed,
             impatient: AtomicBool::new(false),
+            in_log: AtomicU64::new(0),
         }))
     }
 
     /// These must not come to the file. The keys of a run's own provider are known without it.
     pub fn hide(&self, keys: KnownKeys) {
         *self.0.keys.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+    }
+
+    /// What other users could do with the file when it was opened, and what became of that.
+    pub fn exposed(&self) -> Option<&str> {
+        self.0.exposed.as_deref()
     }
 
     /// Its file.
@@ -143,23 +185,33 @@ impl SqliteJournal {
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.0.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// After a wait in vain, no more waiting until something was written again.
-    fn wait_less(&self, connection: &Connection, written: &rusqlite::Result<()>) {
-        let busy = written
-            .as_ref()
-            .is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy));
-        let was = self.0.impatient.swap(busy, Ordering::Relaxed);
-        if was != busy {
-            let patience = if busy { Duration::ZERO } else { schema::PATIENCE };
-            let _ = connection.busy_timeout(patience);
-        }
+        let connection = self.0.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was set for one write does not hold for the next use.
+        let _ = connection.busy_timeout(schema::PATIENCE);
+        self.0.deadline.renew();
+        connection
     }
 
     fn failure(&self, error: &rusqlite::Error) -> JournalError {
         failure(&self.0.path, error)
+    }
+
+    fn no_json(&self, error: &serde_json::Error) -> JournalError {
+        let what = format!("the run has no JSON form: {error}");
+        problem(&self.0.path, JournalErrorKind::Io, what)
+    }
+
+    /// A connection that does not wait for the runs of this process.
+    fn another_connection(&self) -> Result<Connection, JournalError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        Connection::open_with_flags(&self.0.path, flags)
+            .and_then(|connection| {
+                schema::set_up(&connection)?;
+                // Its thread may wait for the disk.
+                connection.pragma_update(None, "wal_autocheckpoint", 1000)?;
+                Ok(connection)
+            })
+            .map_err(|error| self.failure(&error))
     }
 
     fn driver(&self) -> Result<&Driver, JournalError> {
@@ -184,36 +236,43 @@ impl Journal for SqliteJournal {
     fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
         let driver = self.driver()?;
         let keys = self.keys().and(&header.keys);
-        let text = serde_json::to_string(header).map_err(|error| {
-            problem(
-                &self.0.path,
-                JournalErrorKind::Io,
-                format!("the run has no JSON form: {error}"),
-            )
-        })?;
-        let connection = self.connection();
-        connection
-            .prepare_cached(
-                "INSERT INTO runs (id, continues, started_ms, version, provider, model, task, header, driver)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            )
-            .and_then(|mut insert| {
-                insert.execute(params![
-                    header.id,
-                    header.continues,
-                    whole(header.started_ms),
-                    header.version,
-                    header.spec.provider,
-                    header.spec.model,
-                    keys.out_of_text(&header.spec.task),
-                    keys.out_of_text(&text),
-                    driver.name,
-                ])
-            })
-            .map_err(|error| self.failure(&error))?;
-        let run = connection.last_insert_rowid();
-        drop(connection);
-        Ok(Box::new(Log { journal: self.clone(), run, next: 0, ended: false }))
+        let parts = header::split(header, &keys).map_err(|error| self.no_json(&error))?;
+        let task = keys.out_of_text(&header.spec.task);
+        loop {
+            let messages = &header.spec.messages;
+            let prepared = Prepared::new(&self.0.known, messages, &keys)
+                .map_err(|error| self.no_json(&error))?;
+            let begin = |connection: &Connection| {
+                let Some(numbers) = prepared.store(connection)? else { return Ok(None) };
+                connection
+                    .prepare_cached(
+                        "INSERT INTO runs (id, continues, started_ms, version, provider, model, task,
+                         header, driver, conversation) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, '', ?8, ?9)",
+                    )?
+                    .execute(params![
+                        header.id,
+                        header.continues,
+                        whole(header.started_ms),
+                        header.version,
+                        header.spec.provider,
+                        header.spec.model,
+                        task,
+                        driver.name,
+                        prepared.number(&numbers),
+                    ])?;
+                let run = connection.last_insert_rowid();
+                parts.store(connection, run)?;
+                Ok(Some((run, numbers)))
+            };
+            self.grows(task.len() + prepared.bytes());
+            let begun = self.writing(|connection| all_or_none(connection, || begin(connection)))?;
+            if let Some((run, numbers)) = begun {
+                let conversation = prepared.stored(&self.0.known, &numbers);
+                return Ok(Box::new(Log::new(self, run, 0, conversation)));
+            }
+            // Another process has removed the runs that this conversation was known from.
+            self.0.known.forget();
+        }
     }
 
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
@@ -263,7 +322,7 @@ impl Journal for SqliteJournal {
             )
             .map_err(wrong)?;
         drop(connection);
-        Ok(Box::new(Log { journal: self.clone(), run, next, ended: false }))
+        Ok(Box::new(Log::new(self, run, next, Stored::default())))
     }
 }
 
@@ -274,25 +333,26 @@ struct Log {
     run: i64,
     next: i64,
     ended: bool,
+    /// The conversation that it began with, if this process has stored it.
+    conversation: Stored,
+    /// The one that it ended with.
+    ending: Option<Prepared>,
 }
 
-impl Drop for Log {
-    /// Nobody drives it any more, though it has not ended.
-    fn drop(&mut self) {
-        let Ok(driver) = self.journal.driver() else { return };
-        if !self.ended {
-            let _ = self.journal.connection().execute(
-                "UPDATE runs SET driver = NULL WHERE number = ?1 AND driver = ?2",
-                params![self.run, driver.name],
-            );
-        }
+impl Log {
+    fn new(journal: &SqliteJournal, run: i64, next: i64, conversation: Stored) -> Log {
+        Log { journal: journal.clone(), run, next, ended: false, conversation, ending: None }
     }
 }
 
-impl RunJournal for Log {
-    fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+impl Log {
+    fn insert(&self, connection: &Connection, records: &[Record]) -> rusqlite::Result<()> {
         let keys = self.journal.keys();
-        let connection = self.journal.connection();
+        // The recorder has cut what the run itself knows and what is known by its format.
+        let clean = |text: &str| {
+            let text = text.to_owned();
+            if keys.is_empty() { text } else { without_secrets(&keys, text) }
+        };
         let from = schema::keys(self.run).0 + self.next;
         let write = || -> rusqlite::Result<()> {
             let mut insert = connection.prepare_cached(
@@ -305,68 +365,106 @@ impl RunJournal for Log {
                     i64::try_from(record.at.as_nanos()).unwrap_or(i64::MAX),
                     whole(record.wall_ms),
                     record.name,
-                    keys.out_of_text(&record.event),
-                    record.effects.as_ref().map(|effects| keys.out_of_text(effects)),
+                    clean(&record.event),
+                    record.effects.as_deref().map(clean),
                 ])?;
             }
             Ok(())
         };
-        let written = match records {
+        match records {
             [] => Ok(()),
             // One statement is a transaction of its own.
             [_] => write(),
-            _ => all_or_none(&connection, write),
-        };
-        self.journal.wait_less(&connection, &written);
-        written.map_err(|error| self.journal.failure(&error))?;
+            _ => all_or_none(connection, write),
+        }
+    }
+
+    fn appended(&mut self, records: &[Record]) {
         self.next += records.len() as i64;
+        self.journal.grows(records.iter().map(|record| record.event.len()).sum());
+    }
+}
+
+impl Drop for Log {
+    /// Nobody drives it any more, though it has not ended.
+    fn drop(&mut self) {
+        let Ok(driver) = self.journal.driver() else { return };
+        if !self.ended {
+            let connection = self.journal.connection();
+            // A destructor does not wait for another process.
+            let _ = connection.busy_timeout(Duration::ZERO);
+            let _ = connection.execute(
+                "UPDATE runs SET driver = NULL WHERE number = ?1 AND driver = ?2",
+                params![self.run, driver.name],
+            );
+        }
+    }
+}
+
+impl RunJournal for Log {
+    fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        self.journal.writing(|connection| self.insert(connection, records))?;
+        self.appended(records);
         Ok(())
+    }
+
+    fn try_append(&mut self, records: &[Record]) -> Option<Result<(), JournalError>> {
+        let written = self.journal.try_writing(|connection| self.insert(connection, records))?;
+        if written.is_ok() {
+            self.appended(records);
+        }
+        Some(written)
+    }
+
+    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
+        let keys = self.journal.keys().and(keys);
+        let known = &self.journal.0.known;
+        self.ending = Prepared::after(self.conversation, known, messages, &keys).ok();
+        self.ending.is_some()
     }
 
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
         let keys = self.journal.keys();
-        self.journal
-            .connection()
-            .prepare_cached(
-                "UPDATE runs SET ended_ms = ?2, termination = ?3, category = ?4, turns = ?5,
-                 cost_usd = ?6, outcome = ?7, verified = ?8, driver = NULL WHERE number = ?1",
-            )
-            .and_then(|mut update| {
-                update.execute(params![
+        let end = |connection: &Connection| {
+            let conversation = match &self.ending {
+                // What it continues is that of this run, which is not removed before it ends.
+                Some(ending) => Some((ending, ending.store(connection)?.unwrap_or_default())),
+                None => None,
+            };
+            connection
+                .prepare_cached(
+                    "UPDATE runs SET ended_ms = ?2, termination = ?3, category = ?4, turns = ?5,
+                     cost_usd = ?6, outcome = ?7, verified = ?8, ended_conversation = ?9,
+                     driver = NULL WHERE number = ?1",
+                )?
+                .execute(params![
                     self.run,
                     whole(crate::clock::wall_ms()),
                     outcome.termination.as_str(),
                     outcome.category().as_str(),
                     outcome.turns,
-                    // No price is no cost of nothing.
-                    (!outcome.cost_unknown).then(|| outcome.cost.to_usd()),
-                    keys.out_of_text(text),
+                    // No price is no cost of nothing; what is known is a lower bound.
+                    (!outcome.cost_unknown || outcome.cost.0 > 0).then(|| outcome.cost.to_usd()),
+                    without_secrets(&keys, text.to_owned()),
                     outcome.verified,
-                ])
-            })
-            .map_err(|error| self.journal.failure(&error))?;
+                    conversation.as_ref().map(|(ending, numbers)| ending.number(numbers)),
+                ])?;
+            Ok(conversation)
+        };
+        self.journal.grows(text.len() + self.ending.as_ref().map_or(0, Prepared::bytes));
+        let written =
+            self.journal.writing(|connection| all_or_none(connection, || end(connection)))?;
+        if let Some((ending, numbers)) = written {
+            ending.stored(&self.journal.0.known, &numbers);
+        }
         self.ended = true;
         Ok(())
     }
 }
 
-/// A transaction, by statements that are compiled once.
-fn all_or_none(
-    connection: &Connection,
-    write: impl FnOnce() -> rusqlite::Result<()>,
-) -> rusqlite::Result<()> {
-    let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
-    run("BEGIN IMMEDIATE")?;
-    let written = write().and_then(|()| run("COMMIT"));
-    // A failure may have rolled it back by itself.
-    if written.is_err() && !connection.is_autocommit() {
-        run("ROLLBACK")?;
-    }
-    written
-}
-
-/// Makes the file where there is none, for its owner alone.
-fn create(path: &Path) -> std::io::Result<()> {
+/// Makes the file if there is none, for its owner alone. One that others may read is taken from them;
+/// what was so, for the user to read.
+fn create(path: &Path) -> std::io::Result<Option<String>> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let mut builder = std::fs::DirBuilder::new();
         #[cfg(unix)]
@@ -377,7 +475,43 @@ fn create(path: &Path) -> std::io::Result<()> {
     options.write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(drop)
+    let file = options.open(path)?;
+    Ok(tighten(path, &file))
+}
+
+/// Takes the file, and those that SQLite keeps next to it, from everybody but its owner.
+#[cfg(unix)]
+fn tighten(path: &Path, file: &std::fs::File) -> Option<String> {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |metadata: &std::fs::Metadata| metadata.permissions().mode() & 0o7777;
+    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let was = mode(&metadata);
+    let others = was & 0o077;
+    if others == 0 {
+        return None;
+    }
+    if let Err(error) = file.set_permissions(Permissions::from_mode(was & 0o700)) {
+        return Some(format!(
+            "other users may use it (mode {was:04o}), and that cannot be changed: {error}"
+        ));
+    }
+    for end in ["-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        if let Ok(metadata) = std::fs::symlink_metadata(&name).as_ref()
+            && metadata.is_file()
+        {
+            let _ = std::fs::set_permissions(&name, Permissions::from_mode(mode(metadata) & 0o700));
+        }
+    }
+    Some(format!("other users could use it (mode {was:04o}); from now on only its owner can"))
+}
+
+/// Other systems have no such modes.
+#[cfg(not(unix))]
+fn tighten(_: &Path, _: &std::fs::File) -> Option<String> {
+    None
 }
 
 fn whole(number: u64) -> i64 {
@@ -407,6 +541,9 @@ fn failure(path: &Path, error: &rusqlite::Error) -> JournalError {
                 (Kind::Damaged, "it is cut: what is whole can be read")
             }
             ErrorCode::NotADatabase => (Kind::Damaged, "no journal of Endstop: give another file"),
+            ErrorCode::OperationInterrupted => {
+                (Kind::Damaged, "reading it takes too long: give another file")
+            }
             ErrorCode::DiskFull => (Kind::Io, "the disk is full"),
             ErrorCode::ReadOnly => (Kind::Io, "it cannot be written"),
             _ => (Kind::Io, ""),

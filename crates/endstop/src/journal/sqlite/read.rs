@@ -1,9 +1,11 @@
 //! Reading the journal: the list of runs, one run whole, and what is left of a damaged one.
 
-use super::{SqliteJournal, driver, problem};
-use crate::journal::{JournalError, JournalErrorKind, RecordedRun, RunHeader};
-use endstop_core::{Event, EventKind};
-use rusqlite::Row;
+use super::hardening::Room;
+use super::{SqliteJournal, driver, header, problem, texts};
+use crate::journal::redaction::{cuts_for_model, cuts_of};
+use crate::journal::{JournalError, JournalErrorKind, RecordedRun};
+use endstop_core::{Event, EventKind, bounded_json};
+use rusqlite::{Connection, Row};
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -40,7 +42,8 @@ pub struct RunSummary {
 }
 
 impl SqliteJournal {
-    /// The last `most` runs, the newest first.
+    /// The last `most` runs, the newest first: in the order that they were stored, because clocks may
+    /// be set back.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -51,15 +54,20 @@ impl SqliteJournal {
             .prepare_cached(
                 "SELECT id, continues, started_ms, ended_ms, provider, model, task, termination,
                  category, turns, cost_usd, verified, driver
-                 FROM runs ORDER BY started_ms DESC, id DESC LIMIT ?1",
+                 FROM runs ORDER BY rowid DESC LIMIT ?1",
             )
             .map_err(wrong)?;
         let rows = select
             .query_map([most], |row| Ok((summary(row)?, row.get::<_, Option<String>>(12)?)))
             .map_err(wrong)?;
         let mut runs = Vec::new();
+        let mut room = Room::of(self.path());
         for row in rows {
             let (mut run, driver) = row.map_err(wrong)?;
+            if !room.take(run.task.len()) {
+                let what = "it is damaged: it lists more runs than it can hold";
+                return Err(problem(self.path(), JournalErrorKind::Damaged, what));
+            }
             run.running = run.termination.is_none()
                 && driver.is_some_and(|name| driver::is_alive(self.path(), &name));
             runs.push(run);
@@ -95,7 +103,7 @@ impl SqliteJournal {
             select.query_map(parameters, |row| row.get(0))?.collect()
         };
         let found = if name == "last" {
-            ids("SELECT id FROM runs ORDER BY started_ms DESC, id DESC LIMIT 1", "")
+            ids("SELECT id FROM runs ORDER BY rowid DESC LIMIT 1", "")
         } else {
             ids("SELECT id FROM runs WHERE id = ?1", name).and_then(|exact| {
                 if exact.is_empty() && !name.is_empty() {
@@ -132,27 +140,14 @@ impl SqliteJournal {
     pub fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
-        let damaged = |what: String| problem(self.path(), JournalErrorKind::Damaged, what);
-        let (header, outcome, verified) = connection
-            .query_row("SELECT header, outcome, verified FROM runs WHERE id = ?1", [id], |row| {
-                let (header, outcome): (String, Option<String>) = (row.get(0)?, row.get(1)?);
-                Ok((header, outcome, row.get::<_, Option<bool>>(2)?))
-            })
-            .map_err(|error| match error {
-                rusqlite::Error::QueryReturnedNoRows => {
-                    let what =
-                        format!("there is no run `{id}`; `endstop runs` lists those there are");
-                    problem(self.path(), JournalErrorKind::NotFound, what)
-                }
-                error => self.failure(&error),
-            })?;
-        let header: RunHeader = serde_json::from_str(&header)
-            .map_err(|error| damaged(format!("run {id}: its header does not read: {error}")))?;
-        let mut run = RecordedRun { header, verified, ..RecordedRun::default() };
-        match outcome.map(|outcome| serde_json::from_str(&outcome)).transpose() {
-            Ok(outcome) => run.outcome = outcome,
-            Err(error) => run.damage = Some(format!("its outcome does not read: {error}")),
+        // One view of the file, whatever another process removes meanwhile.
+        let connection = connection.unchecked_transaction().map_err(wrong)?;
+        let (mut run, has_conversation) = self.without_events(&connection, id)?;
+        if !has_conversation {
+            // Without what came before them its events have no meaning.
+            return Ok(run);
         }
+        let mut weight = 0;
         let mut select = connection
             .prepare_cached(
                 // In the order of the key, so that what is whole of a damaged file comes first.
@@ -171,10 +166,15 @@ impl SqliteJournal {
             let read = rows.next().and_then(|row| row.map(record).transpose());
             let damage = match read {
                 Ok(None) => break,
+                Ok(Some(Ok(step))) if weight > bounded_json::MOST => {
+                    format!("from event {} on it needs too much memory", step.seq)
+                }
                 Ok(Some(Ok(step))) if step.seq == expected => {
+                    weight += step.weight;
                     run.events.push(step.event);
                     run.wall_ms.push(step.wall_ms);
                     run.effects.push(step.effects);
+                    run.redacted += step.redacted;
                     continue;
                 }
                 Ok(Some(Ok(step))) => format!("event {expected} is missing, {} is next", step.seq),
@@ -188,6 +188,119 @@ impl SqliteJournal {
         }
         Ok(run)
     }
+}
+
+impl SqliteJournal {
+    /// A run without its events, and whether the conversation that it began with was read.
+    fn without_events(
+        &self,
+        connection: &Connection,
+        id: &str,
+    ) -> Result<(RecordedRun, bool), JournalError> {
+        let damaged = |what: String| problem(self.path(), JournalErrorKind::Damaged, what);
+        let shared =
+            if self.0.version < 3 { "NULL, NULL" } else { "conversation, ended_conversation" };
+        let row = connection
+            .prepare_cached(&format!(
+                "SELECT header, outcome, verified, {shared}, rowid, continues, started_ms, task
+                 FROM runs WHERE id = ?1"
+            ))
+            .and_then(|mut select| select.query_row([id], |row| stored_run(row, id)))
+            .map_err(|error| match error {
+                rusqlite::Error::QueryReturnedNoRows => {
+                    let what =
+                        format!("there is no run `{id}`; `endstop runs` lists those there are");
+                    problem(self.path(), JournalErrorKind::NotFound, what)
+                }
+                error => self.failure(&error),
+            })?;
+        let mut run = RecordedRun { verified: row.verified, ..RecordedRun::default() };
+        let unread = |what: String| damaged(format!("run {id}: its header does not read: {what}"));
+        run.header = match row.conversation {
+            None => {
+                bounded_json::from_str(&row.header).map_err(|error| unread(error.to_string()))?
+            }
+            Some(_) => header::join(connection, &row.own)
+                .map_err(|error| self.failure(&error))?
+                .map_err(unread)?,
+        };
+        run.redacted = run.header.redacted;
+        let messages = |number: i64| match texts::load_conversation(connection, number) {
+            Ok(read) => read,
+            Err(error) => Err(self.failure(&error).problem),
+        };
+        if let Some(text) = &row.outcome {
+            let outcome = bounded_json::from_str(text).map_err(|error| error.to_string());
+            let whole = outcome.and_then(|mut outcome: Value| {
+                if let Some(number) = row.ended_conversation {
+                    outcome["messages"] = Value::Array(parsed(&messages(number)?)?);
+                }
+                Ok(outcome)
+            });
+            match whole {
+                Ok(outcome) => run.outcome = Some(outcome),
+                Err(what) => run.damage = Some(format!("its outcome does not read: {what}")),
+            }
+        }
+        if let Some(number) = row.conversation {
+            let counted = |messages: Vec<String>| {
+                let cuts: u64 = messages.iter().map(|message| cuts_of(message)).sum();
+                Ok((parsed(&messages)?, cuts))
+            };
+            match messages(number).and_then(counted) {
+                Ok((messages, cuts)) => {
+                    run.header.spec.messages = messages;
+                    run.redacted += cuts;
+                }
+                Err(what) => {
+                    let what = format!("from event 0 on: its conversation does not read: {what}");
+                    run.damage = Some(what);
+                    return Ok((run, false));
+                }
+            }
+        }
+        Ok((run, true))
+    }
+}
+
+/// Each message, of its JSON.
+fn parsed<T: serde::de::DeserializeOwned>(messages: &[String]) -> Result<Vec<T>, String> {
+    let mut weight = 0u64;
+    let parse = |message: &String| {
+        weight = weight.saturating_add(bounded_json::weight(message.as_bytes()));
+        if weight > bounded_json::MOST {
+            return Err("its values need too much memory".to_owned());
+        }
+        serde_json::from_str(message).map_err(|error| error.to_string())
+    };
+    messages.iter().map(parse).collect()
+}
+
+/// A row of `runs`.
+struct StoredRun {
+    header: String,
+    outcome: Option<String>,
+    verified: Option<bool>,
+    conversation: Option<i64>,
+    ended_conversation: Option<i64>,
+    own: header::Row,
+}
+
+fn stored_run(row: &Row<'_>, id: &str) -> rusqlite::Result<StoredRun> {
+    Ok(StoredRun {
+        header: row.get(0)?,
+        outcome: row.get(1)?,
+        verified: row.get(2)?,
+        conversation: row.get(3)?,
+        ended_conversation: row.get(4)?,
+        own: header::Row {
+            number: row.get(5)?,
+            id: id.to_owned(),
+            continues: row.get(6)?,
+            started_ms: u64::try_from(row.get::<_, i64>(7)?).unwrap_or(0),
+            task: row.get(8)?,
+        },
+    })
 }
 
 fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
@@ -214,20 +327,26 @@ struct Stored {
     wall_ms: u64,
     event: Event,
     effects: Vec<Value>,
+    redacted: u64,
+    /// Its memory, estimated.
+    weight: u64,
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<Result<Stored, String>> {
     let (seq, at, wall): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
     let (event, effects): (String, Option<String>) = (row.get(3)?, row.get(4)?);
-    let kind: EventKind = match serde_json::from_str(&event) {
+    let weight = |text: &str| bounded_json::weight(text.as_bytes());
+    let weight = weight(&event) + effects.as_deref().map_or(0, weight);
+    let kind: EventKind = match bounded_json::from_str(&event) {
         Ok(kind) => kind,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let effects = match effects.map(|effects| serde_json::from_str(&effects)).transpose() {
+    let effects = match effects.map(|effects| bounded_json::from_str(&effects)).transpose() {
         Ok(effects) => effects.unwrap_or_default(),
         Err(error) => return Ok(Err(error.to_string())),
     };
     let at = Duration::from_nanos(u64::try_from(at).unwrap_or(0));
     let wall_ms = u64::try_from(wall).unwrap_or(0);
-    Ok(Ok(Stored { seq, wall_ms, event: Event::new(at, kind), effects }))
+    let redacted = cuts_for_model(&kind, &event);
+    Ok(Ok(Stored { seq, wall_ms, event: Event::new(at, kind), effects, redacted, weight }))
 }

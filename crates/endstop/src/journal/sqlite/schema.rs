@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The version of the tables.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 /// What tells a journal from other files of SQLite: "Ends".
 pub(super) const APPLICATION: i64 = 0x456e_6473;
@@ -22,7 +22,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An event's key is its run's number and its place in the run, so that a run's events lie together
 /// and a new one goes behind the last: a step writes few pages. `events` shows them with both apart.
-const TABLES: &str = "
+pub(super) const RUNS_AND_LOG: &str = "
 CREATE TABLE runs (
     number      INTEGER PRIMARY KEY,
     id          TEXT NOT NULL UNIQUE,
@@ -32,17 +32,18 @@ CREATE TABLE runs (
     provider    TEXT,
     model       TEXT,
     task        TEXT NOT NULL,
-    header      TEXT NOT NULL,     -- JSON: all that the run was made of
+    header      TEXT NOT NULL,     -- empty: see parts and conversation; else JSON, whole
     driver      TEXT,              -- the process that drives it
     ended_ms    INTEGER,
     termination TEXT,
     category    TEXT,
     turns       INTEGER,
     cost_usd    REAL,
-    outcome     TEXT,              -- JSON
-    verified    INTEGER
+    outcome     TEXT,              -- JSON; its messages are ended_conversation
+    verified    INTEGER,
+    conversation INTEGER,          -- that it began with; 0: an empty one; NULL: the header has it
+    ended_conversation INTEGER     -- that it ended with; NULL: the outcome has it
 ) STRICT;
-CREATE INDEX runs_by_time ON runs (started_ms);
 CREATE TABLE log (
     key         INTEGER PRIMARY KEY, -- number of the run << 32 | place in it, from 0, without a gap
     at_ns       INTEGER NOT NULL,  -- on the run's clock
@@ -54,35 +55,52 @@ CREATE TABLE log (
 CREATE VIEW events (run, seq, at_ns, wall_ms, name, event, effects) AS
     SELECT runs.id, log.key & 4294967295, at_ns, wall_ms, name, event, effects
     FROM runs JOIN log ON log.key BETWEEN runs.number << 32 AND runs.number << 32 | 4294967295;
+";
+
+/// What runs share. Numbers of conversations are never used again, because a process remembers those
+/// that it has stored.
+pub(super) const SHARED: &str = "
+CREATE TABLE texts (
+    number      INTEGER PRIMARY KEY,
+    digest      BLOB NOT NULL UNIQUE, -- SHA-256 of the text
+    text        TEXT NOT NULL         -- JSON: a message, or a part of a header
+) STRICT;
+CREATE TABLE conversations (
+    number      INTEGER PRIMARY KEY AUTOINCREMENT,
+    before      INTEGER NOT NULL,  -- the conversation without its last message; 0: an empty one
+    text        INTEGER NOT NULL   -- its last message
+) STRICT;
+CREATE UNIQUE INDEX conversations_by_end ON conversations (before, text);
+CREATE TABLE parts (
+    run         INTEGER NOT NULL,
+    place       TEXT NOT NULL,     -- where it stands in the header: a JSON pointer
+    text        INTEGER NOT NULL,
+    PRIMARY KEY (run, place)
+) STRICT, WITHOUT ROWID;
+";
+
+pub(super) const TRIGGERS: &str = "
 CREATE TRIGGER a_run_ends_once BEFORE UPDATE OF outcome, termination ON runs
     WHEN OLD.termination IS NOT NULL
     BEGIN SELECT RAISE(ABORT, 'the run has ended already'); END;
 CREATE TRIGGER what_happened_stands BEFORE UPDATE ON log
     BEGIN SELECT RAISE(ABORT, 'events are not changed'); END;
+CREATE TRIGGER what_was_said_stands BEFORE UPDATE ON texts
+    BEGIN SELECT RAISE(ABORT, 'messages are not changed'); END;
+CREATE TRIGGER a_conversation_stands BEFORE UPDATE ON conversations
+    BEGIN SELECT RAISE(ABORT, 'conversations are not changed'); END;
 CREATE TRIGGER a_run_goes_whole AFTER DELETE ON runs
-    BEGIN DELETE FROM log WHERE key BETWEEN OLD.number << 32 AND OLD.number << 32 | 4294967295; END;
+    BEGIN
+        DELETE FROM log WHERE key BETWEEN OLD.number << 32 AND OLD.number << 32 | 4294967295;
+        DELETE FROM parts WHERE run = OLD.number;
+    END;
 ";
 
-/// Tables of version 1 become those of today.
-const FROM_1: &str = "
-DROP TRIGGER a_run_ends_once;
-DROP TRIGGER what_happened_stands;
-DROP INDEX runs_by_time;
-ALTER TABLE events RENAME TO events_1;
-ALTER TABLE runs RENAME TO runs_1;
-{tables}
-INSERT INTO runs (id, continues, started_ms, version, provider, model, task, header, driver,
-                  ended_ms, termination, category, turns, cost_usd, outcome, verified)
-    SELECT * FROM runs_1 ORDER BY started_ms, id;
-INSERT INTO log SELECT runs.number << 32 | seq, at_ns, wall_ms, name, event, effects
-    FROM events_1 JOIN runs ON runs.id = events_1.run;
-DROP TABLE events_1;
-DROP TABLE runs_1;
-";
-
-/// Pages of the log that wait to go to the file (8 MB): a page that is written step by step goes there
-/// once, and the file is synced seldom.
-const PAGES_IN_LOG: i64 = 2000;
+/// Bytes of the write-ahead log that wait to go to the file: a page that is written step by step goes
+/// there once, and the file is synced seldom.
+pub(super) const MOST_IN_LOG: u64 = 8 << 20;
+/// Bytes that a transaction adds to the log at least: two pages.
+pub(super) const LEAST_IN_LOG: u64 = 8192;
 
 /// The first key of a run's events and the last that there may be.
 pub(super) fn keys(run: i64) -> (i64, i64) {
@@ -94,10 +112,12 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Jo
     let wrong = |error| failure(path, &error);
     connection.busy_timeout(PATIENCE).map_err(wrong)?;
     let known = check(connection, path)?;
+    if known.is_none() {
+        // Only an empty file takes it: pages that a removed run leaves can be given back.
+        connection.pragma_update(None, "auto_vacuum", "incremental").map_err(wrong)?;
+    }
     connection.pragma_update(None, "journal_mode", "wal").map_err(wrong)?;
-    // With WAL a killed process loses nothing; a power failure may lose the last moments.
-    connection.pragma_update(None, "synchronous", "normal").map_err(wrong)?;
-    connection.pragma_update(None, "wal_autocheckpoint", PAGES_IN_LOG).map_err(wrong)?;
+    set_up(connection).map_err(wrong)?;
     if known == Some(VERSION) {
         return Ok(());
     }
@@ -107,13 +127,28 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Jo
         .map_err(wrong)?;
     match check(&transaction, path)? {
         Some(VERSION) => return Ok(()),
-        Some(_) => transaction.execute_batch(&FROM_1.replace("{tables}", TABLES)),
-        None => transaction.execute_batch(TABLES),
+        Some(version) => super::upgrade::upgrade(&transaction, version),
+        None => [RUNS_AND_LOG, SHARED, TRIGGERS]
+            .iter()
+            .try_for_each(|tables| transaction.execute_batch(tables)),
     }
     .map_err(wrong)?;
     transaction.pragma_update(None, "application_id", APPLICATION).map_err(wrong)?;
     transaction.pragma_update(None, "user_version", VERSION).map_err(wrong)?;
-    transaction.commit().map_err(wrong)
+    transaction.commit().map_err(wrong)?;
+    if known.is_some() {
+        super::space::return_much(path);
+    }
+    Ok(())
+}
+
+/// What each connection that writes is set to.
+pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(PATIENCE)?;
+    // With WAL a killed process loses nothing; a power failure may lose the last moments.
+    connection.pragma_update(None, "synchronous", "normal")?;
+    // The log is copied by a thread that may wait for the disk.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)
 }
 
 /// The version of a journal's tables; `None`: the file is empty.

@@ -96,12 +96,15 @@ async fn the_file_is_its_owner_s_and_says_what_it_is() {
         plain.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap(),
         plain.query_row("SELECT group_concat(name) FROM events", [], |row| row.get(0)).unwrap(),
     );
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
     assert!(names.starts_with("start,"), "{names}");
     // A run ends once, and what happened stands, whoever writes.
-    for change in
-        ["UPDATE runs SET termination = 'stop', outcome = '{}'", "UPDATE log SET event = '{}'"]
-    {
+    for change in [
+        "UPDATE runs SET termination = 'stop', outcome = '{}'",
+        "UPDATE log SET event = '{}'",
+        "UPDATE texts SET text = '{}'",
+        "UPDATE conversations SET text = 1",
+    ] {
         plain.execute(change, []).unwrap_err();
     }
 }

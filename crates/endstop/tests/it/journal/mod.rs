@@ -1,10 +1,15 @@
 //! The journal: what is kept of a run, that it replays to the same outcome, and what is left of one
 //! that is damaged, newer, held or full.
 
+mod held;
 mod kept;
+mod pruned;
 mod replayed;
 mod resumed;
+mod shared;
+mod third_party;
 mod trouble;
+mod upgraded;
 
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};

@@ -47,9 +47,9 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
     });
     let limits = Limits {
         max_turns: Some(2 + dice.below(6) as u32),
-        max_retries: dice.below(2) as u32,
+        max_retries: Some(dice.below(2) as u32),
         max_continuations: dice.below(2) as u32,
-        max_budget_usd: (dice.below(4) == 0).then_some(0.012),
+        max_budget_usd: (dice.below(4) == 0).then_some(0.006),
         timeout: (dice.below(6) == 0).then(|| Duration::from_millis(1 + dice.below(6))),
         tool_timeout: Some(Duration::from_millis(if dice.below(5) == 0 { 1 } else { 500 })),
         cancel_grace: Duration::from_millis(5),

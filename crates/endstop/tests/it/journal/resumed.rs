@@ -1,6 +1,6 @@
 //! Going on with a run of the journal.
 
-use super::{Note, Place, agent, echo};
+use super::{Note, Place, agent, echo, price};
 use crate::support::eventually;
 use endstop::budget::SharedBudget;
 use endstop::compaction::{CompactionConfig, CompactionRequest};
@@ -8,15 +8,15 @@ use endstop::hook::{CompactionFuture, Compactor};
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
 };
-use endstop::testkit::Turn;
-use endstop::tool::{ToolOutput, tool_fn};
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::{AgentTool, ToolOutput, tool_fn};
 use endstop::{
-    AgentBuilder, Compaction, EventKind, Limits, Message, MessageId, NanoUsd, Outcome, Part,
-    Resume, Role, StartError, Termination, ToolStatus,
+    AgentBuilder, AgentLoop, Compaction, EventKind, Limits, Message, MessageId, NanoUsd, Outcome,
+    Part, Resume, Role, StartError, Termination, ToolStatus,
 };
 use serde_json::json;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A journal that takes nothing more after some records: what a process that dies there leaves.
 #[derive(Clone)]
@@ -125,10 +125,9 @@ async fn a_run_that_died_after_any_record_goes_on_and_repeats_nothing() {
                 assert_eq!(*status, ToolStatus::Aborted);
                 assert!(content.contains("may have done"), "{content}");
             }
-            let in_flight = before
-                .effects
-                .last()
-                .is_some_and(|last| last.iter().any(|effect| effect["effect"] == "call_model"));
+            let asked = before.effects.iter().flatten();
+            let calls = asked.filter(|effect| effect["effect"] == "call_model").count();
+            let in_flight = calls > turns_kept(&before);
             // What the call that was cut may have cost is on top, and said to be an estimate.
             assert_eq!(outcome.usage.estimated, in_flight, "after {after}");
             assert!(outcome.cost >= whole.cost, "after {after}");
@@ -210,7 +209,7 @@ async fn a_loop_that_is_not_as_the_run_began_is_told_so_and_asks() {
     let error = agent.resume(Resume::new(&id)).unwrap_err();
     let StartError::Changed(changes) = &error else { panic!("{error:?}") };
     let what: Vec<&str> = changes.iter().map(|change| change.what.as_str()).collect();
-    assert_eq!(what, ["instructions", "tool echo"]);
+    assert_eq!(what, ["instructions", "tool echo", "tool finish"]);
     assert!(error.to_string().contains("was old, is new"), "{error}");
     assert_eq!(agent.lifecycle(), endstop::Lifecycle::Idle, "nothing was begun");
 
@@ -280,8 +279,137 @@ async fn what_was_spent_before_is_booked_once_in_the_budget_of_the_loop_that_goe
         let outcome = agent.resume(Resume::new(&id)).unwrap().outcome().await;
         assert_eq!(outcome.termination, Termination::Stop, "after {after}: {outcome:?}");
         let booked = (budget.spent(), budget.reserved());
-        assert_eq!(booked, (outcome.cost, NanoUsd::ZERO), "after {after}");
+        let upper = outcome.cost_upper.unwrap();
+        assert_eq!(booked, (upper, NanoUsd::ZERO), "after {after}");
     }
+}
+
+/// Calls back for each record that it has written.
+struct Watched<F>(SqliteJournal, F);
+
+struct WatchedRun<F>(Box<dyn RunJournal>, F);
+
+impl<F: Fn(&Record) -> bool + Clone + Send + Sync + 'static> Journal for Watched<F> {
+    fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
+        Ok(Box::new(WatchedRun(self.0.begin(header)?, self.1.clone())))
+    }
+    fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
+        self.0.load(id)
+    }
+    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        self.0.go_on(id)
+    }
+}
+
+/// A record for which the callback is false is the first that a dead process does not write.
+impl<F: Fn(&Record) -> bool + Send> RunJournal for WatchedRun<F> {
+    fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        let lives = records.iter().map(&self.1).take_while(|lives| *lives).count();
+        self.0.append(&records[..lives])
+    }
+    fn ended(&mut self, _: &Outcome, _: &str) -> Result<(), JournalError> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inner_spending_is_journalled_when_it_happens() {
+    let place = Place::new();
+    let (spent, dead) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    // The process dies after two reports of spending; the outer run has no event of its own between
+    // them, for its one tool runs all the time.
+    let log = {
+        let (spent, dead) = (Arc::clone(&spent), Arc::clone(&dead));
+        move |record: &Record| {
+            let lives = !dead.load(Ordering::SeqCst);
+            if lives && record.name == "spent" && spent.fetch_add(1, Ordering::SeqCst) == 1 {
+                dead.store(true, Ordering::SeqCst);
+            }
+            lives
+        }
+    };
+    let ask = |journal: &SqliteJournal| {
+        agent([Turn::call("ask", &json!({"task": "it"})).usage(10, 1), Turn::text("done")], journal)
+    };
+    let waits = Arc::clone(&spent);
+    let tool = move || {
+        let waits = Arc::clone(&waits);
+        AgentTool::new("ask", "Asks.", move || {
+            let look = |n| Turn::call("look", &json!({ "n": n })).usage(1_000, 100);
+            let turns = [look(1), look(2), Turn::text("so")];
+            let (waits, calls) = (Arc::clone(&waits), AtomicU32::new(0));
+            // Each inner turn ends before its spending is in the journal, and the next waits for that.
+            let look = tool_fn("look", "Looks.", move |_: serde_json::Value, _| {
+                let (waits, nth) = (Arc::clone(&waits), calls.fetch_add(1, Ordering::SeqCst) + 1);
+                async move {
+                    eventually("the outer journal has it", || waits.load(Ordering::SeqCst) >= nth)
+                        .await;
+                    ToolOutput::ok("seen")
+                }
+            });
+            AgentLoop::builder(ScriptedModel::new(turns).price(price())).tool(look)
+        })
+    };
+    let id = {
+        let journal = Watched(place.journal(), log);
+        let agent = ask(&place.journal()).journal(journal).tool(tool()).build().unwrap();
+        let outcome = agent.run("go").unwrap().await;
+        agent.settled().await;
+        outcome.run_id.unwrap()
+    };
+    let recorded = place.journal().load(&id).unwrap();
+    let names: Vec<&str> = recorded.events.iter().map(|event| event.kind.name()).collect();
+    assert_eq!(names.last(), Some(&"spent"), "the process died while the tool ran: {names:?}");
+    assert_eq!(names.iter().filter(|name| **name == "spent").count(), 2, "{names:?}");
+
+    // What the dead process knew is booked, once: two inner turns and one of its own.
+    let (journal, budget) = (place.journal(), SharedBudget::new(NanoUsd::from_usd(10.0)));
+    let agent = agent([Turn::text("done").usage(0, 0)], &journal).shared_budget(budget.clone());
+    let agent = agent.max_output_tokens(500).tool(tool()).build().unwrap();
+    let outcome = agent.resume(Resume::new(&id)).unwrap().outcome().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    let cost = |input, output| {
+        NanoUsd(price().input.0 / 1_000_000 * input + price().output.0 / 1_000_000 * output)
+    };
+    assert_eq!(outcome.cost, cost(10, 1) + cost(2_000, 200));
+    assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));
+}
+
+#[tokio::test]
+async fn resume_in_one_process_books_once() {
+    let place = Place::new();
+    let journal = place.journal();
+    let whole = SharedBudget::new(NanoUsd::from_usd(10.0));
+    let build = |turns: Vec<Turn>, max_turns: u32, budget: &SharedBudget| {
+        let limits = Limits { max_turns: Some(max_turns), ..Limits::default() };
+        let agent = agent(turns, &journal).limits(limits).shared_budget(budget.clone());
+        agent.max_output_tokens(500).tool(echo_count()).build().unwrap()
+    };
+    let call = || Turn::call("count", &json!({"text": "1"})).usage(1_000, 100);
+    let first = build(vec![call()], 1, &whole).run("count").unwrap().await;
+    assert_eq!(first.termination, Termination::ErrorMaxTurns, "{first:?}");
+    assert_eq!(whole.spent(), first.cost);
+    let id = first.run_id.unwrap();
+
+    // By the same budget, which saw it; then by what came of that.
+    let second = build(vec![call()], 2, &whole).resume(Resume::new(&id)).unwrap().await;
+    assert_eq!(second.termination, Termination::ErrorMaxTurns, "{second:?}");
+    assert!(second.cost > first.cost);
+    assert_eq!((whole.spent(), whole.reserved()), (second.cost, NanoUsd::ZERO));
+    let id = second.run_id.unwrap();
+
+    // A part of it is new, and has all that the run spent; the whole has it already.
+    let part = whole.part(NanoUsd::from_usd(5.0));
+    let third = build(vec![call()], 3, &part).resume(Resume::new(&id)).unwrap().await;
+    assert_eq!(third.termination, Termination::ErrorMaxTurns, "{third:?}");
+    assert_eq!((part.spent(), whole.spent()), (third.cost, third.cost));
+
+    // A budget of another process has seen nothing of it.
+    let other = SharedBudget::new(NanoUsd::from_usd(10.0));
+    let id = third.run_id.unwrap();
+    let fourth = build(vec![Turn::text("done")], 4, &other).resume(Resume::new(&id)).unwrap().await;
+    assert_eq!(fourth.termination, Termination::Stop, "{fourth:?}");
+    assert_eq!((other.spent(), whole.spent()), (fourth.cost, third.cost));
 }
 
 fn echo_count() -> impl endstop::tool::Tool + 'static {

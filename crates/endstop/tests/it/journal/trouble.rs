@@ -8,7 +8,8 @@ use endstop::journal::{
     SqliteJournal,
 };
 use endstop::testkit::Turn;
-use endstop::{Outcome, Resume, Termination};
+use endstop::wire::redact::KnownKeys;
+use endstop::{Message, Outcome, Resume, Termination};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,8 +48,10 @@ async fn of_a_file_that_was_cut_the_whole_part_is_read() {
             Ok(run) => {
                 read += 1;
                 let Some(damage) = run.damage else { panic!("{keep} of {} bytes", bytes.len()) };
-                assert!(damage.contains("event"), "{damage}");
-                assert!(run.events.len() < 5);
+                // The messages that it ended with may be lost though its events are whole.
+                let outcome = damage.starts_with("its outcome does not read");
+                assert!(outcome || damage.contains("event"), "{damage}");
+                assert!(outcome || run.events.len() < 5);
             }
             Err(error) => {
                 refused += 1;
@@ -87,76 +90,6 @@ async fn a_record_that_does_not_read_ends_what_is_used() {
     assert!(error.contains("a part of it is lost") && error.contains("endstop explain"), "{error}");
 }
 
-/// The tables as version 1 had them.
-const VERSION_1: &str = "
-PRAGMA application_id = 1164862579;
-PRAGMA user_version = 1;
-CREATE TABLE runs (
-    id TEXT PRIMARY KEY, continues TEXT, started_ms INTEGER NOT NULL, version TEXT NOT NULL,
-    provider TEXT, model TEXT, task TEXT NOT NULL, header TEXT NOT NULL, driver TEXT,
-    ended_ms INTEGER, termination TEXT, category TEXT, turns INTEGER, cost_usd REAL, outcome TEXT,
-    verified INTEGER
-) STRICT;
-CREATE INDEX runs_by_time ON runs (started_ms);
-CREATE TABLE events (
-    run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, seq INTEGER NOT NULL,
-    at_ns INTEGER NOT NULL, wall_ms INTEGER NOT NULL, name TEXT NOT NULL, event TEXT NOT NULL,
-    effects TEXT, PRIMARY KEY (run, seq)
-) STRICT, WITHOUT ROWID;
-CREATE TRIGGER a_run_ends_once BEFORE UPDATE OF outcome, termination ON runs
-    WHEN OLD.termination IS NOT NULL BEGIN SELECT RAISE(ABORT, 'the run has ended already'); END;
-CREATE TRIGGER what_happened_stands BEFORE UPDATE ON events
-    BEGIN SELECT RAISE(ABORT, 'events are not changed'); END;
-ATTACH 'NEW' AS new;
-INSERT INTO runs SELECT id, continues, started_ms, version, provider, model, task, header, driver,
-    ended_ms, termination, category, turns, cost_usd, outcome, verified FROM new.runs;
-INSERT INTO events SELECT * FROM new.events;
-";
-
-#[tokio::test]
-async fn a_file_of_version_1_is_read_and_brought_up_to_date_with_all_that_is_in_it() {
-    let place = Place::new();
-    let journal = place.journal();
-    one_run(&journal).await;
-    one_run(&journal).await;
-    // And one that has not ended.
-    let endless =
-        agent([Turn::call("echo", &json!({"text": "a"}))], &journal).tool(echo()).build().unwrap();
-    drop(endless.run("go on").unwrap());
-    endless.settled().await;
-    let then: Vec<_> = journal.runs(10).unwrap();
-    let events = |journal: &SqliteJournal| -> Vec<_> {
-        then.iter().map(|run| journal.load(&run.id).unwrap().events).collect()
-    };
-    let were = events(&journal);
-    drop((journal, endless));
-    let old = place.dir.path().join("old.db");
-    let make = VERSION_1.replace("NEW", place.file().to_str().unwrap());
-    rusqlite::Connection::open(&old).unwrap().execute_batch(&make).unwrap();
-
-    let read = SqliteJournal::read(&old).unwrap();
-    assert_eq!(read.runs(10).unwrap(), then);
-    assert_eq!(events(&read), were);
-    drop(read);
-    let journal = SqliteJournal::open(&old).unwrap();
-    assert_eq!(journal.runs(10).unwrap(), then);
-    assert_eq!(events(&journal), were);
-    one_run(&journal).await;
-    assert_eq!(journal.runs(10).unwrap().len(), then.len() + 1);
-    let plain = rusqlite::Connection::open(&old).unwrap();
-    let version: i64 = plain.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
-    plain.execute("UPDATE log SET event = '{}'", []).unwrap_err();
-    // A run that goes takes its events with it, and no other's.
-    plain.execute("DELETE FROM runs WHERE id = ?1", [&then[0].id]).unwrap();
-    let left: i64 = plain.query_row("SELECT count(*) FROM log", [], |row| row.get(0)).unwrap();
-    let shown: i64 = plain.query_row("SELECT count(*) FROM events", [], |row| row.get(0)).unwrap();
-    assert!(left > 0 && left == shown);
-    let gone = journal.load(&then[0].id).unwrap_err();
-    assert_eq!(gone.kind, JournalErrorKind::NotFound);
-    assert_eq!(journal.load(&then[1].id).unwrap().events, were[1]);
-}
-
 #[tokio::test]
 async fn a_later_version_and_what_is_no_journal_are_refused_and_left_alone() {
     let place = Place::new();
@@ -167,7 +100,7 @@ async fn a_later_version_and_what_is_no_journal_are_refused_and_left_alone() {
     plain.pragma_update(None, "user_version", 9).unwrap();
     let error = SqliteJournal::open(place.file()).unwrap_err();
     assert_eq!(error.kind, JournalErrorKind::Newer);
-    assert!(error.to_string().contains("version 9, this one knows 2"), "{error}");
+    assert!(error.to_string().contains("version 9, this one knows 3"), "{error}");
 
     let other = place.dir.path().join("other.db");
     rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
@@ -246,6 +179,9 @@ impl RunJournal for FullLog {
             });
         }
         self.inner.append(records)
+    }
+    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
+        self.inner.messages(messages, keys)
     }
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
         self.inner.ended(outcome, text)

@@ -1,0 +1,289 @@
+//! What a file of SQLite must be before it is read or written as a journal: third parties make such
+//! files too, and SQL in the schema of one runs whenever a table is used.
+//!
+//! ```text
+//! hardening::plain_files(path)?;                             // no pipes, no links beside it
+//! let time = hardening::configure(&mut connection, access)?; // before the first statement
+//! hardening::plain_tables(&connection, path, access)?;       // before the first query
+//! ```
+//!
+//! The measures are those of SQLite's own page on untrusted files ("Defense Against The Dark Arts"):
+//! views are switched off, and for readers triggers as well, functions that have effects
+//! are refused, and a statement is interrupted when its time is up.
+
+use super::{failure, problem};
+use crate::journal::{JournalError, JournalErrorKind};
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// How long the statements of one operation may take. An operation takes milliseconds; a damaged tree
+/// of pages that leads back to itself has no end.
+const READING: Duration = Duration::from_secs(20);
+/// The same with an upgrade of all tables.
+const WRITING: Duration = Duration::from_secs(600);
+
+/// Instructions of SQLite between two looks at the clock: one can read a value of [`LONGEST`].
+const LOOK: i32 = 100;
+
+/// The longest value that a reader takes, in bytes.
+const LONGEST: i32 = 256 << 20;
+
+/// The most tables, indexes, views and triggers. A journal has less than twenty.
+const OBJECTS: i64 = 200;
+
+/// The bytes that a row needs in a file at least.
+const ROW: u64 = 8;
+
+/// When the statements under way are interrupted.
+#[derive(Clone, Debug)]
+pub(super) struct Deadline {
+    until: Arc<Mutex<Instant>>,
+    patience: Duration,
+}
+
+impl Deadline {
+    fn new(patience: Duration) -> Deadline {
+        Deadline { until: Arc::new(Mutex::new(Instant::now() + patience)), patience }
+    }
+
+    /// The next operation begins.
+    pub(super) fn renew(&self) {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + self.patience;
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= *self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Refuses what is not a regular file, also as the log, the index or the rollback journal that SQLite
+/// opens beside it: a pipe blocks, and a link leads elsewhere.
+pub(super) fn plain_files(path: &Path) -> Result<(), JournalError> {
+    let io = |error: std::io::Error| problem(path, JournalErrorKind::Io, error.to_string());
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        let what = "not a regular file: give the file of a journal";
+        return Err(problem(path, JournalErrorKind::Io, what));
+    }
+    for beside in ["-wal", "-shm", "-journal"] {
+        let file = companion(path, beside);
+        let plain = std::fs::symlink_metadata(&file).map_or(true, |found| found.is_file());
+        if !plain {
+            let what = format!("`{}` is not a regular file: remove it", file.display());
+            return Err(problem(path, JournalErrorKind::Damaged, what));
+        }
+    }
+    Ok(())
+}
+
+fn companion(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Takes from the schema what it could do to this process.
+pub(super) fn configure(connection: &mut Connection, access: Access) -> rusqlite::Result<Deadline> {
+    for (config, on) in [
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+        // Ours say that what was written stands; a reader changes nothing.
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, access == Access::Write),
+    ] {
+        connection.set_db_config(config, on)?;
+    }
+    connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, 1 << 20)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_COLUMN, 100)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_EXPR_DEPTH, 50)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_COMPOUND_SELECT, 10)?;
+    let patience = match access {
+        Access::Read => {
+            connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST)?;
+            connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+            READING
+        }
+        Access::Write => WRITING,
+    };
+    let deadline = Deadline::new(patience);
+    let watched = deadline.clone();
+    connection.progress_handler(LOOK, Some(move || watched.is_over()))?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "mmap_size", 0)?;
+    Ok(deadline)
+}
+
+/// Refuses a journal whose tables are something else: views, virtual tables, computed columns and
+/// indexes; and for a writer triggers that do more than Endstop's own.
+pub(super) fn plain_tables(
+    connection: &Connection,
+    path: &Path,
+    access: Access,
+) -> Result<(), JournalError> {
+    let foreign = |what: String| {
+        let what = format!("{what}, so Endstop did not make this journal: give another file");
+        problem(path, JournalErrorKind::Damaged, what)
+    };
+    let wrong = |error| failure(path, &error);
+    let objects = objects(connection).map_err(wrong)?;
+    if objects.len() as i64 >= OBJECTS {
+        return Err(foreign("it has too many tables".to_owned()));
+    }
+    for table in ["runs", "log", "events", "texts", "conversations", "parts"] {
+        if let Some(object) = objects.iter().find(|object| object.name == table) {
+            // `events` is a view for people since version 2, and switched off here.
+            if object.kind != "table" && table != "events" {
+                return Err(foreign(format!("`{table}` is a {}", object.kind)));
+            }
+        }
+    }
+    for Object { kind, name, sql } in &objects {
+        match kind.as_str() {
+            "table" => {
+                if !sql.trim_start().to_ascii_uppercase().starts_with("CREATE TABLE") {
+                    return Err(foreign(format!("`{name}` is not an ordinary table")));
+                }
+                let computed = "SELECT count(*) FROM pragma_table_xinfo(?1) WHERE hidden <> 0";
+                if count(connection, computed, name).map_err(wrong)? > 0 {
+                    return Err(foreign(format!("`{name}` has computed columns")));
+                }
+            }
+            "index" => {
+                let computed = "SELECT count(*) FROM pragma_index_xinfo(?1) WHERE cid = -2";
+                if count(connection, computed, name).map_err(wrong)? > 0 {
+                    return Err(foreign(format!("the index `{name}` computes its keys")));
+                }
+            }
+            "trigger" if access == Access::Write && !is_harmless(sql) => {
+                return Err(foreign(format!("it has a trigger `{name}`")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+struct Object {
+    kind: String,
+    name: String,
+    sql: String,
+}
+
+fn objects(connection: &Connection) -> rusqlite::Result<Vec<Object>> {
+    // Indexes that a constraint makes have no SQL, and SQLite's own tables are as it makes them.
+    let mut select = connection.prepare(
+        "SELECT type, name, sql FROM sqlite_schema
+         WHERE sql IS NOT NULL AND substr(name, 1, 7) <> 'sqlite_' LIMIT ?1",
+    )?;
+    let rows = select.query_map([OBJECTS], |row| {
+        Ok(Object { kind: row.get(0)?, name: row.get(1)?, sql: row.get(2)? })
+    })?;
+    rows.collect()
+}
+
+fn count(connection: &Connection, sql: &str, name: &str) -> rusqlite::Result<i64> {
+    connection.query_row(sql, [name], |row| row.get(0))
+}
+
+/// Whether a trigger only refuses changes or deletes rows: without brackets there are no functions and
+/// no inner queries, so its work is that of the statement that fires it.
+fn is_harmless(sql: &str) -> bool {
+    let Some((head, body)) = sql.split_once("BEGIN") else { return false };
+    let Some(body) = body.trim_end().strip_suffix("END") else { return false };
+    let harmless = |statement: &str| match statement.trim() {
+        "" => true,
+        statement => match statement.strip_prefix("SELECT RAISE(ABORT, '") {
+            Some(rest) => rest.strip_suffix("')").is_some_and(|text| !text.contains('\'')),
+            None => statement.starts_with("DELETE FROM ") && !statement.contains('('),
+        },
+    };
+    !head.contains('(') && body.split(';').all(harmless)
+}
+
+/// What rows of a file can hold together: no more than the file, unless pages are shared, which only a
+/// damaged file does.
+pub(super) struct Room {
+    bytes: u64,
+}
+
+impl Room {
+    /// The room of a journal, its log included.
+    pub(super) fn of(path: &Path) -> Room {
+        let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+        Room { bytes: length(path).saturating_add(length(&companion(path, "-wal"))) }
+    }
+
+    /// Takes a row with this much text; `false`: the file cannot hold it.
+    pub(super) fn take(&mut self, text: usize) -> bool {
+        let left = self.bytes.checked_sub(ROW.saturating_add(text as u64));
+        self.bytes = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema;
+    use super::*;
+
+    #[test]
+    fn own_triggers_are_harmless() {
+        let connection = Connection::open_in_memory().unwrap();
+        for part in [schema::RUNS_AND_LOG, schema::SHARED, schema::TRIGGERS] {
+            connection.execute_batch(part).unwrap();
+        }
+        let triggers: Vec<Object> =
+            objects(&connection).unwrap().into_iter().filter(|o| o.kind == "trigger").collect();
+        assert!(!triggers.is_empty());
+        for trigger in triggers {
+            assert!(is_harmless(&trigger.sql), "{}", trigger.sql);
+        }
+    }
+
+    #[test]
+    fn triggers_with_queries_are_refused() {
+        for body in [
+            "INSERT INTO log SELECT 1 FROM log, log, log;",
+            "DELETE FROM log WHERE key IN (SELECT 1);",
+            "SELECT RAISE(ABORT, 'a') FROM (SELECT 1 UNION SELECT 2);",
+            "SELECT RAISE(ABORT, 'a' || hex(zeroblob(9)) || 'b');",
+            "SELECT 1 FROM log, log;",
+            "UPDATE runs SET task = 'x';",
+        ] {
+            let sql = format!("CREATE TRIGGER t AFTER INSERT ON runs BEGIN {body} END");
+            assert!(!is_harmless(&sql), "{sql}");
+        }
+        let when =
+            "CREATE TRIGGER t AFTER INSERT ON runs WHEN (SELECT 1) BEGIN DELETE FROM log; END";
+        assert!(!is_harmless(when));
+    }
+
+    #[test]
+    fn endless_statement_is_interrupted() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let mut deadline = configure(&mut connection, Access::Read).unwrap();
+        deadline.patience = Duration::from_millis(50);
+        deadline.renew();
+        let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                       SELECT count(*) FROM n";
+        let error = connection.query_row(endless, [], |row| row.get::<_, i64>(0)).unwrap_err();
+        assert_eq!(
+            error.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::OperationInterrupted),
+            "{error}"
+        );
+        // The next operation has its own time.
+        deadline.renew();
+        connection.query_row("SELECT 1", [], |row| row.get::<_, i64>(0)).unwrap();
+    }
+}

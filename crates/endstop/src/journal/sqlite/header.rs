@@ -1,0 +1,183 @@
+//! A run's header as rows: what several runs have in common (tools, schemas, instructions) is stored
+//! once.
+//!
+//! ```text
+//! parts of a run:   ""             {"policy":null,"tools":null,"spec":{"limits":{…},"tools":null}}
+//!                   "/tools"       [{"name":"shell",…}]
+//!                   "/spec/tools"  [{"name":"shell",…}]
+//! ```
+//!
+//! What differs from run to run (id, time, task, conversation) is in the columns of `runs`.
+
+use super::texts::Text;
+use crate::journal::RunHeader;
+use crate::provider::ToolDefinition;
+use endstop_core::{RunSpec, bounded_json};
+use endstop_wire::redact::KnownKeys;
+use rusqlite::{Connection, params};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// A value that is shorter as JSON stays in the part around it.
+const LONG: usize = 256;
+
+/// The run's own id, where a header names it a second time.
+const OWN_ID: &str = "";
+
+/// The header without what its run's row has.
+#[derive(Serialize)]
+struct Frame<'a> {
+    version: &'a str,
+    spec: RunSpec,
+    policy: &'a Option<Value>,
+    system: &'a Option<String>,
+    tools: &'a [ToolDefinition],
+    output_schema: &'a Option<Value>,
+    settings: &'a Value,
+    #[serde(skip_serializing_if = "is_zero")]
+    redacted: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Parts of a header, each with the JSON pointer of its place.
+pub(super) struct Parts(Vec<(String, Text)>);
+
+/// The parts of a header, without its conversation and the keys.
+pub(super) fn split(header: &RunHeader, keys: &KnownKeys) -> Result<Parts, serde_json::Error> {
+    // Each field is named, so that a new one is not forgotten here.
+    let RunHeader {
+        id,
+        continues: _,
+        version,
+        started_ms: _,
+        spec,
+        policy,
+        system,
+        tools,
+        output_schema,
+        settings,
+        redacted,
+        keys: _,
+    } = header;
+    let mut spec = RunSpec { task: String::new(), ..spec.without_messages() };
+    if spec.run_id.as_ref() == Some(id) {
+        spec.run_id = Some(OWN_ID.to_owned());
+    }
+    let frame = Frame {
+        version,
+        spec,
+        policy,
+        system,
+        tools,
+        output_schema,
+        settings,
+        redacted: *redacted,
+    };
+    split_value(serde_json::to_value(frame)?, keys)
+}
+
+/// The parts of a header that is JSON already.
+pub(super) fn split_value(mut frame: Value, keys: &KnownKeys) -> Result<Parts, serde_json::Error> {
+    let (mut parts, mut cuts) = (Vec::new(), 0);
+    if let Some(spec) = frame.get_mut("spec").and_then(Value::as_object_mut) {
+        cuts += take_long("/spec/", spec, keys, &mut parts)?;
+    }
+    if let Some(frame) = frame.as_object_mut() {
+        cuts += take_long("/", frame, keys, &mut parts)?;
+        if cuts > 0 {
+            let before = frame.get("redacted").and_then(Value::as_u64).unwrap_or(0);
+            frame.insert("redacted".to_owned(), json!(before.saturating_add(cuts)));
+        }
+    }
+    parts.push((String::new(), Text::json(&frame, keys)?));
+    Ok(Parts(parts))
+}
+
+/// Takes the long values out of an object; returns how many secrets were cut out of them.
+fn take_long(
+    place: &str,
+    object: &mut Map<String, Value>,
+    keys: &KnownKeys,
+    parts: &mut Vec<(String, Text)>,
+) -> Result<u64, serde_json::Error> {
+    let mut all_cuts = 0;
+    for (name, value) in object {
+        // A short string needs no serialising to be known as short.
+        let scalar = !matches!(value, Value::String(text) if text.len() >= LONG)
+            && !value.is_array()
+            && !value.is_object();
+        if scalar || name == "spec" || name.contains(['/', '~']) {
+            continue;
+        }
+        let (text, cuts) = Text::counted(value, keys)?;
+        if text.len() >= LONG {
+            all_cuts += cuts;
+            parts.push((format!("{place}{name}"), text));
+            *value = Value::Null;
+        }
+    }
+    Ok(all_cuts)
+}
+
+impl Parts {
+    /// Stores the parts as those of a run, inside a transaction.
+    pub(super) fn store(&self, connection: &Connection, run: i64) -> rusqlite::Result<()> {
+        let mut insert = connection
+            .prepare_cached("INSERT INTO parts (run, place, text) VALUES (?1, ?2, ?3)")?;
+        for (place, text) in &self.0 {
+            insert.execute(params![run, place, text.store(connection)?])?;
+        }
+        Ok(())
+    }
+}
+
+/// What a run's row has of its header.
+pub(super) struct Row {
+    pub(super) number: i64,
+    pub(super) id: String,
+    pub(super) continues: Option<String>,
+    pub(super) started_ms: u64,
+    pub(super) task: String,
+}
+
+/// Puts a header together again, still without its conversation.
+pub(super) fn join(
+    connection: &Connection,
+    row: &Row,
+) -> rusqlite::Result<Result<RunHeader, String>> {
+    let mut select = connection.prepare_cached(
+        "SELECT place, texts.text FROM parts JOIN texts ON texts.number = parts.text
+         WHERE run = ?1 ORDER BY place",
+    )?;
+    let parts: Vec<(String, String)> = select
+        .query_map([row.number], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    Ok(put_together(parts, row).map_err(|error| error.to_string()))
+}
+
+fn put_together(parts: Vec<(String, String)>, row: &Row) -> Result<RunHeader, serde_json::Error> {
+    let mut header = Value::Null;
+    // The part of all others comes first: its place is the empty one.
+    for (place, text) in parts {
+        let value = bounded_json::from_str(&text)?;
+        if let Some(there) = header.pointer_mut(&place) {
+            *there = value;
+        }
+    }
+    if let Some(fields) = header.as_object_mut() {
+        fields.insert("id".to_owned(), json!(row.id));
+        fields.insert("continues".to_owned(), json!(row.continues));
+        fields.insert("started_ms".to_owned(), json!(row.started_ms));
+    }
+    if let Some(spec) = header.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("task".to_owned(), json!(row.task));
+        if spec.get("run_id").and_then(Value::as_str) == Some(OWN_ID) {
+            spec.insert("run_id".to_owned(), json!(row.id));
+        }
+    }
+    serde_json::from_value(header)
+}

@@ -1,0 +1,291 @@
+//! Conversations and other long values, each stored once, however many runs share them.
+//!
+//! A row of `conversations` is a conversation, named by its last message; `before` is the same
+//! conversation without it. A run that continues a conversation therefore adds rows only for the messages
+//! that are new, and refers to the last one.
+//!
+//! ```text
+//! let prepared = Prepared::new(&known, &messages, &keys)?;   // JSON, before the file is locked
+//! let number = prepared.store(&connection)?;                 // inside a transaction
+//! let messages = load_conversation(&connection, number)?;
+//! ```
+
+use crate::journal::without_secrets;
+use endstop_core::Message;
+use endstop_wire::redact::KnownKeys;
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The number of the conversation without messages. Rows are counted from 1.
+pub(super) const EMPTY: i64 = 0;
+
+/// A conversation that expands to more bytes is damaged: its rows refer to each other wrongly.
+const MOST_BYTES: usize = 1 << 30;
+
+/// A text with the digest that finds it.
+#[derive(Debug)]
+pub(super) struct Text {
+    digest: [u8; 32],
+    text: String,
+}
+
+impl Text {
+    pub(super) fn new(text: String) -> Text {
+        Text { digest: Sha256::digest(&text).into(), text }
+    }
+
+    /// An object as JSON without the secrets, with the count of those that were cut.
+    pub(super) fn json(
+        value: &impl Serialize,
+        keys: &KnownKeys,
+    ) -> Result<Text, serde_json::Error> {
+        Ok(Text::new(without_secrets(keys, serde_json::to_string(value)?)))
+    }
+
+    /// A value as JSON without the secrets, and how many were cut. The value itself gets no count,
+    /// because it may be a list, or a schema that no member may be added to.
+    pub(super) fn counted(
+        value: &impl Serialize,
+        keys: &KnownKeys,
+    ) -> Result<(Text, u64), serde_json::Error> {
+        let text = serde_json::to_string(value)?;
+        Ok(match keys.out_of_json(&text) {
+            Some((clean, cuts)) => (Text::new(clean.to_string()), cuts),
+            None => (Text::new(text), 0),
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Stores the text unless it is there; returns its number.
+    pub(super) fn store(&self, connection: &Connection) -> rusqlite::Result<i64> {
+        self.store_new(connection).map(|(number, _)| number)
+    }
+
+    /// The same, and whether it was not there.
+    fn store_new(&self, connection: &Connection) -> rusqlite::Result<(i64, bool)> {
+        let inserted = connection
+            .prepare_cached(
+                "INSERT INTO texts (digest, text) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING",
+            )?
+            .execute(params![self.digest, self.text])?;
+        if inserted > 0 {
+            return Ok((connection.last_insert_rowid(), true));
+        }
+        connection
+            .prepare_cached("SELECT number FROM texts WHERE digest = ?1")?
+            .query_row([&self.digest], |row| Ok((row.get(0)?, false)))
+    }
+}
+
+/// The conversations that this process has stored, so that a long one is not serialised again for each
+/// run.
+#[derive(Default)]
+pub(super) struct Known(Mutex<Tips>);
+
+#[derive(Default)]
+struct Tips {
+    /// Seeded at random: a hash of 64 bits that no author of a message can aim at.
+    state: RandomState,
+    /// Which conversation a hash over its messages stands for.
+    numbers: HashMap<u64, i64>,
+}
+
+impl Known {
+    /// Each message is an entry of 16 bytes; beyond this many the map is emptied.
+    const MOST: usize = 1 << 18;
+
+    fn tips(&self) -> MutexGuard<'_, Tips> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets everything: another process has removed conversations.
+    pub(super) fn forget(&self) {
+        self.tips().numbers.clear();
+    }
+
+    /// The hash over the messages up to each of them.
+    fn hashes(&self, messages: &[Message]) -> Vec<u64> {
+        let state = self.tips().state.clone();
+        let mut last = 0u64;
+        let hash = |message: &Message| {
+            last = state.hash_one((last, message));
+            last
+        };
+        messages.iter().map(hash).collect()
+    }
+
+    /// The longest known conversation that these begin with: how many messages, and its number.
+    fn longest(&self, hashes: &[u64]) -> (usize, i64) {
+        let tips = self.tips();
+        let known = hashes.iter().enumerate().rev();
+        let mut known = known.filter_map(|(at, hash)| Some((at + 1, *tips.numbers.get(hash)?)));
+        known.next().unwrap_or((0, EMPTY))
+    }
+
+    fn learn(&self, hashes: &[u64], numbers: &[i64]) {
+        let mut tips = self.tips();
+        if tips.numbers.len() + numbers.len() > Known::MOST {
+            tips.numbers.clear();
+        }
+        tips.numbers.extend(hashes.iter().copied().zip(numbers.iter().copied()));
+    }
+}
+
+/// A conversation that is about to be stored.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    hashes: Vec<u64>,
+    /// How many of its messages are stored already, as this conversation.
+    stored: usize,
+    base: i64,
+    /// The other messages.
+    new: Vec<Text>,
+}
+
+/// What a stored conversation is known by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stored {
+    pub(super) number: i64,
+    messages: usize,
+    hash: u64,
+}
+
+impl Prepared {
+    /// Serialises what is not known to be stored.
+    pub(super) fn new(
+        known: &Known,
+        messages: &[Message],
+        keys: &KnownKeys,
+    ) -> Result<Prepared, serde_json::Error> {
+        let hashes = known.hashes(messages);
+        let (stored, base) = known.longest(&hashes);
+        Prepared::from(hashes, (stored, base), messages, keys)
+    }
+
+    /// The same of a conversation that continues this one, or, if it was shortened, does not.
+    pub(super) fn after(
+        earlier: Stored,
+        known: &Known,
+        messages: &[Message],
+        keys: &KnownKeys,
+    ) -> Result<Prepared, serde_json::Error> {
+        let hashes = known.hashes(messages);
+        let last = earlier.messages.checked_sub(1).and_then(|at| hashes.get(at));
+        let base = if last == Some(&earlier.hash) {
+            (earlier.messages, earlier.number)
+        } else {
+            (0, EMPTY)
+        };
+        Prepared::from(hashes, base, messages, keys)
+    }
+
+    fn from(
+        hashes: Vec<u64>,
+        (stored, base): (usize, i64),
+        messages: &[Message],
+        keys: &KnownKeys,
+    ) -> Result<Prepared, serde_json::Error> {
+        let new = messages[stored..].iter().map(|message| Text::json(message, keys));
+        let new = new.collect::<Result<_, _>>()?;
+        Ok(Prepared { hashes, stored, base, new })
+    }
+
+    /// Bytes of what is new.
+    pub(super) fn bytes(&self) -> usize {
+        self.new.iter().map(Text::len).sum()
+    }
+
+    /// Stores it, inside a transaction; `None`: what it continues is no longer stored.
+    pub(super) fn store(&self, connection: &Connection) -> rusqlite::Result<Option<Vec<i64>>> {
+        if self.base != EMPTY {
+            let there = connection
+                .prepare_cached("SELECT 1 FROM conversations WHERE number = ?1")?
+                .exists([self.base])?;
+            if !there {
+                return Ok(None);
+            }
+        }
+        let mut numbers = Vec::with_capacity(self.new.len());
+        let mut before = self.base;
+        for message in &self.new {
+            before = append(connection, before, message)?;
+            numbers.push(before);
+        }
+        Ok(Some(numbers))
+    }
+
+    /// The transaction that stored it is committed.
+    pub(super) fn stored(&self, known: &Known, numbers: &[i64]) -> Stored {
+        known.learn(&self.hashes[self.stored..], numbers);
+        Stored {
+            number: self.number(numbers),
+            messages: self.hashes.len(),
+            hash: self.hashes.last().copied().unwrap_or_default(),
+        }
+    }
+
+    /// Its number, once it is stored as these.
+    pub(super) fn number(&self, numbers: &[i64]) -> i64 {
+        numbers.last().copied().unwrap_or(self.base)
+    }
+}
+
+/// The conversation `before` with one message more; returns its number.
+pub(super) fn append(
+    connection: &Connection,
+    before: i64,
+    message: &Text,
+) -> rusqlite::Result<i64> {
+    let (text, is_new) = message.store_new(connection)?;
+    // No conversation ends with a message that was not there.
+    if !is_new {
+        let found = connection
+            .prepare_cached("SELECT number FROM conversations WHERE before = ?1 AND text = ?2")?
+            .query_row([before, text], |row| row.get(0))
+            .optional()?;
+        if let Some(number) = found {
+            return Ok(number);
+        }
+    }
+    connection
+        .prepare_cached("INSERT INTO conversations (before, text) VALUES (?1, ?2)")?
+        .execute([before, text])?;
+    Ok(connection.last_insert_rowid())
+}
+
+/// The messages of a stored conversation as JSON, the first one first.
+pub(super) fn load_conversation(
+    connection: &Connection,
+    number: i64,
+) -> rusqlite::Result<Result<Vec<String>, String>> {
+    let mut select = connection.prepare_cached(
+        "SELECT before, texts.text FROM conversations JOIN texts ON texts.number = conversations.text
+         WHERE conversations.number = ?1",
+    )?;
+    let (mut messages, mut at, mut bytes) = (Vec::new(), number, 0);
+    while at != EMPTY {
+        let row = select
+            .query_row([at], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
+            .optional()?;
+        let Some((before, message)) = row else {
+            return Ok(Err(format!("its message {at} is missing")));
+        };
+        bytes += message.len();
+        // A conversation is stored after what it continues.
+        if before >= at || before < EMPTY || bytes > MOST_BYTES {
+            return Ok(Err(format!("its message {at} is out of place")));
+        }
+        messages.push(message);
+        at = before;
+    }
+    messages.reverse();
+    Ok(Ok(messages))
+}
