@@ -101,6 +101,7 @@ mod tests {
         let limits = Limits {
             timeout: minute,
             turn_timeout: minute,
+            first_content_timeout: minute,
             stall_timeout: minute,
             tool_timeout: minute,
             ..Limits::default()

@@ -1,14 +1,14 @@
 //! Builds an [`AgentLoop`].
 
 use super::policy::SharedPolicy;
-use super::{AgentEvent, AgentLoop, Config, Lifecycle, Shared, StartError, State};
+use super::{AgentEvent, AgentLoop, Config, Lifecycle, Shared, StartError, State, check_history};
 use crate::budget::SharedBudget;
 use crate::compaction::CompactionConfig;
 use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::Provider;
 use crate::schema::OutputSchema;
-use crate::tool::{Permissions, Tool, ToolSet};
+use crate::tool::{Permissions, Tool, ToolContext, ToolSet};
 use endstop_core::{
     CompactionSpec, Limits, Message, Permission, Price, ProactiveCompaction, TerminationPolicy,
     ToolSpec, Watch,
@@ -29,6 +29,8 @@ pub struct AgentBuilder {
     permissions: Permissions,
     schema: Option<Value>,
     messages: Vec<Message>,
+    /// `None`: if there are other tools.
+    finish_tool: Option<bool>,
 }
 
 /// The share of the context window at which a loop with a compactor shortens its conversation.
@@ -47,7 +49,7 @@ impl AgentBuilder {
                 limits: Limits::default(),
                 tools: ToolSet::default(),
                 tool_specs: Vec::new(),
-                finish_tool: true,
+                finish_tool: false,
                 hooks: Vec::new(),
                 approver: None,
                 compactor: None,
@@ -66,11 +68,13 @@ impl AgentBuilder {
                 busy_observers: Vec::new(),
                 journal: None,
                 journal_settings: Value::Null,
+                outer: None,
             },
             tools: Vec::new(),
             permissions: Permissions::default(),
             schema: None,
             messages: Vec::new(),
+            finish_tool: None,
         }
     }
 
@@ -111,9 +115,10 @@ impl AgentBuilder {
         self
     }
 
-    /// Whether the model has the `finish` tool (it has).
+    /// Whether the model has the `finish` tool (if the loop has other tools). Without other tools the
+    /// answer is the model's text: many small models refuse a request that offers any tool.
     pub fn finish_tool(mut self, on: bool) -> Self {
-        self.config.finish_tool = on;
+        self.finish_tool = Some(on);
         self
     }
 
@@ -207,12 +212,14 @@ impl AgentBuilder {
         self
     }
 
-    /// Within this budget too, where there is one.
-    pub(crate) fn within(mut self, budget: Option<SharedBudget>) -> Self {
-        self.config.budget = match (self.config.budget, budget) {
+    /// A loop that works for a tool call of another run: within that run's budget, stopped with it,
+    /// and what it spends is reported to it.
+    pub(crate) fn within(mut self, context: &ToolContext) -> Self {
+        self.config.budget = match (self.config.budget, context.budget()) {
             (Some(own), Some(outer)) => Some(SharedBudget::both(&own, &outer)),
             (own, outer) => own.or(outer),
         };
+        self.config.outer = Some(context.clone());
         self
     }
 
@@ -298,7 +305,7 @@ impl AgentBuilder {
         self
     }
 
-    /// A conversation to go on with.
+    /// A conversation to continue. [`build`](Self::build) refuses one that providers would refuse.
     pub fn history(mut self, messages: Vec<Message>) -> Self {
         self.messages = messages;
         self
@@ -309,10 +316,12 @@ impl AgentBuilder {
     /// # Errors
     /// Two tools of one name, a permission for a tool that is not there, a schema that is none, a
     /// cost ceiling without a price, a tool that must be asked about with nobody to ask, a share of a
-    /// compaction that is none.
+    /// compaction that is none, a history that providers would refuse.
     pub fn build(mut self) -> Result<AgentLoop, StartError> {
         let config = &mut self.config;
         let refuse = |what: String| Err(StartError::Config(what));
+        check_history("history", &self.messages)?;
+        config.finish_tool = self.finish_tool.unwrap_or(!self.tools.is_empty());
         for tool in self.tools {
             if config.finish_tool && tool.name() == "finish" {
                 let problem = "there are two tools named `finish`: rename yours, or switch off the other with `finish_tool(false)`";
@@ -339,6 +348,7 @@ impl AgentBuilder {
                 repeatable: tool.repeatable(),
                 exempt_from_no_progress: tool.exempt_from_no_progress(),
                 timeout: tool.timeout(),
+                timeout_argument: tool.timeout_argument().map(str::to_owned),
                 permission: self.permissions.of_tool(&**tool),
             })
             .collect();
@@ -368,17 +378,20 @@ impl AgentBuilder {
                 "`proactive_compaction` wants a share of the context window between 0 and 1, not {share}"
             ));
         }
-        let ceiling = config.limits.max_budget_usd.is_some() || config.budget.is_some();
+        let shared = config.budget.as_ref().is_some_and(SharedBudget::bounds_cost);
+        let ceiling = config.limits.max_budget_usd.is_some() || shared;
         if ceiling && config.price.is_none() {
             return refuse(format!(
                 "max_budget_usd needs a price, and none is known for `{}`: give one with `--price in=…,out=…` in US dollars per million tokens, or `AgentBuilder::price`",
                 config.provider.model()
             ));
         }
+        let tasks = TaskTracker::new();
+        tasks.close();
         Ok(AgentLoop(Arc::new(Shared {
             config: self.config,
             token: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            tasks,
             state: Mutex::new(State {
                 lifecycle: Lifecycle::Idle,
                 running: None,

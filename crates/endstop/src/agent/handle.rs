@@ -125,7 +125,8 @@ impl RunHandle {
         polled
     }
 
-    /// Cancels this run, and no other: an acknowledgement that comes late stops nothing else.
+    /// Cancels this run, and no other: an acknowledgement that comes late stops nothing else. As with
+    /// [`AgentLoop::cancel`](super::AgentLoop::cancel), nothing of the run starts after it has returned.
     pub fn cancel(&self) {
         self.control.cancel();
     }

@@ -24,14 +24,17 @@ mod handle;
 #[cfg(all(test, endstop_loom))]
 mod models;
 mod opened;
+mod pending;
 mod policy;
 mod questions;
 mod recorder;
 mod resume;
 mod sync;
+mod thread;
 mod user_code;
 
 pub use builder::{AgentBuilder, COMPACTION_SHARE};
+pub(crate) use control::{Control, Request};
 pub use handle::{AgentEvent, RunHandle, WarningEvent};
 pub use resume::Resume;
 
@@ -40,13 +43,12 @@ use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::{Change, Journal, JournalError};
 use crate::provider::Provider;
 use crate::schema::OutputSchema;
-use crate::tool::{Tool, ToolSet};
-use control::Control;
+use crate::tool::{Tool, ToolContext, ToolSet};
 use driver::{Beginning, Driver};
 use ending::EndingCell;
 use endstop_core::{
     CompactionSpec, Limits, Message, MessageId, Outcome, Part, Price, ProactiveCompaction, Role,
-    ToolSpec, Watch,
+    ToolSpec, Watch, history,
 };
 use policy::SharedPolicy;
 use serde_json::{Map, Value};
@@ -75,6 +77,10 @@ pub enum StartError {
     /// These are not as they were when the run began: it does not go on until that is accepted
     /// ([`Resume::accept_changes`]).
     Changed(Vec<Change>),
+    /// So many secrets were cut out of the run's conversation when it was journalled: the model would
+    /// read `[redacted]` for them, in its own calls too. It is not resumed until that is accepted
+    /// ([`Resume::accept_redacted`]).
+    Redacted(u64),
     /// The run has ended, and why it does not go on.
     Ended(String),
 }
@@ -89,6 +95,13 @@ impl fmt::Display for StartError {
             StartError::Changed(changes) => {
                 f.write_str("the run was made otherwise")?;
                 changes.iter().try_for_each(|change| write!(f, "; {change}"))
+            }
+            StartError::Redacted(cuts) => {
+                let are = if *cuts == 1 { "secret was" } else { "secrets were" };
+                write!(
+                    f,
+                    "{cuts} {are} cut out of the run's conversation when it was journalled, and the model would read `[redacted]` instead; accept that, or start a new run"
+                )
             }
         }
     }
@@ -221,6 +234,8 @@ struct Config {
     busy_observers: Vec<BusyObserver>,
     journal: Option<Arc<dyn Journal>>,
     journal_settings: Value,
+    /// The tool call of another run that this loop works for.
+    outer: Option<ToolContext>,
 }
 
 impl fmt::Debug for AgentLoop {
@@ -252,7 +267,7 @@ impl AgentLoop {
     /// Starts a run: from this input to one outcome. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The loop was terminated, is busy, or cannot run as it is configured.
+    /// The loop was terminated, is busy, or cannot run as it is configured; the input is blank.
     pub fn run(&self, input: impl Into<String>) -> Result<RunHandle, StartError> {
         let parts = vec![Part::Text { text: input.into() }];
         self.run_parts(parts)
@@ -263,12 +278,52 @@ impl AgentLoop {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn run_parts(&self, input: Vec<Part>) -> Result<RunHandle, StartError> {
+        let input = Message::new(MessageId(1), Role::User, input);
+        if let Some(problem) = history::problem(std::slice::from_ref(&input)) {
+            return Err(StartError::Config(match problem.name {
+                "empty_message" => {
+                    "the input is blank: expected text or an image for the model".to_owned()
+                }
+                _ => format!("invalid input: {}; expected text and images", problem.what),
+            }));
+        }
         let place = self.take_place()?;
         let Conversation { mut messages, epoch } = place.conversation.clone();
-        // Behind a compaction the last need not be the newest.
+        // After a compaction the last message need not have the highest id.
         let id = MessageId(messages.iter().map(|message| message.id.0 + 1).max().unwrap_or(1));
-        messages.push(Message::new(id, Role::User, input));
+        messages.push(Message { id, ..input });
         Ok(place.start(Beginning::New(Conversation { messages, epoch })))
+    }
+
+    /// Replaces the conversation: to edit it, to roll it back, or to continue a stored one. An empty
+    /// list starts a new conversation.
+    ///
+    /// ```
+    /// # use endstop::{AgentLoop, testkit::{ScriptedModel, Turn}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let agent = AgentLoop::builder(ScriptedModel::new([Turn::text("Paris.")])).build()?;
+    /// let before = agent.messages();
+    /// agent.run("What is the capital of France?")?.await;
+    /// agent.set_messages(before)?; // the question was never asked
+    /// assert!(agent.messages().is_empty());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The loop was terminated or is busy, or providers would refuse the conversation
+    /// ([`history::problem`]): it is unchanged.
+    pub fn set_messages(&self, messages: Vec<Message>) -> Result<(), StartError> {
+        check_history("messages", &messages)?;
+        let mut state = self.0.state();
+        match state.lifecycle {
+            Lifecycle::Terminated => return Err(StartError::Terminated),
+            Lifecycle::Running => return Err(StartError::Busy),
+            Lifecycle::Idle => {}
+        }
+        // What was encoded for the old conversation does not fit the new one.
+        state.epoch += 1;
+        state.messages = messages;
+        Ok(())
     }
 
     /// Takes the one place for a run; observers hear of it when the run starts.
@@ -284,7 +339,8 @@ impl AgentLoop {
             Lifecycle::Idle => {}
         }
         let number = shared.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        let control = Control::new(shared.token.child_token());
+        let outer = shared.config.outer.as_ref().and_then(ToolContext::control);
+        let control = Control::within(shared.token.child_token(), outer);
         state.lifecycle = Lifecycle::Running;
         state.running = Some(Running { number, control: control.clone() });
         state.now_busy(true);
@@ -303,7 +359,13 @@ impl AgentLoop {
     }
 
     /// Cancels the run that is under way; the loop can run again. Does nothing on an idle or
-    /// terminated loop. Returns at once; the outcome says `cancelled`.
+    /// terminated loop. The outcome says `cancelled`.
+    ///
+    /// No tool, model call, hook, approval or compaction of the run starts after this has returned,
+    /// also of agents that its tools run. It can be called from any thread, and from within an
+    /// observer, a hook or a tool. It returns at once, unless such code is in its first poll on another
+    /// thread: then it waits until that poll has returned, or the thread is seen to work or to sleep.
+    /// On Linux that takes milliseconds, elsewhere a quarter of a second at most.
     pub fn cancel(&self) {
         // Without the lock: who is woken may look at the loop.
         let running = self.0.state().running.as_ref().map(|running| running.control.clone());
@@ -314,8 +376,8 @@ impl AgentLoop {
 
     /// Terminates the loop: what runs is stopped without grace, and it never runs again.
     ///
-    /// Idempotent, returns at once, never fails or panics. Observers hear `busy = false` once,
-    /// also on a loop that never ran; after it no callback fires.
+    /// Idempotent, returns as soon as [`cancel`](Self::cancel) does, never fails or panics. Observers
+    /// hear `busy = false` once, also on a loop that never ran; after it no callback fires.
     pub fn terminate(&self) {
         let (first, running) = {
             let mut state = self.0.state();
@@ -326,11 +388,12 @@ impl AgentLoop {
             }
             (first, state.running.as_ref().map(|running| running.control.clone()))
         };
-        if let Some(control) = running {
-            control.terminate();
-        }
+        // Asked first: a tool that ends at once when it is told must not let the run go on.
+        let starting = running.filter(|control| control.request(Request::Terminate));
         self.0.token.cancel();
-        self.0.tasks.close();
+        if let Some(control) = starting {
+            control.until_started(Request::Terminate);
+        }
         if first {
             self.0.tell_busy();
         }
@@ -338,17 +401,19 @@ impl AgentLoop {
 
     /// Waits until nothing of the loop runs any more: no run, no tool.
     pub async fn settled(&self) {
-        loop {
-            if self.0.tasks.is_empty() {
-                return;
-            }
-            // `wait` wants a closed tracker; one that was open is opened again.
-            let was_open = self.0.tasks.close();
-            self.0.tasks.wait().await;
-            if was_open && self.lifecycle() != Lifecycle::Terminated {
-                self.0.tasks.reopen();
-            }
-        }
+        // The tracker is closed from its beginning, which keeps no task from starting: with one that
+        // is opened and closed, a waiter could come to wait for an open tracker that never wakes it.
+        self.0.tasks.wait().await;
+    }
+}
+
+/// Refuses a conversation that providers would refuse; `name` is what the caller set.
+fn check_history(name: &str, messages: &[Message]) -> Result<(), StartError> {
+    match history::problem(messages).filter(|_| !messages.is_empty()) {
+        None => Ok(()),
+        Some(problem) => Err(StartError::Config(format!(
+            "invalid `{name}`: {problem}; repair the conversation before it is given to the loop"
+        ))),
     }
 }
 
@@ -382,20 +447,20 @@ impl Shared {
     /// Tells the observers of an event, unless the loop was terminated.
     ///
     /// `Err`: one of them panicked; the others have heard it.
-    fn tell(&self, event: &AgentEvent) -> Result<(), Panicked> {
+    fn tell(&self, control: &Control, event: &AgentEvent) -> Result<(), Panicked> {
         let provider = &*self.config.provider;
         let mut told = Ok(());
         for observer in &self.config.observers {
-            if self.token.is_cancelled() {
-                break;
-            }
-            let heard = user_code::guard(provider, "observer", "an observer", || observer(event));
+            let heard = control.start(Request::Terminate, || {
+                user_code::guard(provider, "observer", "an observer", || observer(event))
+            });
+            let Some(heard) = heard else { break };
             told = told.and(heard);
         }
         told
     }
 
-    /// A run has ended: its conversation is the loop's.
+    /// A run has ended: its conversation is the loop's, unless `outcome` is `None`.
     fn finished(&self, number: u64, outcome: Option<&Outcome>) {
         let tell = {
             let mut state = self.state();

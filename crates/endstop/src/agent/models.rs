@@ -13,6 +13,7 @@ use super::ending::{EndingCell, lost};
 use super::handle::{AgentEvent, RunHandle};
 use endstop_core::{Outcome, Termination};
 use loom::future::block_on;
+use loom::sync::atomic::AtomicBool;
 use loom::thread;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -275,5 +276,150 @@ fn an_outcome_that_is_awaited_while_it_is_written_cancels_nothing() {
         assert_eq!(block_on(handle.outcome()).termination, Termination::Stop);
         driver.join().unwrap();
         assert_eq!(control.pending(None), None);
+    });
+}
+
+/// Code that must not start once a stop has returned.
+#[derive(Clone)]
+struct Returned(loom::sync::Arc<AtomicBool>);
+
+impl Returned {
+    fn new() -> Returned {
+        Returned(loom::sync::Arc::new(AtomicBool::new(false)))
+    }
+    fn now(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+    /// The first instruction of a body.
+    fn is_not_yet(&self) {
+        assert!(!self.0.load(Ordering::SeqCst), "it started after the stop had returned");
+    }
+}
+
+#[test]
+fn no_body_starts_after_a_stop_returned() {
+    for stop in [Control::cancel, Control::terminate] {
+        orders("two bodies and a stop, two preemptions", Some(2), move || {
+            let (control, returned) = (control(), Returned::new());
+            let bodies = [(), ()].map(|()| {
+                let (control, returned) = (control.clone(), returned.clone());
+                thread::spawn(move || {
+                    let ran = control.start(Request::Cancel, || returned.is_not_yet()).is_some();
+                    assert!(ran || control.pending(None).is_some(), "refused without a request");
+                })
+            });
+            stop(&control);
+            returned.now();
+            for body in bodies {
+                body.join().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn bodies_that_cancel_their_run_return() {
+    orders("two bodies that cancel, two preemptions", Some(2), || {
+        let (control, returned) = (control(), Returned::new());
+        let body = |control: &Control, returned: &Returned| {
+            let _ = control.start(Request::Cancel, || {
+                returned.is_not_yet();
+                control.cancel();
+            });
+        };
+        let other = thread::spawn({
+            let (control, returned) = (control.clone(), returned.clone());
+            move || body(&control, &returned)
+        });
+        body(&control, &returned);
+        control.cancel();
+        returned.now();
+        other.join().unwrap();
+        assert_eq!(control.pending(None), Some(Request::Cancel));
+    });
+}
+
+#[test]
+fn no_body_of_an_inner_run_starts_after_the_outer_stop() {
+    orders("a body of an inner run, and a stop of the outer, three preemptions", Some(3), || {
+        let (outer, returned) = (control(), Returned::new());
+        let inner = Control::within(CancellationToken::new(), Some(&outer));
+        let body = thread::spawn({
+            let (inner, returned) = (inner.clone(), returned.clone());
+            move || {
+                let ran = inner.start(Request::Cancel, || {
+                    returned.is_not_yet();
+                    // It may stop its own run, which waits for nothing of the outer.
+                    inner.cancel();
+                });
+                assert!(
+                    ran.is_some() || inner.pending(None).is_some(),
+                    "refused without a request"
+                );
+            }
+        });
+        outer.cancel();
+        returned.now();
+        body.join().unwrap();
+    });
+}
+
+#[test]
+fn an_observer_is_held_back_by_a_terminate_alone() {
+    orders("an observer, a cancel and a terminate, two preemptions", Some(2), || {
+        let (control, returned) = (control(), Returned::new());
+        control.cancel();
+        let observer = thread::spawn({
+            let (control, returned) = (control.clone(), returned.clone());
+            move || control.start(Request::Terminate, || returned.is_not_yet())
+        });
+        let cancel = thread::spawn({
+            let control = control.clone();
+            move || control.cancel()
+        });
+        control.terminate();
+        returned.now();
+        observer.join().unwrap();
+        cancel.join().unwrap();
+        assert_eq!(control.start(Request::Terminate, || ()), None);
+    });
+}
+
+#[test]
+fn a_body_that_panics_holds_up_no_stop() {
+    all_orders("a body that panics, and a stop", || {
+        let control = control();
+        let body = thread::spawn({
+            let control = control.clone();
+            move || {
+                let code = std::panic::AssertUnwindSafe(|| {
+                    control.start(Request::Cancel, || std::panic::resume_unwind(Box::new(())))
+                });
+                let _: Result<Option<()>, _> = std::panic::catch_unwind(code);
+            }
+        });
+        control.cancel();
+        body.join().unwrap();
+    });
+}
+
+#[test]
+fn reported_spending_always_wakes_the_driver() {
+    all_orders("a report of spending, and the driver's look", || {
+        let (control, said) = (control(), loom::sync::Arc::new(AtomicBool::new(false)));
+        let reports = thread::spawn({
+            let (control, said) = (control.clone(), said.clone());
+            move || {
+                said.store(true, Ordering::SeqCst);
+                control.spent();
+            }
+        });
+        block_on(poll_fn(|cx| {
+            assert_eq!(control.poll(None, cx.waker()), None);
+            if control.take_spent() { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        assert!(said.load(Ordering::SeqCst));
+        reports.join().unwrap();
+        assert!(!control.take_spent());
     });
 }

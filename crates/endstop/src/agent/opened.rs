@@ -9,7 +9,11 @@
 use super::{COMPACTION_SHARE, Config, Conversation, user_code};
 use crate::journal::RunHeader;
 use crate::provider::{Session, SessionSpec, ToolDefinition};
-use endstop_core::{CompactionSpec, EventKind, Hooks, ProactiveCompaction, RunSpec};
+use endstop_core::{
+    CompactionSpec, EventKind, Hooks, Limits, ProactiveCompaction, RunSpec, ToolSpec,
+};
+use serde_json::{Map, Value};
+use std::time::Duration;
 
 #[derive(Default)]
 pub(super) struct Opened {
@@ -113,6 +117,7 @@ impl Opened {
             tools: self.definitions.clone(),
             output_schema: config.schema.as_ref().map(|schema| schema.as_value().clone()),
             settings: config.journal_settings.clone(),
+            redacted: 0,
             keys: config.provider.known_keys(),
         }
     }
@@ -136,7 +141,7 @@ impl Opened {
             let told = self.ask(config, &known.name, &what, || ToolDefinition {
                 name: known.name.clone(),
                 description: tool.description().to_owned(),
-                schema: tool.schema(),
+                schema: with_time_limit(tool.schema(), known, &config.limits),
             });
             definitions.extend(told);
         }
@@ -145,6 +150,22 @@ impl Opened {
         }
         definitions
     }
+}
+
+/// Adds the default and the maximum to the argument in which the model asks for a time limit.
+fn with_time_limit(mut schema: Value, tool: &ToolSpec, limits: &Limits) -> Value {
+    let Some(name) = &tool.timeout_argument else { return schema };
+    let argument = schema.pointer_mut("/properties").and_then(|all| all.get_mut(name));
+    if let Some(Value::String(text)) = argument.and_then(|one| one.get_mut("description")) {
+        let bound = |what: &str, limit: Option<Duration>| {
+            limit.map_or(String::new(), |limit| format!(" {what}: {}.", limit.as_secs_f64()))
+        };
+        text.push_str(&bound("Default", tool.time_limit(&Map::new(), limits)));
+        // What is granted of the longest wish.
+        let longest = Map::from_iter([(name.clone(), f64::MAX.into())]);
+        text.push_str(&bound("Maximum", tool.time_limit(&longest, limits)));
+    }
+    schema
 }
 
 fn hook_points(config: &Config) -> Hooks {
@@ -156,6 +177,7 @@ fn hook_points(config: &Config) -> Hooks {
         points.chat_params |= asked.chat_params;
         points.pre_tool |= asked.pre_tool;
         points.stop |= asked.stop;
+        points.reply |= asked.reply;
     }
     points
 }

@@ -3,21 +3,28 @@
 //! ```ignore
 //! let before = recorder.before(&event);             // as JSON, before the kernel takes it
 //! let step = run.handle(event, &mut effects);
-//! recorder.after(before, &effects, ended);          // on disk when this returns
+//! recorder.after(before, &effects, ended);
+//! poll_fn(|cx| recorder.poll_written(cx)).await;    // on disk
 //! perform(effects);
 //! ```
+//!
+//! A journal that can write without waiting does so in `after`. Otherwise another thread writes, because
+//! the run's own thread has other runs to drive, and a cancel to hear.
 //!
 //! A journal that fails does not end the run: what could not be kept is given again with what comes
 //! next, and the failure is told once. One that panics is given up.
 
+use super::pending::Pending;
 use super::user_code;
-use crate::journal::briefs;
 use crate::journal::{Journal, JournalError, JournalErrorKind, Record, RunHeader, RunJournal};
+use crate::journal::{briefs, without_secrets};
 use endstop_core::joiner::Mark;
 use endstop_core::{Effect, EffectId, Event, EventKind, Joiner, Outcome, TurnDelta};
 use endstop_wire::redact::KnownKeys;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Deltas that waited so long are kept: a call that is lost with its process is then booked for all
@@ -33,6 +40,8 @@ const MOST_BEHIND: usize = 64 << 20;
 #[derive(Default)]
 pub(super) struct Recorder {
     log: Option<Box<dyn RunJournal>>,
+    /// Another thread writes, or begins the run; it has the log meanwhile.
+    writing: Option<Pending<Written>>,
     keys: KnownKeys,
     joiner: Joiner,
     joined_at: Duration,
@@ -41,6 +50,20 @@ pub(super) struct Recorder {
     behind: usize,
     problem: Option<JournalError>,
     told: bool,
+}
+
+/// What another thread writes, and what came of it.
+struct Written {
+    log: Option<Box<dyn RunJournal>>,
+    /// Empty once it is written.
+    batch: Vec<Record>,
+    result: Result<(), Failure>,
+}
+
+/// Why a journal did not write.
+enum Failure {
+    Refused(JournalError),
+    Panicked(Box<dyn Any + Send>),
 }
 
 /// What is kept of an event.
@@ -61,22 +84,36 @@ impl Recorder {
         Recorder { log: Some(log), keys, ..Recorder::default() }
     }
 
-    /// Of a run that begins.
-    pub(super) fn begin(journal: &dyn Journal, header: &RunHeader, keys: KnownKeys) -> Recorder {
-        match catch_unwind(AssertUnwindSafe(|| journal.begin(header))) {
-            Ok(Ok(log)) => Recorder::new(log, keys),
-            Ok(Err(problem)) => Recorder::failed(problem),
-            Err(payload) => Recorder::failed(panicked(&keys, payload)),
-        }
+    /// Of a run that begins: another thread has the journal store it.
+    pub(super) fn begin(
+        journal: Arc<dyn Journal>,
+        header: Box<RunHeader>,
+        keys: KnownKeys,
+    ) -> Recorder {
+        let begin = move |written: &mut Written| {
+            written.result = match catch_unwind(AssertUnwindSafe(|| journal.begin(&header))) {
+                Ok(Ok(log)) => {
+                    written.log = Some(log);
+                    Ok(())
+                }
+                Ok(Err(problem)) => Err(Failure::Refused(problem)),
+                Err(payload) => Err(Failure::Panicked(payload)),
+            };
+        };
+        let nothing = Written { log: None, batch: Vec::new(), result: Ok(()) };
+        let writing = Some(Pending::spawn(nothing, begin));
+        Recorder { writing, keys, ..Recorder::default() }
     }
 
-    /// One whose journal did not take the run.
-    fn failed(problem: JournalError) -> Recorder {
-        Recorder { problem: Some(problem), ..Recorder::default() }
+    /// Whether the journal takes this run, as far as is known.
+    pub(super) fn is_recording(&self) -> bool {
+        self.log.is_some() || self.writing.is_some()
     }
 
     pub(super) fn before(&mut self, event: &Event) -> Option<Before> {
-        self.log.as_ref()?;
+        if !self.is_recording() {
+            return None;
+        }
         Some(match event.kind {
             EventKind::Delta { call, ref delta } => {
                 for event in self.joiner.earlier(call) {
@@ -97,8 +134,8 @@ impl Recorder {
         })
     }
 
-    /// The kernel took the event, and asks for this. Kept when it returns, but for deltas that
-    /// nothing was decided on.
+    /// The kernel took the event, and asks for this. It is on disk when nothing is being written any
+    /// more ([`poll_written`](Self::poll_written)), except deltas that nothing was decided on.
     pub(super) fn after(&mut self, before: Option<Before>, effects: &[Effect], ended: bool) {
         let Some(before) = before else { return };
         let record = match before {
@@ -130,7 +167,7 @@ impl Recorder {
 
     /// Keeps an event as it is, with what was asked for then.
     pub(super) fn keep(&mut self, event: &Event, effects: &[Effect], wall_ms: Option<u64>) {
-        if self.log.is_some() {
+        if self.is_recording() {
             let record = self.record(event);
             let wall_ms = wall_ms.unwrap_or(record.wall_ms);
             let effects = briefs(effects).map(|text| self.clean(text));
@@ -138,19 +175,66 @@ impl Recorder {
         }
     }
 
-    /// Keeps now what was given to be kept.
-    pub(super) fn write(&mut self) {
+    /// Keeps an event that asks for nothing, after the deltas that came before it.
+    pub(super) fn add(&mut self, event: &Event) {
         self.join();
-        self.commit();
+        self.keep(event, &[], None);
     }
 
-    /// The run has ended so.
-    pub(super) fn ended(&mut self, outcome: &Outcome) {
+    /// Ready when all that was given to be kept is on disk, or did not get there.
+    pub(super) fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(writing) = &mut self.writing {
+            let written = std::task::ready!(writing.poll(cx));
+            self.writing = None;
+            if !self.take_back(written) {
+                break;
+            }
+            // What came meanwhile.
+            self.commit();
+        }
+        Poll::Ready(())
+    }
+
+    /// Keeps now what was given to be kept. This may block the thread.
+    pub(super) fn write(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            self.take_back(writing.wait());
+        }
+        self.join();
+        if self.batch.is_empty() {
+            return;
+        }
+        let (log, batch) = (self.log.take(), std::mem::take(&mut self.batch));
+        let mut written = Written { log, batch, result: Ok(()) };
+        append(&mut written);
+        self.take_back(written);
+    }
+
+    /// Lets go of the journal; what went wrong with it, if that was not told.
+    pub(super) fn close(&mut self) -> Option<String> {
+        user_code::let_go(self.log.take());
+        self.problem()
+    }
+
+    /// The run has ended so. The outcome is changed only while it is written. This may block the
+    /// thread.
+    pub(super) fn ended(&mut self, outcome: &mut Outcome) {
         self.write();
         if !self.batch.is_empty() {
             return;
         }
+        let Some(log) = &mut self.log else { return };
+        let (messages, keys) = (&outcome.messages, &self.keys);
+        let apart = match catch_unwind(AssertUnwindSafe(|| log.messages(messages, keys))) {
+            Ok(apart) => apart,
+            Err(payload) => return self.give_up(Some(payload)),
+        };
+        let messages = if apart { std::mem::take(&mut outcome.messages) } else { Vec::new() };
         let text = self.clean(serde_json::to_string(outcome).unwrap_or_default());
+        if apart {
+            outcome.messages = messages;
+        }
+        let outcome = &*outcome;
         let Some(log) = &mut self.log else { return };
         match catch_unwind(AssertUnwindSafe(|| log.ended(outcome, &text))) {
             Ok(Ok(())) => {}
@@ -188,11 +272,8 @@ impl Recorder {
         }
     }
 
-    fn clean(&self, text: String) -> String {
-        match self.keys.out_of_text(&text) {
-            std::borrow::Cow::Borrowed(_) => text,
-            std::borrow::Cow::Owned(clean) => clean,
-        }
+    fn clean(&self, record: String) -> String {
+        without_secrets(&self.keys, record)
     }
 
     fn push(&mut self, record: Record) {
@@ -200,23 +281,52 @@ impl Recorder {
         self.batch.push(record);
     }
 
+    /// Writes what waits: here if the journal need not wait, else on another thread.
     fn commit(&mut self) {
-        let Some(log) = &mut self.log else { return };
-        if self.batch.is_empty() {
+        if self.batch.is_empty() || self.writing.is_some() {
             return;
         }
-        match catch_unwind(AssertUnwindSafe(|| log.append(&self.batch))) {
-            Ok(Ok(())) => {
+        let Some(log) = &mut self.log else { return };
+        let batch = &self.batch;
+        match catch_unwind(AssertUnwindSafe(|| log.try_append(batch))) {
+            Ok(Some(Ok(()))) => {
                 self.batch.clear();
                 self.behind = 0;
             }
-            Ok(Err(problem)) => {
-                self.problem.get_or_insert(problem);
-                if self.behind > MOST_BEHIND {
-                    self.give_up(None);
-                }
+            Ok(Some(Err(problem))) => self.refused(problem),
+            Ok(None) => {
+                let (log, batch) = (self.log.take(), std::mem::take(&mut self.batch));
+                let written = Written { log, batch, result: Ok(()) };
+                self.writing = Some(Pending::spawn(written, append));
             }
             Err(payload) => self.give_up(Some(payload)),
+        }
+    }
+
+    /// What another thread has written, or not; `false`: it failed.
+    fn take_back(&mut self, written: Written) -> bool {
+        let Written { log, mut batch, result } = written;
+        // What was not written comes before what came meanwhile.
+        batch.append(&mut self.batch);
+        self.behind = batch.iter().map(|record| record.event.len()).sum();
+        (self.log, self.batch) = (log, batch);
+        let done = result.is_ok() && self.log.is_some();
+        match result {
+            Ok(()) => {}
+            Err(Failure::Refused(problem)) => self.refused(problem),
+            Err(Failure::Panicked(payload)) => self.give_up(Some(payload)),
+        }
+        if self.log.is_none() {
+            // It did not take the run.
+            self.batch = Vec::new();
+        }
+        done
+    }
+
+    fn refused(&mut self, problem: JournalError) {
+        self.problem.get_or_insert(problem);
+        if self.behind > MOST_BEHIND {
+            self.give_up(None);
         }
     }
 
@@ -229,6 +339,19 @@ impl Recorder {
         self.batch = Vec::new();
         user_code::let_go(self.log.take());
     }
+}
+
+/// Has the journal append a batch, all or none of it. This may block the thread.
+fn append(written: &mut Written) {
+    let Written { log: Some(log), batch, result } = written else { return };
+    *result = match catch_unwind(AssertUnwindSafe(|| log.append(batch))) {
+        Ok(Ok(())) => {
+            batch.clear();
+            Ok(())
+        }
+        Ok(Err(problem)) => Err(Failure::Refused(problem)),
+        Err(payload) => Err(Failure::Panicked(payload)),
+    };
 }
 
 fn panicked(keys: &KnownKeys, payload: Box<dyn Any + Send>) -> JournalError {

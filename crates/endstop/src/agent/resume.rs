@@ -44,18 +44,26 @@ use std::time::Duration;
 pub struct Resume {
     run: String,
     accept_changes: bool,
+    accept_redacted: bool,
 }
 
 impl Resume {
     /// The run of this id.
     pub fn new(run: impl Into<String>) -> Resume {
-        Resume { run: run.into(), accept_changes: false }
+        Resume { run: run.into(), accept_changes: false, accept_redacted: false }
     }
 
     /// Goes on though the loop's model, tools, instructions, policy or schema are not those that the
     /// run began with. (Limits may always differ: those of the loop hold.)
     pub fn accept_changes(mut self) -> Resume {
         self.accept_changes = true;
+        self
+    }
+
+    /// Resumes although secrets were cut out of the conversation when it was journalled
+    /// ([`RecordedRun::redacted`]): the model is sent `[redacted]` where they were.
+    pub fn accept_redacted(mut self) -> Resume {
+        self.accept_redacted = true;
         self
     }
 }
@@ -79,7 +87,8 @@ impl AgentLoop {
     ///
     /// # Errors
     /// As [`run`](Self::run). The journal has no such run, or another process drives it; the run was
-    /// a success, or would end again at once; the loop is not as the run began.
+    /// a success, or would end again at once; the loop is not as the run began; secrets were cut out of
+    /// the conversation.
     pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
         let how = how.into();
         let place = self.take_place()?;
@@ -122,6 +131,9 @@ fn find(
     if !changes.is_empty() && !how.accept_changes {
         return Err(StartError::Changed(changes));
     }
+    if recorded.redacted > 0 && !how.accept_redacted {
+        return Err(StartError::Redacted(recorded.redacted));
+    }
     let policy =
         || config.policy.clone().map(|policy| Box::new(policy) as Box<dyn TerminationPolicy>);
     let with = resumption(&recorded, now, config);
@@ -133,12 +145,13 @@ fn find(
             .map(|on| (on, spec()))
     };
     let keys = config.provider.known_keys();
+    let input = recorded.header.spec.messages.iter().map(|message| message.id).max();
     // It may have died when its ending was decided, and not yet written.
     let decided = match &log {
         Some(_) => close(recorded.header.spec.again(policy()), &recorded.events),
         None => None,
     };
-    if let Some((events, outcome)) = decided
+    if let Some((events, mut outcome)) = decided
         && let Some(log) = log.take()
     {
         let mut recorder = Recorder::new(log, keys.clone());
@@ -148,21 +161,26 @@ fn find(
         if outcome.is_success() {
             let (step, at) = (Step::Ended(outcome), Duration::ZERO);
             let (perform, recorder) = (Vec::new(), Box::new(recorder));
-            return Ok(Again { opened, step, perform, at, recorder });
+            let (resumes, id) = (how.run.clone(), how.run.clone());
+            return Ok(Again { opened, step, perform, at, recorder, resumes, id, input });
         }
-        recorder.ended(&outcome);
+        recorder.ended(&mut outcome);
     }
     let (mut on, mut spec) = this(&how.run)?;
+    let mut id = how.run.clone();
     let log = if let Some(log) = log {
         // Its process died: it is the same run.
         log
     } else {
         // It has ended, once: what goes on is a run of its own, with all that was before.
-        let id = crate::clock::run_id();
+        id = crate::clock::run_id();
         (on, spec) = this(&id)?;
         on.kept = 0;
         let continues = Some(recorded.header.id.clone());
-        let header = RunHeader { id, continues, spec: spec.again(None), ..header };
+        // What was cut before is cut in this one, too.
+        let redacted = recorded.redacted;
+        let header =
+            RunHeader { id: id.clone(), continues, redacted, spec: spec.again(None), ..header };
         journal.begin(&header).map_err(StartError::Journal)?
     };
     let mut recorder = Recorder::new(log, keys);
@@ -175,7 +193,9 @@ fn find(
         }
     }
     recorder.write();
-    Ok(Again { opened, step: on.step, perform: on.perform, at, recorder: Box::new(recorder) })
+    let (step, perform, recorder) = (on.step, on.perform, Box::new(recorder));
+    let resumes = how.run.clone();
+    Ok(Again { opened, step, perform, at, recorder, resumes, id, input })
 }
 
 /// What is new, as the kernel is told.

@@ -49,7 +49,13 @@ impl Compactor for InOrder {
             let mut current = request.messages.clone();
             let (mut took, mut failed, mut spent) = (Vec::new(), Vec::new(), NanoUsd::ZERO);
             for strategy in &self.0 {
-                match strategy.compact(request.with_messages(current.clone())).await {
+                let next = request.with_messages(current.clone());
+                let compacted = request.start_future(async { strategy.compact(next).await });
+                let Some(compacted) = compacted.await else {
+                    failed.push("the run was stopped".to_owned());
+                    break;
+                };
+                match compacted {
                     Compaction::NotNeeded => {}
                     Compaction::Failed(why) => failed.push(why),
                     Compaction::Done { messages, cost, strategy } => {

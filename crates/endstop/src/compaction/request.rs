@@ -13,8 +13,9 @@ use super::bytes;
 use crate::budget::SharedBudget;
 use crate::provider::Provider;
 use crate::tool::ToolContext;
-use endstop_core::{Message, MessageId, NanoUsd, Price, Role, Usage};
+use endstop_core::{Message, MessageId, NanoUsd, Price, Role, Unreported, Usage};
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 
 /// A conversation that is to be shortened.
@@ -65,7 +66,7 @@ impl CompactionRequest {
         self.means.as_ref().map(|means| &means.provider)
     }
 
-    /// What is left of the run's ceilings on cost, for model calls of the compactor's: reserve before
+    /// What is left of the run's ceilings on cost and tokens, for model calls of the compactor's: reserve before
     /// one, and settle after it. `None`: there is no ceiling.
     pub fn budget(&self) -> Option<SharedBudget> {
         self.means.as_ref().and_then(|means| means.context.budget())
@@ -82,6 +83,28 @@ impl CompactionRequest {
     pub fn spend(&self, usage: &Usage, cost: NanoUsd, cost_unknown: bool) {
         if let Some(means) = &self.means {
             means.context.spend(usage, cost, cost_unknown);
+        }
+    }
+
+    /// As [`spend`](Self::spend), with what may have been used beyond that by a call that was cut.
+    pub fn spend_at_most(
+        &self,
+        usage: &Usage,
+        cost: NanoUsd,
+        cost_unknown: bool,
+        unreported: Unreported,
+    ) {
+        if let Some(means) = &self.means {
+            means.context.spend_at_most(usage, cost, cost_unknown, unreported);
+        }
+    }
+
+    /// Awaits a future whose first poll starts user code or a model call; `None` if the run was
+    /// stopped before.
+    pub(crate) async fn start_future<F: Future>(&self, code: F) -> Option<F::Output> {
+        match &self.means {
+            Some(means) => means.context.start_future(code).await,
+            None => Some(code.await),
         }
     }
 

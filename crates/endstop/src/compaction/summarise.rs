@@ -13,11 +13,12 @@
 
 use super::turns::{old, pieces};
 use super::{CompactionRequest, bytes, fresh_id};
-use crate::budget::SharedBudget;
+use crate::budget::{Amount, SharedBudget};
 use crate::hook::{CompactionFuture, Compactor};
 use crate::provider::{CallEvent, CallSpec, Provider, Response, SessionSpec, detect};
 use endstop_core::{
-    Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta, Usage,
+    Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta,
+    Unreported, Usage,
 };
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -152,12 +153,12 @@ impl Summarise {
         };
         let asked = [Message::text(MessageId(1), Role::User, prompt)];
         let mut session = provider.open(spec);
-        let mut call = session.call(CallSpec {
-            messages: &asked,
-            epoch: 0,
-            output_cap: Some(self.most_output),
-        });
-        let heard = async {
+        let heard = request.start_future(async {
+            let mut call = session.call(CallSpec {
+                messages: &asked,
+                epoch: 0,
+                output_cap: Some(self.most_output),
+            });
             loop {
                 match std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await {
                     Some(CallEvent::Delta(delta)) => books.hears(&delta),
@@ -168,14 +169,18 @@ impl Summarise {
                     None => return Err(("the stream closed without its end".to_owned(), None)),
                 }
             }
-        };
+        });
         let response = match tokio::time::timeout(self.timeout, heard).await {
             Err(_) => return Err(format!("no summary within {:?}", self.timeout)),
-            Ok(Err((problem, partial))) => {
+            Ok(None) => {
+                books.failed(None);
+                return Err("the run was stopped".to_owned());
+            }
+            Ok(Some(Err((problem, partial)))) => {
                 books.failed(partial.as_deref());
                 return Err(format!("the model did not summarise: {problem}"));
             }
-            Ok(Ok(response)) => response,
+            Ok(Some(Ok(response))) => response,
         };
         books.ended(&response);
         let signal = detect(&**provider, &response, false);
@@ -209,7 +214,9 @@ impl Compactor for Summarise {
 struct Books<'a> {
     request: &'a CompactionRequest,
     price: Option<Price>,
-    held: Option<(SharedBudget, NanoUsd)>,
+    held: Option<(SharedBudget, Amount)>,
+    /// The most that the call can cost and use.
+    most: Amount,
     prompt_bound: u64,
     /// Characters that were generated.
     generated: u64,
@@ -223,24 +230,26 @@ impl<'a> Books<'a> {
         prompt_bound: u64,
         most_output: u64,
     ) -> Result<Books<'a>, String> {
-        let held = match (request.budget(), price) {
-            (None, _) => None,
-            (Some(_), None) => {
+        let most = Amount {
+            usd: price.unwrap_or_default().worst(prompt_bound, most_output),
+            tokens: prompt_bound.saturating_add(most_output),
+        };
+        let held = match request.budget() {
+            None => None,
+            Some(budget) if price.is_none() && budget.bounds_cost() => {
                 return Err(
                     "there is a ceiling on cost, and no price is known for the summary".to_owned()
                 );
             }
-            (Some(budget), Some(price)) => {
-                let worst = price.worst(prompt_bound, most_output);
-                let granted = budget.reserve(worst, worst);
-                if granted < worst {
-                    return Err("what is left of the ceiling on cost is too little for a summary"
-                        .to_owned());
-                }
+            Some(budget) => {
+                let granted = budget.reserve_amount(most, most).map_err(|left| {
+                    let of = if left.usd < most.usd { "cost" } else { "tokens" };
+                    format!("what is left of the ceiling on {of} is too little for a summary")
+                })?;
                 Some((budget, granted))
             }
         };
-        Ok(Books { request, price, held, prompt_bound, generated: 0, open: true })
+        Ok(Books { request, price, held, most, prompt_bound, generated: 0, open: true })
     }
 
     fn hears(&mut self, delta: &TurnDelta) {
@@ -252,7 +261,8 @@ impl<'a> Books<'a> {
 
     fn ended(&mut self, response: &Response) {
         let mut usage = response.usage.clone();
-        if usage.input_tokens.is_none() || usage.generated_tokens().is_none() {
+        let counted = usage.input_tokens.is_some() && usage.generated_tokens().is_some();
+        if !counted {
             let said: usize = response
                 .parts
                 .iter()
@@ -264,15 +274,15 @@ impl<'a> Books<'a> {
             self.generated = self.generated.max(said as u64);
             usage = self.estimate();
         }
-        self.book(&usage, response.cost);
+        self.book(&usage, response.cost, counted);
     }
 
     /// A request that was refused is not billed; one that had begun is.
     fn failed(&mut self, partial: Option<&Response>) {
         match partial {
             Some(partial) => self.ended(partial),
-            None if self.generated > 0 => self.book(&self.estimate(), None),
-            None => self.book(&Usage::default(), Some(NanoUsd::ZERO)),
+            None if self.generated > 0 => self.book(&self.estimate(), None, false),
+            None => self.book(&Usage::default(), Some(NanoUsd::ZERO), true),
         }
     }
 
@@ -286,16 +296,30 @@ impl<'a> Books<'a> {
         }
     }
 
-    fn book(&mut self, usage: &Usage, cost: Option<NanoUsd>) {
+    /// Books what is known, and for a call that the provider did not count the rest of what was
+    /// reserved: it may have been generated.
+    fn book(&mut self, usage: &Usage, cost: Option<NanoUsd>, counted: bool) {
         if !std::mem::take(&mut self.open) {
             return;
         }
         let known = cost.or_else(|| self.price.map(|price| price.cost(usage)));
-        let cost = known.unwrap_or_default();
+        let spent = known.unwrap_or_default();
+        let (tokens, most) = (usage.total_tokens(), self.most);
+        let unreported = Unreported {
+            cost: match (cost, self.price) {
+                (None, None) => (tokens == 0).then_some(NanoUsd::ZERO),
+                (None, Some(_)) if !counted => Some(most.usd.saturating_sub(spent)),
+                _ => Some(NanoUsd::ZERO),
+            },
+            tokens: Some(if counted { 0 } else { most.tokens.saturating_sub(tokens) }),
+        };
         if let Some((budget, held)) = self.held.take() {
-            budget.settle(held, cost);
+            let usd = spent + unreported.cost.unwrap_or_default();
+            let tokens = tokens.saturating_add(unreported.tokens.unwrap_or(0));
+            budget.settle_amount(held, Amount { usd, tokens });
         }
-        self.request.spend(usage, cost, known.is_none() && usage.total_tokens() > 0);
+        let unknown = unreported.cost != Some(NanoUsd::ZERO);
+        self.request.spend_at_most(usage, spent, unknown, unreported);
     }
 }
 
@@ -303,7 +327,7 @@ impl Drop for Books<'_> {
     /// The call was stopped: what it had costs all the same.
     fn drop(&mut self) {
         if self.open {
-            self.book(&self.estimate(), None);
+            self.book(&self.estimate(), None, false);
         }
     }
 }
@@ -464,8 +488,10 @@ mod tests {
         assert_eq!(failed, "no summary within 120s");
         let (tokens, cost, estimated) = spent(&request).unwrap();
         assert!(estimated && tokens > 500 && cost > NanoUsd::ZERO, "{tokens} {cost}");
+        // More may have been generated than was heard: the ceiling counts the reservation.
         let budget = request.budget().unwrap();
-        assert_eq!((budget.spent(), budget.reserved()), (cost, NanoUsd::ZERO));
+        assert!(budget.spent() > cost, "{}", budget.spent());
+        assert_eq!(budget.reserved(), NanoUsd::ZERO);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::record::{Recorder, Tap, secrets};
 use super::recording::{Ended, Header};
 use super::replay::Replay;
 use super::sign::Signer;
-use super::transport::{Body, Broke, Sending, Transport};
+use super::transport::{Body, Broke, Sending, Transport, shown};
 use super::{
     CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec, ToolDefinition,
 };
@@ -21,10 +21,10 @@ use bytes::Bytes;
 use endstop_core::{
     ErrorClass, ModelError, ModelTurn, Part, Price, SignalReason, TerminationSignal, TurnDelta,
 };
-use endstop_wire::api::{Dialect, Family};
+use endstop_wire::api::{self as wire_api, Dialect, Family};
 use endstop_wire::models::{self, ModelLimits};
 use endstop_wire::prices;
-use endstop_wire::providers::{Overrides, ResolveError, Secret, resolve_with};
+use endstop_wire::providers::{Overrides, ResolveError, Secret, is_loopback, resolve_with};
 use endstop_wire::redact::{KnownKeys, address, secrets_out};
 use endstop_wire::request::OutputSchema;
 use endstop_wire::{Delta, Encoder, Eof, RequestFacts, RequestSpec, StreamDecoder, ToolSpec};
@@ -46,11 +46,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const TURN_BYTES: usize = 256 << 10;
 
 /// Which model, and where.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct HttpOptions {
     /// `PROVIDER/MODEL`; with a base URL also a model's bare name.
     pub model: String,
-    /// The wire format, where the provider's first is not wanted.
+    /// The wire format, if it is not the provider's first; with a base URL also a dialect of one.
     pub api: Option<String>,
     /// Another address than the provider's own.
     pub base_url: Option<String>,
@@ -58,6 +58,23 @@ pub struct HttpOptions {
     pub price: Option<Price>,
     /// The context window in tokens, above the catalogue.
     pub context_window: Option<u64>,
+    /// Whether a key may be sent to another machine over `http://`, where everyone on the way can
+    /// read it (false).
+    pub allow_http: bool,
+}
+
+impl fmt::Debug for HttpOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpOptions")
+            .field("model", &self.model)
+            .field("api", &self.api)
+            // It may have a password in it.
+            .field("base_url", &self.base_url.as_deref().map(address))
+            .field("price", &self.price)
+            .field("context_window", &self.context_window)
+            .field("allow_http", &self.allow_http)
+            .finish()
+    }
 }
 
 /// A provider over HTTP. Cheap to clone; clones share connections.
@@ -96,7 +113,8 @@ impl HttpProvider {
     ///
     /// # Errors
     /// An unknown provider or format (with the choices), a missing key (with its variable), an
-    /// address that is none.
+    /// invalid address, a key that would be sent to another machine over `http://` without
+    /// [`HttpOptions::allow_http`].
     pub fn from_env(options: &HttpOptions) -> Result<HttpProvider, String> {
         HttpProvider::new(options, &|name| std::env::var(name).ok())
     }
@@ -109,13 +127,19 @@ impl HttpProvider {
         options: &HttpOptions,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<HttpProvider, String> {
+        // A format, or a server's way of speaking one (`snowflake`), which holds at an address of one's
+        // own.
+        let spoken = options.api.as_deref().and_then(|name| wire_api::dialect(name).ok());
         let api = match options.api.as_deref() {
             None => None,
-            Some(name) => Some(Family::named(name).ok_or_else(|| {
-                let asked = Family::ALL.iter().filter(|family| family.read_only().is_none());
-                let choices: Vec<&str> = asked.map(|family| family.as_str()).collect();
-                format!("api `{name}`: {}", endstop_core::limits::unknown_key(name, &choices))
-            })?),
+            Some(name) => {
+                let family = Family::named(name).or(spoken.map(|dialect| dialect.family));
+                Some(family.ok_or_else(|| {
+                    let asked = Family::ALL.iter().filter(|family| family.read_only().is_none());
+                    let choices: Vec<&str> = asked.map(|family| family.as_str()).collect();
+                    format!("api `{name}`: {}", endstop_core::limits::unknown_key(name, &choices))
+                })?)
+            }
         };
         if let Some(other) = api.and_then(Family::read_only) {
             let name = options.api.as_deref().unwrap_or_default();
@@ -149,7 +173,11 @@ impl HttpProvider {
         .map_err(|error| error.to_string())?;
 
         // The base by itself: what is appended could give it the host that it lacks.
-        let parsed = web_address(&resolved.base_url).and_then(|_| {
+        let parsed = web_address(&resolved.base_url).and_then(|base| {
+            if base.fragment().is_some() {
+                // The path would be appended to it and never be sent.
+                return Err("it has a fragment, which is never sent (`#`)".to_owned());
+            }
             Ok((web_address(&resolved.url())?, web_address(&resolved.stream_url())?))
         });
         let (url, stream_url) = parsed.map_err(|problem: String| {
@@ -184,6 +212,9 @@ impl HttpProvider {
         }
         // Only the provider itself wants its own dialect; what is compatible speaks the plain one.
         let dialect = resolved.dialect(own_address).map_err(|error| error.to_string())?;
+        let by_name = spoken.filter(|dialect| Family::named(dialect.name).is_none());
+        let by_host = url.host_str().and_then(|host| wire_api::dialect_at(host, dialect.family));
+        let dialect = by_name.or(by_host).filter(|_| own_address).unwrap_or(dialect);
         // At an address of one's own the tables mean nothing.
         let (info, limits) = if own_address {
             (None, ModelLimits::default())
@@ -195,6 +226,22 @@ impl HttpProvider {
             Some(login) => Some(Arc::new(Keys::new(login, resolved.provider.name)?)),
             None => None,
         };
+        if cleartext(&url, options.allow_http)
+            && (headers.values().any(HeaderValue::is_sensitive)
+                || resolved.signing.is_some()
+                || keys.is_some()
+                || address(url.as_str()) != url.as_str())
+        {
+            let unset = match variables(resolved.provider, "").join(" and ") {
+                none if none.is_empty() => none,
+                variables => format!(" unset {variables},"),
+            };
+            return Err(format!(
+                "the key of {} would be sent unencrypted to `{}`, because the address begins with http://: use https://,{unset} or allow it with --allow-http (`HttpOptions::allow_http` in code)",
+                resolved.provider.name,
+                url.host_str().unwrap_or_default(),
+            ));
+        }
         Ok(HttpProvider {
             transport: Transport::Network(client(&url)?),
             recorder: None,
@@ -301,7 +348,13 @@ fn variables(provider: &endstop_wire::providers::Provider, header: &str) -> Vec<
     variables
 }
 
-/// A client for this address. Certificates are only loaded where they are needed.
+/// Whether what is sent to this address can be read on the way to another machine.
+pub(crate) fn cleartext(url: &Url, allowed: bool) -> bool {
+    url.scheme() == "http" && !allowed && !url.host_str().is_some_and(is_loopback)
+}
+
+/// A client for this address. Certificates are only loaded where they are needed; requests to this
+/// machine use no proxy, because a proxy elsewhere cannot reach it and must not see them.
 pub(crate) fn client(url: &Url) -> Result<Client, String> {
     let mut builder = Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -310,6 +363,9 @@ pub(crate) fn client(url: &Url) -> Result<Client, String> {
         .redirect(reqwest::redirect::Policy::none());
     if url.scheme() == "http" {
         builder = builder.tls_certs_only([]).http1_only();
+    }
+    if url.host_str().is_some_and(is_loopback) {
+        builder = builder.no_proxy();
     }
     builder.build().map_err(|error| format!("the HTTP client could not be made: {error}"))
 }
@@ -396,6 +452,7 @@ impl Session for HttpSession {
             state: State::Done,
             tap: tap.map(Box::new),
             dialect: provider.dialect,
+            asked: format!("POST {}, model `{}`", shown(url), secrets_out(&provider.model)),
             facts: self.request.facts(call.output_cap),
             ready: VecDeque::new(),
             read: 0,
@@ -445,6 +502,8 @@ struct HttpCall {
     /// Where the call is recorded.
     tap: Option<Box<Tap>>,
     dialect: &'static Dialect,
+    /// What was asked of which address, for an error that is about the two.
+    asked: String,
     facts: RequestFacts,
     ready: VecDeque<CallEvent>,
     /// Bytes that were read since somebody else had a turn.
@@ -535,11 +594,25 @@ impl Stream for HttpCall {
                     if let State::Reading(_, decoder) =
                         std::mem::replace(&mut this.state, State::Done)
                     {
-                        this.ready.push_back(ended(decoder.finish(eof)));
+                        let mut decoded = decoder.finish(eof);
+                        if let Some(error) = &mut decoded.error {
+                            name_address(error, &this.asked);
+                        }
+                        this.ready.push_back(ended(decoded, this.dialect));
                     }
                 }
             }
         }
+    }
+}
+
+/// Adds what was asked to an error that says that it is not there: the address may be wrong, or the
+/// model's name.
+fn name_address(error: &mut ModelError, asked: &str) {
+    let Some(status) = error.status else { return };
+    let elsewhere = matches!(status, 300..400 | 404 | 405 | 410 | 501);
+    if elsewhere || error.class == ErrorClass::NotFound {
+        error.message = format!("{} (HTTP {status} for {asked})", error.message);
     }
 }
 
@@ -575,10 +648,18 @@ impl Deltas {
     }
 }
 
-fn ended(decoded: endstop_wire::Decoded) -> CallEvent {
+fn ended(decoded: endstop_wire::Decoded, dialect: &Dialect) -> CallEvent {
     let signal = decoded.signal;
     match (decoded.error, decoded.turn) {
-        (Some(error), turn) => {
+        (Some(error), mut turn) => {
+            // These count the output at the beginning of a stream, with a few tokens, and at its end.
+            // The count of one that was cut is not what it used.
+            let early = matches!(dialect.family, Family::Anthropic | Family::BedrockInvoke);
+            let raw = &signal.provider_specific;
+            let ended = raw.original_field == "stop_reason" && !raw.original_value.is_empty();
+            if let Some(turn) = turn.as_mut().filter(|_| early && !ended) {
+                turn.usage.output_tokens = None;
+            }
             CallEvent::Failed(error, turn.map(|turn| Box::new(response(turn, signal))))
         }
         (None, Some(turn)) => CallEvent::Ended(Box::new(response(turn, signal))),
@@ -602,5 +683,8 @@ fn response(turn: ModelTurn, signal: TerminationSignal) -> Response {
         confidence: turn.confidence,
         metadata: serde_json::Map::new(),
         signal: Some(signal),
+        unparseable: turn.unparseable,
+        finish_missing: turn.finish_missing,
+        call_missing: turn.call_missing,
     }
 }

@@ -100,6 +100,12 @@ pub struct Response {
     pub metadata: Map<String, Value>,
     /// The signal, where the provider's decoder has already read it.
     pub signal: Option<TerminationSignal>,
+    /// Why its tool calls could not be parsed, if they could not.
+    pub unparseable: Option<String>,
+    /// It has no finish value, although the provider sends one: it may be cut, and is asked for again.
+    pub finish_missing: bool,
+    /// Its finish value announces a tool call that it does not have.
+    pub call_missing: bool,
 }
 
 impl Response {
@@ -117,6 +123,9 @@ impl Response {
             cost: self.cost,
             output_cap: self.output_cap,
             confidence: self.confidence,
+            unparseable: self.unparseable,
+            finish_missing: self.finish_missing,
+            call_missing: self.call_missing,
             ..ModelTurn::new(self.parts, signal)
         }
     }

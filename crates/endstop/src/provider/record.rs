@@ -17,16 +17,14 @@
 //! ```
 //!
 //! Each exchange is written when it ends, so that a run that is killed leaves what was whole. The keys
-//! in use never come to the file: see [`KnownKeys`]. A recorder keeps the runs of one loop.
+//! in use never come to the file, nor does what [`Recorder::hide`] is given: see [`KnownKeys`]. A recorder keeps the runs of one loop.
 
 use super::recording::{Ended, Exchange, Header, end_line, exchange_line, header_line};
 use base64::Engine as _;
 use bytes::Bytes;
 use endstop_core::{ModelError, Outcome};
 use endstop_wire::Headers;
-use endstop_wire::redact::{
-    KnownKeys, REDACTED, address, is_secret_header, is_secret_parameter, secrets_out,
-};
+use endstop_wire::redact::{KnownKeys, REDACTED, address, is_secret_header, is_secret_parameter};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};
@@ -46,6 +44,8 @@ struct Inner {
     header: Option<Header>,
     /// What must not come to the file, and the same as it is looked for.
     secrets: Vec<Vec<u8>>,
+    /// Of the surroundings: see [`Recorder::hide`].
+    hidden: KnownKeys,
     keys: Arc<KnownKeys>,
     task: Option<String>,
     begun: bool,
@@ -88,6 +88,7 @@ impl Recorder {
             out: Some(Box::new(out)),
             header: None,
             secrets: Vec::new(),
+            hidden: KnownKeys::default(),
             keys: Arc::default(),
             task: None,
             begun: false,
@@ -100,6 +101,13 @@ impl Recorder {
     /// Keeps the task with the recording, so that a replay needs none. To be told before the run.
     pub fn task(&self, task: impl Into<String>) {
         self.lock().task = Some(task.into());
+    }
+
+    /// These must not come to the file either. The keys of the provider are known without it.
+    pub fn hide(&self, keys: &KnownKeys) {
+        let mut inner = self.lock();
+        inner.hidden = inner.hidden.and(keys);
+        inner.keys = Arc::new(inner.keys.and(keys));
     }
 
     /// The run has ended: writes the last line. A recording without it stops before its run did.
@@ -165,7 +173,7 @@ impl Inner {
         secrets.retain(|secret| !self.secrets.contains(secret));
         if !secrets.is_empty() {
             self.secrets.append(&mut secrets);
-            self.keys = Arc::new(KnownKeys::new(&self.secrets));
+            self.keys = Arc::new(KnownKeys::new(&self.secrets).and(&self.hidden));
         }
     }
 
@@ -226,15 +234,11 @@ impl Draft {
 
     /// The exchange as it may be kept.
     fn exchange(self, keys: &KnownKeys, ended: Ended, error: Option<ModelError>) -> Exchange {
-        let request = keys.out_of(&self.request);
-        let request = serde_json::from_slice(&request)
-            .unwrap_or_else(|_| String::from_utf8_lossy(&request).into_owned().into());
-        let mut body = keys.out_of_body(&self.body).into_owned();
-        // The page of an error may quote another's key. An answer is the model's, to the byte.
-        if !(200..300).contains(&self.status) && std::str::from_utf8(&body).is_ok() {
-            body = secrets_out(&String::from_utf8_lossy(&body)).into_bytes();
-        }
-        let kept = |text: &str| secrets_out(&keys.out_of_text(text));
+        let mut request = serde_json::from_slice(&self.request)
+            .unwrap_or_else(|_| String::from_utf8_lossy(&self.request).into_owned().into());
+        keys.cut(&mut request);
+        let body = keys.out_of_body(&self.body).into_owned();
+        let kept = |text: &str| keys.out_of_text(text).into_owned();
         Exchange {
             url: keys.out_of_text(&address(&self.url)).into_owned(),
             request,
@@ -256,7 +260,7 @@ fn header(keys: &KnownKeys, name: &str, value: &str) -> String {
     if is_secret_header(name) {
         return REDACTED.to_owned();
     }
-    secrets_out(&keys.out_of_text(value))
+    keys.out_of_text(value).into_owned()
 }
 
 /// What must not come to a file: the values of headers that are marked, and the credentials in an

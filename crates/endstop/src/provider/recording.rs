@@ -28,10 +28,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::fmt;
+use std::io::Read as _;
 use std::path::Path;
 
 /// The version of the format that is written and read.
 pub const VERSION: u64 = 1;
+
+/// The longest recording that is read. A device such as `/dev/zero` has no end.
+const LONGEST: u64 = 1 << 30;
 
 const WHERE_FROM: &str = "give a file that `endstop run --record` wrote";
 
@@ -138,10 +142,15 @@ impl Recording {
     /// A file that cannot be read or is no recording; the line and the field are named.
     pub fn read(path: impl AsRef<Path>) -> Result<Recording, RecordingError> {
         let file = path.as_ref().display().to_string();
-        match std::fs::read(path) {
-            Ok(bytes) => Recording::parse(&file, &bytes),
-            Err(error) => Err(RecordingError { file, line: None, problem: error.to_string() }),
+        let wrong = |problem: String| RecordingError { file: file.clone(), line: None, problem };
+        let mut bytes = Vec::new();
+        // A pipe is read as well, so the length is only known after reading.
+        let opened = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
+        let read = opened.take(LONGEST + 1).read_to_end(&mut bytes);
+        if read.map_err(|error| wrong(error.to_string()))? as u64 > LONGEST {
+            return Err(wrong(format!("longer than {} MiB, which is not read", LONGEST >> 20)));
         }
+        Recording::parse(&file, &bytes)
     }
 
     /// As [`read`](Recording::read), from the bytes of a file of this name.

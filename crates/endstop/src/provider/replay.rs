@@ -18,6 +18,8 @@
 //!
 //! The exchanges are played in order, whatever is asked; a request that is not the recorded one is a
 //! [`Warning`]. A call beyond the last one fails, and the run ends as `error_during_execution`.
+//! [`Replay::divergence`] is the first place where the run was not the recorded one, after which it
+//! proves nothing about the recorded run.
 
 use super::recording::{Ended, Exchange, Recording};
 use endstop_core::{ErrorClass, ModelError, Outcome, Termination};
@@ -43,6 +45,8 @@ struct Inner {
 struct State {
     played: usize,
     warnings: Vec<Warning>,
+    /// The first warning that this run is not the recorded one.
+    diverged: Option<Warning>,
     /// Where the last request differed: what was changed once differs in every request after it.
     differed: Option<String>,
     /// How the recorded run was stopped at the place that was reached.
@@ -75,6 +79,14 @@ impl Serialize for Warning {
     }
 }
 
+impl State {
+    /// This run is not the recorded one.
+    fn diverge(&mut self, warning: Warning) {
+        self.diverged.get_or_insert_with(|| warning.clone());
+        self.warnings.push(warning);
+    }
+}
+
 impl Replay {
     /// Plays this recording, once, from its beginning.
     pub fn new(recording: Recording) -> Replay {
@@ -99,15 +111,20 @@ impl Replay {
         std::mem::take(&mut self.lock().warnings)
     }
 
+    /// The first place where the run was not the recorded one: a request that differs, a call beyond the
+    /// last exchange of a whole recording, an exchange that the run did not ask for, or another ending.
+    /// `None`: the run is the recorded one, as far as the recording goes.
+    pub fn divergence(&self) -> Option<Warning> {
+        self.lock().diverged.clone()
+    }
+
     /// The run has ended: warns of exchanges that were not asked for, and of another ending than the
     /// recorded one.
     pub fn ended(&self, outcome: &Outcome) {
         let count = self.0.recording.exchanges.len();
         let mut state = self.lock();
         let exchange = state.played;
-        let mut warn = |message: String| {
-            state.warnings.push(Warning { exchange, path: None, message });
-        };
+        let mut warn = |message: String| state.diverge(Warning { exchange, path: None, message });
         if exchange < count {
             warn(format!("the run asked for {exchange} of the recording's {count} exchanges"));
         }
@@ -147,7 +164,13 @@ impl Replay {
         let mut state = self.lock();
         let at = state.played;
         let Some(exchange) = exchanges.get(at) else {
-            return Err(ModelError::new(ErrorClass::UnknownError, self.used_up()));
+            let message = self.used_up();
+            // A recording that was cut has no more to compare with.
+            if self.0.recording.ended.is_some() {
+                let warning = Warning { exchange: at, path: None, message: message.clone() };
+                state.diverged.get_or_insert(warning);
+            }
+            return Err(ModelError::new(ErrorClass::UnknownError, message));
         };
         state.played += 1;
         let request = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -155,7 +178,7 @@ impl Replay {
             .or_else(|| (exchange.url != url).then(|| Difference::url(&exchange.url, url)));
         let path = found.as_ref().map(|found| found.path.clone());
         if let Some(found) = found.filter(|_| path != state.differed) {
-            state.warnings.push(Warning {
+            state.diverge(Warning {
                 exchange: at + 1,
                 message: format!(
                     "the request of exchange {} differs from the recorded one at {}: {}",
@@ -292,7 +315,7 @@ fn differs(path: &str, recorded: &Value, now: &Value) -> Option<Difference> {
 }
 
 /// Whether a recorded text is this one, with any text where it has `[redacted]`.
-fn stands_for(recorded: &str, now: &str) -> bool {
+pub(crate) fn stands_for(recorded: &str, now: &str) -> bool {
     let Some((first, rest)) = recorded.split_once(REDACTED) else { return recorded == now };
     let Some(mut now) = now.strip_prefix(first) else { return false };
     let (between, last) = rest.rsplit_once(REDACTED).map_or(("", rest), |(b, last)| (b, last));

@@ -12,6 +12,7 @@ use super::replay::{Played, Replay};
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError};
 use endstop_wire::Headers;
+use endstop_wire::redact::secrets_out;
 use futures_core::Stream;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Url};
@@ -28,7 +29,10 @@ pub(super) enum Transport {
 
 /// A request on its way.
 pub(super) enum Sending {
-    Network(Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>),
+    Network {
+        sending: Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>,
+        url: Url,
+    },
     /// Refused before it went, or an exchange of a recording; `None` once it was handed over.
     Recording(Option<Result<Played, ModelError>>),
 }
@@ -60,9 +64,10 @@ pub(super) struct Broke;
 impl Transport {
     pub(super) fn send(&self, url: &Url, headers: HeaderMap, body: Bytes) -> Sending {
         match self {
-            Transport::Network(client) => Sending::Network(Box::pin(
-                client.post(url.clone()).headers(headers).body(body).send(),
-            )),
+            Transport::Network(client) => Sending::Network {
+                sending: Box::pin(client.post(url.clone()).headers(headers).body(body).send()),
+                url: url.clone(),
+            },
             Transport::Recording(replay) => {
                 Sending::Recording(Some(replay.call(url.as_str(), &body)))
             }
@@ -74,10 +79,10 @@ impl Sending {
     /// The head of the response, or why there is none.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, ModelError>> {
         match self {
-            Sending::Network(sending) => {
+            Sending::Network { sending, url } => {
                 let response = match ready!(sending.as_mut().poll(cx)) {
                     Ok(response) => response,
-                    Err(error) => return Poll::Ready(Err(unsent(&error))),
+                    Err(error) => return Poll::Ready(Err(unsent(&error, url))),
                 };
                 let headers = response
                     .headers()
@@ -139,8 +144,24 @@ impl Body {
     }
 }
 
-/// A request that got no response: what failed, without the address's secrets.
-fn unsent(error: &reqwest::Error) -> ModelError {
+/// An address for a message: without its user, password, fragment and the values of its query, any of
+/// which may be a secret.
+pub(super) fn shown(url: &Url) -> String {
+    let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+    let (host, path) = (url.host_str().unwrap_or_default(), secrets_out(url.path()));
+    let mut out = format!("{}://{host}{port}{path}", url.scheme());
+    for (at, name) in url.query().into_iter().flat_map(|query| query.split('&')).enumerate() {
+        out.push(if at == 0 { '?' } else { '&' });
+        match name.split_once('=') {
+            Some((name, _)) => out.extend([name, "=…"]),
+            None => out.push('…'),
+        }
+    }
+    out
+}
+
+/// A request that got no response: what failed, and where, without the address's secrets.
+fn unsent(error: &reqwest::Error, url: &Url) -> ModelError {
     let mut message = String::new();
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     // The innermost cause says it: "Connection refused".
@@ -149,7 +170,34 @@ fn unsent(error: &reqwest::Error) -> ModelError {
         cause = error.source();
     }
     let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::ServerError };
-    let what =
-        if error.is_connect() { "the server could not be reached" } else { "the connection broke" };
+    let url = shown(url);
+    let what = if error.is_connect() {
+        format!("the server could not be reached at {url}")
+    } else {
+        format!("the connection to {url} broke")
+    };
     ModelError::new(class, format!("{what}: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_address_has_no_secret() {
+        for (url, is) in [
+            (
+                "https://api.openai.com/v1/chat/completions",
+                "https://api.openai.com/v1/chat/completions",
+            ),
+            ("http://user:pass@127.0.0.1:8080/v1#part", "http://127.0.0.1:8080/v1"),
+            ("https://h/v1?api-version=2024&key=abc&abc", "https://h/v1?api-version=…&key=…&…"),
+            ("http://[::1]:9/", "http://[::1]:9/"),
+        ] {
+            assert_eq!(shown(&Url::parse(url).unwrap()), is);
+            // A replay has the address as a recording keeps it.
+            let recorded = endstop_wire::redact::address(url);
+            assert_eq!(shown(&Url::parse(&recorded).unwrap()), is);
+        }
+    }
 }

@@ -239,7 +239,7 @@ impl<'s> Simulation<'s> {
                 self.soon(EventKind::Validated { id, result });
             }
             Effect::Reserve { id, want, .. } => {
-                self.soon(EventKind::Reserved { id, granted: want });
+                self.soon(EventKind::Reserved { id, granted: want, granted_tokens: None });
             }
             _ => {}
         }
@@ -331,6 +331,7 @@ impl<'s> Simulation<'s> {
         };
         turn.cost = scripted.cost.map(NanoUsd::from_usd);
         turn.output_cap = scripted.starved.and_then(|starved| starved.completion_cap);
+        turn.call_missing = finish == Finish::ToolUse && scripted.tool_calls.is_empty();
         if scripted.unparseable {
             turn.unparseable =
                 Some("the scenario says that the tool calls do not parse".to_owned());

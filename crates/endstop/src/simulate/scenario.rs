@@ -264,7 +264,8 @@ impl Scenario {
 
     /// Its limits: the defaults, and what it says.
     pub(super) fn limits(&self) -> Result<Limits, ScenarioError> {
-        let mut limits = Limits::default();
+        // A script has no clock to wait by, so that its retries are counted.
+        let mut limits = Limits { max_retries: Some(2), retry_for: None, ..Limits::default() };
         for (key, value) in &self.limits {
             limits.set(key, value).map_err(|e| ScenarioError {
                 field: format!("limits.{}", e.key),

@@ -151,6 +151,6 @@ fn what_is_missing_is_named() {
     let problem = HttpProvider::new(&options, &key).unwrap_err();
     assert!(problem.contains("set AZURE_OPENAI_ENDPOINT"), "{problem}");
     // An endpoint on the command line will do, and speaks Azure's way.
-    let options = HttpOptions { base_url: Some("http://h".into()), ..options };
+    let options = HttpOptions { base_url: Some("https://h".into()), ..options };
     assert!(HttpProvider::new(&options, &key).is_ok());
 }

@@ -183,7 +183,12 @@ fn body(api: &str, turn: &Turn) -> String {
 
 /// No retries, and a stall is one after a third of a second.
 fn limits() -> Limits {
-    Limits { max_retries: 0, stall_timeout: Some(Duration::from_millis(300)), ..Limits::default() }
+    Limits {
+        max_retries: Some(0),
+        first_content_timeout: Some(Duration::from_millis(300)),
+        stall_timeout: Some(Duration::from_millis(300)),
+        ..Limits::default()
+    }
 }
 
 async fn run(url: &str, api: &str, limits: Limits) -> Outcome {
@@ -227,7 +232,7 @@ async fn bytes_that_say_nothing_do_not_keep_a_stream_alive() {
         let reply = Reply::new(200, "text/event-stream", nothing.repeat(2_000));
         let server = Server::start(move |_| reply.clone().drip(Duration::from_millis(5))).unwrap();
         let outcome = run(&server.base_url(), api, limits()).await;
-        failed(&outcome, "stall_timeout: the model call brought no content within 300ms");
+        failed(&outcome, "first_content_timeout: the model call brought no content within 300ms");
         assert!(outcome.duration >= Duration::from_millis(300), "{outcome:?}");
         assert!(server.until(|server| server.open_connections() == 0).await);
     }
@@ -253,8 +258,8 @@ async fn a_head_without_end_is_an_error_in_time() {
         ("HTTP/1.1 200 |OK", "message head is too large"),
         ("|no HTTP at all ", "invalid HTTP version"),
         // Told again and again that the answer is under way.
-        ("|HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", "stall_timeout"),
-        ("|HTTP/1.1 100 Continue\r\n\r\n", "stall_timeout"),
+        ("|HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", "first_content_timeout"),
+        ("|HTTP/1.1 100 Continue\r\n\r\n", "first_content_timeout"),
     ] {
         let (first, again) = endless.split_once('|').unwrap();
         let taken = Arc::new(AtomicUsize::new(0));
@@ -354,7 +359,7 @@ async fn a_body_of_two_lengths_never_ends_as_what_was_not_said() {
     let whole = body("openai-chat", &Turn::text("the answer"));
     let more = body("openai-chat", &Turn::call("act", &json!({})));
     let (one, two) = (whole.len(), whole.len() + more.len());
-    let unread = "the connection broke: invalid content-length parsed";
+    let unread = "broke: invalid content-length parsed";
     for (lengths, says) in [
         (format!("content-length: {one}\r\ncontent-length: {two}"), unread),
         (format!("content-length: {one}, {two}"), unread),
@@ -428,7 +433,7 @@ async fn a_redirect_is_told_and_the_key_goes_nowhere() {
 async fn an_answer_that_comes_before_the_request_was_read_counts() {
     // More than fits into the sockets, so that it is never sent whole.
     let task = "a long task ".repeat(1 << 20);
-    let patient = Limits { max_retries: 0, ..Limits::default() };
+    let patient = Limits { max_retries: Some(0), ..Limits::default() };
     for api in APIS {
         let server = Raw::start(move |connection| {
             if connection.head().is_some() {
@@ -539,16 +544,21 @@ fn worked() -> Duration {
 #[tokio::test]
 async fn what_is_small_to_send_and_endless_to_unpack_starves_no_clock_and_no_stop() {
     for (status, of, says) in [
-        (200, ": nothing\n", "stall_timeout"),
+        (200, ": nothing\n", "first_content_timeout"),
         (200, "x", "a line of the stream exceeds 16777216 bytes"),
-        (500, "no ", "stall_timeout"),
+        (500, "no ", "first_content_timeout"),
     ] {
         let reply = Reply::new(status, "text/event-stream", bomb(of));
         let reply = reply.header("content-encoding", "gzip");
         let server = Server::start(move |_| reply.clone()).unwrap();
         let began = worked();
         // A machine that is busy must not come to the stall before the line is too long.
-        let patient = Limits { stall_timeout: Some(SOON), turn_timeout: Some(SOON), ..limits() };
+        let patient = Limits {
+            first_content_timeout: Some(SOON),
+            stall_timeout: Some(SOON),
+            turn_timeout: Some(SOON),
+            ..limits()
+        };
         let limits = if says.contains("timeout") { limits() } else { patient };
         let outcome = run(&server.base_url(), "openai-chat", limits).await;
         failed(&outcome, says);

@@ -45,7 +45,7 @@ fn stream(body: impl Into<Vec<u8>>) -> Reply {
 /// How a run ends over a server that answers so, once.
 async fn run(api: &str, reply: Reply) -> Outcome {
     let server = Server::start(move |_| reply.clone()).unwrap();
-    let limits = Limits { max_retries: 0, ..Limits::default() };
+    let limits = Limits { max_retries: Some(0), ..Limits::default() };
     let agent = crate::support::over(&server, api).limits(limits).build().unwrap();
     agent.run("hi").unwrap().await
 }

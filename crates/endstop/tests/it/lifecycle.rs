@@ -6,12 +6,13 @@
 
 use crate::support::{agent, eventually, marker, processes_with};
 use endstop::agent::AgentEvent;
+use endstop::hook::{Hook, HookFuture};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    AgentLoop, Category, Lifecycle, Limits, Outcome, Part, Role, RunEvent, StartError, Termination,
-    ToolStatus,
+    AgentLoop, Answer, Category, ConsultPoint, Hooks, Lifecycle, Limits, Outcome, Part, Role,
+    RunEvent, StartError, Termination, ToolStatus,
 };
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -639,8 +640,9 @@ async fn a_suggested_wait_is_obeyed() {
 #[tokio::test]
 async fn a_refused_connection_is_retried() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let agent = crate::support::at(&format!("http://127.0.0.1:{port}/v1"), "openai-chat").build();
-    let outcome = agent.unwrap().run("hi").unwrap().await;
+    let limits = Limits { max_retries: Some(2), ..Limits::default() };
+    let agent = crate::support::at(&format!("http://127.0.0.1:{port}/v1"), "openai-chat");
+    let outcome = agent.limits(limits).build().unwrap().run("hi").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert_eq!(outcome.model_calls, 3);
     assert!(outcome.decided_by.evidence.contains("could not be reached"), "{outcome:?}");
@@ -758,7 +760,8 @@ async fn an_error_in_mid_stream_is_retried_whole() {
     assert!(began.elapsed() >= Duration::from_millis(200), "the suggestion is obeyed here too");
 
     let server = Server::start(move |_| Reply::new(200, "text/event-stream", broken)).unwrap();
-    let (builder, log) = busy_log(crate::support::over(&server, "openai-chat"));
+    let limits = Limits { max_retries: Some(2), ..Limits::default() };
+    let (builder, log) = busy_log(crate::support::over(&server, "openai-chat").limits(limits));
     let outcome = builder.build().unwrap().run("m").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert_eq!(outcome.model_calls, 3);
@@ -820,7 +823,8 @@ async fn errors_end_the_run_typed() {
             Reply::new(status, "application/json", text)
         })
         .unwrap();
-        let agent = crate::support::over(&server, "openai-chat").build().unwrap();
+        let limits = Limits { max_retries: Some(2), ..Limits::default() };
+        let agent = crate::support::over(&server, "openai-chat").limits(limits).build().unwrap();
         let outcome = agent.run("hello").unwrap().await;
         assert_eq!(outcome.termination, expected, "{status}: {outcome:?}");
         assert_eq!(outcome.model_calls, calls, "{status}: {:?}", outcome.decided_by);
@@ -898,7 +902,9 @@ fn a_runtime_that_goes_down_still_writes_the_ending() {
     let outcome = handle.try_outcome().expect("an ending is written whatever becomes of the task");
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert_eq!(agent.lifecycle(), Lifecycle::Idle);
-    assert_eq!(agent.messages()[0].plain_text(), "m");
+    // Without a word of the model the conversation is as it was; with one the task stands before it.
+    let messages = agent.messages();
+    assert!(messages.first().is_none_or(|first| first.plain_text() == "m"), "{messages:?}");
 }
 
 #[tokio::test]
@@ -939,4 +945,66 @@ async fn what_only_the_end_of_a_text_declares_stops_the_tools_of_its_turn() {
     assert_eq!(outcome.answer().as_deref(), Some("42"));
     assert_eq!(ran.load(Ordering::SeqCst), 0, "a tool ran after the answer was declared");
     assert!(history_is_answered(&outcome));
+}
+
+#[tokio::test]
+async fn run_ids_differ_without_a_journal() {
+    let mut ids = std::collections::HashSet::new();
+    for _ in 0..20 {
+        let agent = agent([Turn::text("one"), Turn::text("two")]).build().unwrap();
+        for _ in 0..2 {
+            let id = agent.run("hi").unwrap().await.run_id.unwrap();
+            assert!(id.len() >= 10 && ids.insert(id.clone()), "{id}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_settled_waiters_all_return() {
+    let agent = AgentLoop::builder(ScriptedModel::new([Turn::text("hi")]).repeat_last());
+    let agent = agent.build().unwrap();
+    let mut waiters = tokio::task::JoinSet::new();
+    for waiter in 0..6 {
+        let agent = agent.clone();
+        waiters.spawn(async move {
+            for nth in 0..200 {
+                // Runs begin and end under the waiters' feet.
+                let run = if nth % 6 == waiter { agent.run("hi").ok() } else { None };
+                let settled = tokio::time::timeout(Duration::from_secs(20), agent.settled());
+                assert!(settled.await.is_ok(), "waiter {waiter} waits for a loop that is idle");
+                drop(run);
+            }
+        });
+    }
+    while let Some(waiter) = waiters.join_next().await {
+        waiter.unwrap();
+    }
+}
+
+/// Replies to the model's first two answers, as a person would.
+struct Replies(AtomicUsize);
+
+impl Hook for Replies {
+    fn points(&self) -> Hooks {
+        Hooks { reply: true, ..Hooks::default() }
+    }
+    fn consult(&self, point: ConsultPoint) -> HookFuture<'_> {
+        assert!(matches!(point, ConsultPoint::Reply), "{point:?}");
+        let answer = match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::ProceedWith("and of Spain?".to_owned()),
+            1 => Answer::ProceedWith("and of Italy?".to_owned()),
+            _ => Answer::Proceed,
+        };
+        Box::pin(async { answer })
+    }
+}
+
+#[tokio::test]
+async fn reply_hook_continues_the_conversation() {
+    let turns = ["Paris", "Madrid", "Rome"].map(Turn::text);
+    let agent = agent(turns).hook(Replies(AtomicUsize::new(0))).build().unwrap();
+    let outcome = agent.run("What is the capital of France?").unwrap().await;
+    assert_eq!((outcome.termination, outcome.turns), (Termination::Stop, 3), "{outcome:?}");
+    let texts: Vec<String> = outcome.messages.iter().skip(1).map(|m| m.plain_text()).collect();
+    assert_eq!(texts, ["Paris", "and of Spain?", "Madrid", "and of Italy?", "Rome"]);
 }

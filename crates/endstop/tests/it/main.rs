@@ -10,14 +10,17 @@
     reason = "tests"
 )]
 
+mod addresses;
 mod azure;
 mod bedrock;
 mod cohere;
 mod compaction;
+mod conversation;
 mod hostile_servers;
 #[cfg(target_os = "linux")]
 mod hostile_tools;
 mod journal;
+mod late_starts;
 mod lies;
 mod lifecycle;
 mod many_calls;
@@ -35,3 +38,5 @@ mod testkit;
 mod tools;
 mod user_code;
 mod vertex;
+#[cfg(unix)]
+mod write_file;

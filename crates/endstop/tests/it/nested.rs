@@ -163,6 +163,73 @@ async fn a_ceiling_holds_for_all_that_run_below_it() {
     assert_eq!(*heard.lock().unwrap(), 1, "one ending is heard");
 }
 
+/// An agent that asks two others at once, and so on, with answers of so many tokens.
+fn family(levels: usize, output: u64) -> AgentBuilder {
+    let two = ask("one").and_call("ask", &json!({"task": "two"})).usage(10, output);
+    let turns = if levels == 0 { [Turn::text("so").usage(10, output)] } else { [two] };
+    AgentLoop::builder(ScriptedModel::new(turns).repeat_last())
+        .tool(AgentTool::new("ask", "Asks.", move || family(levels.saturating_sub(1), output)))
+        .limits(Limits {
+            max_unproductive_turns: None,
+            max_consecutive_mistakes: None,
+            ..Limits::default()
+        })
+        .max_output_tokens(256)
+}
+
+#[tokio::test]
+async fn token_ceiling_holds_for_inner_runs() {
+    for (seed, levels) in (0..12_u64).zip([1, 2, 3].into_iter().cycle()) {
+        let max = 1_000 + seed * 977;
+        let whole = SharedBudget::tokens(20_000);
+        let limits = Limits {
+            max_tokens: Some(max),
+            max_turns: None,
+            max_unproductive_turns: None,
+            max_consecutive_mistakes: None,
+            ..Limits::default()
+        };
+        let output = 1 + seed * 61 % 256;
+        let mut agent = family(levels, output).limits(limits);
+        if seed % 2 == 0 {
+            agent = agent.shared_budget(whole.clone());
+        }
+        let outcome = agent.build().unwrap().run("go").unwrap().await;
+        assert_eq!(outcome.termination, Termination::ErrorMaxTokens, "{seed}: {outcome:?}");
+        let used = outcome.tokens_upper.unwrap();
+        assert!(used <= max, "{seed}: {used} of {max}");
+        assert!(used >= outcome.usage.total_tokens() && outcome.model_calls > 0, "{seed}");
+        if seed % 2 == 0 {
+            assert_eq!((whole.spent_tokens(), whole.committed_tokens()), (used, used), "{seed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn shared_budget_continues_a_cut_answer() {
+    // An outer ceiling that is far away lowers no cap of an inner run.
+    let model = ScriptedModel::new([ask("it").usage(10, 10), Turn::text("done").usage(10, 10)]);
+    let agent = AgentLoop::builder(model.price(price()))
+        .tool(AgentTool::new("ask", "Asks.", || {
+            let half = Turn::text("The first half,").finish("length").usage(20, 1_000);
+            let rest = Turn::text(" and the second.").usage(20, 10);
+            AgentLoop::builder(ScriptedModel::new([half, rest]).price(price()))
+                .max_output_tokens(1_000)
+                .limits(Limits { max_continuations: 1, ..Limits::default() })
+        }))
+        .limits(Limits {
+            max_budget_usd: Some(100.0),
+            max_tokens: Some(1_000_000),
+            ..Limits::default()
+        })
+        .max_output_tokens(300)
+        .build()
+        .unwrap();
+    let outcome = agent.run("go").unwrap().await;
+    let [(status, told)] = &results(&outcome)[..] else { panic!("{outcome:?}") };
+    assert_eq!(*status, ToolStatus::Ok, "{told}");
+}
+
 #[tokio::test]
 async fn inner_runs_at_once_share_what_is_left() {
     let ceiling = NanoUsd::from_usd(3.2);
@@ -336,5 +403,6 @@ fn a_call_cut_by_the_end_of_its_runtime_is_paid_for() {
     let outcome = handle.try_outcome().unwrap();
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert!(outcome.usage.estimated && outcome.cost > NanoUsd::ZERO, "{outcome:?}");
-    assert_eq!((whole.spent(), whole.reserved()), (outcome.cost, NanoUsd::ZERO));
+    let upper = outcome.cost_upper.unwrap();
+    assert_eq!((whole.spent(), whole.reserved()), (upper, NanoUsd::ZERO));
 }

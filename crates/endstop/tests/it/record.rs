@@ -41,7 +41,7 @@ impl Write for Memory {
 
 /// A key that is random, and one that is words: neither is a reason to cut anything out of an answer
 /// that has no key in it.
-const KEYS: [&str; 2] = ["sk-proj-4fQ9xTz71LmN0pWv8aBcD2eFgH5iJkL", "sk-no-key-required"];
+const KEYS: [&str; 2] = ["sk-proj-4fQ9xTz71LmN0pWv8aBcD2eFgH5iJkL", "correct-horse-battery-staple"];
 
 fn provider(server: &Server, api: &str) -> HttpProvider {
     keyed(server, api, KEYS[0])

@@ -3,8 +3,11 @@
 //! This process has no keeper: what holds here is held by the group and by the mark.
 
 use crate::processes::{SOON, alive, gone, marker, soon, started};
+use crate::support::{agent, over};
 use endstop::process::{CommandLine, Stop};
+use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{Shell, Tool, ToolContext, ToolOutput};
+use endstop::{Limits, Outcome, Part, Termination, ToolStatus};
 use serde_json::{Map, Value, json};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -41,11 +44,100 @@ async fn the_model_is_told_what_was_printed_and_how_it_ended() {
     let output = shell("echo one; echo two >&2; printf three").await;
     assert_eq!(output, ToolOutput::ok("one\ntwo\nthree\n[exit status 0]"));
     let output = shell("echo no; exit 3").await;
-    assert_eq!(output, ToolOutput::error("no\n[exit status 3]"));
+    assert_eq!(output, ToolOutput::ok("no\n[exit status 3]"));
     let output = shell("kill -9 $$").await;
     assert_eq!(output, ToolOutput::error("[killed by signal 9]"));
     let output = shell("printf '\\377'").await;
     assert_eq!(output, ToolOutput::ok("\u{fffd}\n[exit status 0]"));
+}
+
+#[tokio::test]
+async fn exit_status_is_an_answer_not_error() {
+    for (line, status) in [
+        ("echo a | grep b", 1),
+        ("test -f /nonexistent", 1),
+        ("exit 255", 255),
+        ("no-such-program 2>/dev/null", 127),
+        // A signal that killed a child of the shell is a status of the shell.
+        ("sh -c 'kill -9 $$' 2>/dev/null; exit $?", 137),
+    ] {
+        let output = shell(line).await;
+        assert_eq!(output, ToolOutput::ok(format!("[exit status {status}]")), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn unreadable_timeout_is_answered_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ran");
+    for wish in [json!("60"), json!(0), json!(-1), json!([]), json!(true)] {
+        let arguments =
+            json!({"command": format!("touch {}", file.display()), "timeout_seconds": wish});
+        let arguments = arguments.as_object().unwrap().clone();
+        let output = Shell::default().call(arguments, ToolContext::detached("call_1")).await;
+        let problem = "the argument `timeout_seconds` must be a number of seconds above 0";
+        assert_eq!(output, ToolOutput::error(problem));
+        assert!(!file.exists(), "{wish}");
+    }
+    let fixed = Shell::default().with_timeout(Duration::from_secs(5));
+    assert!(
+        fixed.timeout_argument().is_none()
+            && fixed.schema()["properties"].get("timeout_seconds").is_none()
+    );
+}
+
+/// A run that makes these calls of the shell, a turn each, then ends.
+async fn calling(calls: &[Value], limits: Limits) -> Outcome {
+    let turns = calls.iter().map(|call| Turn::call("shell", call));
+    let agent = agent(turns.chain([Turn::text("done")])).tool(Shell::default()).limits(limits);
+    agent.build().unwrap().run("hi").unwrap().await
+}
+
+fn statuses(outcome: &Outcome) -> Vec<ToolStatus> {
+    let parts = outcome.messages.iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match part {
+            Part::ToolResult(result) => Some(result.status),
+            _ => None,
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn failing_commands_do_not_end_run() {
+    let lines = ["echo a | grep b", "test -f /nonexistent", "echo FAIL; exit 1", "exit 2"];
+    let calls: Vec<Value> = lines.iter().map(|line| json!({ "command": line })).collect();
+    let outcome = calling(&calls, Limits::default()).await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    assert_eq!(statuses(&outcome), [ToolStatus::Ok; 4]);
+}
+
+#[tokio::test]
+async fn model_may_ask_for_longer_command() {
+    let tick = Some(Duration::from_millis(300));
+    let limits = Limits { tool_timeout: tick, cancel_grace: Duration::ZERO, ..Limits::default() };
+    let longer = json!({"command": "sleep 1; echo done", "timeout_seconds": 10});
+    let outcome = calling(&[longer.clone(), json!({"command": "sleep 10"})], limits.clone()).await;
+    assert_eq!(statuses(&outcome), [ToolStatus::Ok, ToolStatus::Timeout], "{outcome:?}");
+    let capped = Limits { max_tool_timeout: tick, ..limits };
+    let outcome = calling(&[longer], capped).await;
+    assert_eq!(statuses(&outcome), [ToolStatus::Timeout], "{outcome:?}");
+}
+
+#[tokio::test]
+async fn schema_tells_default_and_longest_timeout() {
+    let described = async |limits: Limits| {
+        let server = Server::start(|request| Reply::turn(request, &Turn::text("done"))).unwrap();
+        let agent = over(&server, "openai-chat").tool(Shell::default()).limits(limits);
+        agent.build().unwrap().run("hi").unwrap().await;
+        let body = &server.requests()[0].body;
+        let argument = "/tools/0/function/parameters/properties/timeout_seconds/description";
+        body.pointer(argument).unwrap().as_str().unwrap().to_owned()
+    };
+    let text = "Seconds after which the command is stopped.";
+    assert_eq!(described(Limits::default()).await, format!("{text} Default: 60. Maximum: 600."));
+    let off = Limits { tool_timeout: None, max_tool_timeout: None, ..Limits::default() };
+    assert!(!described(off).await.contains("Default"));
 }
 
 #[tokio::test]

@@ -158,7 +158,6 @@ async fn a_nested_run_is_under_the_tool_that_runs_it() {
         ("gen_ai.operation.name", "invoke_agent"),
         ("endstop.termination", "stop"),
         ("endstop.category", "success"),
-        ("endstop.run_id", "1"),
         ("endstop.turns", "2"),
         ("endstop.tool_calls", "1"),
         ("otel.kind", "internal"),
@@ -186,7 +185,7 @@ async fn what_was_stopped_and_what_failed_says_so() {
         Turn::text("Done."),
     ];
     let limits = Limits {
-        stall_timeout: Some(Duration::from_millis(50)),
+        first_content_timeout: Some(Duration::from_millis(50)),
         tool_timeout: Some(Duration::from_millis(50)),
         cancel_grace: Duration::from_millis(50),
         ..Limits::default()

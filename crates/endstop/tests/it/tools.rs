@@ -1,6 +1,6 @@
 //! Tools of closures, sets of tools, permissions, and the tools for files.
 
-use endstop::testkit::Turn;
+use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{
     BUILT_IN, Permissions, ReadFile, Shell, Tool, ToolContext, ToolOutput, ToolSet, ToolSetError,
     WriteFile, built_in, finish, tool_fn,
@@ -280,16 +280,16 @@ async fn a_large_file_is_cut_and_says_so() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn what_has_no_end_is_not_read() {
+async fn reading_opens_only_regular_files() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
     let read = ReadFile::default();
-    for path in ["pipe", "/dev/zero"] {
+    for (path, what) in [("pipe", "a pipe"), ("/dev/zero", "a device")] {
         let reading = call(&read, dir.path(), json!({"path": path}));
         let output = tokio::time::timeout(Duration::from_secs(10), reading).await.unwrap();
-        assert_eq!(output, ToolOutput::error(format!("{path}: is no file")));
+        assert_eq!(output, ToolOutput::error(format!("{path}: is {what}, not a file")));
     }
 }
 
@@ -387,4 +387,21 @@ async fn a_write_that_was_stopped_leaves_the_old_file() {
 fn tools_can_be_kept_as_objects() {
     let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(booking()), Arc::new(Shell::default())];
     assert_eq!(tools.iter().map(|tool| tool.name()).collect::<Vec<_>>(), ["book", "shell"]);
+}
+
+#[tokio::test]
+async fn finish_is_offered_beside_other_tools() {
+    let offered = |builder: fn(endstop::AgentBuilder) -> endstop::AgentBuilder| async move {
+        let server = Server::start(|request| Reply::turn(request, &Turn::text("hi"))).unwrap();
+        let agent = builder(crate::support::over(&server, "openai-chat")).build().unwrap();
+        assert!(agent.run("hello").unwrap().await.is_success());
+        let tools = server.requests()[0].body["tools"].clone();
+        let names = tools.as_array().into_iter().flatten();
+        names.map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // Many local models refuse a request that has tools at all.
+    assert_eq!(offered(|builder| builder).await, [""; 0]);
+    assert_eq!(offered(|builder| builder.tool(booking())).await, ["book", "finish"]);
+    assert_eq!(offered(|builder| builder.finish_tool(true)).await, ["finish"]);
+    assert_eq!(offered(|builder| builder.tool(booking()).finish_tool(false)).await, ["book"]);
 }

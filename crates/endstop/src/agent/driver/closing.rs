@@ -6,10 +6,13 @@
 //! ```
 
 use super::super::ending::lost;
-use super::super::handle::AgentEvent;
+use super::super::handle::{AgentEvent, WarningEvent};
+use super::super::pending::Pending;
 use super::{Driver, in_provider};
+use crate::budget::Amount;
 use crate::tool::{Spent, ToolContext};
-use endstop_core::{Effect, EffectId, Event, EventKind, NanoUsd, Outcome, Step, Termination};
+use endstop_core::{Effect, EffectId, Event, EventKind, Message, Outcome, Role, Step, Termination};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,14 +53,51 @@ impl Driver {
         let now = self.now();
         // What they said to have spent until then is a part of what the run cost.
         for spent in self.tools.values().filter_map(ToolContext::take_spent) {
-            let Spent { usage, cost, cost_unknown } = spent;
-            outcome.add_spent(&usage, cost, cost_unknown);
+            let Spent { usage, cost, cost_unknown, unreported } = spent;
+            outcome.add_spent(&usage, cost, cost_unknown, unreported);
             if let Some(recorder) = &mut self.recorder {
-                let event = Event::new(now, EventKind::Spent { usage, cost, cost_unknown });
+                let unreported = Some(unreported);
+                let spent = EventKind::Spent { usage, cost, cost_unknown, unreported };
+                let event = Event::new(now, spent);
                 recorder.keep(&event, &[], None);
             }
         }
+        let outcome = self.record_ending(outcome).await;
         self.give(outcome, true);
+    }
+
+    /// Has the journal store the ending, on a thread that may block. A journal that another process
+    /// holds does not hold up the outcome of a run that was stopped: it is tried on without it.
+    async fn record_ending(&mut self, outcome: Outcome) -> Outcome {
+        let Some(recorder) = self.recorder.take_if(|recorder| recorder.is_recording()) else {
+            return outcome;
+        };
+        let stopped =
+            matches!(outcome.termination, Termination::Cancelled | Termination::Terminated);
+        let spare = stopped.then(|| outcome.clone());
+        let under_way = self.shared.tasks.token();
+        let mut pending =
+            Pending::spawn((recorder, outcome, None), move |(recorder, outcome, problem)| {
+                recorder.ended(outcome);
+                *problem = recorder.close();
+                drop(under_way);
+            });
+        let written = poll_fn(|cx| pending.poll(cx));
+        let done = match spare {
+            None => Ok(written.await),
+            Some(spare) => tokio::time::timeout(LAST_WAIT, written).await.map_err(|_| spare),
+        };
+        let (outcome, problem) = match done {
+            Ok((_, outcome, problem)) => (outcome, problem),
+            Err(spare) => {
+                let problem = "the journal has not stored the ending of this run yet, because another process holds it";
+                (spare, Some(problem.to_owned()))
+            }
+        };
+        if let Some(problem) = problem {
+            self.tell(AgentEvent::Warning(WarningEvent::new(problem)));
+        }
+        outcome
     }
 
     /// Lets go of the provider.
@@ -68,23 +108,40 @@ impl Driver {
         let _ = in_provider(provider, || drop(session));
     }
 
+    /// Whether the model has said anything since the run's input. If it has not, the conversation of
+    /// the loop stays as it was before the run: an input that the provider refuses would be sent again
+    /// by each later run, and refused again.
+    fn answered(&self, outcome: &Outcome) -> bool {
+        let says =
+            |message: &Message| message.role == Role::Assistant && Some(message.id) > self.input;
+        outcome.turns > 0 || outcome.messages.iter().any(says)
+    }
+
     /// Gives the outcome: to the loop, to the observers, to whoever waits.
-    pub(super) fn give(&mut self, outcome: Outcome, whole: bool) {
+    pub(super) fn give(&mut self, mut outcome: Outcome, whole: bool) {
         self.finished = true;
+        self.report_ended(&outcome);
         // Before anybody hears of the ending: who does may close what the spans go to.
         self.trace.ended(&outcome);
         let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
         for id in reserved {
-            self.settle(id, NanoUsd::ZERO);
+            self.settle(id, Amount::ZERO);
+        }
+        // A success is never resumed.
+        if let (Some(budget), Some(id)) = (&self.shared.config.budget, &outcome.run_id)
+            && outcome.is_success()
+        {
+            budget.forget_run(id);
         }
         if let Some(recorder) = self.recorder.as_mut().filter(|_| whole) {
-            recorder.ended(&outcome);
+            recorder.ended(&mut outcome);
             self.tell_problem();
         }
         let event = AgentEvent::Ended(Arc::new(outcome.clone()));
         // An observer that panics on the last event cannot change the ending any more.
-        let _ = self.shared.tell(&event);
-        self.shared.finished(self.number, Some(&outcome).filter(|_| whole));
+        let _ = self.shared.tell(&self.control, &event);
+        self.shared
+            .finished(self.number, Some(&outcome).filter(|_| whole && self.answered(&outcome)));
         self.ending.write(outcome);
         self.sink.send(event);
     }
@@ -118,8 +175,8 @@ impl Drop for Driver {
         }
         // What a call that was cut has cost is no gift to whoever shares the budget.
         for effect in effects {
-            if let Effect::Settle { id, spent } = effect {
-                self.settle(id, spent);
+            if let Effect::Settle { id, spent, tokens } = effect {
+                self.settle(id, Amount { usd: spent, tokens });
             }
         }
         self.close();

@@ -8,22 +8,22 @@ mod closing;
 mod perform;
 mod spending;
 
-use super::control::{Control, Request};
 use super::ending::EndingCell;
 use super::handle::{AgentEvent, DeltaEvent, EventSink, WarningEvent};
 use super::opened::Opened;
 use super::recorder::Recorder;
 use super::user_code::Panicked;
-use super::{Conversation, Shared, user_code};
-use crate::budget::SharedBudget;
+use super::{Control, Conversation, Request, Shared, user_code};
+use crate::budget::{Amount, SharedBudget};
 use crate::journal::RunHeader;
 use crate::provider::{CallEvent, CallStream, Provider, Response, Session};
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, EventKind, ModelError, NanoUsd, Outcome, Run, Step,
+    Effect, EffectId, ErrorClass, Event, EventKind, MessageId, ModelError, Outcome, Run, Step,
     TerminationSignal, TurnDelta,
 };
+use spending::Outer;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,6 +46,14 @@ enum Work {
     },
 }
 
+/// A model call under way.
+struct Call {
+    id: EffectId,
+    stream: CallStream,
+    /// Whether its stream was polled: the first poll sends the request.
+    started: bool,
+}
+
 /// How a run begins.
 pub(crate) enum Beginning {
     /// At its start.
@@ -62,6 +70,12 @@ pub(crate) struct Again {
     /// Time on its clock.
     pub(super) at: Duration,
     pub(super) recorder: Box<Recorder>,
+    /// The run of the journal that is resumed.
+    pub(super) resumes: String,
+    /// The id that it has from here on.
+    pub(super) id: String,
+    /// The newest message of the run's beginning.
+    pub(super) input: Option<MessageId>,
 }
 
 /// What is done first.
@@ -84,11 +98,13 @@ pub(crate) struct Driver {
     began: Instant,
     /// Time on the run's clock that was before.
     earlier: Duration,
+    /// The newest message that was there before the model has said anything.
+    input: Option<MessageId>,
     /// Boxed, for a run without a journal to hold less.
     recorder: Option<Box<Recorder>>,
     beginning: Option<First>,
     trace: Trace,
-    call: Option<(EffectId, CallStream)>,
+    call: Option<Call>,
     tasks: JoinSet<EventKind>,
     /// Which effect a task works on, for one that panics.
     task_of: HashMap<Id, Work>,
@@ -96,7 +112,9 @@ pub(crate) struct Driver {
     /// What is left of the run's ceilings on cost for the tools of this turn, together.
     purse: Option<SharedBudget>,
     asked: HashMap<EffectId, AbortHandle>,
-    reserved: HashMap<EffectId, NanoUsd>,
+    reserved: HashMap<EffectId, Amount>,
+    /// The run that this one works for.
+    outer: Option<Box<Outer>>,
     timer: Option<Pin<Box<Sleep>>>,
     effects: Vec<Effect>,
     queue: VecDeque<EventKind>,
@@ -122,6 +140,7 @@ impl Driver {
             session: None,
             began: Instant::now(),
             earlier: Duration::ZERO,
+            input: None,
             recorder: None,
             beginning: None,
             trace: Trace::default(),
@@ -132,6 +151,7 @@ impl Driver {
             purse: None,
             asked: HashMap::new(),
             reserved: HashMap::new(),
+            outer: shared.config.outer.clone().map(|context| Box::new(Outer::new(context))),
             timer: None,
             effects: Vec::new(),
             queue: VecDeque::new(),
@@ -142,10 +162,11 @@ impl Driver {
             Beginning::New(conversation) => {
                 let config = &driver.shared.config;
                 let opened = Opened::new(config);
-                let id = match config.journal {
-                    Some(_) => crate::clock::run_id(),
-                    None => number.to_string(),
-                };
+                let id = crate::clock::run_id();
+                if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
+                    budget.saw_run(&id);
+                }
+                driver.input = conversation.messages.iter().map(|message| message.id).max();
                 let named = (opened.provider.as_deref(), opened.model.as_deref());
                 driver.trace = Trace::begin(&*config.provider, named, config.streaming, Some(&id));
                 let spec = opened.spec(config, conversation, id);
@@ -158,13 +179,14 @@ impl Driver {
                 driver.queue = opened.faults.into();
             }
             Beginning::Again(again) => {
-                let Again { opened, step, perform, at, recorder } = *again;
+                let Again { opened, step, perform, at, recorder, resumes, id, input } = *again;
                 let named = (opened.provider.as_deref(), opened.model.as_deref());
                 let config = &driver.shared.config;
                 driver.trace = Trace::begin(&*config.provider, named, config.streaming, None);
                 driver.session = opened.session;
                 driver.queue = opened.faults.into();
                 driver.earlier = at;
+                driver.input = input;
                 driver.recorder = Some(recorder);
                 let ended = match step {
                     Step::Continue(run) => {
@@ -173,6 +195,22 @@ impl Driver {
                     }
                     Step::Ended(outcome) => Some(outcome),
                 };
+                if let Some(budget) = &config.budget {
+                    // A budget that did not see it spend must know of it: what it spent before is no
+                    // gift to the runs that share the budget.
+                    let spent = match (&ended, &driver.run) {
+                        (Some(outcome), _) => Amount {
+                            usd: outcome.cost_upper.unwrap_or(outcome.cost),
+                            tokens: outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens()),
+                        },
+                        (None, Some(run)) => {
+                            Amount { usd: run.committed(), tokens: run.committed_tokens() }
+                        }
+                        (None, None) => Amount::ZERO,
+                    };
+                    budget.resume_run(&resumes, spent);
+                    budget.saw_run(&id);
+                }
                 driver.beginning = Some(First::Perform(perform, ended));
             }
         }
@@ -181,11 +219,11 @@ impl Driver {
 
     /// Drives the run to its end.
     pub(crate) async fn drive(mut self) {
-        let mut outcome = self.begin();
+        let mut outcome = self.begin().await;
         // Without its kernel nothing can end it: the drop guard does.
         while outcome.is_none() && self.run.is_some() {
             let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
-            outcome = self.feed(event);
+            outcome = self.feed(event).await;
         }
         if let Some(outcome) = outcome {
             self.finish(*outcome).await;
@@ -193,7 +231,7 @@ impl Driver {
     }
 
     /// The run's first event, or what is to be done where it goes on.
-    fn begin(&mut self) -> Option<Box<Outcome>> {
+    async fn begin(&mut self) -> Option<Box<Outcome>> {
         let mut starts = true;
         match self.beginning.take() {
             None => {}
@@ -202,8 +240,9 @@ impl Driver {
                     (&*self.shared.config.provider, &self.shared.config.journal);
                 match (in_provider(provider, || provider.known_keys()), journal) {
                     (Ok(keys), Some(journal)) => {
-                        let recorder = Recorder::begin(&**journal, &header, keys);
+                        let recorder = Recorder::begin(Arc::clone(journal), header, keys);
                         self.recorder = Some(Box::new(recorder));
+                        self.recorded().await;
                         self.tell_problem();
                     }
                     // Without its keys nothing is written.
@@ -213,16 +252,7 @@ impl Driver {
             }
             Some(First::Perform(effects, ended)) => {
                 self.tell_problem();
-                // What it spent before is no gift to whoever shares the budget.
-                let spent = match (&ended, &self.run) {
-                    (Some(outcome), _) => outcome.cost,
-                    (None, Some(run)) => run.spent(),
-                    (None, None) => NanoUsd::ZERO,
-                };
-                if let Some(budget) = &self.shared.config.budget {
-                    budget.settle(NanoUsd::ZERO, spent);
-                }
-                // With it all that was settled since.
+                // What was settled until now is booked with what the run has spent.
                 for effect in effects {
                     if !matches!(effect, Effect::Settle { .. }) {
                         self.perform(effect);
@@ -236,12 +266,12 @@ impl Driver {
         }
         // A cancel or terminate that came before the start stands before it.
         if let Some(request) = self.control.pending(None) {
-            return self.feed(requested(request));
+            return self.feed(requested(request)).await;
         }
         // What cannot even be opened is not begun.
         if let Some(fault @ EventKind::Fault { .. }) = self.queue.front().cloned() {
             self.queue.pop_front();
-            return self.feed(fault);
+            return self.feed(fault).await;
         }
         if !starts {
             return None;
@@ -252,7 +282,21 @@ impl Driver {
             price: config.price,
             wall_ms: Some(crate::clock::wall_ms()),
         };
-        self.feed(start)
+        self.feed(start).await
+    }
+
+    /// Waits until what was recorded is on disk. A stop of the run is not held up by that: after it
+    /// nothing new starts.
+    async fn recorded(&mut self) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let control = &self.control;
+        std::future::poll_fn(|cx| {
+            if recorder.poll_written(cx).is_ready() || control.poll(None, cx.waker()).is_some() {
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Time on the run's clock.
@@ -273,6 +317,9 @@ impl Driver {
             self.heard = Some(request);
             return Poll::Ready(requested(request));
         }
+        if self.control.take_spent() {
+            self.spent();
+        }
         if let Some(event) = self.queue.pop_front() {
             return Poll::Ready(event);
         }
@@ -283,16 +330,36 @@ impl Driver {
             return Poll::Ready(EventKind::Tick);
         }
         if let Poll::Ready(Some(joined)) = self.tasks.poll_join_next_with_id(cx) {
-            return Poll::Ready(self.joined(joined));
+            let event = self.joined(joined);
+            // A request that came meanwhile stands before the result, which may come of it: a tool
+            // fails because it was told to stop, and that must not count as its mistake.
+            if let Some(request) = self.control.pending(self.heard) {
+                self.heard = Some(request);
+                self.queue.push_front(event);
+                return Poll::Ready(requested(request));
+            }
+            return Poll::Ready(event);
         }
-        if let Some((id, stream)) = &mut self.call {
+        if let Some(Call { id, stream, started }) = &mut self.call {
             let id = *id;
             // A stream that is always ready would keep the timers from being heard, and a runtime of
             // one thread from anything else.
             let turn = std::task::ready!(coop::poll_proceed(cx));
             let provider = &*self.shared.config.provider;
             let trace = &self.trace;
-            match in_provider(provider, || trace.in_call(|| stream.as_mut().poll_next(cx))) {
+            let mut poll =
+                || in_provider(provider, || trace.in_call(|| stream.as_mut().poll_next(cx)));
+            let polled = if std::mem::replace(started, true) {
+                poll()
+            } else if let Some(polled) = self.control.start(Request::Cancel, poll) {
+                polled
+            } else {
+                // The run was stopped before the request was sent.
+                self.trace.aborted();
+                self.hang_up();
+                return self.poll_next(cx);
+            };
+            match polled {
                 Err(panicked) => {
                     self.trace.call_panicked();
                     self.queue.push_back(panicked.into());
@@ -376,7 +443,7 @@ impl Driver {
     }
 
     /// Feeds the kernel and performs what it asks for; the outcome where the run has ended.
-    fn feed(&mut self, event: EventKind) -> Option<Box<Outcome>> {
+    async fn feed(&mut self, event: EventKind) -> Option<Box<Outcome>> {
         self.book_running();
         if let EventKind::ToolEnded { tool, report } = &event {
             self.trace.tool_ends(*tool, report.status);
@@ -393,9 +460,16 @@ impl Driver {
             }
             Step::Ended(outcome) => Some(outcome),
         };
-        // On disk before anything of it is done.
+        // What is to stop is stopped first: neither a journal that is slow nor an observer holds it
+        // up. Each of these does nothing when it is performed again in its place.
+        for effect in effects.iter().filter(|effect| stops(effect)) {
+            self.perform(effect.clone());
+        }
+        self.report();
+        // On disk before anything else of it is done.
         if let Some(recorder) = &mut self.recorder {
             recorder.after(before, &effects, outcome.is_some());
+            self.recorded().await;
             self.tell_problem();
         }
         for effect in effects.drain(..) {
@@ -407,7 +481,7 @@ impl Driver {
     }
 
     fn tell(&mut self, event: AgentEvent) {
-        if let Err(panicked) = self.shared.tell(&event) {
+        if let Err(panicked) = self.shared.tell(&self.control, &event) {
             self.queue.push_back(panicked.into());
         }
         if self.sink.is_open() {
@@ -421,6 +495,11 @@ impl Driver {
             self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
         }
     }
+}
+
+/// Whether the effect only stops what is under way.
+fn stops(effect: &Effect) -> bool {
+    matches!(effect, Effect::AbortModel { .. } | Effect::AbortTools { .. } | Effect::Abandon { .. })
 }
 
 fn requested(request: Request) -> EventKind {

@@ -6,14 +6,15 @@
 //! ```
 
 use super::super::questions::{answer, whose};
-use super::super::user_code;
-use super::{AgentEvent, Driver, Work, in_provider};
+use super::super::{Control, Request, user_code};
+use super::{AgentEvent, Call, Driver, Work, in_provider};
+use crate::budget::{Amount, SharedBudget};
 use crate::compaction::{CompactionRequest, Means};
 use crate::provider::CallSpec;
 use crate::tool::{Tool, ToolContext, ToolOutput};
 use endstop_core::{
-    Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, NanoUsd, ToolReport,
-    ToolStart, ToolStatus,
+    Compaction, ConsultPoint, Effect, EffectId, EventKind, MessageId, Run, ToolReport, ToolStart,
+    ToolStatus,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -27,9 +28,7 @@ impl Driver {
                 self.trace.call_begins(turn, attempt, output_cap);
                 self.call_model(id, output_cap);
             }
-            Effect::AbortModel { id }
-                if self.call.as_ref().is_some_and(|(running, _)| *running == id) =>
-            {
+            Effect::AbortModel { id } if self.call.as_ref().is_some_and(|call| call.id == id) => {
                 self.hang_up();
                 self.trace.aborted();
             }
@@ -52,15 +51,23 @@ impl Driver {
                     None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
                 }
             }
-            Effect::Reserve { id, want, least } => {
-                let granted = match &self.shared.config.budget {
-                    Some(budget) => budget.reserve(want, least),
-                    None => want,
-                };
-                self.reserved.insert(id, granted);
-                self.queue.push_back(EventKind::Reserved { id, granted });
+            Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
+                let want = Amount { usd: want, tokens: want_tokens };
+                let least = Amount { usd: least, tokens: least_tokens };
+                let budget = self.shared.config.budget.as_ref();
+                let granted = budget.map_or(Ok(want), |budget| budget.reserve_amount(want, least));
+                self.reserved.insert(id, granted.unwrap_or(Amount::ZERO));
+                let (Ok(granted) | Err(granted)) = granted;
+                let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
+                self.queue.push_back(EventKind::Reserved {
+                    id,
+                    granted: granted.usd,
+                    granted_tokens: bounded.then_some(granted.tokens),
+                });
             }
-            Effect::Settle { id, spent } => self.settle(id, spent),
+            Effect::Settle { id, spent, tokens } => {
+                self.settle(id, Amount { usd: spent, tokens });
+            }
             Effect::Validate { id, candidate } => {
                 let result = match &self.shared.config.schema {
                     Some(schema) => schema.validate(&candidate),
@@ -76,7 +83,7 @@ impl Driver {
                 if let Some(task) = self.asked.remove(&id) {
                     task.abort();
                 }
-                self.settle(id, NanoUsd::ZERO);
+                self.settle(id, Amount::ZERO);
             }
             Effect::Emit(event) => {
                 self.trace.told(&event);
@@ -89,13 +96,18 @@ impl Driver {
     pub(super) fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
         let (Some(run), Some(session)) = (&self.run, &mut self.session) else { return };
         let call = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap };
-        let trace = &self.trace;
-        match in_provider(&*self.shared.config.provider, || trace.in_call(|| session.call(call))) {
-            Ok(stream) => self.call = Some((id, stream)),
-            Err(panicked) => {
+        let (trace, provider) = (&self.trace, &*self.shared.config.provider);
+        let called = self.control.start(Request::Cancel, || {
+            in_provider(provider, || trace.in_call(|| session.call(call)))
+        });
+        match called {
+            Some(Ok(stream)) => self.call = Some(Call { id, stream, started: false }),
+            Some(Err(panicked)) => {
                 self.trace.call_panicked();
                 self.queue.push_back(panicked.into());
             }
+            // The run was stopped: the driver hears of it next.
+            None => self.trace.aborted(),
         }
     }
 
@@ -110,7 +122,8 @@ impl Driver {
         let context = self.context(start.call.id.clone());
         self.tools.insert(id, context.clone());
         self.trace.tool_begins(&start);
-        let run = self.trace.of_tool(id, run_tool(tool, start, context));
+        let run = run_tool(tool, start, context, self.control.clone());
+        let run = self.trace.of_tool(id, run);
         let run = self.shared.tasks.track_future(run);
         let task = self.tasks.spawn(run);
         self.task_of.insert(task.id(), Work::Tool { id, name });
@@ -120,9 +133,13 @@ impl Driver {
         let config = &self.shared.config;
         let (hooks, approver) = (config.hooks.clone(), config.approver.clone());
         let (name, what) = whose(&point);
+        let control = self.control.clone();
         self.ask(id, name, what, async move {
-            let answer = answer(&hooks, approver.as_deref(), point).await;
-            EventKind::Answered { id, answer }
+            match answer(&hooks, approver.as_deref(), point, &control).await {
+                Some(answer) => EventKind::Answered { id, answer },
+                // Not asked, for the run was stopped: the driver hears of that first.
+                None => EventKind::Tick,
+            }
         });
     }
 
@@ -160,7 +177,7 @@ impl Driver {
         let context = self.context(String::new());
         self.tools.insert(id, context.clone());
         let config = &self.shared.config;
-        let used = self.run.as_ref().map_or(0, |run| run.usage().total_tokens());
+        let used = self.run.as_ref().map_or(0, Run::committed_tokens);
         let means = Means {
             provider: Arc::clone(&config.provider),
             price: config.price,
@@ -175,8 +192,13 @@ impl Driver {
             means: Some(means),
             ..CompactionRequest::new(messages)
         };
+        let control = self.control.clone();
         self.ask(id, "compaction", "the compactor", async move {
-            EventKind::Compacted { id, result: compactor.compact(request).await }
+            let compacted = async { compactor.compact(request).await };
+            match control.start_future(Request::Cancel, compacted).await {
+                Some(result) => EventKind::Compacted { id, result },
+                None => EventKind::Tick,
+            }
         });
     }
 
@@ -229,16 +251,27 @@ impl Driver {
     }
 }
 
-async fn run_tool(tool: Arc<dyn Tool>, start: ToolStart, context: ToolContext) -> EventKind {
+/// Runs a tool, unless the run was stopped or the call told to stop before its body has started. The
+/// check and the first poll of the body are one step for whoever stops the run: see
+/// [`Control::start`].
+async fn run_tool(
+    tool: Arc<dyn Tool>,
+    start: ToolStart,
+    context: ToolContext,
+    control: Control,
+) -> EventKind {
     let id = start.id;
-    // The last look before it starts: a token made after a terminate is born cancelled.
-    if context.is_cancelled() {
+    let output = if context.is_cancelled() {
+        None
+    } else {
+        let body = async { tool.call(start.arguments, context.clone()).await };
+        control.start_future(Request::Cancel, body).await
+    };
+    let Some(ToolOutput { content, is_error, halt, pinned }) = output else {
         let mut report = ToolReport::new(ToolStatus::Aborted, "aborted before it started");
         report.started = false;
         return EventKind::ToolEnded { tool: id, report };
-    }
-    let ToolOutput { content, is_error, halt, pinned } =
-        tool.call(start.arguments, context.clone()).await;
+    };
     let status = if context.is_cancelled() && is_error {
         ToolStatus::Aborted
     } else if is_error {

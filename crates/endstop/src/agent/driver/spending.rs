@@ -7,9 +7,28 @@
 //! ```
 
 use super::Driver;
-use crate::budget::SharedBudget;
+use crate::budget::{Amount, SharedBudget};
 use crate::tool::{Spent, ToolContext};
-use endstop_core::{EffectId, Event, EventKind, NanoUsd, Run, Step};
+use endstop_core::{EffectId, Event, EventKind, NanoUsd, Outcome, Run, Step, Unreported, Usage};
+
+/// The tool call of another run that this run works for, and what that run was told of its spending.
+pub(super) struct Outer {
+    context: ToolContext,
+    usage: Usage,
+    cost: NanoUsd,
+    unreported: Unreported,
+}
+
+impl Outer {
+    pub(super) fn new(context: ToolContext) -> Outer {
+        Outer {
+            context,
+            usage: Usage::default(),
+            cost: NanoUsd::ZERO,
+            unreported: Unreported::NOTHING,
+        }
+    }
+}
 
 impl Driver {
     /// Books what the tools that run have spent on models of their own: the kernel knows of it
@@ -22,23 +41,67 @@ impl Driver {
     }
 
     pub(super) fn book(&mut self, spent: Option<Spent>) {
-        let Some(Spent { usage, cost, cost_unknown }) = spent else { return };
+        let Some(Spent { usage, cost, cost_unknown, unreported }) = spent else { return };
+        let unreported = Some(unreported);
         let Some(run) = self.run.take() else { return };
-        let event = Event::new(self.now(), EventKind::Spent { usage, cost, cost_unknown });
-        let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
+        let event =
+            Event::new(self.now(), EventKind::Spent { usage, cost, cost_unknown, unreported });
+        // Written with the event that comes next, or by `spent`.
+        if let Some(recorder) = &mut self.recorder {
+            recorder.add(&event);
+        }
         // This event asks for nothing and ends no run.
         if let Step::Continue(run) = run.handle(event, &mut self.effects) {
             self.run = Some(run);
         }
+        self.report();
+    }
+
+    /// A tool has reported spending while it runs: it is journalled now, because the next event of
+    /// this run may be an hour away, and a process that dies until then must not forget it.
+    pub(super) fn spent(&mut self) {
+        self.book_running();
         if let Some(recorder) = &mut self.recorder {
-            recorder.after(before, &[], false);
+            recorder.write();
+            self.tell_problem();
         }
     }
 
-    pub(super) fn settle(&mut self, id: EffectId, spent: NanoUsd) {
+    /// Reports to the run that this one works for what it has spent since the last report.
+    pub(super) fn report(&mut self) {
+        let Some(run) = self.run.as_ref().filter(|_| self.outer.is_some()) else { return };
+        let (usage, cost, unreported) = (run.usage().clone(), run.spent(), run.unreported());
+        self.report_as(&usage, cost, false, unreported);
+    }
+
+    /// As [`report`](Self::report), of a run that has ended.
+    pub(super) fn report_ended(&mut self, outcome: &Outcome) {
+        let unreported = outcome.unreported();
+        self.report_as(&outcome.usage, outcome.cost, outcome.cost_unknown, unreported);
+    }
+
+    fn report_as(
+        &mut self,
+        usage: &Usage,
+        cost: NanoUsd,
+        cost_unknown: bool,
+        unreported: Unreported,
+    ) {
+        let Some(outer) = &mut self.outer else { return };
+        let same = *usage == outer.usage && cost == outer.cost && unreported == outer.unreported;
+        if same && !cost_unknown {
+            return;
+        }
+        let (since, more) = (usage.since(&outer.usage), cost.saturating_sub(outer.cost));
+        let beyond = unreported.since(outer.unreported);
+        (outer.usage, outer.cost, outer.unreported) = (usage.clone(), cost, unreported);
+        outer.context.spend_at_most(&since, more, cost_unknown, beyond);
+    }
+
+    pub(super) fn settle(&mut self, id: EffectId, spent: Amount) {
         let granted = self.reserved.remove(&id).unwrap_or_default();
         if let Some(budget) = &self.shared.config.budget {
-            budget.settle(granted, spent);
+            budget.settle_amount(granted, spent);
         }
     }
 
@@ -51,6 +114,7 @@ impl Driver {
             self.shared.config.limits.cancel_grace,
             self.shared.config.working_dir.clone(),
         );
+        context.bind_run(self.control.clone());
         if let Some(purse) = self.purse() {
             context.bind(purse);
         }
@@ -62,14 +126,12 @@ impl Driver {
     pub(super) fn purse(&mut self) -> Option<SharedBudget> {
         if self.purse.is_none() {
             let config = &self.shared.config;
-            let spent = self.run.as_ref().map_or(NanoUsd::ZERO, Run::spent);
-            let left = config.limits.max_budget_usd.map(NanoUsd::from_usd);
-            let left = left.map(|max| max.saturating_sub(spent));
-            self.purse = match (left, &config.budget) {
-                (Some(left), Some(budget)) => Some(budget.part(left)),
-                (Some(left), None) => Some(SharedBudget::new(left)),
-                (None, budget) => budget.clone(),
-            };
+            let usd = self.run.as_ref().map_or(NanoUsd::ZERO, Run::committed);
+            let used = self.run.as_ref().map_or(0, Run::committed_tokens);
+            let max = config.limits.max_budget_usd.map(NanoUsd::from_usd);
+            let left = max.map(|max| max.saturating_sub(usd));
+            let tokens = config.limits.max_tokens.map(|max| max.saturating_sub(used));
+            self.purse = SharedBudget::within(config.budget.as_ref(), left, tokens);
         }
         self.purse.clone()
     }

@@ -35,7 +35,7 @@ async fn a_refusal_of_the_provider_is_no_success_in_any_field() {
     for api in STRICT {
         for status in [400, 401, 403, 404, 413, 422, 429, 500, 503, 529] {
             let strict = Strict::new(api, [Turn::error(status, r#"{"error": {"message": "no"}}"#)]);
-            let limits = Limits { max_retries: 0, ..Limits::default() };
+            let limits = Limits { max_retries: Some(0), ..Limits::default() };
             let outcome = strict.agent().limits(limits).build().unwrap().run("hi").unwrap().await;
             assert!(!outcome.is_success(), "{api} {status}");
             agrees_with_itself(&outcome);
@@ -182,7 +182,7 @@ async fn a_stream_that_closes_early_is_asked_again_and_runs_no_tool_twice() {
             Reply::turn(request, &Turn::text("half an answer")).cut_after(150)
         })
         .unwrap();
-        let limits = Limits { max_retries: 1, ..Limits::default() };
+        let limits = Limits { max_retries: Some(1), ..Limits::default() };
         let outcome = over(&server, api).limits(limits).build().unwrap().run("hi").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{api}");
         assert_eq!(outcome.model_calls, 2, "reconnects are bounded");
@@ -320,7 +320,9 @@ async fn rate_limits_without_end_end_the_run() {
     let server =
         Server::start(|_| Reply::new(429, "application/json", r#"{"error": {"message": "slow"}}"#))
             .unwrap();
-    let outcome = over(&server, "openai-chat").seed(3).build().unwrap().run("hi").unwrap().await;
+    let limits = Limits { max_retries: Some(2), ..Limits::default() };
+    let agent = over(&server, "openai-chat").seed(3).limits(limits).build().unwrap();
+    let outcome = agent.run("hi").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert_eq!((outcome.model_calls, outcome.turns), (3, 0), "the call and two retries");
     // A wait that is too long is told instead of slept.
@@ -332,4 +334,60 @@ async fn rate_limits_without_end_end_the_run() {
     let outcome = over(&server, "openai-chat").build().unwrap().run("hi").unwrap().await;
     assert_eq!(outcome.retry_after, Some(Duration::from_secs(3600)), "{outcome:?}");
     assert_eq!(outcome.model_calls, 1);
+}
+
+/// A stream of chat completions with this text, and this finish value if there is one.
+fn chat_stream(text: &str, finish: Option<&str>) -> Reply {
+    let said = json!({"choices": [{"index": 0, "delta": {"content": text}}]});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]});
+    Reply::new(200, "text/event-stream", format!("data: {said}\n\ndata: {end}\n\ndata: [DONE]\n\n"))
+}
+
+#[tokio::test]
+async fn missing_finish_value_is_not_success() {
+    let limits = Limits { max_retries: Some(1), ..Limits::default() };
+    for whole in [false, true] {
+        let server = Server::start(move |_| match whole {
+            false => chat_stream("The answer is probab", None),
+            true => Reply::new(
+                200,
+                "application/json",
+                r#"{"choices":[{"index":0,"message":{"content":"The answer is probab"},"finish_reason":null}]}"#,
+            ),
+        })
+        .unwrap();
+        let outcome = over(&server, "openai-chat")
+            .limits(limits.clone())
+            .streaming(!whole)
+            .build()
+            .unwrap()
+            .run("hi")
+            .unwrap()
+            .await;
+        assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
+        assert_eq!(outcome.model_calls, 2, "it is retried");
+        assert!(outcome.decided_by.evidence.contains("no finish value"), "{outcome:?}");
+        let accepting = Limits { accept_unknown_finish: true, ..limits.clone() };
+        let agent = over(&server, "openai-chat").limits(accepting).streaming(!whole);
+        let outcome = agent.build().unwrap().run("hi").unwrap().await;
+        assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+    }
+    // A dialect that never sends one.
+    let server = Server::start(|_| chat_stream("Paris.", None)).unwrap();
+    let outcome = over(&server, "snowflake").build().unwrap().run("hi").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+}
+
+#[tokio::test]
+async fn announced_call_without_call_is_not_success() {
+    for tools in [false, true] {
+        let server = Server::start(|_| chat_stream("Let me check.", Some("tool_calls"))).unwrap();
+        let mut agent = over(&server, "openai-chat");
+        if tools {
+            agent = agent.tool(tool_fn("look", "Looks.", |_: Nothing, _| async { "seen" }));
+        }
+        let outcome = agent.build().unwrap().run("hi").unwrap().await;
+        assert_eq!(outcome.termination, Termination::ErrorSchemaValidation, "{outcome:?}");
+        assert_eq!(outcome.turns, 2, "the model is told once");
+    }
 }

@@ -31,7 +31,7 @@ async fn an_error_after_a_tool_leaves_a_conversation_that_goes_on() {
             2 => Turn::error(500, r#"{"error": {"message": "down"}}"#),
             _ => Turn::text("up again"),
         });
-        let limits = Limits { max_retries: 0, ..Limits::default() };
+        let limits = Limits { max_retries: Some(0), ..Limits::default() };
         let agent = strict.agent().tool(act()).limits(limits).build().unwrap();
         let outcome = agent.run("go").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorDuringExecution);

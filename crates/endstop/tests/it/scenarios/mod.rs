@@ -29,7 +29,7 @@ impl Strict {
         Strict::answering(api, move |number| turns[number.min(turns.len()) - 1].clone())
     }
 
-    fn answering(
+    pub fn answering(
         api: &'static str,
         turn: impl Fn(usize) -> Turn + Send + Sync + 'static,
     ) -> Strict {

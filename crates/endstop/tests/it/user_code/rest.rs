@@ -167,7 +167,8 @@ async fn a_stream_that_panics_as_it_is_dropped_changes_neither_the_ending_nor_it
         assert_eq!(outcome.termination, wanted, "{outcome:?}");
         assert_eq!(outcome.last_text.as_deref(), Some("half an answer"));
         assert!(outcome.cost > NanoUsd::ZERO);
-        assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));
+        let upper = outcome.cost_upper.unwrap();
+        assert_eq!((budget.spent(), budget.reserved()), (upper, NanoUsd::ZERO));
         assert_eq!(agent.messages(), outcome.messages);
         agent.settled().await;
     }
@@ -186,7 +187,7 @@ impl futures_core::Stream for Restless {
 async fn a_stream_that_is_always_ready_holds_up_neither_clocks_nor_stops() {
     let limits = Limits {
         turn_timeout: Some(Duration::from_millis(50)),
-        max_retries: 0,
+        max_retries: Some(0),
         ..Limits::default()
     };
     let restless = || AgentLoop::builder(Streams(|| Box::pin(Restless)));

@@ -74,8 +74,18 @@ async fn code_that_stops_its_own_loop_and_panics_is_a_stop() {
             let outcome = case.ending(case.agent.run("go").unwrap()).await;
             if point.runs == Runs::InKernel {
                 // The step that it was asked about comes before what was asked meanwhile.
-                assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
-                assert_eq!(decided_by(&outcome), ("fault", "watches"), "{}", point.name);
+                // An answer of that step stands.
+                if point.name == "step of text" {
+                    assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
+                    assert_eq!(outcome.also, [Termination::ErrorDuringExecution], "{outcome:?}");
+                } else {
+                    assert_eq!(
+                        outcome.termination,
+                        Termination::ErrorDuringExecution,
+                        "{outcome:?}"
+                    );
+                    assert_eq!(decided_by(&outcome), ("fault", "watches"), "{}", point.name);
+                }
             } else {
                 is_stopped(point.name, &outcome, stop);
             }

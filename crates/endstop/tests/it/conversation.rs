@@ -1,0 +1,131 @@
+//! The conversation of a loop: what a run leaves of it, what it is replaced by, and what is refused.
+
+use crate::scenarios::{STRICT, Strict};
+use endstop::testkit::Turn;
+use endstop::{
+    Image, Message, MessageId, Part, Role, StartError, Termination, ToolCall, ToolResult,
+    ToolStatus, agent::AgentEvent,
+};
+use std::time::Duration;
+
+#[tokio::test]
+async fn refused_input_leaves_the_conversation() {
+    for api in STRICT {
+        let strict = Strict::answering(api, |number| match number {
+            2 => Turn::error(400, r#"{"error": {"message": "this image cannot be read"}}"#),
+            _ => Turn::text("well"),
+        });
+        let agent = strict.agent().build().unwrap();
+        agent.run("hello").unwrap().await;
+        let before = agent.messages();
+        let outcome = agent.run("what is in this image?").unwrap().await;
+        assert_eq!(outcome.termination, Termination::ErrorProviderRejected, "{api}");
+        assert_eq!(outcome.messages.len(), before.len() + 1, "{api}: the outcome shows the input");
+        assert_eq!(agent.messages(), before, "{api}: and the loop does not send it again");
+        let next = agent.run("never mind").unwrap().await;
+        assert_eq!(next.termination, Termination::Stop, "{api}: {next:?}");
+        assert_eq!(next.messages.len(), before.len() + 2, "{api}");
+        strict.accepted_all();
+    }
+}
+
+#[tokio::test]
+async fn kept_turn_stays_though_its_run_fails() {
+    // The model has said something before it was cut: that is a part of the conversation.
+    let agent = crate::support::agent([Turn::text("half an answer").pace(Duration::from_secs(60))])
+        .build()
+        .unwrap();
+    let mut handle = agent.run("go").unwrap();
+    while !matches!(handle.next().await.unwrap(), AgentEvent::Delta(_)) {}
+    agent.cancel();
+    let outcome = handle.await;
+    assert_eq!((outcome.turns, outcome.messages.len()), (0, 2), "{outcome:?}");
+    assert_eq!(agent.messages(), outcome.messages);
+}
+
+fn said(id: u64, role: Role) -> Message {
+    Message::text(MessageId(id), role, format!("message {id}"))
+}
+
+fn result(call: &str) -> Part {
+    Part::ToolResult(ToolResult {
+        call_id: call.to_owned(),
+        name: "act".to_owned(),
+        status: ToolStatus::Ok,
+        content: "done".to_owned(),
+        started: true,
+        pinned: false,
+    })
+}
+
+/// Conversations that providers refuse, and the name of the problem.
+fn refused() -> Vec<(&'static str, Vec<Message>)> {
+    let call = ToolCall { id: "c".to_owned(), name: "act".to_owned(), arguments: "{}".to_owned() };
+    let asks = Message::new(MessageId(2), Role::Assistant, vec![Part::ToolCall(call)]);
+    let user = || said(1, Role::User);
+    vec![
+        ("duplicate_id", vec![user(), said(1, Role::Assistant)]),
+        ("call_without_result", vec![user(), asks.clone()]),
+        ("call_without_result", vec![user(), asks, said(3, Role::User)]),
+        (
+            "result_without_call",
+            vec![user(), Message::new(MessageId(2), Role::Tool, vec![result("c")])],
+        ),
+        ("role", vec![said(1, Role::Assistant), said(2, Role::User)]),
+        ("empty_message", vec![user(), Message::text(MessageId(2), Role::Assistant, " ")]),
+    ]
+}
+
+#[tokio::test]
+async fn invalid_history_is_refused_by_name() {
+    for (name, messages) in refused() {
+        let problem = crate::support::agent([]).history(messages.clone()).build().err().unwrap();
+        let StartError::Config(what) = &problem else { panic!("{problem:?}") };
+        assert!(what.starts_with(&format!("invalid `history`: {name}: ")), "{what}");
+        let agent = crate::support::agent([]).build().unwrap();
+        let problem = agent.set_messages(messages).unwrap_err().to_string();
+        assert!(problem.starts_with(&format!("invalid `messages`: {name}: ")), "{problem}");
+        assert!(agent.messages().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn replaced_messages_are_sent_instead() {
+    let strict = Strict::answering("openai-chat", |_| Turn::text("well"));
+    let agent = strict.agent().build().unwrap();
+    agent.run("forget this").unwrap().await;
+    agent.set_messages(vec![said(1, Role::User), said(2, Role::Assistant)]).unwrap();
+    let outcome = agent.run("go on").unwrap().await;
+    let texts: Vec<String> = outcome.messages.iter().map(Message::plain_text).collect();
+    assert_eq!(texts, ["message 1", "message 2", "go on", "well"]);
+    agent.set_messages(Vec::new()).unwrap();
+    assert_eq!(agent.run("anew").unwrap().await.messages.len(), 2);
+    strict.accepted_all();
+    // Not while a run works on it, and never after a terminate.
+    let handle = agent.run("one").unwrap();
+    assert_eq!(agent.set_messages(Vec::new()), Err(StartError::Busy));
+    handle.await;
+    agent.terminate();
+    assert_eq!(agent.set_messages(Vec::new()), Err(StartError::Terminated));
+}
+
+#[tokio::test]
+async fn blank_input_is_refused() {
+    let agent = crate::support::agent([Turn::text("a cat")]).build().unwrap();
+    for parts in [
+        vec![Part::Text { text: String::new() }],
+        vec![Part::Text { text: " \n".to_owned() }],
+        vec![],
+        vec![Part::Reasoning { text: "hm".to_owned() }],
+    ] {
+        let problem = agent.run_parts(parts).unwrap_err();
+        assert!(problem.to_string().starts_with("the input is blank"), "{problem}");
+    }
+    assert!(agent.run("").is_err());
+    let problem = agent.run_parts(vec![result("c")]).unwrap_err().to_string();
+    assert!(problem.starts_with("invalid input: "), "{problem}");
+    assert!(agent.messages().is_empty(), "nothing of it was kept");
+    let (media_type, data) = ("image/png".to_owned(), "iVBORw0KGgo=".to_owned());
+    let image = Part::Image(Image::Base64 { media_type, data });
+    assert!(agent.run_parts(vec![image]).unwrap().await.is_success(), "an image alone is an input");
+}

@@ -1,0 +1,588 @@
+//! Nothing of a run starts after `cancel` or `terminate` has returned: no tool, model call, hook,
+//! approval or compaction, of the run itself or of an agent that one of its tools runs.
+//!
+//! ```text
+//! cargo test -p endstop --test it late_starts                                    # 66 runs of each
+//! ENDSTOP_CANCELS=10000 cargo test -p endstop --test it late_starts -- --nocapture
+//! ```
+//!
+//! Each run is stopped at one of its events, from the observer that hears it or from another thread,
+//! without a journal and with one whose writes take 2 ms. The first instruction of each piece of user
+//! code checks whether the stop has returned.
+
+use endstop::agent::AgentEvent;
+use endstop::compaction::{CompactionRequest, DropOldTurns};
+use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
+use endstop::journal::{
+    Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
+};
+use endstop::provider::{
+    CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
+};
+use endstop::testkit::{ScriptedModel, Turn};
+use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
+use endstop::{
+    AgentLoop, Answer, Compaction, ConsultPoint, ErrorClass, Hooks, Limits, Message, MessageId,
+    ModelError, Outcome, Permission, ProactiveCompaction, Role, RunEvent, Termination, ToolCall,
+    Watch,
+};
+use futures_core::Stream;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// The events at which a run is stopped.
+const EVENTS: [&str; 11] = [
+    "turn_started",
+    "delta",
+    "turn_ended",
+    "attempt_failed",
+    "tool_started",
+    "tool_ended",
+    "told",
+    "fired",
+    "compacted",
+    "compaction_failed",
+    "stopping",
+];
+
+/// What was counted over all runs.
+#[derive(Default)]
+struct Counts {
+    /// Pieces of user code that ran, by what they are.
+    ran: Mutex<BTreeMap<&'static str, u64>>,
+    /// Those of them that started after the stop had returned.
+    late: Mutex<BTreeMap<&'static str, u64>>,
+    /// Runs that were stopped, by the event.
+    stopped: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// One run, and whether its stop has returned.
+#[derive(Clone)]
+struct Probe {
+    returned: Arc<AtomicBool>,
+    counts: Arc<Counts>,
+}
+
+impl Probe {
+    /// The first instruction of user code.
+    fn starts(&self, what: &'static str) {
+        let late = self.returned.load(Ordering::SeqCst);
+        *self.counts.ran.lock().unwrap().entry(what).or_default() += 1;
+        if late {
+            *self.counts.late.lock().unwrap().entry(what).or_default() += 1;
+        }
+    }
+
+    fn tool(&self, name: &'static str) -> impl Tool + 'static {
+        let probe = self.clone();
+        tool_fn(name, "Works.", move |_: Value, context: ToolContext| {
+            let probe = probe.clone();
+            async move {
+                probe.starts("tool");
+                match name {
+                    "wait" => context.cancelled().await,
+                    "halt" => return ToolOutput::halt("enough"),
+                    _ => tokio::task::yield_now().await,
+                }
+                ToolOutput::ok("done")
+            }
+        })
+    }
+
+    fn model(&self, turns: impl IntoIterator<Item = Option<Turn>>) -> ProbedModel {
+        let turns = turns.into_iter().collect::<Vec<_>>();
+        let fails = turns.iter().map(Option::is_none).collect();
+        let script = ScriptedModel::new(turns.into_iter().flatten());
+        ProbedModel { probe: self.clone(), script, fails, calls: Arc::default() }
+    }
+}
+
+/// A scripted model that reports its calls. A turn that is `None` fails, and may be retried at once.
+#[derive(Clone)]
+struct ProbedModel {
+    probe: Probe,
+    script: ScriptedModel,
+    fails: Vec<bool>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Provider for ProbedModel {
+    fn name(&self) -> &str {
+        self.script.name()
+    }
+    fn model(&self) -> &str {
+        self.script.model()
+    }
+    fn open(&self, spec: SessionSpec) -> Box<dyn Session> {
+        Box::new(ProbedSession(self.clone(), self.script.open(spec)))
+    }
+    fn is_terminal(&self, response: &Response) -> bool {
+        self.script.is_terminal(response)
+    }
+}
+
+struct ProbedSession(ProbedModel, Box<dyn Session>);
+
+impl Session for ProbedSession {
+    fn call(&mut self, call: CallSpec<'_>) -> CallStream {
+        self.0.probe.starts("model call");
+        let nth = self.0.calls.fetch_add(1, Ordering::SeqCst);
+        let stream = if self.0.fails.get(nth).copied().unwrap_or(false) {
+            let mut error = ModelError::new(ErrorClass::Overloaded, "busy");
+            error.retry_after_ms = Some(0);
+            Err(Some(CallEvent::Failed(error, None)))
+        } else {
+            Ok(self.1.call(call))
+        };
+        Box::pin(ProbedStream { probe: Some(self.0.probe.clone()), stream })
+    }
+}
+
+/// A response, or one failure.
+struct ProbedStream {
+    probe: Option<Probe>,
+    stream: Result<CallStream, Option<CallEvent>>,
+}
+
+impl Stream for ProbedStream {
+    type Item = CallEvent;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<CallEvent>> {
+        if let Some(probe) = self.probe.take() {
+            probe.starts("request");
+        }
+        match &mut self.stream {
+            Ok(stream) => stream.as_mut().poll_next(cx),
+            Err(failure) => Poll::Ready(failure.take()),
+        }
+    }
+}
+
+impl Hook for Probe {
+    fn points(&self) -> Hooks {
+        Hooks { prompt: true, pre_tool: true, chat_params: true, ..Hooks::default() }
+    }
+    fn consult(&self, point: ConsultPoint) -> HookFuture<'_> {
+        Box::pin(async move {
+            self.starts("hook");
+            match point {
+                ConsultPoint::Prompt => Answer::ProceedWith("Be quick.".to_owned()),
+                _ => Answer::Proceed,
+            }
+        })
+    }
+}
+
+impl Approver for Probe {
+    fn approve(&self, _: ToolCall) -> HookFuture<'_> {
+        Box::pin(async {
+            self.starts("approval");
+            Answer::Proceed
+        })
+    }
+}
+
+/// Drops old turns once, or fails.
+struct ProbedCompactor {
+    probe: Probe,
+    fails: bool,
+    asked: AtomicUsize,
+}
+
+impl Compactor for ProbedCompactor {
+    fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
+        Box::pin(async move {
+            self.probe.starts("compaction");
+            match self.asked.fetch_add(1, Ordering::SeqCst) {
+                0 if self.fails => Compaction::Failed("not now".to_owned()),
+                0 => DropOldTurns::keep(1).compact(request).await,
+                _ => Compaction::NotNeeded,
+            }
+        })
+    }
+}
+
+/// A journal in SQLite whose writes take 2 ms.
+struct Slow(SqliteJournal);
+
+struct SlowRun(Box<dyn RunJournal>);
+
+fn write_slowly() {
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+impl Journal for Slow {
+    fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
+        write_slowly();
+        Ok(Box::new(SlowRun(self.0.begin(header)?)))
+    }
+    fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
+        self.0.load(id)
+    }
+    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        Ok(Box::new(SlowRun(self.0.go_on(id)?)))
+    }
+}
+
+impl RunJournal for SlowRun {
+    fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        write_slowly();
+        self.0.append(records)
+    }
+    fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
+        write_slowly();
+        self.0.ended(outcome, text)
+    }
+}
+
+/// Where a run is stopped from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum From {
+    Observer,
+    Thread,
+}
+
+/// Stops a run, and notes that the stop has returned.
+fn stop(agent: &AgentLoop, probe: &Probe, terminate: bool) {
+    if terminate {
+        agent.terminate()
+    } else {
+        agent.cancel()
+    }
+    probe.returned.store(true, Ordering::SeqCst);
+}
+
+fn name(event: &AgentEvent) -> &'static str {
+    match event {
+        AgentEvent::Delta(_) => "delta",
+        AgentEvent::Run(RunEvent::TurnStarted { .. }) => "turn_started",
+        AgentEvent::Run(RunEvent::TurnEnded { .. }) => "turn_ended",
+        AgentEvent::Run(RunEvent::AttemptFailed { .. }) => "attempt_failed",
+        AgentEvent::Run(RunEvent::ToolStarted { .. }) => "tool_started",
+        AgentEvent::Run(RunEvent::ToolEnded { .. }) => "tool_ended",
+        AgentEvent::Run(RunEvent::Told { .. }) => "told",
+        AgentEvent::Run(RunEvent::Fired(_)) => "fired",
+        AgentEvent::Run(RunEvent::Compacted { .. }) => "compacted",
+        AgentEvent::Run(RunEvent::CompactionFailed { .. }) => "compaction_failed",
+        AgentEvent::Run(RunEvent::Stopping { .. }) => "stopping",
+        _ => "",
+    }
+}
+
+fn said(id: u64) -> Message {
+    let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
+    Message::text(MessageId(id), role, "some words of an old turn ".repeat(8))
+}
+
+/// Stops the runs that it is sent, after so many turns of an idle loop.
+type Stopper = mpsc::Sender<(AgentLoop, Probe, bool, u64)>;
+
+fn stopper() -> Stopper {
+    let (send, receive) = mpsc::channel::<(AgentLoop, Probe, bool, u64)>();
+    std::thread::spawn(move || {
+        for (agent, probe, terminate, spins) in receive {
+            (0..spins).for_each(|_| std::hint::spin_loop());
+            stop(&agent, &probe, terminate);
+        }
+    });
+    send
+}
+
+/// One run that is stopped at an event.
+async fn run(
+    nth: u64,
+    from: From,
+    journal: Option<&SqliteJournal>,
+    stopper: Stopper,
+    counts: &Arc<Counts>,
+) {
+    let event = EVENTS[nth as usize % EVENTS.len()];
+    // Of the events that come more than once the run is stopped at one of the first four.
+    let which = match event {
+        "turn_started" | "delta" | "turn_ended" | "tool_started" | "tool_ended" => {
+            1 + (nth / EVENTS.len() as u64) % 4
+        }
+        _ => 1,
+    };
+    let terminate = nth.is_multiple_of(7);
+    let probe = Probe { returned: Arc::default(), counts: Arc::clone(counts) };
+    let inner = {
+        let probe = probe.clone();
+        AgentTool::new("ask", "Asks.", move || {
+            let turns = [Turn::call("work", &json!({})), Turn::text("so")].map(Some);
+            AgentLoop::builder(probe.model(turns)).tool(probe.tool("work"))
+        })
+    };
+    let four = |last: &str, arguments: &Value| {
+        let turn = Turn::call("work", &json!({"n": 1})).and_call("work", &json!({"n": 2}));
+        Some(turn.and_call("guarded", &json!({})).and_call(last, arguments))
+    };
+    let turns = match event {
+        // A tool halts the run while another waits to be stopped.
+        "stopping" => {
+            let turn = Turn::call("wait", &json!({})).and_call("halt", &json!({}));
+            vec![Some(turn.and_call("work", &json!({})))]
+        }
+        _ => vec![
+            four("ask", &json!({"task": "it"})),
+            None,
+            four("work", &json!({"n": 3})),
+            Some(Turn::text("this is the answer")),
+        ],
+    };
+    let this = Arc::new(OnceLock::<AgentLoop>::new());
+    let (stopped, heard) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut builder = AgentLoop::builder(probe.model(turns))
+        .history((1..=8).map(said).collect())
+        .tool(Parallel(probe.tool("work")))
+        .tool(Parallel(probe.tool("guarded")))
+        .tool(Parallel(probe.tool("wait")))
+        .tool(Parallel(probe.tool("halt")))
+        .tool(inner)
+        .permission("guarded", Permission::Ask)
+        .approver(probe.clone())
+        .hook(probe.clone())
+        .compactor(ProbedCompactor {
+            probe: probe.clone(),
+            fails: event == "compaction_failed",
+            asked: AtomicUsize::new(0),
+        })
+        .proactive_compaction(ProactiveCompaction::Ask)
+        .watches([Watch::parse(r#"warn:max_steps={"steps": 1}"#).unwrap()])
+        .limits(Limits {
+            cancel_grace: Duration::from_millis(200),
+            max_unproductive_turns: None,
+            ..Limits::default()
+        });
+    if let Some(journal) = journal {
+        builder = builder.journal(Slow(journal.clone()));
+    }
+    let agent = {
+        let (this, probe, counts) = (Arc::clone(&this), probe.clone(), Arc::clone(counts));
+        builder.on_event(move |happened| {
+            if name(happened) != event || heard.fetch_add(1, Ordering::SeqCst) + 1 != which {
+                return;
+            }
+            if stopped.swap(true, Ordering::SeqCst) {
+                return;
+            }
+            *counts.stopped.lock().unwrap().entry(event).or_default() += 1;
+            let agent = this.get().unwrap().clone();
+            match from {
+                From::Observer => stop(&agent, &probe, terminate),
+                From::Thread => {
+                    let job = (agent, probe.clone(), terminate, nth % 997 * 20);
+                    stopper.send(job).unwrap();
+                }
+            }
+        })
+    };
+    let agent = agent.build().unwrap();
+    this.set(agent.clone()).ok().unwrap();
+    let outcome = agent.run("Do it.").unwrap().await;
+    agent.settled().await;
+    let was_stopped = matches!(
+        outcome.termination,
+        Termination::Cancelled
+            | Termination::Terminated
+            | Termination::Stop
+            | Termination::ErrorHalted
+            | Termination::ErrorCompactionFailed
+    );
+    let (termination, by) = (outcome.termination, outcome.decided_by);
+    assert!(was_stopped, "{event} {which} {from:?}: {termination} {by:?}");
+}
+
+/// A tool that may run next to others.
+struct Parallel<T>(T);
+
+impl<T: Tool> Tool for Parallel<T> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn description(&self) -> &str {
+        self.0.description()
+    }
+    fn schema(&self) -> Value {
+        self.0.schema()
+    }
+    fn call(
+        &self,
+        arguments: serde_json::Map<String, Value>,
+        context: ToolContext,
+    ) -> endstop::tool::ToolFuture<'_> {
+        self.0.call(arguments, context)
+    }
+    fn parallel_safe(&self) -> bool {
+        true
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "the counts are what a reader wants to know")]
+async fn nothing_starts_late(from: From, slow: bool) {
+    let runs = std::env::var("ENDSTOP_CANCELS").ok().and_then(|n| n.parse().ok()).unwrap_or(66);
+    let dir = tempfile::tempdir().unwrap();
+    let journal = slow.then(|| SqliteJournal::open(dir.path().join("journal.db")).unwrap());
+    let counts = Arc::<Counts>::default();
+    let (next, stopper) = (Arc::new(AtomicU64::new(0)), stopper());
+    let mut lanes = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (next, counts) = (Arc::clone(&next), Arc::clone(&counts));
+        let (journal, stopper) = (journal.clone(), stopper.clone());
+        lanes.spawn(async move {
+            loop {
+                let nth = next.fetch_add(1, Ordering::SeqCst);
+                if nth >= runs {
+                    return;
+                }
+                run(nth, from, journal.as_ref(), stopper.clone(), &counts).await;
+            }
+        });
+    }
+    while let Some(lane) = lanes.join_next().await {
+        lane.unwrap();
+    }
+    let stopped = counts.stopped.lock().unwrap().clone();
+    let ran = counts.ran.lock().unwrap().clone();
+    let late = counts.late.lock().unwrap().clone();
+    println!(
+        "{from:?}, slow journal {slow}, {runs} runs: stopped {stopped:?}; ran {ran:?}; late {late:?}"
+    );
+    assert!(late.is_empty(), "started after the stop had returned: {late:?} of {ran:?}");
+    // Each event stops some, and each kind of code was there to be held back.
+    assert_eq!(stopped.len(), EVENTS.len(), "{stopped:?}");
+    for what in ["tool", "model call", "request", "hook", "approval", "compaction"] {
+        assert!(ran.contains_key(what), "{what}: {ran:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_starts_after_an_observers_stop() {
+    nothing_starts_late(From::Observer, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_starts_after_another_threads_stop() {
+    nothing_starts_late(From::Thread, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slow_journal_lets_nothing_start_after_an_observers_stop() {
+    nothing_starts_late(From::Observer, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slow_journal_lets_nothing_start_after_a_threads_stop() {
+    nothing_starts_late(From::Thread, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn cancel_waits_for_no_blocking_tool() {
+    // The first poll of the tool blocks its thread for as long as the one that cancels waits.
+    let (send, receive) = mpsc::channel::<()>();
+    let (receive, started) = (Mutex::new(receive), Arc::new(AtomicBool::new(false)));
+    let begins = Arc::clone(&started);
+    let receive = Arc::new(receive);
+    let agent = AgentLoop::builder(ScriptedModel::new([Turn::call("block", &json!({}))]))
+        .tool(tool_fn("block", "Blocks.", move |_: Value, _| {
+            begins.store(true, Ordering::SeqCst);
+            let _ = receive.lock().unwrap().recv_timeout(Duration::from_secs(10));
+            async { "done" }
+        }))
+        .build()
+        .unwrap();
+    let handle = agent.run("go").unwrap();
+    crate::support::eventually("the tool blocks", || started.load(Ordering::SeqCst)).await;
+    let began = std::time::Instant::now();
+    agent.cancel();
+    let took = began.elapsed();
+    send.send(()).unwrap();
+    assert_eq!(handle.await.termination, Termination::Cancelled);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn tool_that_cancels_its_own_run_ends_it() {
+    // On one thread, where a cancel that waited for the tool's first poll would wait for itself.
+    let this = Arc::new(OnceLock::<AgentLoop>::new());
+    let own = Arc::clone(&this);
+    let calls = Turn::call("stop", &json!({})).and_call("stop", &json!({"n": 2}));
+    let agent = AgentLoop::builder(ScriptedModel::new([calls]))
+        .tool(tool_fn("stop", "Stops.", move |_: Value, _| {
+            let began = std::time::Instant::now();
+            own.get().unwrap().cancel();
+            let took = began.elapsed();
+            async move { format!("{}", took < Duration::from_millis(40)) }
+        }))
+        .build()
+        .unwrap();
+    this.set(agent.clone()).ok().unwrap();
+    let outcome = agent.run("go").unwrap().await;
+    assert_eq!(outcome.termination, Termination::Cancelled);
+    let results: Vec<_> =
+        outcome.messages.iter().flat_map(|message| message.tool_results()).collect();
+    assert_eq!((results[0].content.as_str(), results[0].started), ("true", true), "{results:?}");
+    assert!(!results[1].started, "{results:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel_reaches_tools_before_the_journal() {
+    // The driver writes that the run was cancelled for as long as the tool has not heard of it.
+    struct Stuck(SqliteJournal, Arc<AtomicBool>);
+    struct StuckRun(Box<dyn RunJournal>, Arc<AtomicBool>);
+    impl Journal for Stuck {
+        fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
+            Ok(Box::new(StuckRun(self.0.begin(header)?, Arc::clone(&self.1))))
+        }
+        fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
+            self.0.load(id)
+        }
+        fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+            self.0.go_on(id)
+        }
+    }
+    impl RunJournal for StuckRun {
+        fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+            let began = std::time::Instant::now();
+            while records.iter().any(|record| record.name == "cancel")
+                && !self.1.load(Ordering::SeqCst)
+                && began.elapsed() < Duration::from_secs(10)
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.0.append(records)
+        }
+        fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
+            self.0.ended(outcome, text)
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let journal = SqliteJournal::open(dir.path().join("journal.db")).unwrap();
+    let (started, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (begins, hears) = (Arc::clone(&started), Arc::clone(&heard));
+    let agent = AgentLoop::builder(ScriptedModel::new([Turn::call("wait", &json!({}))]))
+        .tool(tool_fn("wait", "Waits.", move |_: Value, context: ToolContext| {
+            let (begins, hears) = (Arc::clone(&begins), Arc::clone(&hears));
+            async move {
+                begins.store(true, Ordering::SeqCst);
+                context.cancelled().await;
+                hears.store(true, Ordering::SeqCst);
+                ToolOutput::error("stopped")
+            }
+        }))
+        .journal(Stuck(journal, Arc::clone(&heard)))
+        .build()
+        .unwrap();
+    let handle = agent.run("go").unwrap();
+    crate::support::eventually("the tool waits", || started.load(Ordering::SeqCst)).await;
+    let began = std::time::Instant::now();
+    agent.cancel();
+    let outcome = handle.await;
+    assert_eq!(outcome.termination, Termination::Cancelled);
+    let took = began.elapsed();
+    assert!(heard.load(Ordering::SeqCst) && took < Duration::from_secs(9), "{took:?}");
+}
