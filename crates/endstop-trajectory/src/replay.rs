@@ -73,6 +73,7 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
         turns.iter().flat_map(|at| &run.steps[*at].calls).map(|call| &*call.name).collect();
     let mut limits = Limits {
         turn_timeout: None,
+        first_content_timeout: None,
         stall_timeout: None,
         tool_timeout: None,
         tool_concurrency: u32::MAX,

@@ -6,6 +6,7 @@
 //! assert_eq!(kind("cd app && npm run test:unit"), Kind::Test);
 //! ```
 
+use endstop_core::bounded_json;
 use serde_json::Value;
 
 /// The arguments in which tools take a command.
@@ -36,7 +37,7 @@ pub(super) fn of_call(name: &str, arguments: &str) -> Option<String> {
 
 /// The command in a call's arguments, on one line where it was a list.
 pub(super) fn line(arguments: &str) -> Option<String> {
-    let arguments: Value = serde_json::from_str(arguments).ok()?;
+    let arguments: Value = bounded_json::from_str(arguments).ok()?;
     let said = FIELDS.iter().find_map(|field| arguments.get(field))?;
     let line = match said {
         Value::String(line) => line.clone(),

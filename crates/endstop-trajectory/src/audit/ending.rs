@@ -9,6 +9,9 @@ use super::quote::short;
 use super::request::INTERRUPTED;
 use crate::model::{Role, Step, Trajectory};
 use crate::read::is_aside;
+use endstop_core::Termination;
+use endstop_wire::Headers;
+use endstop_wire::errors::classify;
 use serde::Serialize;
 use std::fmt;
 
@@ -89,6 +92,9 @@ pub struct Ended {
     pub native: Option<String>,
     /// Whether the recording says it; `false`: it is read off the last step.
     pub recorded: bool,
+    /// The ending that a run of Endstop would have had, if the recording says enough: the advice for that
+    /// ending holds here, too.
+    pub termination: Option<Termination>,
 }
 
 impl Ended {
@@ -120,11 +126,13 @@ impl Ended {
             _ => (How::Unknown, "nobody knows how it ended"),
         };
         let native = said.failure_mode.as_ref().or(said.native.as_ref());
+        let termination = termination(&said.reason, native.map_or("", |native| native));
         Ended {
             how,
             words: words.to_owned(),
             native: native.map(|native| short(native, 120)),
             recorded: true,
+            termination: termination.filter(|_| how.is_without_answer()),
         }
     }
 
@@ -135,6 +143,7 @@ impl Ended {
             words: words.to_owned(),
             native: None,
             recorded: false,
+            termination: None,
         };
         if run.turns().next().is_none() {
             return seen(How::Empty, "the model never spoke");
@@ -153,6 +162,7 @@ impl Ended {
             {
                 Ended {
                     native: Some(short(&last.text, 120)),
+                    termination: Some(of_provider(&last.text)),
                     ..seen(How::Failed, "the provider failed")
                 }
             } else if !last.results.is_empty() {
@@ -185,6 +195,44 @@ impl Ended {
             seen(How::Interrupted, &words)
         }
     }
+}
+
+/// The ending of Endstop that a recorded one is: by the recorder's own word if that is Endstop's, else
+/// by the reason.
+fn termination(reason: &str, native: &str) -> Option<Termination> {
+    if let Ok(known) = native.parse::<Termination>() {
+        return Some(known);
+    }
+    Some(match reason {
+        "max_turns" | "max_steps" => Termination::ErrorMaxTurns,
+        "timeout" => Termination::ErrorTimeout,
+        "cost_limit" => Termination::ErrorMaxBudgetUsd,
+        "token_limit" => Termination::ErrorMaxTokens,
+        "context_overflow" => Termination::ErrorPromptTooLong,
+        "output_length" => Termination::ErrorOutputTruncated,
+        "provider_error" => of_provider(native),
+        _ => return None,
+    })
+}
+
+/// The ending that a provider's error leads to, by its status and words: `API Error: 401 {…}`.
+fn of_provider(words: &str) -> Termination {
+    let (status, body) = match words.split_once("API Error: ") {
+        Some((_, error)) => {
+            let digits = error.find(|c: char| !c.is_ascii_digit()).unwrap_or(error.len());
+            (error[..digits].parse().unwrap_or(0), error[digits..].trim_start())
+        }
+        None => (0, words),
+    };
+    // Names of classes, as `rate_limit` or `AgentSafetyRefusalError`.
+    let name = words.to_ascii_lowercase();
+    if name.contains("refusal") || name.contains("content_filter") {
+        return Termination::ErrorContentFiltered;
+    }
+    if matches!(name.as_str(), "authentication" | "authorization") {
+        return Termination::ErrorProviderAuth;
+    }
+    classify(status, &Headers::new(), body, "").class.termination()
 }
 
 #[cfg(test)]
@@ -249,5 +297,41 @@ mod tests {
         assert_eq!(ended("cancelled").how, How::Stopped);
         assert_eq!(ended("something new").how, How::Unknown);
         assert!(How::ALL.iter().all(|how| !how.as_str().is_empty()));
+    }
+
+    #[test]
+    fn ending_has_the_advice_of_its_like() {
+        use Termination as T;
+        let of = |reason: &'static str, native: &'static str| {
+            let mut run = run(vec![said(Role::Agent, "So.")]);
+            let native = Some(native.into());
+            run.ending = Some(Ending { reason: reason.into(), native, ..Ending::default() });
+            Ended::of(&run).termination
+        };
+        for (reason, native, is) in [
+            ("provider_error", "error_content_filtered", Some(T::ErrorContentFiltered)),
+            ("agent_error", "error_no_progress", Some(T::ErrorNoProgress)),
+            ("agent_error", "gave_up", Some(T::GaveUp)),
+            ("context_overflow", "error_prompt_too_long", Some(T::ErrorPromptTooLong)),
+            (
+                "provider_error",
+                "API Error: 529 {\"type\":\"error\"}",
+                Some(T::ErrorDuringExecution),
+            ),
+            ("provider_error", "API Error: 401 Invalid API key", Some(T::ErrorProviderAuth)),
+            ("provider_error", "API Error: 400 no such field", Some(T::ErrorProviderRejected)),
+            ("provider_error", "Prompt is too long", Some(T::ErrorPromptTooLong)),
+            ("provider_error", "AgentSafetyRefusalError", Some(T::ErrorContentFiltered)),
+            ("provider_error", "authentication", Some(T::ErrorProviderAuth)),
+            ("provider_error", "", Some(T::ErrorDuringExecution)),
+            ("output_length", "exit_length", Some(T::ErrorOutputTruncated)),
+            ("max_steps", "x", Some(T::ErrorMaxTurns)),
+            ("agent_error", "it broke", None),
+            ("harness_error", "it broke", None),
+            ("final", "stop", None),
+            ("cancelled", "cancelled", None),
+        ] {
+            assert_eq!(of(reason, native), is, "{reason} {native}");
+        }
     }
 }

@@ -10,19 +10,25 @@
 //! A run borrows the bytes of its piece. What a reader leaves out is filled in here: where the run
 //! was read, and a name where the file gives it none.
 
+use super::inspect;
+use super::memory;
+use super::open::open_regular;
 use super::scan::{is_half, is_space};
 use super::{Format, Part, Place, Problem, ProblemKind, Shape, Sink, Source};
 use crate::model::Trajectory;
+use endstop_core::bounded_json;
 use memchr::memchr;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The longest file beside a run that is read.
 const BESIDE: u64 = 16 << 20;
+
+/// The heaviest, in bytes of parsed values.
+const BESIDE_VALUES: u64 = 128 << 20;
 
 /// A piece of a file.
 pub struct Chunk {
@@ -136,6 +142,14 @@ impl Chunk {
             out(Err(Problem { file: file.clone(), at, kind: ProblemKind::TooLong, what }));
             return;
         }
+        // The reader of an archive asks for room for each entry.
+        let packed = self.place.format.name == inspect::FORMAT.name && inspect::is_archive(bytes);
+        let _turn = match if packed { Ok(None) } else { memory::room_for(bytes) } {
+            Ok(turn) => turn,
+            Err(problem) => {
+                return out(Err(Problem { file: file.clone(), at, ..problem }));
+            }
+        };
         let not_text = |bytes: &[u8]| {
             let error = std::str::from_utf8(bytes).err()?;
             let byte = error.valid_up_to() as u64;
@@ -192,9 +206,10 @@ impl Chunk {
     fn beside(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.place.source.beside(name)?;
         let mut bytes = Vec::new();
-        let mut file = File::open(path).ok()?.take(BESIDE + 1);
+        let mut file = open_regular(&path).ok()?.take(BESIDE + 1);
         file.read_to_end(&mut bytes).ok()?;
-        (bytes.len() as u64 <= BESIDE).then_some(bytes)
+        let fits = bytes.len() as u64 <= BESIDE;
+        (fits && bounded_json::check(&bytes, BESIDE_VALUES).is_ok()).then_some(bytes)
     }
 }
 

@@ -18,21 +18,25 @@
 //! same name and number however many threads read.
 
 use super::chunk::{Chunk, Records, Whereabouts, bare_name, stem};
+use super::open::{open_named, open_regular};
 use super::registry::{self, Found};
 use super::scan::is_half;
 use super::source::unreadable;
 use super::split::{Split, Step};
 use super::unpack::Input;
 use super::{Head, Options, Problem, ProblemKind, Shape, Source};
+use endstop_core::bounded_json;
 use memchr::{memchr, memchr_iter, memrchr};
 use serde_json::{Map, Value};
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// How much is read at once.
 const BLOCK: usize = 1 << 20;
+
+/// The heaviest members beside a list, in bytes of parsed values.
+const CONTEXT: u64 = 128 << 20;
 
 /// What became of a file that was opened.
 #[derive(Debug)]
@@ -57,6 +61,8 @@ pub struct Chunks {
     spare: Vec<u8>,
     split: Split,
     context: Arc<Map<String, Value>>,
+    /// The memory of `context`, estimated.
+    context_weight: u64,
     /// What is told after the piece that was given last.
     after: Option<Problem>,
     done: bool,
@@ -73,10 +79,12 @@ impl Chunks {
         let raw: Box<dyn Read + Send> = if source.is_stdin() {
             Box::new(io::stdin())
         } else {
-            match File::open(source.path()) {
-                Ok(file) => Box::new(file),
-                Err(error) => return Err(unreadable(source.path(), &error)),
-            }
+            let opened = if source.is_found() {
+                open_regular(source.path()).map(|file| Box::new(file) as Box<dyn Read + Send>)
+            } else {
+                open_named(source.path())
+            };
+            opened.map_err(|error| unreadable(source.path(), &error))?
         };
         Chunks::of(raw, source.clone(), file, options)
     }
@@ -122,6 +130,7 @@ impl Chunks {
             spare: Vec::new(),
             split,
             context: Arc::default(),
+            context_weight: 0,
             after: None,
             done: false,
         })))
@@ -146,6 +155,15 @@ impl Chunks {
     /// More into the window; whether there was more. A packed file that is cut ends there, and says
     /// so after what it held.
     fn fill(&mut self, most: usize) -> bool {
+        let room = self.window.capacity() - self.window.len();
+        // A window that doubles would take twice the longest record.
+        let more = most.max(self.window.len() / 4);
+        if room < most && self.window.try_reserve_exact(more + 32).is_err() {
+            let what =
+                format!("a record of {} bytes so far, and no memory for more", self.window.len());
+            self.after = Some(self.problem(None, ProblemKind::TooLong, what));
+            return false;
+        }
         match self.input.fill(&mut self.window, most) {
             Ok(n) => n > 0,
             Err(error) => {
@@ -242,6 +260,13 @@ impl Chunks {
                     }
                     Step::Member(name, value) => {
                         let value = &self.window[value];
+                        // They are all held until the file ends.
+                        self.context_weight += bounded_json::weight(value);
+                        if self.context_weight > CONTEXT {
+                            let what = format!("{name}: the members beside the list are too heavy");
+                            let problem = self.problem(None, ProblemKind::TooManyValues, what);
+                            return Some(self.with_problem(found, first, problem));
+                        }
                         match serde_json::from_slice::<Value>(value) {
                             Ok(value) => {
                                 Arc::make_mut(&mut self.context).insert(name, value);

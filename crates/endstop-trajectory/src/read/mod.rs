@@ -29,8 +29,10 @@ mod cursor;
 mod inspect;
 mod intercode;
 mod malt;
+mod memory;
 mod messages;
 mod neutral;
+mod open;
 mod openhands;
 mod otel;
 mod outcomes;
@@ -55,6 +57,7 @@ pub use census::{Census, Finding};
 pub use chunk::Chunk;
 pub use chunks::{Chunks, Opened};
 pub(crate) use claude_code::is_aside;
+pub use open::open_regular;
 pub use outcomes::Outcomes;
 pub use registry::formats;
 pub use source::{Source, Walk};
@@ -265,6 +268,8 @@ pub enum ProblemKind {
     Malformed,
     /// A record longer than is read.
     TooLong,
+    /// A record whose values would take more memory than is allowed.
+    TooManyValues,
     /// A version of its format that is not known.
     UnknownVersion,
 }
@@ -279,6 +284,7 @@ impl ProblemKind {
             ProblemKind::Half => "half_record",
             ProblemKind::Malformed => "malformed",
             ProblemKind::TooLong => "too_long",
+            ProblemKind::TooManyValues => "too_many_values",
             ProblemKind::UnknownVersion => "unknown_version",
         }
     }

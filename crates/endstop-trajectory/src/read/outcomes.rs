@@ -16,9 +16,15 @@
 
 use super::{Problem, ProblemKind};
 use crate::model::{Recorded, Trajectory};
+use endstop_core::bounded_json;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
+
+/// The longest file. A device such as `/dev/zero` has no end.
+const LONGEST: u64 = 256 << 20;
 
 /// The outcomes of runs, by run id.
 #[derive(Clone, Debug, Default)]
@@ -42,9 +48,16 @@ impl Outcomes {
     pub fn read(path: impl AsRef<Path>) -> Result<Outcomes, Problem> {
         let path = path.as_ref();
         let file = path.display().to_string();
-        std::fs::read_to_string(path)
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text))
             .map_err(|error| {
                 Problem::new(ProblemKind::Unreadable, format!("cannot be read: {error}"))
+            })
+            .and_then(|read| {
+                let what = format!("longer than {} MiB, which is not read", LONGEST >> 20);
+                let fits = read as u64 <= LONGEST;
+                if fits { Ok(text) } else { Err(Problem::new(ProblemKind::TooLong, what)) }
             })
             .and_then(|text| Outcomes::parse(&text))
             .map_err(|problem| Problem { file, ..problem })
@@ -62,6 +75,8 @@ impl Outcomes {
             outcomes.csv(text)?;
             return Ok(outcomes);
         }
+        bounded_json::check(text.as_bytes(), bounded_json::MOST)
+            .map_err(|heavy| Problem::new(ProblemKind::TooManyValues, heavy.to_string()))?;
         let values = serde_json::Deserializer::from_str(text).into_iter::<Map<String, Value>>();
         let objects = values.collect::<Result<Vec<_>, _>>().map_err(|e| Problem::json(&e))?;
         // A run may be called "id": a single object is a line only where its values say so.

@@ -9,6 +9,7 @@
 
 use super::scan::is_half;
 use super::{Head, Place, Problem, ProblemKind, Sink};
+use endstop_core::bounded_json;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -31,7 +32,7 @@ impl Line<'_> {
         let problem = |kind, what: String| {
             Err(Problem { file: file.to_owned(), at: Some(self.at), kind, what })
         };
-        match serde_json::from_slice(self.bytes) {
+        match bounded_json::from_slice(self.bytes) {
             Ok(Value::Object(map)) => Ok(map),
             Ok(other) => problem(
                 ProblemKind::Malformed,
@@ -95,7 +96,7 @@ pub(super) fn each_object(
 
 /// The object that a record is.
 pub(super) fn record(bytes: &[u8]) -> Result<Fields, Problem> {
-    match serde_json::from_slice(bytes) {
+    match bounded_json::from_slice(bytes) {
         Ok(Value::Object(record)) => Ok(record),
         Ok(other) => {
             let found = kind_of(&other);

@@ -17,6 +17,7 @@
 
 use super::Problem;
 use super::scan::is_half;
+use endstop_core::bounded_json;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -36,7 +37,7 @@ pub(crate) fn read<'a, T: Record<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         Problem::malformed(format!("not UTF-8 at byte {} of the record", error.valid_up_to()))
     })?;
-    serde_json::from_str::<Of<T>>(text)
+    bounded_json::from_str::<Of<T>>(text)
         .map(|of| of.0)
         .map_err(|error| if is_half(bytes) { Problem::half(bytes) } else { Problem::json(&error) })
 }

@@ -13,6 +13,7 @@ use super::{
     agentdojo, atif, intercode, malt, messages, neutral, openhands, react_log, sessions, swe_agent,
     tau_bench, tau2, tothf,
 };
+use endstop_core::bounded_json;
 use memchr::memchr_iter;
 use serde_json::Value;
 
@@ -98,7 +99,7 @@ pub(super) fn first_value(bytes: &[u8]) -> Option<Value> {
     };
     let end = if error.is_eof() { bytes.len() } else { place(bytes, &error) };
     let closed = scan::closed(&bytes[..end]);
-    serde_json::from_slice(&closed).ok().filter(|value| *value != Value::Null)
+    bounded_json::from_slice(&closed).ok().filter(|value| *value != Value::Null)
 }
 
 /// Where a reader has stopped.

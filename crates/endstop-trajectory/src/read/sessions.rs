@@ -7,6 +7,7 @@
 use super::{Format, Head, Place, Problem, Shape};
 use super::{claude_code, codex, copilot, cursor, inspect, otel};
 use crate::model::Trajectory;
+use endstop_core::bounded_json;
 
 pub(crate) const FORMATS: &[Format] = &[
     claude_code::FORMAT,
@@ -27,7 +28,7 @@ pub fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
 #[doc(hidden)]
 pub fn recognised(name: &str, bytes: &[u8]) -> Option<&'static str> {
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let first = serde_json::from_slice(line).or_else(|_| serde_json::from_slice(bytes)).ok();
+    let first = bounded_json::from_slice(line).or_else(|_| bounded_json::from_slice(bytes)).ok();
     let head = Head { name, bytes, first: first.as_ref() };
     FORMATS.iter().find(|format| (format.recognises)(&head)).map(|format| format.name)
 }

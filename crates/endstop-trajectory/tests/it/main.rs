@@ -14,6 +14,7 @@ mod backtest;
 mod broken;
 mod common;
 mod files;
+mod heavy;
 mod read_agentdojo;
 mod read_atif;
 mod read_claude_code;

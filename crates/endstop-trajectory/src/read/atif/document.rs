@@ -8,6 +8,7 @@ use super::parts::Content;
 use crate::model::{Call, CallResult};
 use crate::read::arguments;
 use crate::read::record::{self, List, Of, Record, count, object};
+use endstop_core::bounded_json;
 use serde::de::MapAccess;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -163,7 +164,7 @@ impl<'a> ToolCall<'a> {
         }
         if record::lift(&mut ours, "raw_arguments", Value::as_bool) == Some(true) {
             let wrapped =
-                raw.and_then(|raw| serde_json::from_str::<Of<Wrapped<'a>>>(raw.get()).ok());
+                raw.and_then(|raw| bounded_json::from_str::<Of<Wrapped<'a>>>(raw.get()).ok());
             if let Some(Of(Wrapped(Some(inner)))) = wrapped {
                 call.arguments = arguments::on_one_line(inner.get());
             }

@@ -10,11 +10,12 @@
 use crate::model::{Ending, Recorded, Trajectory};
 use crate::read::outcomes::is_success;
 use crate::read::record::count;
+use endstop_core::bounded_json;
 use serde_json::{Map, Value};
 
 /// Writes what the file says into its run; whether it is such a file.
 pub(super) fn apply(run: &mut Trajectory<'_>, bytes: &[u8]) -> bool {
-    let Ok(Value::Object(trial)) = serde_json::from_slice::<Value>(bytes) else { return false };
+    let Ok(Value::Object(trial)) = bounded_json::from_slice::<Value>(bytes) else { return false };
     let part = |name: &str| trial.get(name).and_then(Value::as_object);
     if !["verifier_result", "exception_info", "trial_name"].iter().any(|n| trial.contains_key(*n)) {
         return false;

@@ -7,6 +7,7 @@
 use super::super::pieces::{Fields, peek};
 use super::record::Side;
 use crate::model::Trajectory;
+use endstop_core::bounded_json;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -84,7 +85,7 @@ impl Started {
             let Some(id) = call.id.as_deref() else { continue };
             let by = (whose, id.to_owned());
             if matches!(&*call.name, "Task" | "Agent") {
-                let arguments: Fields = serde_json::from_str(&call.arguments).unwrap_or_default();
+                let arguments: Fields = bounded_json::from_str(&call.arguments).unwrap_or_default();
                 if let Some(prompt) = peek(&arguments, "prompt") {
                     self.prompts.entry(prompt.to_owned()).or_insert_with(|| by.clone());
                 }

@@ -33,6 +33,7 @@ use super::conversation::Tally;
 use super::pieces::{self, Fields, Line, peek};
 use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
 use crate::model::Origin;
+use endstop_core::bounded_json;
 use record::{Record, What};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
@@ -81,7 +82,7 @@ fn as_array(bytes: &[u8]) -> Option<Vec<&RawValue>> {
     if !bytes.trim_ascii_start().starts_with(b"[") {
         return None;
     }
-    serde_json::from_slice(bytes).ok()
+    bounded_json::from_slice(bytes).ok()
 }
 
 fn line_of(raw: &RawValue, at: u64) -> Line<'_> {

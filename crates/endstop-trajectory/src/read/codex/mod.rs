@@ -31,6 +31,7 @@ mod rollout;
 use super::pieces::{self, Fields, peek};
 use super::{Format, Head, Place, Shape, Sink};
 use crate::model::{Origin, Trajectory};
+use endstop_core::bounded_json;
 use serde_json::Value;
 
 pub(crate) const FORMAT: Format = Format {
@@ -81,7 +82,7 @@ fn as_document(bytes: &[u8]) -> Option<Fields> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return None;
     }
-    let map: Fields = serde_json::from_slice(bytes).ok()?;
+    let map: Fields = bounded_json::from_slice(bytes).ok()?;
     let is = map.get("session").is_some_and(Value::is_object)
         && map.get("items").is_some_and(Value::is_array);
     is.then_some(map)

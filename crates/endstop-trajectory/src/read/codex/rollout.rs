@@ -11,6 +11,7 @@ use super::super::pieces::{
 };
 use super::ending;
 use crate::model::{Call, CallResult, Ending, Role, Step, Totals, Trajectory, Usage};
+use endstop_core::bounded_json;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -439,7 +440,7 @@ const HEAD: &[&str] =
 /// The exit code in what the model was told of a command: before the output, or in a document.
 fn exit_code(told: &str) -> Option<i64> {
     if told.starts_with('{') {
-        let told: Fields = serde_json::from_str(told).ok()?;
+        let told: Fields = bounded_json::from_str(told).ok()?;
         return told.get("metadata")?.get("exit_code")?.as_i64();
     }
     for line in told.lines().take(10) {

@@ -7,15 +7,25 @@
 //! A log whose evaluation died has no header, but the start in its journal. Samples of version 3 may be
 //! folders of chunks (`samples/ID_epoch_N/sample.json`), which is said and not read.
 
+use super::super::memory;
 use super::super::pieces::Fields;
 use super::super::{Place, Problem, ProblemKind, Sink};
 use super::{Of, give, too_new, without_non_numbers};
+use endstop_core::bounded_json;
+use memchr::memmem;
 use serde_json::Value;
 use std::io::{Cursor, Read};
 use zip::ZipArchive;
 
 /// The longest entry that is unpacked. An archive can say little and unpack to anything.
-const LONGEST: u64 = 1 << 30;
+const LONGEST: u64 = 64 << 20;
+
+/// The heaviest header, in bytes of parsed values: it is held while the samples are read.
+const HEADER: u64 = 64 << 20;
+
+/// The most entries of an archive. Its directory is held while its samples are read, at some hundred
+/// bytes an entry.
+const ENTRIES: u64 = 1 << 17;
 
 type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 
@@ -32,6 +42,10 @@ pub(super) fn has_entry_of_a_log(bytes: &[u8]) -> bool {
 
 pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let problem = |at, kind, what: String| Problem { file: place.file.to_owned(), at, kind, what };
+    if let Some(entries) = too_many_entries(bytes) {
+        let what = format!("an archive of {entries} entries; the most that is read is {ENTRIES}");
+        return sink(Err(problem(None, ProblemKind::TooManyValues, what)));
+    }
     let mut archive = match ZipArchive::new(Cursor::new(bytes)) {
         Ok(archive) => archive,
         // The list of what is in it is its end.
@@ -42,8 +56,8 @@ pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     };
     let header = match header(&mut archive) {
         Ok(header) => header,
-        Err(what) => {
-            sink(Err(problem(None, ProblemKind::Malformed, what)));
+        Err((kind, what)) => {
+            sink(Err(problem(None, kind, what)));
             Fields::new()
         }
     };
@@ -72,7 +86,10 @@ pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         match unpack(&mut archive, index) {
             Ok(bytes) => {
                 let finite = without_non_numbers(&bytes).unwrap_or(bytes);
-                give(&finite, &of, Some(at), place, sink);
+                match memory::room_for(&finite) {
+                    Ok(_turn) => give(&finite, &of, Some(at), place, sink),
+                    Err(heavy) => sink(Err(problem(Some(at), heavy.kind, heavy.what))),
+                }
             }
             Err((kind, what)) => sink(Err(problem(Some(at), kind, what))),
         }
@@ -85,15 +102,29 @@ pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     }
 }
 
-fn header(archive: &mut Archive<'_>) -> Result<Fields, String> {
+/// The number of entries, if an archive has more than are read: as its directory has them, or as
+/// the end of the directory claims.
+fn too_many_entries(bytes: &[u8]) -> Option<u64> {
+    let listed = memmem::find_iter(bytes, b"PK\x01\x02").count() as u64;
+    // The end of the directory of a large archive; its count is not trusted to make room for.
+    let claimed = memmem::find_iter(bytes, b"PK\x06\x06")
+        .filter_map(|at| bytes.get(at + 32..)?.first_chunk())
+        .map(|count| u64::from_le_bytes(*count));
+    claimed.chain([listed]).max().filter(|most| *most > ENTRIES)
+}
+
+fn header(archive: &mut Archive<'_>) -> Result<Fields, (ProblemKind, String)> {
     for name in ["header.json", "_journal/start.json"] {
-        if let Some(index) = archive.index_for_name(name) {
-            let bytes = unpack(archive, index).map_err(|(_, what)| format!("{name}: {what}"))?;
-            let finite = without_non_numbers(&bytes).unwrap_or(bytes);
-            return serde_json::from_slice(&finite).map_err(|e| format!("{name}: {e}"));
-        }
+        let Some(index) = archive.index_for_name(name) else { continue };
+        let wrong = |kind, what: String| (kind, format!("{name}: {what}"));
+        let bytes = unpack(archive, index).map_err(|(kind, what)| wrong(kind, what))?;
+        let finite = without_non_numbers(&bytes).unwrap_or(bytes);
+        bounded_json::check(&finite, HEADER)
+            .map_err(|heavy| wrong(ProblemKind::TooManyValues, heavy.to_string()))?;
+        return serde_json::from_slice(&finite)
+            .map_err(|error| wrong(ProblemKind::Malformed, error.to_string()));
     }
-    Err("an archive without its header.json".to_owned())
+    Err((ProblemKind::Malformed, "an archive without its header.json".to_owned()))
 }
 
 fn unpack(archive: &mut Archive<'_>, index: usize) -> Result<Vec<u8>, (ProblemKind, String)> {

@@ -6,6 +6,7 @@
 
 use super::super::pieces::{Fields, peek};
 use crate::model::{Ending, Role, Step};
+use endstop_core::bounded_json;
 use serde_json::Value;
 
 pub(super) fn of(
@@ -42,7 +43,7 @@ fn of_the_model(steps: &[Step<'static>], output: &Fields) -> Option<Ending<'stat
     let last = steps.iter().rev().find(|step| step.is_turn())?;
     // The tool that the agents of Inspect declare their answer with.
     if let Some(submit) = last.calls.iter().find(|call| call.name == "submit") {
-        let arguments: Option<Fields> = serde_json::from_str(&submit.arguments).ok();
+        let arguments: Option<Fields> = bounded_json::from_str(&submit.arguments).ok();
         let answer = arguments.as_ref().and_then(|arguments| peek(arguments, "answer"));
         return Some(Ending {
             answer: answer.map(|answer| answer.to_owned().into()),

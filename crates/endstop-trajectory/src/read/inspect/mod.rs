@@ -27,6 +27,7 @@ mod score;
 use super::pieces::{self, Fields, peek};
 use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
 use crate::model::Origin;
+use endstop_core::bounded_json;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -87,6 +88,11 @@ struct Of<'l> {
     beside: Option<&'l Value>,
 }
 
+/// Whether a log is an archive of samples.
+pub(super) fn is_archive(bytes: &[u8]) -> bool {
+    archive::is_one(bytes)
+}
+
 fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     if archive::is_one(bytes) {
         return archive::read(bytes, place, sink);
@@ -100,7 +106,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         None => bytes,
     };
     let problem = |at, kind, what: String| Problem { file: place.file.to_owned(), at, kind, what };
-    let log: Log<'_> = match serde_json::from_slice(bytes) {
+    let log: Log<'_> = match bounded_json::from_slice(bytes) {
         Ok(log) => log,
         Err(e) if e.is_eof() => {
             return sink(Err(problem(
@@ -134,7 +140,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
 
 /// Gives the run of a sample.
 fn give(bytes: &[u8], of: &Of<'_>, at: Option<u64>, place: &Place<'_>, sink: &mut Sink<'_>) {
-    let run = match serde_json::from_slice::<Value>(bytes) {
+    let run = match bounded_json::from_slice::<Value>(bytes) {
         Ok(Value::Object(map)) => sample::run(map, of),
         Ok(other) => Err(format!("a sample is an object, and this is {}", pieces::kind_of(&other))),
         Err(e) => Err(format!("a sample that is no JSON: {e}")),

@@ -10,6 +10,7 @@ use crate::model::{Call, CallResult, Role, Step, Usage};
 use crate::read::arguments;
 use crate::read::parts::{Content, joined};
 use crate::read::record::{self, List, Of, Record, Text, count, lift, object, owned_name};
+use endstop_core::bounded_json;
 use serde::de::{Error as _, MapAccess};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -107,10 +108,11 @@ impl<'a> Record<'a> for Asked<'a> {
             // An object with its name, or the name alone.
             "function" => {
                 let raw = record::raw(map)?.get();
-                if let Ok(Text(name)) = serde_json::from_str(raw) {
+                if let Ok(Text(name)) = bounded_json::from_str(raw) {
                     self.name = name;
                 } else if let Some(Of(function)) =
-                    serde_json::from_str::<Option<Of<Asked<'a>>>>(raw).map_err(M::Error::custom)?
+                    bounded_json::from_str::<Option<Of<Asked<'a>>>>(raw)
+                        .map_err(M::Error::custom)?
                 {
                     self.name = function.name;
                     self.arguments = function.arguments;

@@ -19,6 +19,7 @@ use super::parts::Content;
 use super::record::{self, List, Record, object};
 use super::{Format, Head, Place, Problem, Shape, Sink, outcomes::is_success};
 use crate::model::{Role, Step, Totals, Trajectory};
+use endstop_core::bounded_json;
 use memchr::memchr;
 use serde::de::MapAccess;
 use serde_json::{Map, Value};
@@ -159,7 +160,7 @@ fn read_one(bytes: &[u8], sink: &mut Sink<'_>) {
 }
 
 fn list(bytes: &[u8]) -> Result<Vec<Message<'_>>, Problem> {
-    serde_json::from_slice::<List<Message<'_>>>(bytes)
+    bounded_json::from_slice::<List<Message<'_>>>(bytes)
         .map(|list| list.0)
         .map_err(|error| Problem::json(&error))
 }

@@ -17,6 +17,7 @@ use super::messages::talk::Talk;
 use super::record::{self, List, Of, Record, count, lift, object};
 use super::{Format, Head, Place, Problem, Shape, Sink};
 use crate::model::{Ending, Role, Step, Trajectory};
+use endstop_core::bounded_json;
 use serde::de::MapAccess;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -182,7 +183,7 @@ fn ending_of(step: &Step<'_>) -> Option<Ending<'static>> {
         return None;
     }
     if let Some(call) = step.calls.iter().find(|call| call.name == "finish") {
-        let arguments: Option<Map<String, Value>> = serde_json::from_str(&call.arguments).ok();
+        let arguments: Option<Map<String, Value>> = bounded_json::from_str(&call.arguments).ok();
         let answer = arguments.and_then(|mut map| lift(&mut map, "message", record::owned_text));
         let native = Some("finish".into());
         return Some(Ending { reason: "final".into(), native, failure_mode: None, answer });

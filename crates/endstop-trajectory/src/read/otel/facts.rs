@@ -10,6 +10,7 @@ use super::message;
 use super::span::Span;
 use crate::model::{Ending, Step, Totals, Trajectory, Usage};
 use crate::time::iso_8601;
+use endstop_core::bounded_json;
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -141,7 +142,7 @@ fn of_reason(native: &str, has_calls: bool, answer: &str) -> Option<Ending<'stat
 }
 
 pub(super) fn value_of(arguments: &str) -> Value {
-    serde_json::from_str(arguments).unwrap_or_default()
+    bounded_json::from_str(arguments).unwrap_or_default()
 }
 
 pub(super) fn at(span: &Span) -> Option<Cow<'static, str>> {
@@ -164,7 +165,7 @@ pub(super) fn finish_reason(span: &Span) -> Option<String> {
                 }
             }
             Some(Value::String(text)) => {
-                let list: Option<Vec<String>> = serde_json::from_str(text).ok();
+                let list: Option<Vec<String>> = bounded_json::from_str(text).ok();
                 return list.map_or(Some(text.clone()), |list| list.into_iter().next());
             }
             _ => {}
@@ -219,7 +220,7 @@ pub(super) fn tools_of(span: &Span) -> Vec<Value> {
         return tools;
     }
     let of = |value: &Value| match value {
-        Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| value.clone()),
+        Value::String(text) => bounded_json::from_str(text).unwrap_or_else(|_| value.clone()),
         other => other.clone(),
     };
     if let Some(Value::Array(tools)) = span.attributes.get("ai.prompt.tools") {

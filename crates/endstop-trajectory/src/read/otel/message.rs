@@ -9,6 +9,7 @@
 use super::super::pieces::{self, Fields, append, arguments, content, list, object, peek, text};
 use super::span::Span;
 use crate::model::{Call, CallResult};
+use endstop_core::bounded_json;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -117,7 +118,7 @@ pub(super) fn answered(span: &Span) -> Option<Message> {
 /// An attribute that is JSON, as text or as it is.
 pub(super) fn json(span: &Span, name: &str) -> Option<Value> {
     match span.attributes.get(name)? {
-        Value::String(text) => serde_json::from_str(text).ok(),
+        Value::String(text) => bounded_json::from_str(text).ok(),
         other => Some(other.clone()),
     }
 }
@@ -262,7 +263,7 @@ fn of_nested(map: Fields) -> Message {
     };
     match map.get("content") {
         // A list of parts, as text.
-        Some(Value::String(text)) if text.starts_with("[{") => match serde_json::from_str(text) {
+        Some(Value::String(text)) if text.starts_with("[{") => match bounded_json::from_str(text) {
             Ok(Value::Array(parts)) => {
                 for part in parts {
                     of_part(part, &mut message);
@@ -347,7 +348,10 @@ fn of_events(span: &Span) -> Vec<Message> {
         }
         // A list of calls, as text.
         if let Some(calls) = text(&mut body, "tool_calls") {
-            body.insert("tool_calls".to_owned(), serde_json::from_str(&calls).unwrap_or_default());
+            body.insert(
+                "tool_calls".to_owned(),
+                bounded_json::from_str(&calls).unwrap_or_default(),
+            );
         }
         body.insert("role".to_owned(), Value::from(role));
         let mut message = of_json(Value::Object(body))?;

@@ -30,6 +30,7 @@ mod tree;
 
 use super::pieces::{self, Fields};
 use super::{Format, Head, Place, Problem, ProblemKind, Shape, Sink};
+use endstop_core::bounded_json;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -135,7 +136,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     for (at, trace) in (1..).zip(traces.all) {
         let mut spans = Vec::with_capacity(trace.spans.len());
         for raw in trace.spans {
-            match serde_json::from_str::<Fields>(raw.get())
+            match bounded_json::from_str::<Fields>(raw.get())
                 .map_err(|e| e.to_string())
                 .and_then(span::Span::from)
             {
@@ -146,7 +147,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
                 }
             }
         }
-        let resource = trace.resource.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let resource = trace.resource.and_then(|raw| bounded_json::from_str(raw.get()).ok());
         let resource = resource.map(|mut map: Fields| map.shift_remove("attributes"));
         let trace = tree::Trace {
             id: &trace.id,
@@ -192,7 +193,7 @@ impl<'a> Traces<'a> {
             return false;
         }
         if text.starts_with('[') {
-            let list: Vec<&'a RawValue> = serde_json::from_str(text).unwrap_or_default();
+            let list: Vec<&'a RawValue> = bounded_json::from_str(text).unwrap_or_default();
             return self.collect_all(list, resource, depth);
         }
         if !text.starts_with('{') {
@@ -201,7 +202,7 @@ impl<'a> Traces<'a> {
         if self.span(raw, resource) {
             return true;
         }
-        let Ok(map) = serde_json::from_str::<Raw<'a>>(text) else { return false };
+        let Ok(map) = bounded_json::from_str::<Raw<'a>>(text) else { return false };
         let resource = map.get("resource").copied().or(resource);
         for key in RESOURCES.iter().chain(SCOPES).chain(&["spans"]) {
             if let Some(raw) = map.get(*key) {
@@ -229,7 +230,7 @@ impl<'a> Traces<'a> {
     }
 
     fn span(&mut self, raw: &'a RawValue, resource: Option<&'a RawValue>) -> bool {
-        let Ok(of) = serde_json::from_str::<Of>(raw.get()) else { return false };
+        let Ok(of) = bounded_json::from_str::<Of>(raw.get()) else { return false };
         let id = of.trace_id.or_else(|| of.context?.trace_id);
         let Some(id) = id.as_ref().and_then(Value::as_str).map(span::plain_id) else {
             return false;

@@ -17,6 +17,7 @@ use self::history::{History, turns_of};
 use super::record::{self, List, Record, count, lift, object, owned_name, owned_text};
 use super::{Format, Head, Place, Problem, Shape, Sink, arguments, chunk};
 use crate::model::{Call, CallResult, Ending, Role, Step, Trajectory};
+use endstop_core::bounded_json;
 use serde::de::MapAccess;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -141,7 +142,7 @@ fn run<'a>(bytes: &'a [u8], place: &Place<'_>) -> Result<Trajectory<'a>, Problem
     let mut config = other.shift_remove("replay_config");
     if let Some(Value::String(text)) = &config {
         // Some versions write it as text.
-        config = Some(serde_json::from_str(text).unwrap_or(Value::String(text.clone())));
+        config = Some(bounded_json::from_str(text).unwrap_or(Value::String(text.clone())));
     }
     let configured = |path: &str| config.as_ref().and_then(|config| config.pointer(path));
     run.task_id = configured("/problem_statement/id")

@@ -19,6 +19,7 @@ use super::record::{self, List, Of, Record, lift, object, owned_name, owned_text
 use super::tau_bench::row;
 use super::{Format, Head, Part, Place, Problem, Shape, Sink};
 use crate::model::{Ending, Trajectory};
+use endstop_core::bounded_json;
 use serde::de::MapAccess;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -125,7 +126,7 @@ fn read_part(bytes: &[u8], part: &Part<'_>, sink: &mut Sink<'_>) {
 fn read_file(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let results = ["results.json", "../results.json"].iter().find_map(|name| {
         let bytes = (place.beside)(name)?;
-        serde_json::from_slice::<Of<Results>>(&bytes).ok()
+        bounded_json::from_slice::<Of<Results>>(&bytes).ok()
     });
     sink(run(bytes, &results.map(|of| of.0.info).unwrap_or_default()));
 }
