@@ -41,6 +41,37 @@ pub(crate) enum Command {
     Providers(ProvidersArgs),
     /// List the termination policies with their defaults.
     Policies,
+    /// Allow what the endstop.toml of this folder asks for: commands, hosts, tools, looser limits.
+    Trust(TrustArgs),
+    /// Show the settings that a run in this folder would have.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print each value with its origin: default, a file, a flag or the environment.
+    Show(Box<RunArgs>),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "A settings file found in the working folder may only tighten limits. What else it \
+    asks for is shown here and stored with the file's hash: one changed byte revokes it."
+)]
+pub(crate) struct TrustArgs {
+    /// The folder of the settings file.
+    #[arg(default_value = ".")]
+    pub(crate) folder: PathBuf,
+    /// Do not ask.
+    #[arg(long, short, conflicts_with_all = ["list", "revoke"])]
+    pub(crate) yes: bool,
+    /// List the files that are trusted.
+    #[arg(long, conflicts_with = "revoke")]
+    pub(crate) list: bool,
+    /// Trust the file of this folder no longer.
+    #[arg(long)]
+    pub(crate) revoke: bool,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -59,6 +90,10 @@ pub(crate) struct RunArgs {
     /// is sent the key of the model's provider, or that of the format (OPENAI_API_KEY …).
     #[arg(long)]
     pub(crate) base_url: Option<String>,
+    /// Send a key over http:// to a machine other than this one, where everyone on the way can read
+    /// it.
+    #[arg(long)]
+    pub(crate) allow_http: bool,
     /// Instructions for the model.
     #[arg(long)]
     pub(crate) system: Option<String>,
@@ -92,6 +127,10 @@ pub(crate) struct RunArgs {
     /// A command that says whether the work is right, once the run has succeeded.
     #[arg(long, value_name = "CMD")]
     pub(crate) verify: Option<String>,
+    /// Print nothing but the answer to standard output: no text of turns before it, and nothing if the
+    /// run is not a success.
+    #[arg(long)]
+    pub(crate) answer_only: bool,
     /// Write every event to this file, a line of JSON each.
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
@@ -99,10 +138,17 @@ pub(crate) struct RunArgs {
     /// keys are cut out.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
+    /// Replace the files of --events and --record if they exist and are not empty.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
     /// Play what --record kept, without a network or a key. The task is the recorded one unless another
-    /// is given; tools run as always, and must be given again.
+    /// is given; tools run as always, and must be given again. A run that is not the recorded one exits
+    /// with 2.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
+    /// If a replay is not the recorded run, exit all the same as the replayed run ended.
+    #[arg(long, requires = "replay")]
+    pub(crate) accept_divergence: bool,
     /// Go on with a run that was kept: one whose process died, or that ended otherwise than as a success
     /// and has now what it lacked (raise the limit that ended it). Its id, the beginning of it, or
     /// `last`. Task and settings are the run's own; flags stand above them.
@@ -112,9 +158,25 @@ pub(crate) struct RunArgs {
     /// the run began with.
     #[arg(long, requires = "resume")]
     pub(crate) accept_changes: bool,
+    /// With --resume and a journal that is not your own: start the commands, use the tools and ask the
+    /// hosts that are stored with the run.
+    #[arg(long, requires = "resume")]
+    pub(crate) trust_journal: bool,
+    /// Resume although secrets were cut out of the conversation when it was journalled: the model is sent
+    /// `[redacted]` instead.
+    #[arg(long, requires = "resume")]
+    pub(crate) accept_redacted: bool,
     /// Where runs are kept: a file, or `off` [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
+    /// How many runs the journal keeps: beyond that the oldest are removed; a number or `off`
+    /// [default: 10000].
+    #[arg(long, value_name = "N", value_parser = crate::quantity::runs_or_off)]
+    pub(crate) journal_keep: Option<Bound>,
+    /// How large the journal's file may get before the oldest runs are removed; as 500MB, or `off`
+    /// [default: 1GiB].
+    #[arg(long, value_name = "SIZE", value_parser = crate::quantity::size_or_off)]
+    pub(crate) journal_max_size: Option<Bound>,
     /// What the model costs, in US dollars per million tokens: in=3,out=15, and if you like cached=0.3
     /// and cache_write=3.75.
     #[arg(long, value_name = "PRICE")]
@@ -130,7 +192,7 @@ pub(crate) struct RunArgs {
     /// Ask for whole responses instead of streams.
     #[arg(long)]
     pub(crate) no_stream: bool,
-    /// Settings; endstop.toml in this folder where there is one.
+    /// Read this settings file instead of endstop.toml in this folder, and do all that it says.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -157,12 +219,18 @@ pub(crate) struct LimitArgs {
     /// How long one model call may take [default: 10m].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     turn_timeout: Option<String>,
-    /// How long a stream may bring no content [default: 60s].
+    /// Time until the first content of a response; a model may think in silence [default: 10m].
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    first_content_timeout: Option<String>,
+    /// Time between two pieces of content of a stream [default: 60s].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     stall_timeout: Option<String>,
     /// How long one tool call may take [default: 60s].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     tool_timeout: Option<String>,
+    /// The longest time that the model may ask for in a `shell` call [default: 10m].
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    max_tool_timeout: Option<String>,
     /// How long stopped tools have to end [default: 2s].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     cancel_grace: Option<String>,
@@ -175,7 +243,10 @@ pub(crate) struct LimitArgs {
     /// Repairs of a structured answer [default: 2].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_structured_output_retries: Option<String>,
-    /// Retries of a turn after transient provider errors [default: 2].
+    /// How long a turn is retried after transient provider errors [default: 60s].
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    retry_for: Option<String>,
+    /// Retries of a turn after transient provider errors [default: as many as fit into --retry-for].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_retries: Option<String>,
     /// Blank answers in a row that are answered with a nudge [default: 1].
@@ -209,12 +280,15 @@ impl LimitArgs {
             ("max_tokens", &self.max_tokens),
             ("timeout", &self.timeout),
             ("turn_timeout", &self.turn_timeout),
+            ("first_content_timeout", &self.first_content_timeout),
             ("stall_timeout", &self.stall_timeout),
             ("tool_timeout", &self.tool_timeout),
+            ("max_tool_timeout", &self.max_tool_timeout),
             ("cancel_grace", &self.cancel_grace),
             ("max_consecutive_mistakes", &self.max_consecutive_mistakes),
             ("max_unproductive_turns", &self.max_unproductive_turns),
             ("max_structured_output_retries", &self.max_structured_output_retries),
+            ("retry_for", &self.retry_for),
             ("max_retries", &self.max_retries),
             ("max_empty_turns", &self.max_empty_turns),
             ("max_continuations", &self.max_continuations),
@@ -242,8 +316,8 @@ pub(crate) struct DemoArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DetectArgs {
-    /// The wire format or provider: openai-chat, anthropic-messages, gemini …
-    #[arg(long, required_unless_present = "jsonl")]
+    /// The wire format or provider: openai-chat, anthropic-messages, gemini … [default: found by the body]
+    #[arg(long)]
     pub(crate) api: Option<String>,
     /// The response body; standard input where it is left out or `-`. With --jsonl, the lines.
     pub(crate) file: Option<PathBuf>,
@@ -279,7 +353,10 @@ pub(crate) struct SimulateArgs {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct RunsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RunsCommand>,
     /// How many.
     #[arg(short, long, value_name = "N", default_value_t = 20)]
     pub(crate) number: u32,
@@ -287,6 +364,43 @@ pub(crate) struct RunsArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
 }
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// Remove old runs and give their disk space back.
+    Prune(PruneArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("bound").required(true).multiple(true),
+    after_help = "All bounds that are given hold afterwards. A run that a process drives is never \
+    removed. One that has not ended can be resumed, and stays unless --unfinished is given."
+)]
+pub(crate) struct PruneArgs {
+    /// Remove runs that ended longer ago than this: 12h, 30d.
+    #[arg(long, value_name = "AGE", group = "bound", value_parser = crate::quantity::age)]
+    pub(crate) older_than: Option<std::time::Duration>,
+    /// Keep so many runs, the newest.
+    #[arg(long, value_name = "N", group = "bound")]
+    pub(crate) keep: Option<u64>,
+    /// Remove the oldest runs until the file is no larger: 500MB, 1GB, 2GiB.
+    #[arg(long, value_name = "SIZE", group = "bound", value_parser = crate::quantity::size)]
+    pub(crate) max_size: Option<u64>,
+    /// Also remove runs that have not ended, if no process drives them.
+    #[arg(long)]
+    pub(crate) unfinished: bool,
+    /// Only say what would be removed.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Where the runs are kept [default: journal.db in the user's state folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+}
+
+/// A bound that `off` lifts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound(pub(crate) Option<u64>);
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
@@ -296,6 +410,9 @@ pub(crate) struct ExplainArgs {
     /// Write a page of one file with a picture of the run.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Replace the file of --html if it exists and is not empty.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
     /// Where the runs are kept [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
@@ -321,6 +438,9 @@ pub(crate) struct AuditArgs {
     /// Write a page of one file, with a picture of how they ended.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    /// Replace the file of --report if it exists and is not empty.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -374,6 +494,9 @@ pub(crate) struct BacktestArgs {
     /// Write the recommended setting, or the calibrated one, for `endstop run --config`.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) write: Option<PathBuf>,
+    /// Replace the files that are written if they exist and are not empty.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
     /// What the rule that is written does when it fires: observe, warn, nudge, stop [default: observe].
     #[arg(long, value_name = "MODE", requires = "write", value_parser = mode)]
     pub(crate) mode: Option<endstop::WatchMode>,

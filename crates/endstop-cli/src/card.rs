@@ -9,20 +9,27 @@
 //!   next     raise --max-turns, or ask for less
 //! ```
 
-use endstop::{Category, Limits, Outcome, Termination};
+use crate::advice::Facts;
+pub(crate) use crate::visible::visible;
+use endstop::{Category, Limits, Outcome};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// A run that is in the journal.
-pub(crate) struct Kept {
-    /// Its id.
-    pub(crate) run: String,
-    /// Whether `--resume` can go on with it.
-    pub(crate) goes_on: bool,
+/// What the card says beside the outcome.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// What to do now.
+    pub(crate) next: String,
+    /// The run's id in the journal, with the command that explains it.
+    pub(crate) run: Option<String>,
+    /// Where the run differs from the recording that was played.
+    pub(crate) diverged: Option<String>,
+    /// The verifier was stopped before it had an answer.
+    pub(crate) unverified: bool,
 }
 
-/// The card of an outcome. `kept`: it is in the journal; `color` paints its head.
-pub(crate) fn card(outcome: &Outcome, limits: &Limits, kept: Option<&Kept>, color: bool) -> String {
+/// The card of an outcome; `color` paints its head.
+pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: bool) -> String {
     let termination = outcome.termination;
     let head = format!("stopped: {termination} ({})", termination.category());
     let rule = "─".repeat(66usize.saturating_sub(head.chars().count() + 4));
@@ -39,7 +46,7 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, kept: Option<&Kept>, colo
             let _ = writeln!(out, "  {name:<9}{line}");
         }
     };
-    row("why", &shorten(&meaning(outcome), 400));
+    row("why", &shorten(&Facts::of(outcome).meaning(), 400));
     let by = &outcome.decided_by;
     row("decided", &shorten(&format!("{} `{}`: {}", by.layer, by.name, by.evidence), 400));
     if let Some(answer) = outcome.deliverable.as_ref() {
@@ -66,15 +73,15 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, kept: Option<&Kept>, colo
         row("watch", &shorten(&what, 200));
     }
     row("spent", &spent(outcome, limits));
-    match outcome.verified {
-        Some(true) => row("verified", "yes"),
-        Some(false) => row("verified", "NO: the verifier says that the work is not right"),
-        None => {}
+    if let Some(verified) = verified(outcome.verified, beside.unverified) {
+        row("verified", verified);
     }
-    let goes_on = kept.filter(|kept| kept.goes_on).map(|kept| kept.run.as_str());
-    row("next", &next(outcome, goes_on));
-    if let Some(Kept { run, .. }) = kept {
-        row("run", &format!("{run} (endstop explain {run})"));
+    if let Some(diverged) = &beside.diverged {
+        row("replay", &shorten(&format!("DIVERGED: {diverged}"), 400));
+    }
+    row("next", &beside.next);
+    if let Some(run) = &beside.run {
+        row("run", run);
     }
     out.pop();
     out
@@ -88,145 +95,43 @@ pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
     };
     let usage = &outcome.usage;
     let estimated = if usage.estimated { "~" } else { "" };
-    let cost = if outcome.cost_unknown && outcome.cost.0 == 0 {
-        "cost unknown (no price)".to_owned()
+    let max_usd = limits.max_budget_usd.map(|max| endstop::NanoUsd::from_usd(max).to_string());
+    // What was not counted, or has no price, did not cost nothing.
+    let cost = match outcome.cost_upper {
+        None if outcome.cost.0 == 0 => "cost unknown (no price)".to_owned(),
+        Some(upper) if upper > outcome.cost && outcome.cost.0 == 0 => {
+            format!("cost unknown (no usage reported), at most {upper}")
+        }
+        Some(upper) if upper > outcome.cost => {
+            format!("{} (at most {upper})", of(format!("{estimated}{}", outcome.cost), max_usd))
+        }
+        _ => of(format!("{estimated}{}", outcome.cost), max_usd),
+    };
+    let max_tokens = limits.max_tokens.map(thousands);
+    let counted = usage.total_tokens() > 0 || outcome.model_calls == 0;
+    let used = if counted {
+        of(format!("{estimated}{}", thousands(usage.total_tokens())), max_tokens)
     } else {
-        of(
-            format!("{estimated}{}", outcome.cost),
-            limits.max_budget_usd.map(|max| endstop::NanoUsd::from_usd(max).to_string()),
-        )
+        of("unknown".to_owned(), max_tokens)
     };
     [
         format!("{} turns", of(outcome.turns.to_string(), limits.max_turns.map(|n| n.to_string()))),
         count(outcome.model_calls.into(), "model call"),
         count(outcome.tool_calls.into(), "tool call"),
-        format!(
-            "{} tokens",
-            of(
-                format!("{estimated}{}", thousands(usage.total_tokens())),
-                limits.max_tokens.map(thousands)
-            )
-        ),
+        format!("{used} tokens"),
         cost,
         of(seconds(outcome.duration), limits.timeout.map(seconds)),
     ]
     .join(" · ")
 }
 
-fn meaning(outcome: &Outcome) -> String {
-    let text = match outcome.termination {
-        Termination::Stop => "the model answered, asked for no tool, and its answer is whole",
-        Termination::Submitted => "the answer was declared",
-        Termination::ErrorMaxTurns => "the turn cap was reached",
-        Termination::ErrorMaxBudgetUsd => {
-            "the cost ceiling was reached, or the next call could pass it"
-        }
-        Termination::ErrorMaxTokens => {
-            "the token ceiling was reached, or the next call could pass it"
-        }
-        Termination::ErrorTimeout => "the run's time was up",
-        Termination::ErrorMaxStructuredOutputRetries => "the answer never satisfied the schema",
-        Termination::ErrorConsecutiveMistakes => "too many failures in a row",
-        Termination::ErrorPromptTooLong => "the prompt does not fit the model's context window",
-        Termination::ErrorNoProgress => "the run was stuck: it repeated itself",
-        Termination::ErrorThinkingStarved => {
-            "the output budget went into reasoning; nothing visible came"
-        }
-        Termination::ErrorOutputTruncated => {
-            "the answer was cut by the token limit; it is not whole"
-        }
-        Termination::ErrorDuringExecution if outcome.decided_by.name == "unknown_finish" => {
-            "nobody knows whether the answer is whole"
-        }
-        Termination::ErrorDuringExecution => "a failure; running again may help",
-        Termination::ErrorSchemaValidation => "the output could not be parsed",
-        Termination::ErrorContentFiltered => "the model refused, or a filter cut it",
-        Termination::ErrorProviderRejected => {
-            "the provider refuses the request; repeating will not help"
-        }
-        Termination::GaveUp => "the model says that the task cannot be done",
-        Termination::ErrorHalted => "a hook or a tool said halt",
-        Termination::ErrorCompactionFailed => "the conversation could not be shortened",
-        Termination::ErrorProviderAuth => "the key is missing, wrong, or may not do this",
-        Termination::Cancelled => "it was cancelled",
-        Termination::Terminated => "it was terminated",
-        _ => "",
-    };
-    text.to_owned()
-}
-
-/// What to do about an ending.
-fn next(outcome: &Outcome, kept: Option<&str>) -> String {
-    let limit = outcome.decided_by.name.as_str();
-    let raise = || match (limit, kept) {
-        ("shared_budget", _) => "raise the shared budget, or run fewer at once".to_owned(),
-        (limit, None) => format!("raise --{}, or ask for less", limit.replace('_', "-")),
-        (limit, Some(run)) => {
-            format!("go on with more: endstop run --resume {run} --{} …", limit.replace('_', "-"))
-        }
-    };
-    match outcome.termination {
-        Termination::Stop | Termination::Submitted if outcome.verified == Some(false) => {
-            "look at the verifier's output above; run again with what it says".to_owned()
-        }
-        Termination::Stop | Termination::Submitted => "nothing: the work is done".to_owned(),
-        Termination::ErrorMaxTurns
-        | Termination::ErrorMaxBudgetUsd
-        | Termination::ErrorMaxTokens
-        | Termination::ErrorTimeout
-        | Termination::ErrorMaxStructuredOutputRetries => raise(),
-        Termination::ErrorConsecutiveMistakes => {
-            "read the tool errors above; the tools or their permissions may be wrong".to_owned()
-        }
-        Termination::ErrorPromptTooLong => {
-            "shorten the task, or use a model with a larger context window".to_owned()
-        }
-        Termination::ErrorNoProgress => {
-            "say what is in the way in the task, or give a tool that can do it".to_owned()
-        }
-        Termination::ErrorThinkingStarved | Termination::ErrorOutputTruncated => {
-            "raise --max-output-tokens, or allow --max-continuations 1".to_owned()
-        }
-        Termination::ErrorDuringExecution => match outcome.retry_after {
-            Some(wait) => {
-                format!("wait {} and run again (the provider asks for it)", seconds(wait))
-            }
-            None => match limit {
-                "unknown_finish" => {
-                    "where this server means a whole answer by it, --accept-unknown-finish"
-                }
-                "timeout" => {
-                    "run again; if it repeats, raise --stall-timeout or --turn-timeout, or look at the provider's status"
-                }
-                _ => match kept {
-                    Some(run) => return format!("go on with it: endstop run --resume {run}; if it repeats, check the address and the provider's status"),
-                    None => "run again; if it repeats, check the address and the provider's status",
-                },
-            }
-            .to_owned(),
-        },
-        Termination::ErrorSchemaValidation => {
-            "run again, allow repairs (--max-structured-output-retries), or loosen the schema"
-                .to_owned()
-        }
-        Termination::ErrorContentFiltered => {
-            "change the task: the same words are refused again".to_owned()
-        }
-        Termination::ErrorProviderRejected => {
-            "mend the request, the model's name, or the account: see why above".to_owned()
-        }
-        Termination::GaveUp => "read the model's reason above".to_owned(),
-        Termination::ErrorHalted => "see what halted it, above".to_owned(),
-        Termination::ErrorCompactionFailed => "run again with a shorter conversation".to_owned(),
-        Termination::ErrorProviderAuth => {
-            let name = outcome.provider.as_deref().unwrap_or("NAME");
-            format!("check the key: `endstop providers {name}` says which variable")
-        }
-        Termination::Cancelled | Termination::Terminated => match kept {
-            Some(run) => format!("nothing is left running; to go on: endstop run --resume {run}"),
-            None => "nothing is left running; run again when you like".to_owned(),
-        },
-        _ => String::new(),
+/// What the verifier found; `stopped`: it was stopped before it had an answer.
+pub(crate) fn verified(found: Option<bool>, stopped: bool) -> Option<&'static str> {
+    match found {
+        Some(true) => Some("yes"),
+        Some(false) => Some("NO: the verifier says that the work is not right"),
+        None if stopped => Some("not known: the verifier was stopped before it had an answer"),
+        None => None,
     }
 }
 
@@ -268,28 +173,13 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     visible(&format!("{}{cut}", lines.join("\n")))
 }
 
-/// The text with a picture in the place of each control character but the end of a line and the
-/// tab: what a tool or a model says is shown, and does not move the cursor.
-pub(crate) fn visible(text: &str) -> String {
-    text.replace("\r\n", "\n")
-        .chars()
-        .map(|c| match c {
-            '\n' | '\t' => c,
-            '\u{7f}' => '␡',
-            '\0'..'\u{20}' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
-            c if c.is_control() => '\u{fffd}',
-            c => c,
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::shorten;
 
     #[test]
     fn what_a_terminal_would_obey_is_shown() {
-        assert_eq!(shorten("\x1b[2Jgone\r\nand\x07\u{9b}1m", 99), "␛[2Jgone\nand␇\u{fffd}1m");
+        assert_eq!(shorten("\x1b[2Jgone\r\nand\x07\u{9b}1m", 99), "␛[2Jgone\nand␇<U+009B>1m");
         assert_eq!(shorten("a\tb\n\nc", 3), "a\tb…");
     }
 }

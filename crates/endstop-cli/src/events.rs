@@ -1,17 +1,20 @@
 //! The file of `--events`: events on disk, a line each, with the time since the start.
 //!
 //! ```ignore
-//! let mut events = EventFile::create(Path::new("events.jsonl"), secrets)?;
+//! let Some(file) = EventFile::of(&args)? else { return };
+//! let mut events = EventFile::create(&file, secrets)?;
 //! events.write(&event, Keep::Now);
 //! events.finish();
 //! ```
 
-use crate::{Failure, Result, output};
+use crate::args::RunArgs;
+use crate::new_file::NewFile;
+use crate::{Result, output};
 use endstop::wire::redact::KnownKeys;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 pub(crate) struct EventFile {
@@ -31,13 +34,18 @@ pub(crate) enum Keep {
 }
 
 impl EventFile {
+    /// The file that the flags name.
+    pub(crate) fn of(args: &RunArgs) -> Result<Option<NewFile>> {
+        let file = args.events.as_deref();
+        let file = file.map(|path| NewFile::of("--events", path, args.overwrite)).transpose()?;
+        Ok(file)
+    }
+
     /// A new file; these keys do not come to it.
-    pub(crate) fn create(path: &Path, secrets: KnownKeys) -> Result<EventFile> {
-        let file = File::create(path)
-            .map_err(|error| Failure::usage(format!("--events {}: {error}", path.display())))?;
+    pub(crate) fn create(file: &NewFile, secrets: KnownKeys) -> Result<EventFile> {
         Ok(EventFile {
-            file: BufWriter::new(file),
-            path: path.to_owned(),
+            file: BufWriter::new(file.create()?),
+            path: file.path().to_owned(),
             secrets,
             began: Instant::now(),
             failed: false,
@@ -53,7 +61,7 @@ impl EventFile {
             event.to_string()
         });
         let written = line.map_err(io::Error::from).and_then(|line| {
-            writeln!(self.file, "{}", self.secrets.out_of_text(&line))?;
+            writeln!(self.file, "{}", self.secrets.out_of_json_text(line))?;
             if keep == Keep::Soon { Ok(()) } else { self.file.flush() }
         });
         if let Err(error) = written

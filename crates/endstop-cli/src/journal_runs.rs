@@ -11,14 +11,14 @@ use crate::{Failure, Result};
 use endstop::core::replay::Replay;
 use endstop::journal::{JournalError, RecordedRun, SqliteJournal};
 use endstop::{
-    Effect, Event, EventKind, ModelTurn, Part, Registry, RunEvent, RunSpec, Termination, Usage,
+    Effect, Event, EventKind, ModelTurn, NanoUsd, Part, Registry, RunEvent, RunSpec, Termination,
+    Usage,
 };
 use endstop_trajectory as traj;
-use endstop_trajectory::read::{Problem, ProblemKind, Walk};
+use endstop_trajectory::read::{Problem, ProblemKind, Walk, open_regular};
 use endstop_trajectory::replay::{Setting, replay_events};
 use jiff::Timestamp;
 use serde_json::Value;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -63,7 +63,7 @@ pub(crate) fn is_ours(path: &Path) -> bool {
 /// The application that a file of SQLite says it is of; `None`: it is no such file.
 fn header(path: &Path) -> Option<i64> {
     let mut begin = [0; 72];
-    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).ok()?;
+    open_regular(path).and_then(|mut file| file.read_exact(&mut begin)).ok()?;
     let (application, _) = begin[68..].split_first_chunk()?;
     begin.starts_with(MAGIC).then(|| i64::from(u32::from_be_bytes(*application)))
 }
@@ -183,12 +183,12 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
         }) {
             match (told, turn) {
                 (RunEvent::TurnEnded { text, usage, cost, .. }, Some(turn)) => {
-                    let cost = cost.to_usd();
                     let known = priced || turn.cost.is_some();
                     let mut step = step(turn, text, usage);
                     step.at = run.wall_ms.get(nth).copied().and_then(iso_8601);
-                    step.cost_usd = known.then_some((cost - spent).max(0.0));
-                    spent = cost;
+                    let cost = cost.map(NanoUsd::to_usd);
+                    step.cost_usd = cost.filter(|_| known).map(|cost| (cost - spent).max(0.0));
+                    spent = cost.unwrap_or(spent);
                     made.steps.push(step);
                 }
                 (RunEvent::ToolEnded { call_id, status, content, .. }, _) => {

@@ -1,14 +1,18 @@
-//! Where runs are kept: `--journal`, `journal` in endstop.toml, `ENDSTOP_JOURNAL`, or the user's
-//! state folder.
+//! Where runs are kept: `--journal`, `journal` in endstop.toml, `ENDSTOP_JOURNAL`, `journal` in the
+//! user's own settings, or the user's state folder.
 //!
 //! ```ignore
 //! let journal = kept::to_write(&place)?;   // None: switched off, or it cannot be written
 //! let journal = kept::to_read(&place)?;    // for `runs`, `explain`
 //! ```
 
+use crate::trust::layers;
 use crate::{Failure, Result, output};
 use endstop::journal::{JournalErrorKind, SqliteJournal};
 use std::path::{Path, PathBuf};
+
+/// The variable that names a journal.
+pub(crate) const VARIABLE: &str = "ENDSTOP_JOURNAL";
 
 /// Where the journal is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,18 +28,24 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// What the flag says, else the setting, else the environment.
-    pub(crate) fn of(flag: Option<&Path>, setting: Option<&Path>) -> Place {
-        let variable = std::env::var_os("ENDSTOP_JOURNAL").filter(|value| !value.is_empty());
-        let variable = variable.map(PathBuf::from);
-        match flag.or(setting).map(Path::to_owned).or(variable) {
+    /// What the flag says, else the setting of this folder's file or of `--config`, else the
+    /// environment, else the user's own settings.
+    ///
+    /// # Errors
+    /// The user's own settings cannot be read.
+    pub(crate) fn of(flag: Option<&Path>, setting: Option<&Path>) -> Result<Place> {
+        let asked = match flag.or(setting).map(Path::to_owned).or_else(variable) {
+            None => layers::user_journal()?,
+            asked => asked,
+        };
+        Ok(match asked {
             Some(path) if path.as_os_str() == "off" => Place::Off,
             Some(path) => Place::Asked(path),
             None => usual().map_or(Place::Homeless, Place::Usual),
-        }
+        })
     }
 
-    fn path(&self) -> Result<&Path> {
+    pub(crate) fn path(&self) -> Result<&Path> {
         match self {
             Place::Asked(path) | Place::Usual(path) => Ok(path),
             Place::Off => Err(Failure::usage(
@@ -55,6 +65,9 @@ pub(crate) fn to_write(place: &Place) -> Result<Option<SqliteJournal>> {
     match SqliteJournal::open(path) {
         Ok(journal) => {
             journal.hide(endstop::process::environment_secrets());
+            if let Some(how) = journal.exposed() {
+                output::note(&format!("endstop: {}: {how}", path.display()));
+            }
             Ok(Some(journal))
         }
         Err(error) if matches!(place, Place::Usual(_)) => {
@@ -81,8 +94,13 @@ pub(crate) fn to_read(place: &Place) -> Result<SqliteJournal> {
     })
 }
 
-/// The journal in the user's folder for what a program keeps from run to run.
-pub(crate) fn usual() -> Option<PathBuf> {
+/// The journal that the environment names.
+pub(crate) fn variable() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The user's folder for what a program keeps from run to run.
+pub(crate) fn state_folder() -> Option<PathBuf> {
     let folder =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || folder("HOME");
@@ -93,5 +111,10 @@ pub(crate) fn usual() -> Option<PathBuf> {
     } else {
         folder("XDG_STATE_HOME").or_else(|| home().map(|home| home.join(".local/state")))
     };
-    state.map(|state| state.join("endstop").join("journal.db"))
+    state.map(|state| state.join("endstop"))
+}
+
+/// The journal in it.
+pub(crate) fn usual() -> Option<PathBuf> {
+    state_folder().map(|folder| folder.join("journal.db"))
 }

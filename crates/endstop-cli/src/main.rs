@@ -1,6 +1,8 @@
 //! The `endstop` command. `main` parses the arguments, hands them to a command, and turns what
 //! comes back into the exit status; it is the only place that does.
 
+mod advice;
+mod approval;
 mod args;
 mod card;
 mod commands;
@@ -9,17 +11,23 @@ mod events;
 mod input;
 mod journal_runs;
 mod kept;
+mod new_file;
 mod output;
 mod page;
+mod quantity;
+mod retention;
 mod screen;
 mod servers;
 mod settings;
 mod tape;
 mod telemetry;
+mod trust;
+mod visible;
 
-use args::{Args, Command};
+use args::{Args, Command, ConfigCommand};
 use clap::Parser;
 use clap::error::ErrorKind;
+use std::borrow::Cow;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -27,6 +35,29 @@ fn main() -> ExitCode {
     if let Some(code) = endstop::process::keeper::serve_if_asked() {
         return code;
     }
+    // A command that kills its keeper must leave no process behind. Without it (another system than
+    // Linux) the processes that are found are killed.
+    endstop::process::keeper::adopt_orphans();
+    #[cfg(unix)]
+    outlive_file_size_limit();
+    endstop::process::hide_from_other_processes();
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        // What a panic says may have a secret in it: it is shown without, or by its place alone.
+        let said = info.payload();
+        let said = said
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| said.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or_default();
+        match output::hidden(said) {
+            Cow::Borrowed(_) => report(info),
+            Cow::Owned(clean) => {
+                let place = info.location().map(ToString::to_string).unwrap_or_default();
+                output::note(&format!("panicked at {place}: {clean}"));
+            }
+        }
+    }));
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -53,6 +84,8 @@ fn main() -> ExitCode {
         Command::Audit(audit) => commands::audit::run(&audit, json),
         Command::Backtest(backtest) => commands::backtest::run(&backtest, json),
         Command::Providers(providers) => commands::providers::run(&providers, json),
+        Command::Trust(trust) => commands::trust::run(&trust, json),
+        Command::Config(ConfigCommand::Show(run)) => commands::config::show(&run, json),
         Command::Policies => Ok(commands::policies::run(json)),
     };
     match result {
@@ -62,6 +95,16 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// Makes a write beyond the limit on file sizes (`ulimit -f`) an error, as on a full disk, because the
+/// signal would end the process without an outcome. A handler and not an ignored signal: commands
+/// would inherit that.
+#[cfg(unix)]
+fn outlive_file_size_limit() {
+    let heard = std::sync::Arc::default();
+    // It fails for signals that cannot be handled, and this is not one.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, heard);
 }
 
 /// Whether `--json` is among the arguments; asked where they could not be parsed.

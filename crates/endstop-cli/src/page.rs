@@ -21,20 +21,24 @@ svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font-family:sy
 details{border-top:1px solid var(--line);padding:6px 0}summary{cursor:pointer;overflow-wrap:anywhere}pre{white-space:pre-wrap;overflow-wrap:anywhere;font:0.85em ui-monospace,monospace;margin:6px 0;max-height:24em;overflow:auto}
 ";
 
+/// What a browser may load for a page: its own styles and pictures within it. There is no script, so that
+/// markup that got past [`escape`] would do nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+
 /// The end of a page.
 pub(crate) const END: &str = "</main></body></html>\n";
 
 /// The beginning of a page with this title, which needs nothing from outside.
 pub(crate) fn begin(title: &str) -> String {
     format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} · Endstop</title><style>{STYLE}</style></head><body><main>\n",
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} · Endstop</title><style>{STYLE}</style></head><body><main>\n",
         escape(title)
     )
 }
 
-/// Text as HTML; what a page cannot have is shown as what it is.
+/// Text as HTML, without secrets, because a page is made to be shown; what a page cannot have is shown as what it is.
 pub(crate) fn escape(text: &str) -> String {
-    crate::card::visible(text)
+    crate::card::visible(&crate::output::hidden(text))
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

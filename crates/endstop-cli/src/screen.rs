@@ -1,10 +1,12 @@
 //! What a person sees while a run goes on: the model's text on standard output, calls, cost and
 //! limits on standard error; on a terminal the last line moves.
 
-use crate::card::{seconds, shorten, thousands, visible};
+use crate::card::{count, seconds, shorten, thousands, visible};
+use crate::visible::Flow;
 use endstop::agent::AgentEvent;
 use endstop::{Limits, NanoUsd, RunEvent, TurnDelta, Usage, WatchMode};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
@@ -17,16 +19,26 @@ pub(crate) struct Screen {
     text_on_terminal: bool,
     color: bool,
     turn: u32,
-    cost: NanoUsd,
+    /// `None`: no price is known.
+    cost: Option<NanoUsd>,
     usage: Usage,
+    /// A response was kept, whatever it says of its usage.
+    answered: bool,
     /// Characters of this turn's text that were shown.
     shown: usize,
     at_line_start: bool,
     /// About how many columns of the line the text has filled.
     column: usize,
     status: Status,
+    flow: Flow,
+    /// What happens while a question is open, shown once it is answered.
+    held: Option<Vec<AgentEvent>>,
     /// Standard output is closed: nobody reads.
     pub(crate) closed: bool,
+    /// The text of turns is not shown.
+    pub(crate) answer_only: bool,
+    /// The calls of a resumed run that were made before it was resumed: name and arguments.
+    earlier: HashMap<String, (String, String)>,
 }
 
 /// Where the moving line stands.
@@ -57,14 +69,25 @@ impl Screen {
             text_on_terminal: io::stdout().is_terminal(),
             color: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             turn: 0,
-            cost: NanoUsd::ZERO,
+            cost: None,
             usage: Usage::default(),
+            answered: false,
             shown: 0,
             at_line_start: true,
             column: 0,
             status: Status::Nowhere,
+            flow: Flow::default(),
+            held: None,
             closed: false,
+            answer_only: false,
+            earlier: HashMap::new(),
         }
+    }
+
+    /// The run was resumed: the calls that it made before, by their ids, of which a result may be shown
+    /// now.
+    pub(crate) fn run_resumed(&mut self, calls: HashMap<String, (String, String)>) {
+        self.earlier = calls;
     }
 
     /// Whether the card may be painted.
@@ -72,7 +95,24 @@ impl Screen {
         self.color
     }
 
+    /// Leaves the terminal to a question, until [`resume`](Self::resume).
+    pub(crate) fn pause(&mut self) {
+        self.end_line();
+        self.held = Some(Vec::new());
+    }
+
+    /// Shows what has happened meanwhile.
+    pub(crate) fn resume(&mut self) {
+        for event in self.held.take().into_iter().flatten() {
+            self.show(&event);
+        }
+    }
+
     pub(crate) fn show(&mut self, event: &AgentEvent) {
+        if let Some(held) = &mut self.held {
+            held.push(event.clone());
+            return;
+        }
         match event {
             AgentEvent::Delta(delta) => {
                 if let TurnDelta::Text(text) = &delta.delta {
@@ -97,6 +137,7 @@ impl Screen {
                 }
                 self.turn = *turn;
                 self.shown = 0;
+                self.flow = Flow::default();
             }
             RunEvent::TurnEnded { text, cost, usage, tool_calls, signal, .. } => {
                 // A response that was not streamed, or whose deltas were dropped.
@@ -106,6 +147,7 @@ impl Screen {
                 self.end_line();
                 self.cost = *cost;
                 self.usage.add(usage);
+                self.answered = true;
                 if *tool_calls == 0 && !self.terminal {
                     self.note(&format!("· {} ({})", self.status_text(), signal.reason));
                 }
@@ -118,17 +160,28 @@ impl Screen {
                 };
                 self.note(&format!("✗ {}{then}", shorten(&error.to_string(), 300)));
             }
-            RunEvent::ToolStarted { name, arguments, .. } => {
+            RunEvent::ToolStarted { call_id, name, arguments } => {
+                self.earlier.remove(call_id);
                 let arguments = shorten(&arguments.replace('\n', " "), 200);
                 self.note(&format!("→ {} {arguments}", in_line(name)));
             }
-            RunEvent::ToolEnded { name, status, content, duration_ms, .. } => {
-                let first = content.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
+            RunEvent::ToolEnded { call_id, name, status, content, duration_ms } => {
+                if let Some((name, arguments)) = self.earlier.remove(call_id) {
+                    let arguments = shorten(&arguments.replace('\n', " "), 200);
+                    self.note(&format!("→ {} {arguments} (before the resume)", in_line(&name)));
+                }
+                let mut lines = content.lines().filter(|line| !line.trim().is_empty());
+                let first = lines.next().unwrap_or("");
+                // How a command ended stands in its last line: `ok` says only that it ran.
+                let ended = lines
+                    .next_back()
+                    .filter(|line| line.starts_with("[exit status ") && *line != "[exit status 0]");
                 self.note(&format!(
-                    "← {} {} in {duration_ms} ms: {}",
+                    "← {} {} in {duration_ms} ms: {}{}",
                     in_line(name),
                     status.as_str(),
-                    shorten(first, 160)
+                    shorten(first, 160),
+                    ended.map(|line| format!(" {}", shorten(line, 80))).unwrap_or_default()
                 ));
             }
             RunEvent::Told { why, text } => {
@@ -140,7 +193,10 @@ impl Screen {
             }
             RunEvent::Stopping { reason, running } => {
                 self.end_line();
-                self.note(&format!("■ stopping ({reason}): {running} tools still to end"));
+                self.note(&format!(
+                    "■ stopping ({reason}): {} still to end",
+                    count((*running).into(), "tool")
+                ));
             }
             RunEvent::Compacted {
                 before, after, tokens_before, tokens_after, strategy, ..
@@ -163,7 +219,11 @@ impl Screen {
 
     fn text(&mut self, text: &str) {
         self.shown += text.len();
-        let text = if self.text_on_terminal { visible(text).into() } else { Cow::from(text) };
+        if self.answer_only {
+            return;
+        }
+        let text =
+            if self.text_on_terminal { self.flow.visible(text).into() } else { Cow::from(text) };
         if self.text_on_terminal {
             self.clear_status();
         }
@@ -193,7 +253,7 @@ impl Screen {
     fn note(&mut self, text: &str) {
         self.end_line();
         if self.color {
-            crate::output::note(&format!("\x1b[2m{text}\x1b[0m"));
+            crate::output::painted_note(&format!("\x1b[2m{}\x1b[0m", visible(text)));
         } else {
             crate::output::note(text);
         }
@@ -205,18 +265,21 @@ impl Screen {
             None => used,
         };
         let budget = self.limits.max_budget_usd.map(|usd| NanoUsd::from_usd(usd).to_string());
+        let used = if self.answered && self.usage == Usage::default() {
+            "unknown".to_owned()
+        } else {
+            thousands(self.usage.total_tokens())
+        };
         // Without a price nothing adds up to a cost, and $0.00 would be a claim.
-        let cost = (self.cost.0 > 0 || budget.is_some()).then(|| of(self.cost.to_string(), budget));
+        let cost = self.cost.filter(|cost| cost.0 > 0 || budget.is_some());
+        let cost = cost.map(|cost| of(cost.to_string(), budget));
         [
             Some(format!(
                 "turn {}",
                 of(self.turn.to_string(), self.limits.max_turns.map(|n| n.to_string()))
             )),
             cost,
-            Some(format!(
-                "{} tokens",
-                of(thousands(self.usage.total_tokens()), self.limits.max_tokens.map(thousands))
-            )),
+            Some(format!("{} tokens", of(used, self.limits.max_tokens.map(thousands)))),
             Some(of(seconds(self.began.elapsed()), self.limits.timeout.map(seconds))),
         ]
         .into_iter()
@@ -227,7 +290,7 @@ impl Screen {
 
     /// Draws the moving line: where the cursor is, or below text that is being written.
     pub(crate) fn draw_status(&mut self) {
-        if !self.terminal {
+        if !self.terminal || self.held.is_some() {
             return;
         }
         let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));

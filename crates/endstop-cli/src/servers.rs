@@ -2,14 +2,16 @@
 //!
 //! ```ignore
 //! let settings = ServerSettings::of_flag("files=mcp-server-filesystem /srv/data")?;
-//! let servers = Servers::connect(&[settings], None).await?;
+//! let servers = Servers::connect(&[settings], None, false).await?;
 //! servers.close().await; // no process is left
 //! ```
 
-use crate::{Failure, Result};
+use crate::trust::shown;
+use crate::{Failure, Result, output};
 use endstop::core::limits::{parse_duration, unknown_key};
 use endstop::mcp::{McpServer, McpTools};
 use endstop::tool::Tool;
+use endstop::wire::providers::is_loopback;
 use endstop::wire::redact::{KnownKeys, address};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,6 +45,12 @@ enum At {
     /// A program and its arguments.
     Words(Vec<String>),
     Url(String),
+}
+
+/// What a server is, for a person.
+pub(crate) enum ServerPlace<'a> {
+    Command(String),
+    Url(&'a str),
 }
 
 impl fmt::Debug for ServerSettings {
@@ -141,6 +149,26 @@ impl ServerSettings {
         Ok(settings)
     }
 
+    /// What it starts or asks, for a person: a command line, or an address as it is written.
+    pub(crate) fn place(&self) -> ServerPlace<'_> {
+        match &self.at {
+            At::Line(line) => ServerPlace::Command(line.clone()),
+            // As a list, so that no blank hides where a word ends.
+            At::Words(words) => ServerPlace::Command(format!("{words:?}")),
+            At::Url(url) => ServerPlace::Url(url),
+        }
+    }
+
+    /// The headers that are sent, as they are written; a value that is not stored is empty.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref().unwrap_or("")))
+    }
+
+    /// The variables that its command may see although their names look like those of secrets.
+    pub(crate) fn variables(&self) -> &[String] {
+        &self.env
+    }
+
     /// What a journal keeps: no value of a header that was written out.
     pub(crate) fn saved(&self) -> ServerSettings {
         let mut saved = self.clone();
@@ -151,12 +179,29 @@ impl ServerSettings {
     }
 
     /// The server, with the variables read.
-    fn server(&self, dir: Option<&Path>) -> std::result::Result<McpServer, String> {
+    fn server(
+        &self,
+        dir: Option<&Path>,
+        allow_http: bool,
+    ) -> std::result::Result<McpServer, String> {
         let mut server = match &self.at {
             At::Line(line) => McpServer::stdio(&self.name, line),
             At::Words(words) => McpServer::command(&self.name, words),
-            At::Url(url) => McpServer::http(&self.name, expanded(url)?),
+            At::Url(url) => {
+                let whole = expanded(url)?;
+                // What is in a variable may be a secret, whatever the parameter is called.
+                if *url != whole && !allow_http && in_clear(&whole) {
+                    return Err(format!(
+                        "{}: its variables would be sent unencrypted to another machine: use https://, or allow it with --allow-http",
+                        shown(url)
+                    ));
+                }
+                McpServer::http(&self.name, whole)
+            }
         };
+        if allow_http {
+            server = server.allow_http();
+        }
         for (name, value) in &self.headers {
             let Some(value) = value else {
                 return Err(format!(
@@ -181,6 +226,12 @@ impl ServerSettings {
         }
         Ok(server)
     }
+}
+
+/// Whether what is sent to this address can be read on the way to another machine.
+fn in_clear(url: &str) -> bool {
+    reqwest::Url::parse(url)
+        .is_ok_and(|url| url.scheme() == "http" && !url.host_str().is_some_and(is_loopback))
 }
 
 /// A text with `$NAME` and `${NAME}` as in the environment; `$$` is a dollar.
@@ -220,12 +271,13 @@ impl Servers {
     pub(crate) async fn connect(
         settings: &[ServerSettings],
         dir: Option<&Path>,
+        allow_http: bool,
     ) -> Result<Servers> {
         let mut secrets = KnownKeys::default();
         // Where one cannot be used the others are let go of.
         let mut connecting = JoinSet::new();
         for (at, settings) in settings.iter().enumerate() {
-            let server = settings.server(dir).map_err(|problem| {
+            let server = settings.server(dir, allow_http).map_err(|problem| {
                 Failure::usage(format!("MCP server `{}`: {problem}", settings.name))
             })?;
             secrets = secrets.and(&server.known_keys());
@@ -235,6 +287,9 @@ impl Servers {
         while let Some(one) = connecting.join_next().await {
             let (at, connected) = one.map_err(|error| Failure::fault(format!("--mcp: {error}")))?;
             let tools = connected.map_err(|error| Failure::usage(error.to_string()))?;
+            for problem in tools.left_out() {
+                output::note(&format!("⚠ MCP server `{}`: {problem}", tools.name()));
+            }
             all.insert(at, Arc::new(tools));
         }
         Ok(Servers { all: all.into_values().collect(), secrets })
@@ -309,13 +364,13 @@ mod tests {
         let table =
             json!({"url": "http://a", "headers": {"A": "Bearer $PATH", "B": "written out"}});
         let read = ServerSettings::of_table("s", &table).unwrap();
-        assert!(read.server(None).is_ok());
+        assert!(read.server(None, true).is_ok());
         let saved = serde_json::to_value(read.saved()).unwrap();
         assert!(
             !saved.to_string().contains("written out") && !format!("{read:?}").contains("written")
         );
         let again: ServerSettings = serde_json::from_value(saved).unwrap();
-        assert!(again.server(None).unwrap_err().contains("header `B` was written out"));
+        assert!(again.server(None, true).unwrap_err().contains("header `B` was written out"));
     }
 
     #[test]

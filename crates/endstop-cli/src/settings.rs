@@ -1,34 +1,21 @@
-//! Settings: `endstop.toml`, then flags above it. Every error names the file and the key.
+//! Settings: files, then flags above them. Every error names the file and the key. Which files are
+//! read, and what each may do, is decided in [`trust`].
 
 use crate::args::RunArgs;
 use crate::input::Source;
 use crate::servers::ServerSettings;
+use crate::trust::file::{Entry, toml_file};
+use crate::trust::{self, Layers, Origin, flags, seal, shown, tighten};
 use crate::{Failure, Result};
 use endstop::compaction::CompactionConfig;
-use endstop::journal::RecordedRun;
+use endstop::journal::{RecordedRun, RunHeader};
 use endstop::schema::OutputSchema;
 use endstop::wire::prices::parse_price;
 use endstop::{Limits, Policy, Price, Registry, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// The keys of `endstop.toml` beside `[limits]`, `[policy]`, `[watch]`, `[compaction]`, `[price]`
-/// and `[mcp.NAME]`.
-const KEYS: [&str; 12] = [
-    "model",
-    "api",
-    "base_url",
-    "system",
-    "tools",
-    "ask",
-    "dir",
-    "max_output_tokens",
-    "verify",
-    "context_window",
-    "stream",
-    "journal",
-];
 
 /// What a run is configured with.
 #[derive(Debug, Default)]
@@ -53,6 +40,14 @@ pub(crate) struct Settings {
     pub(crate) output_schema: Option<Value>,
     pub(crate) journal: Option<PathBuf>,
     pub(crate) compaction: CompactionConfig,
+    /// A recording is played (`--replay`).
+    pub(crate) replay: bool,
+    pub(crate) allow_http: bool,
+    /// The journal that the run is stored in: what it stores there is marked as the user's own.
+    pub(crate) stored_in: Option<PathBuf>,
+    /// Where each value comes from, by name: `model`, `limits.max_turns`, `mcp.files`. A name that is
+    /// not there has its default.
+    pub(crate) origins: BTreeMap<String, Origin>,
 }
 
 /// What a journal keeps of the settings.
@@ -74,29 +69,42 @@ struct Saved {
     /// As configuration spells it; `None`: as is usual.
     #[serde(default)]
     compaction: Option<Value>,
+    /// It was played from a recording: no server was asked.
+    #[serde(default)]
+    replay: bool,
+    #[serde(default)]
+    allow_http: bool,
 }
 
 impl Settings {
-    /// The settings of a run: the file, and the flags above it.
+    /// The settings of a run: the files, and the flags above them.
     pub(crate) fn of(args: &RunArgs) -> Result<Settings> {
-        let mut settings = Settings::default();
-        let default = Path::new("endstop.toml");
-        match &args.config {
-            Some(path) => settings.read(path)?,
-            None if default.exists() => settings.read(default)?,
-            None => {}
-        }
+        let layers = Layers::find(args)?;
+        let mut settings = layers.settings(args)?;
         settings.above(args)?;
+        layers.announce(&settings);
         Ok(settings)
     }
 
-    /// The settings of a run that was kept, and the flags above them.
-    pub(crate) fn of_kept(run: &RecordedRun, args: &RunArgs) -> Result<Settings> {
+    /// The settings of a run that was kept, and the flags above them. `journal` is where it was found:
+    /// what a journal asks for that is not the user's own needs consent.
+    /// `not_own`: why the journal is not the user's own, as it was before it was opened.
+    pub(crate) fn of_kept(
+        run: &RecordedRun,
+        args: &RunArgs,
+        journal: &Path,
+        not_own: Option<String>,
+    ) -> Result<Settings> {
         let header = &run.header;
         let wrong = |problem: String| Failure::usage(format!("run {}: {problem}", header.id));
         let saved: Saved = serde_json::from_value(header.settings.clone()).map_err(|_| {
             wrong("it was not begun by `endstop run`, and goes on only where it was".to_owned())
         })?;
+        if saved.replay && args.model.is_none() {
+            return Err(wrong(
+                "it was played from a recording (--replay), which has no server to continue with; give --model PROVIDER/MODEL and --accept-changes, or play the recording again".to_owned(),
+            ));
+        }
         let mut settings = Settings {
             model: saved.model,
             api: saved.api,
@@ -117,6 +125,10 @@ impl Settings {
             output_schema: header.output_schema.clone(),
             journal: None,
             compaction: CompactionConfig::default(),
+            replay: false,
+            allow_http: saved.allow_http,
+            stored_in: Some(journal.to_owned()),
+            origins: BTreeMap::new(),
         };
         if let Some(said) = &saved.compaction {
             let config = CompactionConfig::read(said);
@@ -126,6 +138,9 @@ impl Settings {
         if let Some(spec) = &header.policy {
             let policy = Registry::default().build(spec);
             settings.policy = Some(policy.map_err(|error| wrong(format!("its policy: {error}")))?);
+        }
+        if !seal::fits(&header.settings, journal) {
+            trust::journal::consent(&settings, &header.id, args, journal, not_own)?;
         }
         settings.above(args)?;
         Ok(settings)
@@ -151,13 +166,30 @@ impl Settings {
             no_stream: self.no_stream,
             price: self.price,
             compaction: serde_json::to_value(&self.compaction).ok(),
+            replay: self.replay,
+            allow_http: self.allow_http,
         };
-        serde_json::to_value(saved).unwrap_or_default()
+        let mut saved = serde_json::to_value(saved).unwrap_or_default();
+        let seal = self.stored_in.as_deref().and_then(|journal| seal::of(&saved, journal));
+        if let (Some(seal), Some(members)) = (seal, saved.as_object_mut()) {
+            members.insert(seal::MEMBER.to_owned(), seal.into());
+        }
+        saved
+    }
+
+    /// The journal that the folder's file or that of `--config` names: it stands above the
+    /// environment, as the user's own file does not.
+    pub(crate) fn folder_journal(&self) -> Option<&Path> {
+        let own = matches!(self.origins.get("journal"), Some(Origin::User(_)));
+        self.journal.as_deref().filter(|_| !own)
     }
 
     /// Takes the flags.
-    fn above(&mut self, args: &RunArgs) -> Result<()> {
+    pub(crate) fn above(&mut self, args: &RunArgs) -> Result<()> {
         let settings = self;
+        for (name, flag) in flags::given(args) {
+            settings.origins.insert(name, Origin::Flag(flag));
+        }
         let take = |own: &mut Option<String>, flag: &Option<String>| {
             if flag.is_some() {
                 own.clone_from(flag);
@@ -182,7 +214,9 @@ impl Settings {
             settings.mcp.retain(|other| other.name != server.name);
             settings.mcp.push(server);
         }
+        settings.replay = args.replay.is_some();
         settings.ask |= args.ask;
+        settings.allow_http |= args.allow_http;
         settings.no_stream |= args.no_stream;
         settings.dir = args.dir.clone().or_else(|| settings.dir.take());
         settings.max_output_tokens = args.max_output_tokens.or(settings.max_output_tokens);
@@ -219,145 +253,94 @@ impl Settings {
             let wrong = |problem: String| {
                 Failure::usage(format!("--output-schema {}: {problem}", source.name()))
             };
-            let schema: Value = serde_json::from_str(&source.text()?)
-                .map_err(|error| wrong(format!("not valid JSON: {error}")))?;
+            let schema = source
+                .json()
+                .map_err(|error| Failure::usage(format!("--output-schema {}", error.message)))?;
             OutputSchema::new(schema.clone()).map_err(wrong)?;
             settings.output_schema = Some(schema);
         }
         Ok(())
     }
 
-    fn read(&mut self, path: &Path) -> Result<()> {
-        let name = path.display();
-        let table = toml_file(path)?;
-        let wrong = |key: &str, what: &str| Failure::usage(format!("{name}: `{key}` {what}"));
-        for (key, value) in table {
-            let text = || {
-                value
-                    .as_str()
-                    .map(str::to_owned)
-                    .ok_or_else(|| wrong(&key, "wants a text in quotes"))
-            };
-            let tokens = || {
-                let tokens = value.as_u64().filter(|tokens| *tokens > 0);
-                tokens.ok_or_else(|| wrong(&key, "wants a whole number of tokens, 1 or more"))
-            };
-            let switch = || value.as_bool().ok_or_else(|| wrong(&key, "wants true or false"));
-            match key.as_str() {
-                "model" => self.model = Some(text()?),
-                "api" => self.api = Some(text()?),
-                "base_url" => self.base_url = Some(text()?),
-                "system" => self.system = Some(text()?),
-                "verify" => self.verify = Some(text()?),
-                "price" => {
-                    let text = price_text(&value).ok_or_else(|| {
-                        wrong(&key, "wants \"in=3,out=15\", or a table of such dollars")
-                    })?;
-                    let price = parse_price(&text)
-                        .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-                    self.price = Some(price);
-                }
-                "journal" => self.journal = Some(text()?.into()),
-                "dir" => self.dir = Some(text()?.into()),
-                "ask" => self.ask = switch()?,
-                "stream" => self.no_stream = !switch()?,
-                "max_output_tokens" => self.max_output_tokens = Some(tokens()?),
-                "context_window" => self.context_window = Some(tokens()?),
-                "tools" => {
-                    let names = value.as_array().and_then(|names| {
-                        names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
-                    });
-                    self.tools = names.ok_or_else(|| wrong(&key, "wants a list of names"))?;
-                    known_tools(&format!("{name}: `tools`"), &self.tools)?;
-                }
-                "mcp" => {
-                    let servers = value.as_object().ok_or_else(|| wrong(&key, "wants tables"))?;
-                    for (server, value) in servers {
-                        let read = ServerSettings::of_table(server, value).map_err(|problem| {
-                            Failure::usage(format!("{name}: [mcp.{server}]: {problem}"))
-                        })?;
-                        self.mcp.push(read);
-                    }
-                }
-                "limits" => {
-                    let limits = value.as_object().ok_or_else(|| wrong(&key, "wants a table"))?;
-                    for (limit, value) in limits {
-                        self.limits.set(limit, value).map_err(|error| {
-                            Failure::usage(format!("{name}: [limits]: {error}"))
-                        })?;
-                    }
-                }
-                "compaction" => {
-                    self.compaction = CompactionConfig::read(&value).map_err(|problem| {
-                        Failure::usage(format!("{name}: [compaction]: {problem}"))
-                    })?;
-                }
-                "policy" => {
-                    let policy = Registry::default()
-                        .build(&value)
-                        .map_err(|error| Failure::usage(format!("{name}: [policy]: {error}")))?;
-                    self.policy = Some(policy);
-                }
-                "watch" => {
-                    let watches = Watch::read(&value)
-                        .map_err(|problem| Failure::usage(format!("{name}: [watch]: {problem}")))?;
-                    self.watches = Some(watches);
-                }
-                _ => {
-                    let mut known: Vec<&str> = KEYS.to_vec();
-                    known.extend(["price", "limits", "policy", "watch", "compaction", "mcp"]);
-                    let problem = endstop::core::limits::unknown_key(&key, &known);
-                    return Err(wrong(&key, &format!("is an {problem}")));
-                }
+    /// Takes one setting of a file.
+    pub(crate) fn take(&mut self, entry: &Entry, name: &str) -> Result<()> {
+        let value = &entry.value;
+        let (key, member) = entry.parts();
+        let member = member.unwrap_or_default();
+        let wrong = |what: &str| Failure::usage(format!("{name}: `{}` {what}", shown(key)));
+        // What is quoted is the file's: it must not move the cursor.
+        let in_table = |problem: String| {
+            let table = if key == "mcp" { format!("mcp.{member}") } else { key.to_owned() };
+            Failure::usage(format!("{name}: {}", shown(&format!("[{table}]: {problem}"))))
+        };
+        let text =
+            || value.as_str().map(str::to_owned).ok_or_else(|| wrong("wants a text in quotes"));
+        let tokens = || {
+            let tokens = value.as_u64().filter(|tokens| *tokens > 0);
+            tokens.ok_or_else(|| wrong("wants a whole number of tokens, 1 or more"))
+        };
+        let switch = || value.as_bool().ok_or_else(|| wrong("wants true or false"));
+        match key {
+            "model" => self.model = Some(text()?),
+            "api" => self.api = Some(text()?),
+            "base_url" => self.base_url = Some(text()?),
+            "allow_http" => self.allow_http = switch()?,
+            "system" => self.system = Some(text()?),
+            "verify" => self.verify = Some(text()?),
+            "price" => {
+                let text = price_text(value)
+                    .ok_or_else(|| wrong("wants \"in=3,out=15\", or a table of such dollars"))?;
+                let price = parse_price(&text).map_err(|error| {
+                    Failure::usage(format!("{name}: {}", shown(&error.to_string())))
+                })?;
+                self.price = Some(price);
+            }
+            "journal" => self.journal = Some(text()?.into()),
+            "dir" => self.dir = Some(text()?.into()),
+            "ask" => self.ask = switch()?,
+            "stream" => self.no_stream = !switch()?,
+            "max_output_tokens" => self.max_output_tokens = Some(tokens()?),
+            "context_window" => self.context_window = Some(tokens()?),
+            "tools" => {
+                let names = value.as_array().and_then(|names| {
+                    names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+                });
+                self.tools = names.ok_or_else(|| wrong("wants a list of names"))?;
+                known_tools(&format!("{name}: `tools`"), &self.tools)?;
+            }
+            "mcp" => {
+                let read = ServerSettings::of_table(member, value).map_err(in_table)?;
+                self.mcp.retain(|other| other.name != read.name);
+                self.mcp.push(read);
+            }
+            "limits" => {
+                let set = self.limits.set(member, value);
+                set.map_err(|error| in_table(error.to_string()))?;
+            }
+            "compaction" => {
+                self.compaction =
+                    tighten::compaction_over(&self.compaction, value).map_err(in_table)?;
+            }
+            "policy" => {
+                let policy = Registry::default().build(value);
+                self.policy = Some(policy.map_err(|error| in_table(error.to_string()))?);
+            }
+            "watch" => self.watches = Some(Watch::read(value).map_err(in_table)?),
+            _ => {
+                let known: Vec<&str> = tighten::KEYS.iter().map(|(name, _)| *name).collect();
+                let problem = endstop::core::limits::unknown_key(key, &known);
+                return Err(wrong(&format!("is an {}", shown(&problem))));
             }
         }
         Ok(())
     }
 }
 
-/// A TOML file as JSON values.
-pub(crate) fn toml_file(path: &Path) -> Result<serde_json::Map<String, Value>> {
-    let source = Source::of(Some(path));
-    let text = source.text()?;
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        // Not its own words, which quote the line: a key may stand there.
-        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
-        let line = 1 + before.matches('\n').count();
-        Failure::usage(format!(
-            "{}: line {line}: not valid TOML: {}",
-            source.name(),
-            error.message()
-        ))
-    })?;
-    as_json(&table).map_err(|problem| Failure::usage(format!("{}: {problem}", source.name())))
-}
-
-/// A table as JSON; what has no such form is named by its key.
-fn as_json(table: &toml::Table) -> std::result::Result<serde_json::Map<String, Value>, String> {
-    let member = |(key, value)| match plain(value) {
-        Ok(value) => Ok((String::clone(key), value)),
-        Err(problem) => Err(format!("`{key}`: {problem}")),
-    };
-    table.iter().map(member).collect()
-}
-
-/// A value as JSON. `nan` and `inf` have no such form, and must not become `null`, which switches a
-/// limit off.
-fn plain(value: &toml::Value) -> std::result::Result<Value, String> {
-    use toml::Value as Toml;
-    Ok(match value {
-        Toml::String(text) => text.as_str().into(),
-        Toml::Integer(number) => (*number).into(),
-        Toml::Boolean(switch) => (*switch).into(),
-        Toml::Datetime(time) => time.to_string().into(),
-        Toml::Table(table) => Value::Object(as_json(table)?),
-        Toml::Array(items) => {
-            Value::Array(items.iter().map(plain).collect::<std::result::Result<_, _>>()?)
-        }
-        Toml::Float(number) => serde_json::Number::from_f64(*number)
-            .ok_or_else(|| format!("wants a finite number, not {number}"))?
-            .into(),
-    })
+/// Whether `--resume` has what it needs to continue a run: the run asked a server, which its settings
+/// name.
+pub(crate) fn is_resumable(header: &RunHeader) -> bool {
+    serde_json::from_value::<Saved>(header.settings.clone())
+        .is_ok_and(|saved| !saved.replay && (saved.model.is_some() || saved.base_url.is_some()))
 }
 
 /// A price as `--price` takes it: such a text, or a table of its fields.
@@ -379,7 +362,7 @@ fn known_tools(place: &str, names: &[String]) -> Result<()> {
     // `finish` comes with any tool, and may be named.
     for name in names.iter().filter(|name| *name != "finish") {
         endstop::tool::built_in(name)
-            .map_err(|problem| Failure::usage(format!("{place}: {problem}")))?;
+            .map_err(|problem| Failure::usage(format!("{place}: {}", shown(&problem))))?;
     }
     Ok(())
 }

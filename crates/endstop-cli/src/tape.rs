@@ -7,19 +7,21 @@
 //! ```
 
 use crate::args::RunArgs;
+use crate::new_file::NewFile;
 use crate::settings::Settings;
 use crate::{Failure, Result, output};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::record::Recorder;
 use endstop::provider::recording::Recording;
 use endstop::provider::replay::{Replay, Warning};
+use endstop::wire::redact::KnownKeys;
 use endstop::{Outcome, Termination};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 #[derive(Default)]
 pub(crate) struct Tape {
     /// Where the run is recorded.
-    record: Option<(PathBuf, Option<Recorder>)>,
+    record: Option<(NewFile, Option<Recorder>)>,
     replay: Option<Replay>,
 }
 
@@ -37,7 +39,11 @@ impl Tape {
                 )));
             }
         }
-        let record = args.record.clone().map(|path| (path, None));
+        let record = args.record.as_deref();
+        let record = record
+            .map(|path| NewFile::of("--record", path, args.overwrite))
+            .transpose()?
+            .map(|file| (file, None));
         let Some(path) = &args.replay else { return Ok(Tape { record, replay: None }) };
         for (flag, given, why) in [
             ("--model", args.model.is_some(), "the model is that of the recording"),
@@ -78,11 +84,17 @@ impl Tape {
                 .map_err(|problem| Failure::usage(format!("--replay: line 1: {problem}")));
         }
         let provider = HttpProvider::from_env(options).map_err(Failure::usage)?;
-        let Some((path, recorder)) = &mut self.record else { return Ok(provider) };
-        let wrong =
-            |error: std::io::Error| Failure::usage(format!("--record {}: {error}", path.display()));
-        let made = recorder.insert(Recorder::create(&*path).map_err(wrong)?);
+        let Some((file, recorder)) = &mut self.record else { return Ok(provider) };
+        let made = recorder.insert(Recorder::new(file.create()?));
+        made.hide(&endstop::process::environment_secrets());
         provider.record(made).map_err(Failure::fault)
+    }
+
+    /// These must not come to the recording.
+    pub(crate) fn hide(&self, keys: &KnownKeys) {
+        if let Some((_, Some(recorder))) = &self.record {
+            recorder.hide(keys);
+        }
     }
 
     /// The run is about to begin, with this task.
@@ -95,6 +107,11 @@ impl Tape {
     /// What is not as it was recorded, since the last look.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.replay.as_ref().map(Replay::warnings).unwrap_or_default()
+    }
+
+    /// The first place where the run was not the recorded one.
+    pub(crate) fn divergence(&self) -> Option<Warning> {
+        self.replay.as_ref().and_then(Replay::divergence)
     }
 
     /// Waits for a place where the recorded run hung up; says how it was stopped, where it was.
@@ -110,10 +127,10 @@ impl Tape {
         if let Some(replay) = &self.replay {
             replay.ended(outcome);
         }
-        if let Some((path, Some(recorder))) = &self.record {
+        if let Some((file, Some(recorder))) = &self.record {
             recorder.ended(outcome);
             if let Some(problem) = recorder.problem() {
-                incomplete(path, &problem);
+                incomplete(file.path(), &problem);
             }
         }
     }

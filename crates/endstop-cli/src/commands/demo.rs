@@ -14,6 +14,7 @@ use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::{Limits, NanoUsd, Price};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,12 +62,26 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
     }
     let limits = limits(name);
     // Kept as any other run, to be explained.
-    let journal = kept::to_write(&Place::of(None, None))?;
+    let journal = kept::to_write(&Place::of(None, None)?)?;
     let agent = agent(name, &server, dir, &limits, journal.as_ref())?;
     let verify = (*name == "fix").then(|| "sh test.sh".to_owned());
     let secrets = endstop::process::environment_secrets();
     let (tape, servers) = (Tape::default(), Servers::default());
-    let job = Job { events: None, verify, tape, journal, goes_on: false, servers, secrets, json };
+    let questions = Cell::default();
+    let job = Job {
+        events: None,
+        verify,
+        tape,
+        journal,
+        named_journal: None,
+        demo: true,
+        answer_only: false,
+        accept_divergence: false,
+        servers,
+        secrets,
+        questions,
+        json,
+    };
     let task = match *name {
         "fix" => "The test in test.sh fails. Find out why, repair it, and see it pass.",
         "loop" => "Wait until note.txt says that the build is done.",

@@ -24,11 +24,14 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
             "body_encoding": "base64",
             "body": base64(&source.bytes()?),
         });
-        let mut found = detect::detect(&row).map_err(|error| Failure::usage(error.to_string()))?;
-        if let Some(fields) = found.as_object_mut() {
-            fields.remove("id");
+        let seen = detect::look(&row).map_err(|error| {
+            // What is a field of a line is a flag here.
+            Failure::usage(error.to_string().replacen("`api` is", "--api is", 1))
+        })?;
+        let _ = output::json(&seen.object);
+        if let Some(family) = seen.looks_like {
+            output::note(&format!("endstop: this looks like {family}; give --api {family}"));
         }
-        let _ = output::json(&found);
         return Ok(0);
     }
     let mut status = 0;

@@ -2,12 +2,15 @@
 
 pub(crate) mod audit;
 pub(crate) mod backtest;
+pub(crate) mod config;
 pub(crate) mod decide;
 pub(crate) mod demo;
 pub(crate) mod detect;
 pub(crate) mod explain;
 pub(crate) mod policies;
 pub(crate) mod providers;
+pub(crate) mod prune;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod simulate;
+pub(crate) mod trust;

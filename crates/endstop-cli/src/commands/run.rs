@@ -1,42 +1,62 @@
 //! `endstop run`: run an agent and say why it ended.
 
 use super::demo;
+use crate::advice::{Again, Facts, in_journal, of_demo};
+use crate::approval::{self, AskOnTerminal, Question, Questions};
 use crate::args::{DemoArgs, RunArgs};
-use crate::card::{Kept, card, count, shorten, visible};
+use crate::card::{Beside, card, count, shorten, visible};
 use crate::events::{EventFile, Keep};
 use crate::kept::{self, Place};
+use crate::new_file::NewFile;
+use crate::retention::Retention;
 use crate::screen::Screen;
 use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::tape::Tape;
 use crate::telemetry::Spans;
-use crate::{Failure, Result, output};
+use crate::{Failure, Result, output, trust};
 use endstop::agent::{AgentEvent, AgentLoop, Lifecycle, RunHandle};
-use endstop::hook::{Approver, HookFuture};
-use endstop::journal::{Change, JournalError, SqliteJournal};
+use endstop::journal::{Change, JournalError, RecordedRun, SqliteJournal};
 use endstop::process::{CommandLine, Stop};
 use endstop::provider::Provider as _;
 use endstop::provider::http::HttpOptions;
+use endstop::provider::replay::Warning;
 use endstop::wire::redact::KnownKeys;
-use endstop::{Answer, Limits, Outcome, Permission, Resume, StartError, Termination, ToolCall};
-use std::io::{self, BufRead, IsTerminal, Read};
+use endstop::{
+    Answer, Effect, Limits, Outcome, Permission, Replay, Resume, RunEvent, StartError, Termination,
+};
+use serde::Serialize;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
 const NO_MODEL: &str = "no model is configured: playing the built-in `fix` demo instead.
 Give one with --model PROVIDER/MODEL (`endstop providers` lists them), or in endstop.toml.";
+
+const NO_TASK: &str = "no task: give it as an argument, or on standard input";
+
+const EMPTY_TASK: &str = "the task is empty: give it as an argument, or on standard input";
 
 /// How long a verifier has to end once a signal came.
 const VERIFIER_GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
+    if args.answer_only && json {
+        return Err(Failure::usage(
+            "--answer-only cannot be given with --json, whose last line has the answer",
+        ));
+    }
     if let Some(name) = &args.resume {
         return resume(args, name, json);
     }
-    let settings = Settings::of(args)?;
+    let mut settings = Settings::of(args)?;
     let mut tape = Tape::of(args, &settings)?;
+    let events = EventFile::of(args)?;
     let configured = settings.model.is_some() || settings.base_url.is_some();
     if !configured && tape.recording().is_none() {
         if args.task.is_some() || tape.records() {
@@ -51,20 +71,41 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let verify = settings.verify.clone();
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
-    let journal = kept::to_write(&Place::of(args.journal.as_deref(), settings.journal.as_deref()))?;
+    let place = Place::of(args.journal.as_deref(), settings.folder_journal())?;
+    let named_journal =
+        args.journal.clone().or_else(|| settings.folder_journal().map(Path::to_owned));
+    let journal = kept::to_write(&place)?;
+    settings.stored_in = place.path().ok().map(Path::to_owned);
+    check_task(args, &tape)?;
+    let _retention = Retention::begin(journal.as_ref(), args);
     let runtime = runtime()?;
     // Before the task is read: what cannot run should not wait for its input.
-    let (agent, servers, secrets) = build(settings, &mut tape, journal.as_ref(), &runtime)?;
+    let Built { agent, servers, secrets, questions } =
+        build(settings, &mut tape, journal.as_ref(), &runtime)?;
     let task = task(args, &tape)?;
     tape.task(&task);
-    let events = args.events.clone();
-    let job = Job { events, verify, tape, journal, goes_on: true, servers, secrets, json };
+    let job = Job {
+        events,
+        verify,
+        tape,
+        journal,
+        named_journal,
+        demo: false,
+        answer_only: args.answer_only,
+        accept_divergence: args.accept_divergence,
+        servers,
+        secrets,
+        questions,
+        json,
+    };
     job.perform(runtime, &agent, Begin::Task(task), &limits, dir.as_deref())
 }
 
 /// Goes on with a run that was kept.
 fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
-    let journal = kept::to_write(&Place::of(args.journal.as_deref(), None))?.ok_or_else(|| {
+    let place = Place::of(args.journal.as_deref(), None)?;
+    let not_own = trust::journal::not_own(place.path()?);
+    let journal = kept::to_write(&place)?.ok_or_else(|| {
         Failure::usage(
             "--resume: there is no journal to find the run in: give its file with --journal FILE",
         )
@@ -72,26 +113,78 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     let wrong = |error: JournalError| Failure::usage(format!("--resume: {error}"));
     let id = journal.find(name).map_err(wrong)?;
     let recorded = journal.load(&id).map_err(wrong)?;
-    let settings = Settings::of_kept(&recorded, args)?;
+    let settings = Settings::of_kept(&recorded, args, place.path()?, not_own)?;
     let mut tape = Tape::of(args, &settings)?;
+    let events = EventFile::of(args)?;
     let (verify, dir, limits) =
         (settings.verify.clone(), settings.dir.clone(), settings.limits.clone());
     let runtime = runtime()?;
-    let (agent, servers, secrets) = build(settings, &mut tape, Some(&journal), &runtime)?;
+    let Built { agent, servers, secrets, questions } =
+        build(settings, &mut tape, Some(&journal), &runtime)?;
     let mut how = Resume::new(&id);
     if args.accept_changes {
         how = how.accept_changes();
     }
-    let turns = recorded.events.iter().filter(|event| event.kind.name() == "turn_ended").count();
-    output::note(&format!(
-        "▶ going on with run {id} after {}: {}",
-        count(turns as u64, "response"),
-        shorten(recorded.task(), 100)
-    ));
+    if args.accept_redacted {
+        how = how.accept_redacted();
+    }
+    if args.accept_redacted && recorded.redacted > 0 {
+        output::note(&format!(
+            "⚠ {} cut out of the conversation when it was journalled: the model is sent `[redacted]` instead",
+            match recorded.redacted {
+                1 => "one secret was".to_owned(),
+                cuts => format!("{cuts} secrets were"),
+            }
+        ));
+    }
     tape.task(recorded.task());
-    let (events, journal) = (args.events.clone(), Some(journal));
-    let job = Job { events, verify, tape, journal, goes_on: true, servers, secrets, json };
-    job.perform(runtime, &agent, Begin::Again(how), &limits, dir.as_deref())
+    let job = Job {
+        events,
+        verify,
+        tape,
+        journal: Some(journal),
+        named_journal: args.journal.clone(),
+        demo: false,
+        answer_only: args.answer_only,
+        accept_divergence: false,
+        servers,
+        secrets,
+        questions,
+        json,
+    };
+    let begin = Begin::Again(how, Box::new(Earlier::of(&id, &recorded)));
+    job.perform(runtime, &agent, begin, &limits, dir.as_deref())
+}
+
+/// What a resumed run has behind it.
+pub(crate) struct Earlier {
+    /// What to say once the run continues.
+    words: String,
+    /// The calls that it made, by their ids: name and arguments.
+    calls: HashMap<String, (String, String)>,
+}
+
+impl Earlier {
+    fn of(id: &str, recorded: &RecordedRun) -> Earlier {
+        let turns =
+            recorded.events.iter().filter(|event| event.kind.name() == "turn_ended").count();
+        let words = format!(
+            "▶ resuming run {id} after {}: {}",
+            count(turns as u64, "response"),
+            shorten(recorded.task(), 100)
+        );
+        let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
+        let mut replay = Replay::new(spec);
+        let mut calls = HashMap::new();
+        for event in &recorded.events {
+            for effect in replay.feed(event.clone()) {
+                if let Effect::Emit(RunEvent::ToolStarted { call_id, name, arguments }) = effect {
+                    calls.insert(call_id.clone(), (name.clone(), arguments.clone()));
+                }
+            }
+        }
+        Earlier { words, calls }
+    }
 }
 
 /// Says what differs from the run as it began, and asks on the terminal whether to go on.
@@ -112,12 +205,21 @@ fn accepted(changes: &[Change]) -> Result<()> {
             "the run was begun otherwise (above): give what it was begun with, or --accept-changes",
         ));
     }
-    output::note("go on all the same? y or n:");
-    let mut line = String::new();
-    let read = io::stdin().lock().read_line(&mut line);
-    match (read, line.trim()) {
-        (Ok(_), "y" | "yes") => Ok(()),
+    match approval::line("go on all the same? y or n: ").as_deref() {
+        Some("y" | "yes") => Ok(()),
         _ => Err(Failure::usage("not gone on with: the run stays as it was")),
+    }
+}
+
+/// Refuses a task that is known to be missing or blank without reading standard input, so that no
+/// server is started for it.
+fn check_task(args: &RunArgs, tape: &Tape) -> Result<()> {
+    let recorded = tape.recording().and_then(|recording| recording.header.task.as_ref());
+    match args.task.as_ref().or(recorded) {
+        Some(task) if task.trim().is_empty() => Err(Failure::usage(EMPTY_TASK)),
+        Some(task) if task != "-" => Ok(()),
+        _ if io::stdin().is_terminal() => Err(Failure::usage(NO_TASK)),
+        _ => Ok(()),
     }
 }
 
@@ -129,9 +231,7 @@ fn task(args: &RunArgs, tape: &Tape) -> Result<String> {
         (None, Some(task)) => task.clone(),
         _ => {
             if io::stdin().is_terminal() {
-                return Err(Failure::usage(
-                    "no task: give it as an argument, or on standard input",
-                ));
+                return Err(Failure::usage(NO_TASK));
             }
             let mut text = String::new();
             io::stdin()
@@ -141,11 +241,17 @@ fn task(args: &RunArgs, tape: &Tape) -> Result<String> {
         }
     };
     if task.trim().is_empty() {
-        return Err(Failure::usage(
-            "the task is empty: give it as an argument, or on standard input",
-        ));
+        return Err(Failure::usage(EMPTY_TASK));
     }
     Ok(task)
+}
+
+/// An agent, and what it is run with.
+struct Built {
+    agent: AgentLoop,
+    servers: Servers,
+    secrets: KnownKeys,
+    questions: Cell<Option<Questions>>,
 }
 
 fn build(
@@ -153,7 +259,7 @@ fn build(
     tape: &mut Tape,
     journal: Option<&SqliteJournal>,
     runtime: &Runtime,
-) -> Result<(AgentLoop, Servers, KnownKeys)> {
+) -> Result<Built> {
     let saved = settings.saved();
     if let Some(dir) = settings.dir.as_ref().filter(|dir| !dir.is_dir()) {
         return Err(Failure::usage(format!("--dir {}: not a folder", dir.display())));
@@ -171,15 +277,17 @@ fn build(
         base_url: settings.base_url,
         price: settings.price,
         context_window: settings.context_window,
+        allow_http: settings.allow_http,
     };
     let provider = tape.provider(&options)?;
     // Before the model is paid: a server that cannot be used is an error.
-    let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref());
+    let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
     let servers = runtime.block_on(connecting)?;
     let secrets = endstop::process::environment_secrets().and(servers.secrets());
     if let Some(journal) = journal {
         journal.hide(secrets.clone());
     }
+    tape.hide(servers.secrets());
     let secrets = provider.known_keys().and(&secrets);
     // A replay asks as the recorded run did, unless it is told otherwise.
     let whole = settings.no_stream || tape.recording().is_some_and(|played| !played.streamed());
@@ -227,11 +335,14 @@ fn build(
     }
     // Without a tool there is nothing to finish: the answer is the answer.
     builder = builder.finish_tool(has_tools);
+    let questions = Cell::default();
     if settings.ask {
-        builder = builder.approver(AskOnTerminal);
+        let (approver, asked) = AskOnTerminal::new();
+        questions.set(Some(asked));
+        builder = builder.approver(approver);
     }
     let agent = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
-    Ok((agent, servers, secrets))
+    Ok(Built { agent, servers, secrets, questions })
 }
 
 /// What everything of a run happens in.
@@ -242,59 +353,43 @@ pub(crate) fn runtime() -> Result<Runtime> {
         .map_err(|error| Failure::fault(format!("the runtime did not start: {error}")))
 }
 
-/// Asks on the terminal before each tool call.
-struct AskOnTerminal;
-
-impl Approver for AskOnTerminal {
-    fn approve(&self, call: ToolCall) -> HookFuture<'_> {
-        Box::pin(async move {
-            if !io::stdin().is_terminal() {
-                return Answer::Deny("there is no terminal to ask on".to_owned());
-            }
-            output::note(&format!(
-                "? run {} {} — y to allow, n to refuse, h to halt:",
-                call.name,
-                visible(&call.arguments)
-            ));
-            let (sender, answer) = tokio::sync::oneshot::channel();
-            // A thread of its own: a read of the terminal cannot be taken back, and must not hold
-            // up the end of the run.
-            std::thread::spawn(move || {
-                let mut line = String::new();
-                let read = io::stdin().lock().read_line(&mut line);
-                let _ = sender.send(read.map(|_| line));
-            });
-            match answer.await {
-                Ok(Ok(line)) if matches!(line.trim(), "y" | "yes") => Answer::Proceed,
-                Ok(Ok(line)) if matches!(line.trim(), "h" | "halt") => {
-                    Answer::Halt("halted by the person who was asked".to_owned())
-                }
-                _ => Answer::Deny("the person who was asked refused it".to_owned()),
-            }
-        })
-    }
+/// The last line of a run's events: its outcome, and where it was not the run that was played.
+#[derive(Serialize)]
+struct Ended<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diverged: Option<&'a Warning>,
 }
 
 /// What is done around a run: events written, signals heard, the ending shown.
 pub(crate) struct Job {
-    pub(crate) events: Option<PathBuf>,
+    pub(crate) events: Option<NewFile>,
     pub(crate) verify: Option<String>,
     pub(crate) tape: Tape,
     /// Where the run is kept.
     pub(crate) journal: Option<SqliteJournal>,
-    /// Whether `--resume` can go on with it.
-    pub(crate) goes_on: bool,
+    /// The journal's file, if a command finds it only by its name.
+    pub(crate) named_journal: Option<PathBuf>,
+    /// A demo, which has no flags.
+    pub(crate) demo: bool,
+    /// Standard output has the answer alone.
+    pub(crate) answer_only: bool,
+    /// A replay that diverges keeps the exit status of its run.
+    pub(crate) accept_divergence: bool,
     /// Whose tools it has beside its own.
     pub(crate) servers: Servers,
     /// What must not come to a file or a screen.
     pub(crate) secrets: KnownKeys,
+    /// What a person is asked, if calls need an approval; taken when the run starts.
+    pub(crate) questions: Cell<Option<Questions>>,
     pub(crate) json: bool,
 }
 
 /// How a run begins.
 pub(crate) enum Begin {
     Task(String),
-    Again(Resume),
+    Again(Resume, Box<Earlier>),
 }
 
 /// What a signal asked for.
@@ -350,26 +445,35 @@ impl Job {
         dir: Option<&Path>,
     ) -> Result {
         let mut events = match &self.events {
-            Some(path) => Some(EventFile::create(path, self.secrets.clone())?),
+            Some(file) => Some(EventFile::create(file, self.secrets.clone())?),
             None => None,
         };
         let mut signals = Signals::listen()?;
         let mut screen = Screen::new(limits.clone());
+        screen.answer_only = self.answer_only;
         let refused = |error: StartError| match error {
             error @ (StartError::Ended(_) | StartError::Journal(_)) => {
                 Failure::usage(format!("--resume: {error}"))
             }
+            error @ StartError::Redacted(_) => Failure::usage(format!(
+                "--resume: {error} (--accept-redacted resumes it all the same)"
+            )),
             error => Failure::usage(error.to_string()),
         };
         let mut handle = match begin {
             Begin::Task(task) => agent.run(task).map_err(refused)?,
-            Begin::Again(how) => match agent.resume(how.clone()) {
-                Err(StartError::Changed(changes)) => {
-                    accepted(&changes)?;
-                    agent.resume(how.accept_changes()).map_err(refused)?
-                }
-                resumed => resumed.map_err(refused)?,
-            },
+            Begin::Again(how, earlier) => {
+                let handle = match agent.resume(how.clone()) {
+                    Err(StartError::Changed(changes)) => {
+                        accepted(&changes)?;
+                        agent.resume(how.accept_changes()).map_err(refused)?
+                    }
+                    resumed => resumed.map_err(refused)?,
+                };
+                output::note(&earlier.words);
+                screen.run_resumed(earlier.calls);
+                handle
+            }
         };
         let (outcome, mut heard) =
             self.follow(agent, &mut handle, &mut events, &mut screen, &mut signals).await?;
@@ -386,34 +490,61 @@ impl Job {
         }
         self.tape.ended(&outcome);
         self.warn(&mut events, &mut screen);
+        let diverged = self.tape.divergence();
+        let ended = Ended { outcome: &outcome, diverged: diverged.as_ref() };
         if let Some(events) = &mut events {
-            events.write(&AgentEvent::Ended(Arc::new(outcome.clone())), Keep::Now);
+            events.write(&ended, Keep::Now);
             events.finish();
         }
-        let kept = self.kept(&outcome);
+        let beside = self.beside(&outcome, diverged.as_ref(), unverified);
         if self.json {
-            let _ = output::json_without(&outcome, &self.secrets);
+            let _ = output::json_without(&ended, &self.secrets);
         } else {
-            show_answer(&outcome);
-            output::note(&format!("\n{}", card(&outcome, limits, kept.as_ref(), screen.color())));
+            show_answer(&outcome, self.answer_only);
+            let card = card(&outcome, limits, &beside, screen.color());
+            output::painted_note(&format!("\n{card}"));
         }
         Ok(match heard {
             Heard::Terminate => 143,
             // The run was a success, but whether its work is right was not found out.
             Heard::Interrupt if unverified => 130,
+            // What was played is not the run that was recorded: its ending proves nothing.
+            Heard::Nothing if diverged.is_some() && !self.accept_divergence => 2,
             Heard::Nothing | Heard::Interrupt => outcome.exit_status(),
         })
     }
 
-    /// The run's name in the journal, with what the verifier said of it.
-    fn kept(&self, outcome: &Outcome) -> Option<Kept> {
-        let (journal, id) = (self.journal.as_ref()?, outcome.run_id.as_deref()?);
-        if let Some(verified) = outcome.verified
-            && let Err(error) = journal.verified(id, verified)
-        {
-            output::note(&format!("endstop: what the verifier said is not kept: {error}"));
+    /// What the card says beside the outcome; stores in the journal what the verifier found.
+    fn beside(&self, outcome: &Outcome, diverged: Option<&Warning>, unverified: bool) -> Beside {
+        let mut beside = Beside { unverified, ..Beside::default() };
+        let facts = Facts::of(outcome);
+        let mut again = None;
+        if let (Some(journal), Some(id)) = (&self.journal, outcome.run_id.as_deref()) {
+            if let Some(verified) = outcome.verified
+                && let Err(error) = journal.verified(id, verified)
+            {
+                output::note(&format!("endstop: what the verifier said is not kept: {error}"));
+            }
+            if let Ok(id) = journal.find(id) {
+                let named = self.named_journal.as_deref();
+                if facts.asks_for_resume()
+                    && let Ok(recorded) = journal.load(&id)
+                {
+                    again = Again::of(&facts, &recorded, &id, named);
+                }
+                let explain = in_journal(&format!("endstop explain {id}"), named);
+                beside.run = Some(format!("{id} ({explain})"));
+            }
         }
-        journal.find(id).ok().map(|run| Kept { run, goes_on: self.goes_on })
+        beside.next = match diverged {
+            Some(_) => "give the replay the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence keeps the exit status of the replayed run".to_owned(),
+            None => facts.next(again.as_ref()),
+        };
+        if self.demo && facts.is_failure() {
+            beside.next = of_demo(&beside.next);
+        }
+        beside.diverged = diverged.map(|diverged| diverged.message.clone());
+        beside
     }
 
     /// Tells what is not as it was recorded.
@@ -495,6 +626,8 @@ impl Job {
     ) -> Result<(Arc<Outcome>, Heard)> {
         let mut heard = Heard::Nothing;
         let mut told = false;
+        let mut questions = self.questions.take();
+        let mut asked: Option<Asked> = None;
         let mut redraw = tokio::time::interval(Duration::from_millis(200));
         redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
@@ -506,6 +639,10 @@ impl Job {
                         agent.cancel();
                     } else {
                         agent.terminate();
+                    }
+                    if asked.is_some() {
+                        // The cursor stands behind the question.
+                        output::note("");
                     }
                     screen.end_line();
                     output::note(&format!("■ {}", signal.words(agent.lifecycle())));
@@ -523,7 +660,10 @@ impl Job {
                     self.warn(events, screen);
                 }
                 event = handle.next() => match event {
-                    Some(AgentEvent::Ended(outcome)) => return Ok((outcome, heard)),
+                    Some(AgentEvent::Ended(outcome)) => {
+                        screen.resume();
+                        return Ok((outcome, heard));
+                    }
                     Some(event) => {
                         if let Some(events) = events {
                             // A crash loses text that was streaming, never a step of the run's life.
@@ -549,21 +689,59 @@ impl Job {
                         None => Err(Failure::fault("the run ended without an outcome")),
                     },
                 },
+                question = next(&mut questions), if asked.is_none() => {
+                    screen.pause();
+                    let Question { call, answer } = question;
+                    asked = Some(Asked { typed: approval::ask(call), answer });
+                }
+                typed = answered(&mut asked), if asked.is_some() => {
+                    match (typed, asked.take()) {
+                        // The run may have ended meanwhile.
+                        (Some(typed), Some(asked)) => drop(asked.answer.send(typed)),
+                        _ => output::note("\n? the question is withdrawn"),
+                    }
+                    screen.resume();
+                }
                 _ = redraw.tick(), if screen.terminal && !self.json => screen.draw_status(),
             }
         }
     }
 }
 
-/// A declared answer that was not said as text goes to standard output.
-fn show_answer(outcome: &Outcome) {
+/// A question that is open.
+struct Asked {
+    typed: oneshot::Receiver<Answer>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// The next question; none ever comes if none can be asked.
+async fn next(questions: &mut Option<Questions>) -> Question {
+    if let Some(questions) = questions
+        && let Some(question) = questions.recv().await
+    {
+        return question;
+    }
+    std::future::pending().await
+}
+
+/// What the person typed; `None`: the run does not wait for it any more.
+async fn answered(asked: &mut Option<Asked>) -> Option<Answer> {
+    let Some(Asked { typed, answer }) = asked else { return std::future::pending().await };
+    tokio::select! {
+        typed = typed => typed.ok(),
+        () = answer.closed() => None,
+    }
+}
+
+/// The answer goes to standard output, unless its text did; `alone`: no text did.
+fn show_answer(outcome: &Outcome, alone: bool) {
     if !outcome.is_success() {
         return;
     }
     let Some(answer) = outcome.answer() else { return };
-    if outcome.last_text.as_deref() != Some(answer.as_str()) {
+    if alone || outcome.last_text.as_deref() != Some(answer.as_str()) {
         let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
-        let _ = output::line(&shown);
+        let _ = output::raw_line(&shown);
     }
 }
 

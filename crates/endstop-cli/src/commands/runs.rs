@@ -1,20 +1,23 @@
 //! `endstop runs`: the runs that were kept, the newest first.
 
-use crate::args::RunsArgs;
+use super::prune;
+use crate::args::{RunsArgs, RunsCommand};
 use crate::card::{seconds, shorten};
 use crate::date::now_ms;
 use crate::kept::{self, Place};
 use crate::{Failure, Result, output};
 use endstop::journal::RunSummary;
-use serde_json::json;
 use std::time::Duration;
 
 pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
-    let journal = kept::to_read(&Place::of(args.journal.as_deref(), None))?;
+    if let Some(RunsCommand::Prune(args)) = &args.command {
+        return prune::run(args, as_json);
+    }
+    let journal = kept::to_read(&Place::of(args.journal.as_deref(), None)?)?;
     let runs = journal.runs(args.number).map_err(|error| Failure::usage(error.to_string()))?;
     if as_json {
         for run in &runs {
-            let _ = output::json(&json!(run));
+            let _ = output::json_without(run, output::keys());
         }
         return Ok(0);
     }
@@ -28,15 +31,15 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
         "run", "began", "ended as", "turns", "cost"
     ));
     for run in &runs {
-        let _ = output::line(&line(run, now));
+        let _ = output::line(&output::hidden(&line(run, now)));
     }
     Ok(0)
 }
 
 fn line(run: &RunSummary, now: u64) -> String {
     let ended = match &run.termination {
-        Some(termination) if run.verified == Some(false) => format!("{termination}, not right"),
-        Some(termination) => termination.clone(),
+        Some(name) if run.verified == Some(false) => format!("{}, not right", one_line(name, 60)),
+        Some(name) => one_line(name, 60),
         None if run.running => "(running)".to_owned(),
         None => "(its process died)".to_owned(),
     };
@@ -44,10 +47,15 @@ fn line(run: &RunSummary, now: u64) -> String {
     let cost = run.cost_usd.map_or_else(|| "–".to_owned(), |usd| format!("${usd:.4}"));
     format!(
         "{:<10}  {:>12}  {ended:<28}  {turns:>5}  {cost:>9}  {}",
-        run.id,
+        one_line(&run.id, 60),
         ago(run.started_ms, now),
-        shorten(&run.task, 60).replace('\n', " ")
+        one_line(&run.task, 60)
     )
+}
+
+/// Text of the journal for a column: one run is one line, whatever is in it.
+fn one_line(text: &str, most: usize) -> String {
+    shorten(text, most).replace(['\n', '\t'], " ")
 }
 
 /// `3 min ago`; a clock that was set back gives `now`.

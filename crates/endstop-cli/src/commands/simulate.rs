@@ -14,11 +14,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
     let registry = Registry::default();
     let source = Source::of(Some(&args.file));
     if !args.jsonl {
-        let text = source.text()?;
-        let value: Value = serde_json::from_str(&text).map_err(|error| {
-            Failure::usage(format!("{}: not valid JSON: {error}", source.name()))
-        })?;
-        let outcome = one(&value, &registry)
+        let outcome = one(&source.json()?, &registry)
             .map_err(|problem| Failure::usage(format!("{}: {problem}", source.name())))?;
         let _ = output::json(&outcome);
         return Ok(0);

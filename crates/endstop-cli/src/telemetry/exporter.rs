@@ -8,6 +8,7 @@
 //!
 //! Both work on the exporter's own thread, never on that of the run.
 
+use endstop::wire::providers::is_loopback;
 use endstop::wire::redact::KnownKeys;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -134,6 +135,9 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none());
         if endpoint.scheme() == "http" {
             builder = builder.tls_certs_only([]).http1_only();
+        }
+        if endpoint.host_str().is_some_and(is_loopback) {
+            builder = builder.no_proxy();
         }
         let http = builder
             .build()

@@ -2,7 +2,8 @@
 //! that the record does not show, one that is cut off.
 
 use crate::backtest::transcript;
-use crate::cli::{ANTHROPIC_KEY, Cli, Started};
+use crate::cli::{ANTHROPIC_KEY, Cli, Started, playing};
+use endstop::testkit::Turn;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -340,7 +341,7 @@ fn no_key_is_printed() {
     }
     cli.write("keys.jsonl", session.text());
     for args in [vec!["audit", "keys.jsonl"], vec!["audit", "keys.jsonl", "--json"]] {
-        let run = cli.run(args.into_iter().chain(["--report", "keys.html"]));
+        let run = cli.run(args.into_iter().chain(["--report", "keys.html", "--overwrite"]));
         assert_eq!(run.code(), 0, "{}", run.stderr);
         for text in [run.stdout.clone(), run.stderr.clone(), cli.read("keys.html")] {
             assert!(!text.contains(other) && !text.contains(ANTHROPIC_KEY), "{text}");
@@ -350,5 +351,35 @@ fn no_key_is_printed() {
             );
         }
         assert!(run.stdout.contains("[redacted]"), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn advice_is_that_of_the_card() {
+    for (turn, args, status, says) in [
+        (
+            Turn::text("I would ").finish("content_filter"),
+            &[][..],
+            30,
+            "change the task: the same words are refused again",
+        ),
+        (
+            Turn::call("read_file", &json!({"path": "absent"})),
+            &["--max-consecutive-mistakes", "off"],
+            20,
+            "say in the task what is in the way",
+        ),
+        (Turn::text("Half an").finish("length"), &[], 20, "raise --max-output-tokens, or allow"),
+        (Turn::error(401, "{}"), &[], 30, "check the key: `endstop providers"),
+    ] {
+        let cli = Cli::new();
+        let server = playing([turn]);
+        let run = [&["Go.", "--journal", "j.db", "--tool", "read_file"], args].concat();
+        cli.agent(&server, "openai-chat", &run).exits(status).notes(&[says]);
+        let text = cli.run(["audit", "j.db"]).exits(0).stdout;
+        let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(joined.contains(says), "no {says:?} in {text}");
+        assert!(!text.contains("--max-retries"), "{text}");
+        assert!(!joined.contains("the provider failed"), "{text}");
     }
 }

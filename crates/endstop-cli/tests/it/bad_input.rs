@@ -67,7 +67,7 @@ fn arguments_that_are_none() {
         (&["demo", "fixx"], &["demo `fixx`", "did you mean `fix`", "cut, budget, cancel"]),
         (&["providers", "opnai"], &["provider `opnai`", "did you mean `openai`", "anthropic, "]),
         (&["decide", "body"], &["--policy <SPEC>"]),
-        (&["detect", "body"], &["--api <API>"]),
+        (&["detect", "body"], &["--api is not given", "give one of openai-chat, "]),
         (&["detect", "--api", "telegraph", "body"], &["`telegraph`", "openai-chat, anthropic-m"]),
         (&["detect", "--api", "openai", "--status", "-1", "body"], &["--status", "100..=999"]),
         (&["detect", "--api", "openai", "--header", "age", "body"], &["--header", "name: value"]),
@@ -273,8 +273,8 @@ fn a_price_in_the_settings_is_a_text_or_a_table() {
     let cli = Cli::new();
     let server = playing([Turn::text("Yes.").usage(1_000, 100)]);
     for price in ["price = \"in=3,out=0.0000005\"", "[price]\nin = 3\nout = 0.0000005"] {
-        cli.write("endstop.toml", price);
-        let args = ["Is it?", "--max-budget-usd", "1", "--json"];
+        cli.write("price.toml", price);
+        let args = ["Is it?", "--max-budget-usd", "1", "--json", "--config", "price.toml"];
         let outcome = cli.agent(&server, "openai-chat", &args).exits(0).outcome();
         assert!((outcome["cost_usd"].as_f64().unwrap() - 0.003).abs() < 1e-9, "{outcome}");
     }
@@ -506,6 +506,15 @@ fn every_kind_of_event_that_a_run_writes_is_one_for_explain() {
     for says in ["failed: server_error", "read_file error", "told the model", "ended as stop"] {
         assert!(explained.contains(says), "no {says:?} in {explained}");
     }
+}
+
+#[test]
+fn errors_quote_files_without_control_characters() {
+    let cli = Cli::new();
+    cli.write("run.jsonl", "{\"type\":\"\\u001b]0;owned\\u0007 \\u001b[2J\\u202e\"}\n");
+    let done = cli.run(["explain", "run.jsonl"]).exits(2);
+    assert!(done.stderr.contains("␛]0;owned␇ ␛[2J<U+202E>"), "{done:?}");
+    assert!(!done.stderr.contains(['\u{1b}', '\u{202e}']), "{done:?}");
 }
 
 #[test]

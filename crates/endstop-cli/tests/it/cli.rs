@@ -232,6 +232,13 @@ impl Done {
         self
     }
 
+    /// The card names this ending.
+    #[track_caller]
+    pub(crate) fn outcome_is(&self, termination: &str) {
+        let head = format!("── stopped: {termination} (");
+        assert!(self.stderr.contains(&head), "not {termination}: {self:#?}");
+    }
+
     /// The lines of standard output, each of which is JSON.
     #[track_caller]
     pub(crate) fn lines(&self) -> Vec<Value> {

@@ -55,8 +55,9 @@ fn it_is_shortened_without_being_asked() {
 fn how_is_a_flag_above_a_setting() {
     let strategies = |toml: &str, more: &[&str]| -> Vec<String> {
         let (cli, server) = (library(), reader());
-        cli.write("endstop.toml", toml);
-        let (_, told) = read(&cli, &server, "openai-chat", more);
+        cli.write("settings.toml", toml);
+        let more = [&["--config", "settings.toml"], more].concat();
+        let (_, told) = read(&cli, &server, "openai-chat", &more);
         let mut by: Vec<String> =
             told.iter().map(|one| one["strategy"].as_str().unwrap().to_owned()).collect();
         by.dedup();

@@ -178,3 +178,34 @@ fn commands_that_cannot_be_run_are_told_and_the_run_goes_on() {
         assert!(content.contains(says), "no {says:?} in {ended:?}");
     }
 }
+
+/// With a limit on file sizes that the journal and the events reach in mid-run.
+#[test]
+fn file_size_limit_does_not_end_run() {
+    let cli = Cli::new();
+    let long = "x".repeat(400_000);
+    let lines = [format!("echo {long} | head -c 60000"), "head -c 1000000 /dev/zero > big".into()];
+    let turns = lines.map(|line| Turn::call("shell", &json!({ "command": line })));
+    let server = playing(turns.into_iter().chain([Turn::text("done")]).collect::<Vec<_>>());
+    let kept = ["--journal", "journal.db", "--events", "e.jsonl", "--json"];
+    let words =
+        agent_args(&server, "openai-chat", &[&["Hi.", "--tool", "shell"][..], &kept].concat());
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", "ulimit -f 400; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_endstop")])
+        .args(words)
+        .current_dir(cli.dir.path());
+    let done = Started::new(limited, "").finish().exits(0);
+    assert_eq!(done.outcome()["termination"], "stop");
+    for name in ["journal.db", "e.jsonl"] {
+        assert!(cli.path(name).metadata().unwrap().len() <= 400 * 1024, "{name}");
+    }
+    let lines = done.lines();
+    let lost = |line: &Value| line["message"].to_string().contains("does not keep this run");
+    assert!(lines.iter().any(lost), "{done:?}");
+    // For a command the limit is what it is elsewhere.
+    let command = lines.iter().rfind(|line| line["type"] == "tool_ended").unwrap();
+    let content = command["content"].as_str().unwrap();
+    assert!(content.contains("signal 25") || content.contains("status 153"), "{content}");
+    done.notes(&["--events e.jsonl: File too large"]);
+}

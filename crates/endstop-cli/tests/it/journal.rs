@@ -99,18 +99,23 @@ fn a_killed_run_goes_on_under_its_name() {
         assert!(told.contains("no outcome: its process died"), "{told}");
 
         let id = before[0]["id"].as_str().unwrap();
+        let hint =
+            format!("\nnext: resume: endstop run --resume {id} --trust-journal --journal j.db\n");
+        assert!(told.contains(&hint), "{told}");
         // Model, address, tools and limits are the run's own.
-        let done = cli.run(["run", "--resume", id, "--json", "--journal", "j.db"]).exits(0);
+        let done = cli
+            .run(["run", "--resume", id, "--json", "--trust-journal", "--journal", "j.db"])
+            .exits(0);
         let outcome = done.outcome();
         assert_eq!((&outcome["termination"], &outcome["run_id"]), (&json!("stop"), &json!(id)));
-        done.notes(&["going on with run", id]);
+        done.notes(&["▶ resuming run", id]);
         let text = cli.read("steps.txt");
         let mut once: Vec<&str> = text.lines().collect();
         once.dedup();
         assert_eq!(once, text.lines().collect::<Vec<_>>(), "no step was done twice");
         let after = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
         assert_eq!((after.len(), &after[0]["termination"]), (1, &json!("stop")));
-        let again = ["run", "--resume", "last", "--journal", "j.db"];
+        let again = ["run", "--resume", "last", "--trust-journal", "--journal", "j.db"];
         cli.run(again).exits(2).notes(&["ended as stop", "nothing to go on with"]);
     }
 }
@@ -120,9 +125,12 @@ fn a_limit_that_is_raised_lets_a_run_go_on() {
     let cli = Cli::new();
     let server = answering(steps(4));
     let done = cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
-    done.notes(&["endstop run --resume ", " --max-turns …"]);
+    done.notes(&["endstop run --resume ", " --max-turns 4"]);
     let resume = |more: &[&str]| {
-        cli.run([&["run", "--resume", "last", "--json", "--journal", "j.db"], more].concat())
+        cli.run(
+            [&["run", "--resume", "last", "--json", "--trust-journal", "--journal", "j.db"], more]
+                .concat(),
+        )
     };
     resume(&[]).exits(2).notes(&["would end again at once as error_max_turns", "raise"]);
     let outcome = resume(&["--max-turns", "9"]).exits(0).outcome();
@@ -138,7 +146,7 @@ fn what_has_changed_is_said_and_asked_for() {
     let server = answering(steps(4));
     cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
     let other = ["run", "--resume", "last", "--max-turns", "9", "--tool", "read_file", "--system"];
-    let other = [&other[..], &["Be quick."], &JOURNAL].concat();
+    let other = [&other[..], &["Be quick.", "--trust-journal"], &JOURNAL].concat();
     let refused = cli.run(&other).exits(2);
     refused.notes(&[
         "the run was begun otherwise",
@@ -179,9 +187,10 @@ fn a_journal_that_cannot_be_used_is_told_of() {
     command.env("XDG_STATE_HOME", cli.path("state"));
     Started::new(command, "").finish().exits(0);
     assert!(cli.path("state/endstop/journal.db").exists());
-    // A file of endstop.toml.
-    cli.write("endstop.toml", "journal = \"kept/here.db\"\n");
-    cli.run(agent_args(&server, "openai-chat", &["Is it?"])).exits(0);
+    // One that a settings file names.
+    cli.write("settings.toml", "journal = \"kept/here.db\"\n");
+    let settings = ["Is it?", "--config", "settings.toml"];
+    cli.run(agent_args(&server, "openai-chat", &settings)).exits(0);
     assert!(cli.path("kept/here.db").exists());
     cli.run(["run", "x", "--resume", "last"]).exits(2).notes(&["--resume"]);
 }
@@ -234,7 +243,18 @@ fn no_key_is_in_any_byte_that_is_written() {
             "events.jsonl",
         ];
         let first = Started::new(command(&run), "").finish().exits(30);
-        let again = ["run", "--resume", "last", "--base-url", &url, "--journal", "j.db", "--json"];
+        let again = [
+            "run",
+            "--resume",
+            "last",
+            "--base-url",
+            &url,
+            "--trust-journal",
+            "--accept-redacted",
+            "--journal",
+            "j.db",
+            "--json",
+        ];
         let second = Started::new(command(&again), "").finish().exits(0);
         assert_eq!(second.outcome()["termination"], "stop");
         for run in cli.run(["runs", "--json", "--journal", "j.db"]).lines() {
@@ -282,7 +302,7 @@ fn a_full_disk_ends_no_run_and_loses_no_ending() {
         let args = [&["Read.", "--tool", "read_file"][..], more].concat();
         let args = agent_args(&server, "openai-chat", &args);
         let mut command = std::process::Command::new("sh");
-        let limited = "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\"";
+        let limited = "trap '' XFSZ; ulimit -f 160; exec \"$0\" \"$@\"";
         let plain = cli.command(&args);
         command.arg("-c").arg(limited).arg(plain.get_program()).args(&args).args(JOURNAL);
         command.current_dir(cli.dir.path()).env_clear();
@@ -304,4 +324,58 @@ fn a_full_disk_ends_no_run_and_loses_no_ending() {
     let told = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
     assert!(told.contains("turn 1 attempt 1") && told.contains("no outcome"), "{told}");
     run(&[]).notes(&["⚠ the journal does not keep this run", "stopped: stop (success)"]);
+}
+
+#[test]
+fn explanation_has_what_verifier_found() {
+    let cli = Cli::new();
+    for (verify, status, says) in [("false", 1, "NO: the verifier"), ("true", 0, "yes")] {
+        let server = playing([Turn::text("Done.")]);
+        let args = ["Go.", "--verify", verify, "--journal", "j.db", "--events", "e.jsonl"];
+        let done = cli.agent(&server, "openai-chat", &[&args[..], &["--overwrite"]].concat());
+        done.exits(status).notes(&[&format!("  verified {says}")]);
+        let explain =
+            ["explain", "--journal", "j.db", "--html", "page.html", "--overwrite", "last"];
+        cli.run(explain).exits(0);
+        let html = cli.read("page.html");
+        assert!(html.contains(&format!("verified {says}")), "{html}");
+        assert!(html.contains(&format!("(`{verify}`)")), "{html}");
+        assert_eq!(html.contains("<h1 class=\"bad\">"), status == 1, "{html}");
+        let text = cli.run(["explain", "--journal", "j.db"]).exits(0).stdout;
+        let line = text.lines().find(|line| line.starts_with("verified ")).unwrap();
+        assert!(line.contains(says) && line.ends_with(&format!("(`{verify}`)")), "{line}");
+        assert_eq!(text.contains("nothing: the work is done"), status == 0, "{text}");
+        let events = cli.run(["explain", "e.jsonl"]).exits(0).stdout;
+        assert!(events.contains(&format!("\nverified {says}")), "{events}");
+    }
+    let server = playing([Turn::text("Done.")]);
+    cli.agent(&server, "openai-chat", &["Go.", "--journal", "j.db"]).exits(0);
+    let text = cli.run(["explain", "--journal", "j.db"]).exits(0).stdout;
+    assert!(!text.contains("verified"), "{text}");
+}
+
+#[test]
+fn refused_resume_does_not_claim_to_continue() {
+    let cli = Cli::new();
+    let server = answering(steps(4));
+    cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
+    let refused = cli.run(["run", "--resume", "last", "--journal", "j.db"]).exits(2);
+    assert!(!refused.stderr.contains('▶'), "{refused:#?}");
+}
+
+#[test]
+fn resumed_run_shows_result_with_its_call() {
+    let cli = Cli::new();
+    let server = answering(steps(4));
+    cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
+    let resume = ["run", "--resume", "last", "--max-turns", "9", "--journal", "j.db"];
+    let done = cli.run(resume.iter().chain(&["--trust-journal"])).exits(0);
+    let (_, shown) = done.stderr.split_once('▶').unwrap();
+    let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with(['→', '←'])).collect();
+    assert!(lines.len() >= 4 && lines.len().is_multiple_of(2), "{done:#?}");
+    for pair in lines.chunks(2) {
+        assert!(pair[0].starts_with("→ shell") && pair[1].starts_with("← shell"), "{done:#?}");
+    }
+    assert!(lines[0].ends_with("(before the resume)"), "{done:#?}");
+    assert!(!lines[2].contains("before"), "{done:#?}");
 }

@@ -28,9 +28,6 @@ const KINDS: [(&str, usize); 5] = [
     ("( env -i setsid sleep N >/dev/null 2>&1 & ) ; sleep N", 2),
 ];
 
-/// The kinds that are found without a keeper.
-const MARKED: usize = 4;
-
 /// A length of `sleep` that nobody else has.
 fn length() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -60,6 +57,19 @@ fn keeper(of: Pid) -> Option<Pid> {
         let parents = name.ends_with("(endstop-keeper") && fields.split(' ').nth(1)? == parent;
         parents.then(|| Pid::from_raw(process.file_name().to_str()?.parse().ok()?))?
     })
+}
+
+/// The children of a process that have ended and were not reaped.
+fn zombies(of: Pid) -> usize {
+    let parent = of.as_raw_nonzero().to_string();
+    let stats = std::fs::read_dir("/proc").unwrap().flatten();
+    stats
+        .filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok())
+        .filter(|stat| {
+            let mut fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
+            fields.next() == Some("Z") && fields.next() == Some(&parent)
+        })
+        .count()
 }
 
 /// A run whose model has called a command, once that sleeps.
@@ -210,16 +220,47 @@ fn sigkill_leaves_none() {
     }
 }
 
-#[test]
-fn sigkill_of_the_keeper_leaves_none_and_the_run_goes_on() {
-    for kind in &KINDS[..MARKED] {
-        let run = Sleeping::new(*kind, &["--json"]);
-        let kept = keeper(run.endstop()).expect("its command has a keeper");
-        kill_process(kept, Signal::KILL).unwrap();
-        run.none_left(Instant::now());
+/// What a signal to the keeper leaves, and what the model is told of it.
+fn signal_to_keeper_leaves_none(signal: Signal) {
+    for kind in KINDS {
+        let run = Sleeping::new(kind, &["--json"]);
+        let kept = keeper(run.endstop()).unwrap();
+        kill_process(kept, signal).unwrap();
+        if signal == Signal::KILL {
+            run.none_left(Instant::now());
+        }
         eventually("the model is told", || run.server.requests().len() == 2);
+        assert!(alive(&run.length).is_empty(), "none is left when it is told");
         let told = run.server.requests()[1].body.to_string();
-        assert!(told.contains("killed with its keeper"), "{told}");
+        assert!(told.contains("killed with its keeper: "), "{told}");
+        assert!(told.contains("of it were killed]"), "nothing is in doubt: {told}");
+        eventually("its orphans are reaped", || zombies(run.endstop()) == 0);
+        assert_eq!(run.finish().exits(0).outcome()["termination"], "stop");
+    }
+}
+
+#[test]
+fn killed_keeper_leaves_no_process() {
+    signal_to_keeper_leaves_none(Signal::KILL);
+}
+
+#[test]
+fn stopped_keeper_leaves_no_process() {
+    signal_to_keeper_leaves_none(Signal::STOP);
+}
+
+#[test]
+fn command_that_kills_its_keeper_leaves_none() {
+    for signal in ["KILL", "STOP"] {
+        // A daemon without its environment, and one that is orphaned by the command's own end.
+        let line = format!(
+            "(env -i setsid sleep N & env -i setsid sh -c 'sleep N & sleep N' &); kill -{signal} $PPID; sleep 0.1"
+        );
+        let run = Sleeping::starting(&line, &["--json"]);
+        eventually("the model is told", || run.server.requests().len() == 2);
+        assert!(alive(&run.length).is_empty(), "none is left when it is told");
+        let told = run.server.requests()[1].body.to_string();
+        assert!(told.contains("killed with its keeper: "), "{told}");
         assert_eq!(run.finish().exits(0).outcome()["termination"], "stop");
     }
 }

@@ -9,11 +9,15 @@
     reason = "tests"
 )]
 
+mod addresses;
+#[cfg(target_os = "linux")]
+mod approval;
 mod audit;
 mod backtest;
 mod bad_input;
 mod cli;
 mod compaction;
+mod hints;
 #[cfg(target_os = "linux")]
 mod hostile;
 #[cfg(target_os = "linux")]
@@ -23,13 +27,25 @@ mod journal;
 mod killed;
 #[cfg(unix)]
 mod mcp;
+mod outputs;
+#[cfg(target_os = "linux")]
+mod packed_bombs;
 mod record;
 mod recorded;
 mod replay;
+mod retention;
 mod run;
+mod secrets;
 #[cfg(target_os = "linux")]
 mod signals;
 mod telemetry;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod third_party;
+#[cfg(unix)]
+mod trust;
+#[cfg(unix)]
+mod trusted_hosts;
+#[cfg(unix)]
+mod trusted_journals;
 mod vectors;

@@ -68,6 +68,18 @@ fn a_server_that_cannot_be_used_costs_nothing() {
 }
 
 #[test]
+fn blank_task_starts_no_server() {
+    let cli = Cli::new();
+    let server = playing(looking());
+    for task in ["", " \n"] {
+        let args = [task, "--mcp", "x=touch mark"];
+        let done = cli.agent(&server, "openai-chat", &args).exits(2);
+        assert!(done.stderr.contains("the task is empty"), "{done:?}");
+    }
+    assert!(!cli.path("mark").exists());
+}
+
+#[test]
 fn a_run_goes_on_with_the_servers_that_it_had() {
     let cli = Cli::new();
     let script = cli.write("server.sh", SERVER);
@@ -75,13 +87,15 @@ fn a_run_goes_on_with_the_servers_that_it_had() {
         "[mcp.files]\ncommand = [\"sh\", \"{}\"]\nenv = [\"OPENAI_API_KEY\"]\ntools = [\"look\"]\ntimeout = \"5s\"\n",
         script.display()
     );
-    cli.write("endstop.toml", toml);
+    cli.write("files.toml", toml);
     let server = playing(looking());
     let kept = ["--journal", "journal.db"];
-    let args = ["go", "--max-turns", "1", kept[0], kept[1]];
+    let args = ["go", "--max-turns", "1", "--config", "files.toml", kept[0], kept[1]];
     cli.agent(&server, "openai-chat", &args).exits(20);
-    std::fs::remove_file(cli.path("endstop.toml")).unwrap();
-    let done = cli.run(["run", "--resume", "last", "--max-turns", "5", kept[0], kept[1]]).exits(0);
+    std::fs::remove_file(cli.path("files.toml")).unwrap();
+    let done = cli
+        .run(["run", "--resume", "last", "--max-turns", "5", "--trust-journal", kept[0], kept[1]])
+        .exits(0);
     assert_eq!(done.stdout, "done\n");
     let requests = server.requests();
     assert_eq!(names(&requests[1].body), ["files__look", "finish"]);

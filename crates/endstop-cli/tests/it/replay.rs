@@ -16,7 +16,10 @@ fn keyless(cli: &Cli, args: &[&str]) -> Done {
 
 /// An outcome but for its times.
 fn timeless(mut outcome: Value) -> Value {
-    outcome.as_object_mut().unwrap().remove("duration_ms").unwrap();
+    // A run that is played is another run.
+    for own in ["duration_ms", "run_id"] {
+        outcome.as_object_mut().unwrap().remove(own).unwrap();
+    }
     outcome
 }
 
@@ -174,8 +177,17 @@ fn warnings(done: &Done) -> Vec<Value> {
 fn what_differs_is_told_and_where() {
     let cli = Cli::new();
     recorded(&cli);
-    let base =
-        ["run", "--replay", "r.jsonl", "--json", "--events", "e.jsonl", "--tool", "read_file"];
+    let base = [
+        "run",
+        "--replay",
+        "r.jsonl",
+        "--json",
+        "--events",
+        "e.jsonl",
+        "--overwrite",
+        "--tool",
+        "read_file",
+    ];
     for (more, path, says) in [
         (&["Write."][..], "$.messages[0].content", "it was \"Read.\", and is \"Write.\""),
         (&["--system", "Be brief."], "$.messages[0].role", "it was \"user\", and is \"system\""),
@@ -183,17 +195,25 @@ fn what_differs_is_told_and_where() {
         (&["--max-output-tokens", "99"], "$.max_tokens", "it was nothing, and is 99"),
         (&["--tool", "shell"], "$.tools[1].function.name", "it was \"finish\", and is \"shell\""),
     ] {
-        let done = keyless(&cli, &[&base[..], more].concat());
+        let done = keyless(&cli, &[&base[..], more].concat()).exits(2);
         let told = warnings(&done);
         // What was changed once is told once, though each request after it has it.
         assert_eq!(told.len(), 1, "{more:?}: {told:#?}");
         assert_eq!((&told[0]["exchange"], &told[0]["path"]), (&json!(1), &json!(path)), "{more:?}");
         let message = told[0]["message"].as_str().unwrap();
         assert!(message.contains(path) && message.contains(says), "{message}");
-        assert_eq!(done.outcome()["termination"], "stop");
+        let outcome = done.outcome();
+        assert_eq!(outcome["termination"], "stop");
+        assert_eq!(
+            (&outcome["diverged"]["exchange"], &outcome["diverged"]["path"]),
+            (&json!(1), &json!(path))
+        );
+        let accepted = keyless(&cli, &[&base[..], more, &["--accept-divergence"]].concat());
+        assert_eq!(accepted.exits(0).outcome()["diverged"], outcome["diverged"]);
         assert!(cli.read("e.jsonl").contains("\"type\":\"warning\""));
         let explained = cli.run(["explain", "e.jsonl"]).exits(0);
         assert!(explained.stdout.contains("differs from the recorded one"), "{explained:#?}");
+        assert!(explained.stdout.contains("\nreplay DIVERGED: "), "{explained:#?}");
         done.notes(&["differs from the recorded one"]);
     }
     // A tool is run for real: what it answers now is told.
@@ -208,12 +228,19 @@ fn fewer_and_more_calls_are_told() {
     let cli = Cli::new();
     recorded(&cli);
     let base = ["run", "--replay", "r.jsonl", "--tool", "read_file", "--json"];
-    let done = keyless(&cli, &[&base[..], &["--max-turns", "1"]].concat()).exits(20);
+    let done = keyless(&cli, &[&base[..], &["--max-turns", "1"]].concat()).exits(2);
     let told: Vec<String> =
         warnings(&done).iter().map(|told| told["message"].as_str().unwrap().to_owned()).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("asked for 1 of the recording's 2 exchanges"), "{told:?}");
     assert!(told[1].contains("ended as stop, and this one as error_max_turns"), "{told:?}");
+    // With its end, a call more is a divergence; without it the recording has no more to say.
+    let text = cli.read("r.jsonl");
+    let lines: Vec<&str> = text.lines().collect();
+    let short = format!("{}\n{}\n{}\n", lines[0], lines[1], lines[3]);
+    cli.write("short.jsonl", short);
+    let longer = ["run", "--replay", "short.jsonl", "--tool", "read_file"];
+    keyless(&cli, &longer).exits(2).notes(&["  replay   DIVERGED: ", "--accept-divergence"]);
     // Without its last exchange.
     let kept: String =
         cli.read("r.jsonl").lines().take(2).map(|line| format!("{line}\n")).collect();
@@ -318,11 +345,15 @@ fn settings_of_a_model_are_for_other_runs() {
     let cli = Cli::new();
     recorded(&cli);
     cli.write(
-        "endstop.toml",
+        "settings.toml",
         "model = \"openai/x\"\nprice = \"in=1,out=1\"\ntools = [\"read_file\"]\n",
     );
-    let outcome = keyless(&cli, &["run", "--replay", "r.jsonl", "--json"]).exits(0).outcome();
+    let outcome =
+        keyless(&cli, &["run", "--replay", "r.jsonl", "--json", "--config", "settings.toml"])
+            .exits(0)
+            .outcome();
     assert_eq!((&outcome["model"], &outcome["cost_unknown"]), (&json!("script"), &json!(true)));
-    let priced = ["run", "--replay", "r.jsonl", "--json", "--price", "in=1,out=1"];
+    let priced =
+        ["run", "--replay", "r.jsonl", "--json", "--price", "in=1,out=1", "--tool", "read_file"];
     assert_eq!(keyless(&cli, &priced).exits(0).outcome()["cost_unknown"], false);
 }

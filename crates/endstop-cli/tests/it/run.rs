@@ -82,7 +82,7 @@ fn an_unknown_finish_value_is_told_with_the_flag_that_takes_it() {
     let server = playing([Turn::text("Whole?").finish("fin")]);
     let done = cli.agent(&server, "openai-chat", &["Tell me."]).exits(10).notes(&[
         "finish_reason = \"fin\"",
-        "nobody knows whether the answer is whole",
+        "it is not known whether the answer is whole",
         "--accept-unknown-finish",
     ]);
     assert!(!done.stderr.contains("$0.00"), "a cost without a price: {done:#?}");
@@ -333,7 +333,7 @@ fn tools_work_in_their_folder() {
         ];
         let done = cli.agent(&server, api, &args).exits(0);
         assert_eq!(done.stdout, "I wrote, looked and read.\n");
-        done.notes(&["→ write_file", "← shell error", "3 tool calls"]);
+        done.notes(&["→ write_file", "← shell ok", "[exit status 3]", "3 tool calls"]);
         assert_eq!(cli.read("work/notes/a.txt"), "grüße\n");
         let requests = server.requests();
         assert_eq!(requests.len(), 4);
@@ -523,21 +523,21 @@ fn settings_are_read_and_flags_stand_above_them() {
              [policy]\nany = [\"final_pattern\"]\n",
             server.base_url()
         );
-        cli.write("endstop.toml", &toml);
-        let outcome = cli.run(["run", "Read.", "--json"]).exits(20).outcome();
+        cli.write("settings.toml", &toml);
+        let file = ["run", "Read.", "--config", "settings.toml", "--json"];
+        let outcome = cli.run(file).exits(20).outcome();
         assert_eq!(outcome["termination"], "error_max_turns");
         let request = &server.requests()[0];
         assert_eq!(request.body["model"], "from-the-file");
         assert!(request.body.to_string().contains("Be brief."));
         assert!(request.body.to_string().contains("read_file"));
-        let above = ["run", "Read.", "--max-turns", "3", "--model", "from-the-flag", "--json"];
-        let outcome = cli.run(above).exits(20).outcome();
+        let above = ["--max-turns", "3", "--model", "from-the-flag"];
+        let outcome = cli.run(file.iter().chain(&above)).exits(20).outcome();
         assert_eq!(outcome["turns"], 3);
         assert_eq!(server.requests()[1].body["model"], "from-the-flag");
-        // Another file, by name; `off` switches off.
-        std::fs::rename(cli.path("endstop.toml"), cli.path("other.toml")).unwrap();
-        let named = ["run", "Read.", "--config", "other.toml", "--max-turns", "off", "--timeout"];
-        let outcome = cli.run(named.into_iter().chain(["1ms", "--json"])).exits(20).outcome();
+        // `off` switches off.
+        let timed = ["--max-turns", "off", "--timeout", "1ms"];
+        let outcome = cli.run(file.iter().chain(&timed)).exits(20).outcome();
         assert_eq!(outcome["termination"], "error_timeout");
     }
 }
@@ -634,4 +634,22 @@ fn a_closed_standard_output_is_no_panic_in_any_command() {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         unread(&cli, args).code();
     }
+}
+
+#[test]
+fn answer_only_prints_nothing_else() {
+    let cli = Cli::new();
+    cli.write("note.txt", "It is 42.");
+    let read = Turn::call("read_file", &json!({"path": "note.txt"})).and_text("I read the note.");
+    let args = ["What is it?", "--tool", "read_file", "--answer-only"];
+    let said = playing([read.clone(), Turn::text("It is 42.")]);
+    assert_eq!(cli.agent(&said, "openai-chat", &args).exits(0).stdout, "It is 42.\n");
+    let finish = Turn::call("finish", &json!({"deliverable": "42"})).and_text("I am done.");
+    let declared = playing([read, finish]);
+    assert_eq!(cli.agent(&declared, "openai-chat", &args).exits(0).stdout, "42\n");
+    let cut = playing([Turn::text("Half an ans").finish("length")]);
+    assert_eq!(cli.agent(&cut, "openai-chat", &args).exits(20).stdout, "");
+    cli.agent(&cut, "openai-chat", &["Go.", "--answer-only", "--json"])
+        .exits(2)
+        .notes(&["--answer-only", "--json"]);
 }

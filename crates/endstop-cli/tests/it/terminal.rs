@@ -3,21 +3,24 @@
 
 use crate::cli::{Cli, agent_args, answering, eventually, playing};
 use endstop::testkit::{Reply, Server, Turn};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::num::NonZero;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const ROWS: u16 = 12;
-const COLUMNS: u16 = 40;
+pub(crate) const ROWS: u16 = 12;
+pub(crate) const COLUMNS: u16 = 40;
 
 pub(crate) struct Terminal {
     /// Its folder, which is there until the end.
-    cli: Cli,
+    pub(crate) cli: Cli,
+    /// What a person types on.
+    keyboard: File,
     child: Child,
     screen: Arc<Mutex<vt100::Parser>>,
     reader: std::thread::JoinHandle<()>,
@@ -41,17 +44,28 @@ impl Terminal {
         let [rows, columns] = [ROWS, COLUMNS].map(|n| NonZero::new(n).unwrap());
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 1000)));
         let fed = Arc::clone(&screen);
+        let mut file = File::from(ours);
+        let keyboard = file.try_clone().unwrap();
         let reader = std::thread::spawn(move || {
-            let mut file = File::from(ours);
             let mut bytes = [0; 4096];
             while let Ok(read @ 1..) = file.read(&mut bytes) {
                 fed.lock().unwrap().process(&bytes[..read]);
             }
         });
-        Terminal { cli, child, screen, reader }
+        Terminal { cli, keyboard, child, screen, reader }
     }
 
-    fn rows(&self) -> Vec<String> {
+    /// Types this.
+    pub(crate) fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Interrupts it; this terminal controls no process, so that Ctrl-C would not.
+    pub(crate) fn interrupt(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+    }
+
+    pub(crate) fn rows(&self) -> Vec<String> {
         let screen = self.screen.lock().unwrap();
         screen.screen().rows(0, COLUMNS).map(|row| row.trim_end().to_owned()).collect()
     }
@@ -121,9 +135,23 @@ fn what_a_terminal_would_obey_is_not_passed_on() {
     let server = answering(move |request| Reply::turn(request, &Turn::text(hostile)));
     let (code, seen) = Terminal::run(&server, &["Talk."]).finish();
     assert_eq!(code, 0);
-    // Pictures of the characters, and a mark for the one that has none, which this terminal skips.
-    assert!(seen.starts_with("a␛]0;owned␇b␛[2Jc31md"), "{seen}");
+    // Pictures of the characters, and the number of the one that has none.
+    assert!(seen.starts_with("a␛]0;owned␇b␛[2Jc<U+009B>31md"), "{seen}");
     // In a pipe the text is the model's, to the byte.
     let done = Cli::new().agent(&server, "openai-chat", &["Talk."]).exits(0);
     assert!(done.stdout.starts_with(hostile), "{done:#?}");
+}
+
+#[test]
+fn invisible_characters_of_calls_are_numbered() {
+    let command = "echo a\u{202e}b\u{200b}c\u{2028}d\u{feff}";
+    let server = playing([
+        Turn::call("shell", &serde_json::json!({ "command": command })),
+        Turn::text("x\u{2066}y"),
+    ]);
+    let (code, seen) = Terminal::run(&server, &["Talk.", "--tool", "shell"]).finish();
+    assert_eq!(code, 0);
+    let shown = "a<U+202E>b<U+200B>c<U+2028>d<U+FEFF>";
+    assert_eq!(seen.matches(shown).count(), 2, "in the call and in its result: {seen}");
+    assert!(seen.contains("x<U+2066>y"), "{seen}");
 }

@@ -48,6 +48,11 @@ fn simulate_agrees_with_every_scenario() {
     for (case, output) in cases.iter().zip(&outputs) {
         assert_eq!(case["id"], output["id"]);
         let differences = differences(&case["expect"], output);
+        // What the original does and ours does not; the page of departures says why.
+        if case["quirk"] == true {
+            assert!(!differences.is_empty(), "{}: no departure any more", case["id"]);
+            continue;
+        }
         if !differences.is_empty() {
             wrong.push(format!("{}: {}", case["id"], differences.join("; ")));
         }
@@ -221,4 +226,41 @@ fn detect_reads_one_response_from_a_file_and_from_standard_input() {
             }
         }
     }
+}
+
+#[test]
+fn detect_finds_format_that_is_not_given() {
+    let cli = Cli::new();
+    for name in ["openai-chat.jsonl.gz", "anthropic-messages.jsonl.gz", "gemini.jsonl.gz"] {
+        let rows = recordings(name);
+        for row in rows.iter().filter(|row| row["status"] == 200).step_by(25) {
+            let (body, api) = (row["body"].as_str().unwrap(), row["api"].as_str().unwrap());
+            let found = cli.feed(["detect"], body).exits(0).lines().remove(0);
+            let given = cli.feed(["detect", "--api", api], body).exits(0).lines().remove(0);
+            assert_eq!(found["api"], api, "{}", row["id"]);
+            let mut rest = found.clone();
+            rest.as_object_mut().unwrap().remove("api");
+            assert_eq!(rest, given, "{}", row["id"]);
+        }
+    }
+}
+
+#[test]
+fn detect_names_format_that_was_meant() {
+    let cli = Cli::new();
+    let stream = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n";
+    let done = cli.feed(["detect", "--api", "openai-chat"], stream).exits(0);
+    let says = "this looks like anthropic-messages; give";
+    assert!(done.stderr.contains(&format!("{says} --api anthropic-messages")), "{done:#?}");
+    let found = done.lines().remove(0);
+    for message in [&found["signal"]["message"], &found["error"]["message"]] {
+        assert!(message.as_str().unwrap().contains(says), "{found}");
+    }
+    let error = r#"{"error":{"message":"no","type":"t","param":null,"code":null}}"#;
+    cli.feed(["detect", "--status", "400"], error)
+        .exits(2)
+        .notes(&["--api is not given", "openai-chat or openai-responses"]);
+    let row = json!({"id": 7, "body": stream}).to_string();
+    let line = cli.feed(["detect", "--jsonl"], &row).exits(0).lines().remove(0);
+    assert_eq!((&line["id"], &line["api"]), (&json!(7), &json!("anthropic-messages")));
 }

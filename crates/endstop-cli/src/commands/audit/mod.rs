@@ -10,6 +10,7 @@ mod words;
 
 use crate::args::AuditArgs;
 use crate::date::now_ms;
+use crate::new_file::NewFile;
 use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::Prices;
 use endstop_trajectory::Trajectory;
@@ -29,6 +30,8 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         std::fs::metadata(path)
             .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     }
+    let report = args.report.as_deref();
+    let report = report.map(|path| NewFile::of("--report", path, args.overwrite)).transpose()?;
     let since_ms = args.since.as_deref().map(|text| since(text, now_ms())).transpose()?;
     let mut found = Found::new(args.top, since_ms);
     let mut options = Options::default();
@@ -65,10 +68,8 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     }
     found.progress.end();
     // What is written first is what may fail.
-    if let Some(file) = &args.report {
-        let page = page::page(&found);
-        std::fs::write(file, &*keys.out_of_text(&page))
-            .map_err(|error| Failure::usage(format!("--report {}: {error}", file.display())))?;
+    if let Some(file) = &report {
+        file.write(&page::page(&found))?;
     }
     if as_json {
         let _ = output::json_without(&found.json(), &keys);
@@ -77,8 +78,8 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
             let _ = output::line(&keys.out_of_text(&line));
         }
     }
-    if let Some(file) = &args.report {
-        output::note(&format!("written: {}", file.display()));
+    if let Some(file) = &report {
+        output::note(&format!("written: {}", file.path().display()));
     }
     // Something was named, and none of it could be read.
     let nothing = found.audit.sessions + found.too_old == 0;

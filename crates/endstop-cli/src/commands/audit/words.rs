@@ -284,7 +284,12 @@ pub(super) fn head(session: &Session) -> String {
 pub(super) fn ended(session: &Session) -> String {
     let ended = &session.ended;
     let native = ended.native.as_ref().map_or_else(String::new, |native| format!(" (`{native}`)"));
-    format!("ended: {}{native}", ended.words)
+    // Of Endstop's own runs it is known more exactly.
+    let own =
+        ended.native.as_ref().and_then(|native| native.parse().ok()).map(crate::advice::meaning);
+    let words =
+        own.filter(|_| ended.recorded && ended.how != How::Answered).unwrap_or(&ended.words);
+    format!("ended: {words}{native}")
 }
 
 /// A sign, for a person.
@@ -335,16 +340,13 @@ pub(super) fn advice(session: &Session) -> Option<String> {
             "`--watch stop:{name}` ends such a loop, `nudge:{name}` tells the model"
         ));
     }
-    if let Some(sign) = &session.sign {
-        advice.push(format!("`--verify '{}'` asks before it believes", sign.command));
+    // A command that is shown cut would not run.
+    if let Some(sign) = session.sign.as_ref().filter(|sign| !sign.command.contains('…')) {
+        let command = crate::advice::quoted(&sign.command);
+        advice.push(format!("`--verify {command}` asks before it believes"));
     }
-    if let Some(what) = match session.ended.how {
-        How::Limit => Some("raise that limit, or ask for less at once"),
-        How::Cut => Some("`--max-continuations 2` lets a cut answer go on"),
-        How::Failed => Some("`--max-retries` asks again where a provider fails"),
-        _ => None,
-    } {
-        advice.push(what.to_owned());
+    if let Some(termination) = session.ended.termination {
+        advice.push(crate::advice::advice(termination).replace(" NAME", ""));
     }
     (!advice.is_empty()).then(|| format!("do: with `endstop run`, {}", advice.join("; ")))
 }

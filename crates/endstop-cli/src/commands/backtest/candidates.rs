@@ -6,7 +6,7 @@
 
 use crate::args::BacktestArgs;
 use crate::input::Source;
-use crate::settings::toml_file;
+use crate::trust::file::toml_file;
 use crate::{Failure, Result};
 use endstop::PolicyError;
 use endstop_trajectory::backtest::Candidate;
@@ -61,12 +61,7 @@ fn named(set: &str) -> Result<Vec<Candidate>> {
             let list = table.get("candidate").cloned().unwrap_or_else(|| json!([]));
             read(set, &list)
         }
-        (_, Some("json")) => {
-            let text = Source::of(Some(path)).text()?;
-            let list = serde_json::from_str(&text)
-                .map_err(|error| Failure::usage(format!("{set}: not valid JSON: {error}")))?;
-            read(set, &list)
-        }
+        (_, Some("json")) => read(set, &Source::of(Some(path)).json()?),
         _ => Err(Failure::usage(format!(
             "--policies {set}: give `default`, `reference`, or a list of candidates in a .json or .toml file"
         ))),

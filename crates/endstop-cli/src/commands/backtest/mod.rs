@@ -20,6 +20,7 @@ mod text;
 mod words;
 
 use crate::args::BacktestArgs;
+use crate::new_file::NewFile;
 use crate::{Failure, Result, journal_runs, output};
 use endstop_trajectory::backtest::{
     Backtest, Candidate, CandidateFigures, DatasetFigures, Done, Engine, Family, Figures,
@@ -44,11 +45,25 @@ struct Report {
 
 pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
     let candidates = candidates::of(args)?;
+    let new = |flag, path: &Option<PathBuf>| {
+        path.as_deref().map(|path| NewFile::of(flag, path, args.overwrite)).transpose()
+    };
+    let (page_file, setting_file) = (new("--report", &args.report)?, new("--write", &args.write)?);
+    #[cfg(feature = "parquet")]
+    let table_file = new("--parquet", &args.parquet)?;
     let input = Input::of(args)?;
     if let Some(name) = &args.explain {
         return one::run(&input, &candidates, name, as_json);
     }
-    let report = judge(args, input, candidates)?;
+    #[cfg(feature = "parquet")]
+    let rows = table_file.map(|file| rows::Rows::new(&file, &candidates)).transpose()?;
+    let report = judge(
+        args,
+        input,
+        candidates,
+        #[cfg(feature = "parquet")]
+        rows,
+    )?;
     if report.census.runs == 0 {
         let mut why = String::from("no run was read");
         for finding in report.census.problems.values().flat_map(|finding| &finding.first) {
@@ -59,12 +74,11 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
     if args.strict {
         findings::refuse(&report)?;
     }
-    if let Some(file) = &args.report {
-        std::fs::write(file, page::page(&report))
-            .map_err(|error| Failure::usage(format!("--report {}: {error}", file.display())))?;
-        output::note(&format!("written: {}", file.display()));
+    if let Some(file) = &page_file {
+        file.write(&page::page(&report))?;
+        output::note(&format!("written: {}", file.path().display()));
     }
-    if let Some(file) = &args.write {
+    if let Some(file) = &setting_file {
         setting::write(&report, file, args.mode.unwrap_or_default())?;
     }
     if as_json {
@@ -72,7 +86,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
     } else {
         for line in text::report(&report) {
             // Nobody reads any more.
-            if output::line(&line).is_err() {
+            if output::raw_line(&line).is_err() {
                 break;
             }
         }
@@ -118,7 +132,12 @@ impl Input {
 }
 
 /// Reads and judges.
-fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Result<Report> {
+fn judge(
+    args: &BacktestArgs,
+    input: Input,
+    candidates: Vec<Candidate>,
+    #[cfg(feature = "parquet")] rows: Option<rows::Rows>,
+) -> Result<Report> {
     let make = || {
         let test = Backtest::new(&candidates)?;
         Ok(match args.calibrate {
@@ -127,9 +146,6 @@ fn judge(args: &BacktestArgs, input: Input, candidates: Vec<Candidate>) -> Resul
         })
     };
     let wrong = |error: endstop::PolicyError| Failure::usage(error.to_string());
-    #[cfg(feature = "parquet")]
-    let rows =
-        args.parquet.as_deref().map(|file| rows::Rows::new(file, &candidates)).transpose()?;
     let each = |dataset: &str, run: &endstop_trajectory::Trajectory<'_>, fired: &[Option<u32>]| {
         #[cfg(feature = "parquet")]
         if let Some(rows) = &rows {

@@ -49,7 +49,7 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
         return Ok(0);
     }
     for line in found.lines(candidates) {
-        if output::line(&line).is_err() {
+        if output::raw_line(&line).is_err() {
             break;
         }
     }

@@ -1,7 +1,7 @@
 //! A table with a row a run, as Parquet: the step at which each candidate fires.
 //!
 //! ```ignore
-//! let rows = Rows::new(path, &candidates)?;
+//! let rows = Rows::new(&file, &candidates)?;
 //! rows.add("dataset", &run, &fired);   // from any thread, in any order
 //! rows.finish()?;
 //! ```
@@ -9,6 +9,7 @@
 //! Rows are written in groups, so that memory does not grow with the runs. A candidate's column has the
 //! step, from 1, at which it fires, at the run's last step too; it is null where the candidate does not.
 
+use crate::new_file::NewFile;
 use crate::{Failure, Result};
 use endstop_trajectory::Trajectory;
 use endstop_trajectory::backtest::Candidate;
@@ -65,7 +66,8 @@ struct Group {
 
 impl Rows {
     /// Begins a file.
-    pub(super) fn new(path: &Path, candidates: &[Candidate]) -> Result<Rows> {
+    pub(super) fn new(new: &NewFile, candidates: &[Candidate]) -> Result<Rows> {
+        let path = new.path();
         let wrong = |problem: String| failure(path, &problem);
         let taken = |one: &&Candidate| COLUMNS.iter().any(|(name, ..)| *name == one.name);
         if let Some(one) = candidates.iter().find(taken) {
@@ -75,7 +77,7 @@ impl Rows {
             )));
         }
         let schema = schema(candidates).map_err(|error| wrong(error.to_string()))?;
-        let file = File::create(path).map_err(|error| wrong(error.to_string()))?;
+        let file = new.create()?;
         let compression = Compression::ZSTD(parquet::basic::ZstdLevel::default());
         let properties = WriterProperties::builder().set_compression(compression).build();
         let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))

@@ -1,20 +1,20 @@
 //! A candidate as settings that `endstop run --config` takes.
 //!
 //! ```ignore
-//! setting::write(&report, Path::new("endstop.toml"), WatchMode::Observe)?;
+//! setting::write(&report, &NewFile::of("--write", path, false)?, WatchMode::Observe)?;
 //! ```
 
 use super::{Report, calibrated, words};
+use crate::new_file::NewFile;
 use crate::{Failure, Result, output};
 use endstop::core::detector::Rule;
 use endstop::{Limits, WatchMode};
 use endstop_trajectory::backtest::{Candidate, Trial};
 use serde_json::{Map, Value, json};
-use std::path::Path;
 
 /// Writes what was calibrated, where that was asked for, else what is recommended.
-pub(super) fn write(report: &Report, file: &Path, mode: WatchMode) -> Result<()> {
-    let place = format!("--write {}", file.display());
+pub(super) fn write(report: &Report, file: &NewFile, mode: WatchMode) -> Result<()> {
+    let place = format!("--write {}", file.path().display());
     let nothing = |why: &str| Failure::usage(format!("{place}: nothing is written: {why}"));
     let (candidate, why) = match report.alpha {
         Some(alpha) => chosen(report, alpha, &nothing)?,
@@ -27,8 +27,8 @@ pub(super) fn write(report: &Report, file: &Path, mode: WatchMode) -> Result<()>
     }
     text.push('\n');
     text.push_str(&toml_of(&candidate, mode)?);
-    std::fs::write(file, text).map_err(|error| Failure::usage(format!("{place}: {error}")))?;
-    output::note(&format!("written: {}", file.display()));
+    file.write(&text)?;
+    output::note(&format!("written: {}", file.path().display()));
     Ok(())
 }
 

@@ -42,7 +42,9 @@ pub(super) fn page(story: &Story) -> String {
 
 fn head(out: &mut String, story: &Story, title: &str) {
     let category = story.outcome.as_ref().map(|outcome| words::text(&outcome["category"]));
+    let wrong = story.outcome.as_ref().is_some_and(|outcome| outcome["verified"] == false);
     let class = match category.as_deref() {
+        Some("success") if wrong => "bad",
         Some("success") => "good",
         Some("fatal") => "bad",
         _ => "warn",
@@ -63,6 +65,13 @@ fn head(out: &mut String, story: &Story, title: &str) {
                 escape(&words::text(&by["evidence"])),
                 escape(&words::spent(outcome)),
             );
+            if let Some(verified) = words::verified(story) {
+                let class = if wrong { "bad" } else { "soft" };
+                let _ = write!(out, "<p class=\"{class}\">verified {}</p>", escape(&verified));
+            }
+            if let Some(diverged) = words::diverged(outcome) {
+                let _ = write!(out, "<p class=\"bad\">replay {}</p>", escape(&diverged));
+            }
             for fired in words::fired(outcome) {
                 let _ = write!(out, "<p>{}</p>", escape(&fired));
             }
@@ -70,6 +79,9 @@ fn head(out: &mut String, story: &Story, title: &str) {
         None => {
             let _ = write!(out, "<p>{}</p>", escape(words::no_outcome(story.state)));
         }
+    }
+    if let Some(next) = &story.next {
+        let _ = write!(out, "<p>Next: {}</p>", escape(&words::shorten(next, 600)));
     }
     if let Some(run) = &story.run {
         let model = run.model.as_deref().unwrap_or("?");

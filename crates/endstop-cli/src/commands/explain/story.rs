@@ -6,12 +6,14 @@
 //! for turn in story.turns() { … }
 //! ```
 
+use crate::advice::{Again, Facts, of_demo};
 use crate::{Failure, Result};
 use endstop::core::RunEvent;
 use endstop::journal::{RecordedRun, brief};
 use endstop::{CheckState, Effect, EventKind, Replay};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// A run's life.
 #[derive(Debug, Default, Serialize)]
@@ -32,6 +34,8 @@ pub(super) struct Story {
     pub(super) repeats: Vec<Repeat>,
     /// The outcome, once it ended.
     pub(super) outcome: Option<Value>,
+    /// What to do about the ending.
+    pub(super) next: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -45,6 +49,8 @@ pub(super) struct About {
     pub(super) task: String,
     pub(super) policy: Option<Value>,
     pub(super) verified: Option<bool>,
+    /// The command that verified it.
+    pub(super) verify: Option<String>,
 }
 
 /// The limits at one moment.
@@ -102,8 +108,12 @@ pub(super) struct Tool<'a> {
 }
 
 impl Story {
-    /// The story of a run of the journal.
-    pub(super) fn of_run(run: &RecordedRun, running: bool) -> Result<Story> {
+    /// The story of a run of the journal, which commands find by this name if it has one.
+    pub(super) fn of_run(
+        run: &RecordedRun,
+        running: bool,
+        journal: Option<&Path>,
+    ) -> Result<Story> {
         let header = &run.header;
         let mut story = Story {
             run: Some(About {
@@ -116,6 +126,7 @@ impl Story {
                 task: header.spec.task.clone(),
                 policy: header.policy.clone(),
                 verified: run.verified,
+                verify: header.settings["verify"].as_str().map(str::to_owned),
             }),
             events: run.events.len(),
             problems: run.damage.iter().map(|what| format!("a part is lost: {what}")).collect(),
@@ -167,11 +178,25 @@ impl Story {
             let followed = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
             story.outcome = followed;
         }
+        if let (Some(outcome), Some(verified)) = (&mut story.outcome, run.verified) {
+            // The verifier ran when the outcome was already stored.
+            outcome["verified"] = verified.into();
+        }
+        if let Some(facts) = story.outcome.as_ref().and_then(Facts::of_json) {
+            let again = Again::of(&facts, run, &header.id, journal);
+            let next = facts.next(again.as_ref());
+            let demo = header.settings["demo"].is_string() && facts.is_failure();
+            story.next = Some(if demo { of_demo(&next) } else { next });
+        }
         story.state = match (&story.outcome, running) {
             (Some(_), _) => "ended",
             (None, true) => "running",
             (None, false) => "interrupted",
         };
+        if story.state == "interrupted" {
+            let again = Again::of_interrupted(run, &header.id, journal);
+            story.next = again.map(|again| format!("resume: {}", again.command()));
+        }
         story.close();
         Ok(story)
     }
@@ -184,7 +209,8 @@ impl Story {
         let outcome = outcome.into_iter().next_back();
         let state = if outcome.is_some() { "ended" } else { "cut" };
         let timeline = timeline.into_iter().filter(|event| event["type"] != "delta").collect();
-        let mut story = Story { state, events: count, timeline, outcome, ..Story::default() };
+        let next = outcome.as_ref().and_then(Facts::of_json).map(|facts| facts.next(None));
+        let mut story = Story { state, events: count, timeline, outcome, next, ..Story::default() };
         story.close();
         story
     }
@@ -200,7 +226,9 @@ impl Story {
             let decided = outcome["decided_by"]["name"] == check.limit;
             let value = match check.limit {
                 "max_turns" => number(&outcome["turns"]),
-                "max_budget_usd" => number(&outcome["cost_usd"]),
+                "max_budget_usd" => {
+                    number(&outcome["cost_upper_usd"]).or(number(&outcome["cost_usd"]))
+                }
                 "timeout" => number(&outcome["duration_ms"]).map(|ms| ms / 1e3),
                 _ if decided => check.max,
                 _ => None,
@@ -324,7 +352,10 @@ impl Story {
             }
         }
         repeats.retain(|repeat| repeat.turns.len() > 1);
-        if self.outcome.as_ref().is_some_and(|outcome| outcome["cost_unknown"] == true) {
+        let unknown = |outcome: &Value| {
+            outcome["cost_unknown"] == true && outcome["cost_usd"].as_f64() == Some(0.0)
+        };
+        if self.outcome.as_ref().is_some_and(unknown) {
             for repeat in &mut repeats {
                 repeat.cost_usd = None;
             }
@@ -346,6 +377,6 @@ fn canonical(arguments: &str) -> String {
             other => other,
         }
     }
-    serde_json::from_str(arguments)
+    endstop::core::bounded_json::from_str(arguments)
         .map_or_else(|_| arguments.to_owned(), |value| sorted(value).to_string())
 }

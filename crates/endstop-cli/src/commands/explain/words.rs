@@ -1,6 +1,6 @@
 //! What the page and the terminal say alike: times, money, limits, what repeated.
 
-use super::story::{Boundary, Repeat};
+use super::story::{Boundary, Repeat, Story};
 use crate::card::{count, seconds, visible};
 use endstop::CheckState;
 use serde_json::Value;
@@ -40,8 +40,12 @@ pub(super) fn spent(outcome: &Value) -> String {
     let counted = |key: &str, what: &str| count(outcome[key].as_u64().unwrap_or(0), what);
     // What nobody has a price for did not cost nothing.
     let cost = match (&outcome["cost_usd"], outcome["cost_unknown"] == true) {
-        (cost, true) if cost.as_f64() == Some(0.0) => "cost unknown (no price)".to_owned(),
-        (cost, true) => format!("at least ${cost}"),
+        (cost, true) => match (cost.as_f64(), &outcome["cost_upper_usd"]) {
+            (Some(0.0), Value::Number(upper)) => format!("cost unknown, at most ${upper}"),
+            (Some(0.0), _) => "cost unknown (no price)".to_owned(),
+            (_, Value::Number(upper)) => format!("at least ${cost}, at most ${upper}"),
+            _ => format!("at least ${cost}"),
+        },
         (cost, false) if outcome["usage"]["estimated"] == true => format!("~${cost}"),
         (cost, false) => format!("${cost}"),
     };
@@ -54,13 +58,31 @@ pub(super) fn spent(outcome: &Value) -> String {
     )
 }
 
+/// What the verifier found, with its command.
+pub(super) fn verified(story: &Story) -> Option<String> {
+    let outcome = story.outcome.as_ref()?;
+    let command = story.run.as_ref().and_then(|run| run.verify.as_deref());
+    // A success with a verifier that has no answer: it was stopped, or the process died in it.
+    let stopped =
+        outcome["verified"].is_null() && command.is_some() && outcome["category"] == "success";
+    let found = crate::card::verified(outcome["verified"].as_bool(), stopped)?;
+    Some(match command {
+        Some(command) => format!("{found} (`{}`)", shorten(command, 200).replace('\n', " ")),
+        None => found.to_owned(),
+    })
+}
+
+/// Where a replay was not the recorded run.
+pub(super) fn diverged(outcome: &Value) -> Option<String> {
+    let message = outcome["diverged"]["message"].as_str()?;
+    Some(format!("DIVERGED: {}", shorten(message, 400)))
+}
+
 /// Why there is no outcome.
 pub(super) fn no_outcome(state: &str) -> &'static str {
     match state {
         "running" => "no outcome: the run is under way",
-        "interrupted" => {
-            "no outcome: its process died before the run ended; `endstop run --resume` goes on with it"
-        }
+        "interrupted" => "no outcome: its process died before the run ended",
         _ => "no outcome: the file ends before the run did (it was killed, or still runs)",
     }
 }

@@ -1,0 +1,158 @@
+//! `--ask`: shows a call to a person and asks whether it may run.
+//!
+//! ```text
+//! ? The model asks to run `shell`:
+//! │ "command": "cargo test",
+//! │ "timeout_seconds": 300
+//! ? Run it? y = yes, n = no, h = halt the run:
+//! ```
+//!
+//! What is shown is what runs: the arguments as they were parsed, printed again. Every row of them
+//! begins with `│ ` and fits the terminal, so that none of the call's text can stand where a row of
+//! ours begins. Characters without a shape are shown as JSON escapes.
+//!
+//! A question that was not asked yet cannot be answered: what was typed before it is discarded.
+
+mod rows;
+
+use crate::output;
+use endstop::hook::{Approver, HookFuture};
+use endstop::{Answer, ToolCall};
+use rows::Shown;
+use std::io::{self, IsTerminal, Write};
+use tokio::sync::{mpsc, oneshot};
+
+/// Asks on the terminal before each tool call.
+pub(crate) struct AskOnTerminal(mpsc::UnboundedSender<Question>);
+
+/// A call that waits for a person's answer.
+pub(crate) struct Question {
+    pub(crate) call: ToolCall,
+    pub(crate) answer: oneshot::Sender<Answer>,
+}
+
+/// The questions, in order. Whoever draws the screen asks them.
+pub(crate) type Questions = mpsc::UnboundedReceiver<Question>;
+
+impl AskOnTerminal {
+    pub(crate) fn new() -> (AskOnTerminal, Questions) {
+        let (sender, questions) = mpsc::unbounded_channel();
+        (AskOnTerminal(sender), questions)
+    }
+}
+
+impl Approver for AskOnTerminal {
+    fn approve(&self, call: ToolCall) -> HookFuture<'_> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let asked = self.0.send(Question { call, answer });
+            match (asked, answered.await) {
+                (Ok(()), Ok(answer)) => answer,
+                _ => Answer::Deny("there is no terminal to ask on".to_owned()),
+            }
+        })
+    }
+}
+
+/// Asks about a call. A thread of its own waits for the answer: a read of the terminal cannot be
+/// taken back, and must not hold up the end of the run.
+pub(crate) fn ask(call: ToolCall) -> oneshot::Receiver<Answer> {
+    let (sender, answer) = oneshot::channel();
+    std::thread::spawn(move || {
+        // The run may have ended meanwhile.
+        let _ = sender.send(question(&call));
+    });
+    answer
+}
+
+fn question(call: &ToolCall) -> Answer {
+    if !io::stdin().is_terminal() {
+        return Answer::Deny("there is no terminal to ask on".to_owned());
+    }
+    let shown = Shown::of(call);
+    loop {
+        let (width, height) = size();
+        let rows = shown.fitting(width, height);
+        write(&rows.text);
+        let view = if rows.cut { ", v = view all of it" } else { "" };
+        let typed = line(&format!("? Run it? y = yes, n = no, h = halt the run{view}: "));
+        match typed.as_deref() {
+            Some("y" | "yes") => return Answer::Proceed,
+            Some("h" | "halt") => {
+                return Answer::Halt("halted by the person who was asked".to_owned());
+            }
+            Some("v" | "view") => page(&shown.rows(width), height),
+            _ => return Answer::Deny("the person who was asked refused it".to_owned()),
+        }
+    }
+}
+
+/// Shows all rows, a screen at a time.
+fn page(rows: &[String], height: usize) {
+    let pages = rows.chunks(height.saturating_sub(2).max(1));
+    let last = pages.len();
+    for (at, page) in pages.enumerate() {
+        write(&(page.join("\n") + "\n"));
+        if at + 1 == last {
+            return;
+        }
+        let shown = (at + 1) * page.len();
+        let more = format!("? {shown} of {} rows. Enter = more, q = back: ", rows.len());
+        if line(&more).is_none_or(|typed| typed.starts_with('q')) {
+            return;
+        }
+    }
+}
+
+/// The columns and rows of the terminal.
+fn size() -> (usize, usize) {
+    terminal_size::terminal_size()
+        .map_or((80, 24), |(width, height)| (usize::from(width.0), usize::from(height.0)))
+}
+
+fn write(text: &str) {
+    let mut err = io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}
+
+/// Asks for a line, and reads it without the blanks around it. What was typed before is discarded.
+/// `None`: the input has ended.
+pub(crate) fn line(question: &str) -> Option<String> {
+    discard_typed();
+    write(&output::hidden(question));
+    let mut typed = Vec::new();
+    loop {
+        let mut byte = [0];
+        match read(&mut byte) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(1) if byte[0] == b'\n' => break,
+            // More is no answer to any question.
+            Ok(1) if typed.len() < 100 => typed.push(byte[0]),
+            Ok(1) => {}
+            _ if typed.is_empty() => return None,
+            _ => break,
+        }
+    }
+    Some(String::from_utf8_lossy(&typed).trim().to_owned())
+}
+
+/// Reads from standard input past the buffer of `io::stdin`, in which lines would wait for a
+/// question that comes later.
+#[cfg(unix)]
+fn read(byte: &mut [u8; 1]) -> io::Result<usize> {
+    Ok(rustix::io::read(io::stdin(), byte)?)
+}
+
+#[cfg(not(unix))]
+fn read(byte: &mut [u8; 1]) -> io::Result<usize> {
+    io::Read::read(&mut io::stdin(), byte)
+}
+
+#[cfg(unix)]
+fn discard_typed() {
+    // It fails where standard input is not a terminal, and then no question is asked.
+    let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
+}
+
+#[cfg(not(unix))]
+fn discard_typed() {}

@@ -1,0 +1,109 @@
+//! The files that a command writes: `--events`, `--record`, `--html`, `--report`, `--parquet`, `--write`.
+//! One rule for all: a file that is not empty is replaced only with `--overwrite`, and only its owner may
+//! read what a run said and did.
+//!
+//! ```ignore
+//! let file = NewFile::of("--html", path, args.overwrite)?; // refused before the work
+//! file.write(&page)?;                                      // and again if it appeared meanwhile
+//! ```
+
+use crate::{Failure, Result, output};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A file that will be written.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    flag: &'static str,
+    path: PathBuf,
+    overwrite: bool,
+}
+
+impl NewFile {
+    /// The file that a flag names.
+    ///
+    /// # Errors
+    /// It is there and not empty, and may not be replaced.
+    pub(crate) fn of(flag: &'static str, path: &Path, overwrite: bool) -> Result<NewFile> {
+        let file = NewFile { flag, path: path.to_owned(), overwrite };
+        match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => {
+                Err(file.failure("it is a directory; give the name of a file"))
+            }
+            Ok(found) if found.is_file() && found.len() > 0 && !overwrite => {
+                Err(file.failure(NOT_EMPTY))
+            }
+            _ => Ok(file),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file, empty. Pipes and devices are opened as they are.
+    pub(crate) fn create(&self) -> Result<File> {
+        self.open().map_err(|error| self.failure(&error.to_string()))
+    }
+
+    /// Writes all of it.
+    pub(crate) fn write(&self, text: &str) -> Result<()> {
+        let wrong = |error: io::Error| self.failure(&error.to_string());
+        self.create()?.write_all(text.as_bytes()).map_err(wrong)
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt as _;
+            options.mode(0o600);
+        }
+        let file = match options.clone().create_new(true).open(&self.path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => options.open(&self.path)?,
+            opened => return opened,
+        };
+        let found = file.metadata()?;
+        if found.is_file() && found.len() > 0 {
+            if !self.overwrite {
+                return Err(io::Error::new(ErrorKind::AlreadyExists, NOT_EMPTY));
+            }
+            file.set_len(0)?;
+        }
+        tighten(&file, &self.path);
+        Ok(file)
+    }
+
+    fn failure(&self, problem: &str) -> Failure {
+        Failure::usage(format!("{} {}: {problem}", self.flag, self.path.display()))
+    }
+}
+
+/// Takes a file that was there from all users but its owner, before it has any content; a pipe or a
+/// terminal stays as it is.
+#[cfg(unix)]
+fn tighten(file: &File, path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Ok(metadata) = file.metadata() else { return };
+    let mode = metadata.permissions().mode() & 0o7777;
+    let others = mode & 0o077;
+    if !metadata.is_file() || others == 0 {
+        return;
+    }
+    let tight = std::fs::Permissions::from_mode(mode & 0o700);
+    if file.set_permissions(tight).is_err() {
+        output::note(&format!(
+            "endstop: {}: other users may read it (mode {mode:04o}), and that cannot be changed",
+            path.display()
+        ));
+    }
+}
+
+/// Other systems have no such modes.
+#[cfg(not(unix))]
+fn tighten(_: &File, _: &Path) {}
+
+const NOT_EMPTY: &str =
+    "the file exists and is not empty; give another name, or --overwrite to replace it";

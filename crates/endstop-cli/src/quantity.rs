@@ -1,0 +1,87 @@
+//! Sizes and ages as flags spell them.
+//!
+//! ```ignore
+//! assert_eq!(size("1.5GB"), Ok(1_500_000_000));
+//! assert_eq!(age("30d"), Ok(Duration::from_secs(30 * 86_400)));
+//! ```
+
+use crate::args::Bound;
+use endstop::core::limits::parse_duration;
+use std::time::Duration;
+
+const UNITS: [(&str, u64); 8] = [
+    ("", 1),
+    ("b", 1),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+];
+
+/// Bytes: `500MB`, `1.5GiB`, or a bare number.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a size, for example 500MB, 1GB or 2GiB".to_owned();
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+    let bytes = number.parse::<f64>().map_err(|_| wrong())? * *factor as f64;
+    // Beyond this a float skips bytes, and no disk has as many.
+    if bytes < (1u64 << 53) as f64 { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+/// An age: `12h`, `30d`.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
+    let age = parse_duration(text).filter(|_| has_unit);
+    age.ok_or_else(|| "expected an age of up to 365 days, for example 12h or 30d".to_owned())
+}
+
+pub(crate) fn size_or_off(text: &str) -> Result<Bound, String> {
+    or_off(text, size)
+}
+
+pub(crate) fn runs_or_off(text: &str) -> Result<Bound, String> {
+    let runs =
+        |text: &str| text.parse().map_err(|_| "expected a number of runs, or `off`".to_owned());
+    or_off(text, runs)
+}
+
+fn or_off(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<Bound, String> {
+    if text == "off" { Ok(Bound(None)) } else { parse(text).map(|bound| Bound(Some(bound))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_decimal_and_binary_units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("10 b", 10),
+            ("500MB", 500_000_000),
+            ("1.5gb", 1_500_000_000),
+            ("1GiB", 1 << 30),
+            ("2KiB", 2048),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "GB", "-1MB", "1TB", "1.2.3MB", "many", "99999999999GB"] {
+            assert!(size(text).unwrap_err().contains("for example"), "{text}");
+        }
+    }
+
+    #[test]
+    fn ages_need_a_unit() {
+        assert_eq!(age("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        assert_eq!(age("90min"), Ok(Duration::from_secs(5_400)));
+        for text in ["", "30", "d", "-1d", "400d", "1w"] {
+            assert!(age(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Makes visible what a terminal would obey, swallow or draw over: control characters, characters
+//! that turn the direction of text, and characters that have no shape.
+//!
+//! ```ignore
+//! assert_eq!(visible("a\u{202e}b\u{7}"), "a<U+202E>b␇");
+//! ```
+//!
+//! Text of a model, a tool, a file or a server goes through here before a person sees it.
+
+use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, HirKind};
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+/// Characters without a shape of their own, and those that change how others are shown: controls,
+/// formats, private ones, separators, variation selectors, fillers, what is not a character.
+const INVISIBLE: [&str; 2] = [
+    r"[\p{C}\p{Zl}\p{Zp}\p{Variation_Selector}\u{2800}--\p{Cn}]",
+    r"[\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}]",
+];
+
+/// Blanks other than the space, and characters that Unicode does not know yet.
+const ODD: [&str; 1] = [r"[\p{Zs}\p{Cn}--\u{20}]"];
+
+/// Characters that are drawn over the one before them.
+const MARKS: [&str; 1] = [r"\p{M}"];
+
+/// The most marks on one character: the longest that languages need; more are drawn over the lines
+/// above and below.
+const MOST_MARKS: usize = 4;
+
+/// A set of characters.
+struct Set(ClassUnicode);
+
+impl Set {
+    fn of(patterns: &[&str]) -> Set {
+        let mut set = ClassUnicode::empty();
+        for pattern in patterns {
+            match regex_syntax::parse(pattern).map(regex_syntax::hir::Hir::into_kind) {
+                Ok(HirKind::Class(Class::Unicode(class))) => set.union(&class),
+                // The patterns above are classes. If one were not, all but ASCII would be shown by
+                // number, which hides nothing.
+                _ => set.push(ClassUnicodeRange::new('\u{80}', char::MAX)),
+            }
+        }
+        Set(set)
+    }
+
+    fn has(&self, c: char) -> bool {
+        // In order, and none overlaps another.
+        let ranges = self.0.ranges();
+        let after = ranges.partition_point(|range| range.start() <= c);
+        after > 0 && c <= ranges[after - 1].end()
+    }
+}
+
+fn invisible(c: char) -> bool {
+    static SET: OnceLock<Set> = OnceLock::new();
+    SET.get_or_init(|| Set::of(&INVISIBLE)).has(c)
+}
+
+fn odd(c: char) -> bool {
+    static SET: OnceLock<Set> = OnceLock::new();
+    SET.get_or_init(|| Set::of(&ODD)).has(c)
+}
+
+pub(crate) fn is_mark(c: char) -> bool {
+    static SET: OnceLock<Set> = OnceLock::new();
+    c >= '\u{300}' && SET.get_or_init(|| Set::of(&MARKS)).has(c)
+}
+
+/// Whether a character must be shown by its number where nothing may be hidden.
+pub(crate) fn is_hidden(c: char) -> bool {
+    match c {
+        ' '..='~' => false,
+        c => invisible(c) || odd(c),
+    }
+}
+
+/// The text with a picture in the place of each control character but the end of a line and the
+/// tab, and with the number of each other character that has no shape.
+pub(crate) fn visible(text: &str) -> String {
+    Flow::default().visible(text)
+}
+
+/// The same for text that comes in chunks.
+#[derive(Default)]
+pub(crate) struct Flow {
+    last: Option<char>,
+    marks: usize,
+}
+
+impl Flow {
+    /// The next chunk, made visible.
+    pub(crate) fn visible(&mut self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            if c == '\r' && chars.peek() == Some(&'\n') {
+                continue;
+            }
+            self.marks = if is_mark(c) { self.marks + 1 } else { 0 };
+            match c {
+                '\n' | '\t' | ' '..='~' => shown.push(c),
+                '\u{7f}' => shown.push('␡'),
+                '\0'..'\u{20}' => {
+                    shown.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'));
+                }
+                c if (!invisible(c) || self.joins(c)) && self.marks <= MOST_MARKS => shown.push(c),
+                // A `String` takes every write.
+                c => drop(write!(shown, "<U+{:04X}>", u32::from(c))),
+            }
+            self.last = Some(c);
+        }
+        shown
+    }
+
+    /// Whether a character that has no shape belongs to the one before it: in emoji and in scripts
+    /// whose letters are joined, never in ASCII.
+    fn joins(&self, c: char) -> bool {
+        matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}')
+            && self.last.is_some_and(|last| !last.is_ascii() && !is_hidden(last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_without_shape_are_numbered() {
+        for c in [
+            '\u{80}',
+            '\u{9b}',
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{115f}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200e}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{202e}',
+            '\u{2060}',
+            '\u{2066}',
+            '\u{2800}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{fff9}',
+            '\u{e000}',
+            '\u{e0041}',
+            '\u{e01ef}',
+            '\u{10ffff}',
+        ] {
+            let shown = format!("a<U+{:04X}>b", u32::from(c));
+            assert_eq!(visible(&format!("a{c}b")), shown);
+            assert!(is_hidden(c), "{c:?}");
+        }
+        for c in ['\u{a0}', '\u{2003}', '\u{3000}', '\u{1680}'] {
+            assert!(is_hidden(c), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn text_of_any_language_stays() {
+        for text in [
+            "naïve e\u{301}",
+            "مى\u{200c}خواهم",
+            "👩\u{200d}💻 ❤\u{fe0f}",
+            "漢字\u{3000}かな",
+            "ไทยที่นี้",
+        ] {
+            assert_eq!(visible(text), text);
+        }
+        let mut flow = Flow::default();
+        assert_eq!(flow.visible("👩") + &flow.visible("\u{200d}💻"), "👩\u{200d}💻");
+    }
+
+    #[test]
+    fn piled_marks_are_numbered() {
+        let piled = format!("a{}", "\u{301}".repeat(50));
+        assert_eq!(visible(&piled).matches("<U+0301>").count(), 46);
+    }
+}

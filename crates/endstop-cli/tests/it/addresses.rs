@@ -1,0 +1,86 @@
+//! Servers that are not there: the error names the address that was asked, and no secret in it.
+
+use crate::cli::{Cli, FORMATS, playing};
+use endstop::testkit::Turn;
+use serde_json::Value;
+use std::net::TcpListener;
+
+/// The evidence of a run at this address, which has a user and a password.
+fn evidence(scheme: &str, place: &str, api: &str, status: i32) -> String {
+    let cli = Cli::new();
+    let url = format!("{scheme}://someone:hunter2@{place}/v1");
+    let args = ["run", "Go.", "--model", "m-1", "--api", api, "--base-url", &url];
+    let done =
+        cli.run(args.iter().chain(&["--allow-http", "--max-retries", "0", "--json"])).exits(status);
+    for shown in [&done.stdout, &done.stderr] {
+        assert!(!shown.contains("hunter2") && !shown.contains("someone"), "{done:#?}");
+    }
+    let outcome: Value = done.outcome();
+    outcome["decided_by"]["evidence"].as_str().unwrap().to_owned()
+}
+
+fn path(api: &str) -> &'static str {
+    match api {
+        "openai-chat" => "/v1/chat/completions",
+        "openai-responses" => "/v1/responses",
+        _ => "/v1/messages",
+    }
+}
+
+#[test]
+fn unreachable_server_is_named() {
+    for api in FORMATS {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let refused = evidence("http", &free, api, 10);
+        assert!(refused.contains(&format!("http://{free}{}", path(api))), "{refused}");
+        assert!(refused.contains("refused"), "{refused}");
+        let unknown = evidence("http", "no-such-host.invalid:81", api, 10);
+        assert!(
+            unknown.contains(&format!("http://no-such-host.invalid:81{}", path(api))),
+            "{unknown}"
+        );
+    }
+}
+
+#[test]
+fn server_without_tls_is_named() {
+    let server = playing([Turn::text("Hi.")]);
+    let place = server.base_url();
+    let place = place.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let evidence = evidence("https", place, "openai-chat", 10);
+    assert!(evidence.contains(&format!("https://{place}/v1/chat/completions: ")), "{evidence}");
+}
+
+#[test]
+fn missing_address_says_what_was_asked() {
+    for api in FORMATS {
+        for status in [404, 405] {
+            let server = playing([Turn::error(status, "<html>nothing here</html>")]);
+            let place = server.base_url();
+            let place = place.strip_prefix("http://").unwrap().split('/').next().unwrap();
+            let evidence = evidence("http", place, api, 30);
+            let asked = format!("HTTP {status} for POST http://{place}{}, model `m-1`", path(api));
+            assert!(evidence.contains(&asked), "{evidence}");
+        }
+    }
+}
+
+#[test]
+fn replayed_error_is_the_recorded_one() {
+    let cli = Cli::new();
+    let server = playing([Turn::error(404, "")]);
+    let base = server.base_url();
+    let first = cli.run([
+        "run",
+        "Go.",
+        "--model",
+        "m",
+        "--base-url",
+        &base,
+        "--json",
+        "--record",
+        "r.jsonl",
+    ]);
+    let replayed = cli.run(["run", "--replay", "r.jsonl", "--json"]).exits(30).outcome();
+    assert_eq!(replayed["decided_by"], first.outcome()["decided_by"]);
+}

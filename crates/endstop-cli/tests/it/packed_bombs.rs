@@ -1,0 +1,226 @@
+//! Small files that are large once unpacked and parsed, in every format that is read: under a limit of
+//! one gigabyte of memory they are problems in the report, and the other sessions are still told.
+
+use crate::cli::{Cli, Done, Started};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+
+const GOOD: &str =
+    r#"{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]}"#;
+
+const CLAUDE: &str = r#"{"type":"user","uuid":"u","parentUuid":null,"sessionId":"s","isSidechain":false,"timestamp":"2026-03-04T05:00:00.000Z","message":{"role":"user","content":"x"}"#;
+
+/// Before and after what is repeated.
+type Frame = (&'static str, &'static str, &'static str);
+
+const FRAMES: [Frame; 9] = [
+    ("claude.jsonl", "CLAUDE,\"x\":[", "0]}\n"),
+    (
+        "rollout-1.jsonl",
+        "{\"timestamp\":\"2026-01-01T00:00:00Z\",\"type\":\"session_meta\",\"payload\":{\"id\":\"x\",\"cwd\":\"/\",\"x\":[",
+        "0]}}\n",
+    ),
+    ("messages.json", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"x\":[", "0]}"),
+    ("list.json", "[{\"role\":\"user\",\"content\":\"x\"},", "{}]"),
+    (
+        "atif.json",
+        "{\"schema_version\":\"ATIF-v1.4\",\"session_id\":\"x\",\"agent\":{\"name\":\"a\",\"version\":\"1\"},\"steps\":[",
+        "{}]}",
+    ),
+    (
+        "spans.json",
+        "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"traceId\":\"0af7651916cd43dd8448eb211c80319c\",\"spanId\":\"b7ad6b7169203331\",\"name\":\"chat\",\"attributes\":[{\"key\":\"gen_ai.operation.name\",\"value\":{\"stringValue\":\"chat\"}},",
+        "{}]}]}]}]}",
+    ),
+    (
+        "steps.traj",
+        "{\"trajectory\":[{\"action\":\"x\",\"observation\":\"y\",\"response\":\"z\"},",
+        "{}],\"history\":[{\"role\":\"user\",\"content\":\"x\"}],\"info\":{}}",
+    ),
+    ("runs.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"x\":[", "0]}\n"),
+    (
+        "log.json",
+        "{\"version\":2,\"status\":\"success\",\"eval\":{\"task\":\"t\"},\"samples\":[{\"id\":1,\"epoch\":1,\"input\":\"x\",\"messages\":[",
+        "{}]}]}",
+    ),
+];
+
+/// What is repeated, and the MiB of text that parse to 600 MiB and more.
+const UNITS: [(&str, usize); 9] = [
+    ("0,", 9),
+    ("[],", 5),
+    ("{},", 3),
+    ("[{}],", 3),
+    ("[[[[[]]]]],", 5),
+    ("{\"\":0},", 5),
+    ("{\"a\":{\"b\":[]}},", 5),
+    ("\"\",", 10),
+    ("\"x\",", 13),
+];
+
+fn packed(before: &str, (unit, mib): (&str, usize), after: &str) -> Vec<u8> {
+    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+    gz.write_all(before.replace("CLAUDE", CLAUDE).as_bytes()).unwrap();
+    let block = unit.repeat((1 << 16) / unit.len());
+    for _ in 0..(mib << 20) / block.len() {
+        gz.write_all(block.as_bytes()).unwrap();
+    }
+    gz.write_all(after.as_bytes()).unwrap();
+    gz.finish().unwrap()
+}
+
+/// The binary with a gigabyte of memory.
+fn limited(cli: &Cli, args: &[&str]) -> Done {
+    let inner = cli.command(args);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\""]).arg(inner.get_program());
+    command.args(inner.get_args()).env_clear().env("HOME", cli.path("home"));
+    Started::new(
+        {
+            command.current_dir(cli.dir.path());
+            command
+        },
+        "",
+    )
+    .finish()
+}
+
+/// Audits a folder of these files with a good one before and behind them; the problems by kind.
+fn audited(files: &[(String, Vec<u8>)]) -> Value {
+    let cli = Cli::new();
+    fs::create_dir(cli.path("runs")).unwrap();
+    for name in ["a.json", "z.json"] {
+        cli.write(&format!("runs/{name}"), GOOD);
+    }
+    for (name, bytes) in files {
+        assert!(bytes.len() < 2 << 20, "{name} has {} bytes", bytes.len());
+        cli.write(&format!("runs/m-{name}"), bytes);
+    }
+    let done = limited(&cli, &["audit", "runs", "--json"]).exits(0);
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(report["sessions"], 2, "{report:#}");
+    report["problems"].clone()
+}
+
+fn problems(problems: &Value) -> u64 {
+    problems.as_object().unwrap().values().map(|kind| kind["count"].as_u64().unwrap()).sum()
+}
+
+/// Each format with some unit, and each unit in some format.
+fn bombs() -> Vec<(String, Vec<u8>)> {
+    let pairs = FRAMES.iter().zip(UNITS);
+    let pack = |((name, before, after), unit): (&Frame, _)| {
+        (format!("{name}.gz"), packed(before, unit, after))
+    };
+    pairs.map(pack).collect()
+}
+
+fn all_are_problems(bombs: &[(String, Vec<u8>)]) {
+    let found = audited(bombs);
+    assert_eq!(found["too_many_values"]["count"], bombs.len(), "{found:#}");
+    assert_eq!(problems(&found), bombs.len() as u64);
+}
+
+#[test]
+fn packed_values_of_sessions_are_problems() {
+    all_are_problems(&bombs()[..3]);
+}
+
+#[test]
+fn packed_values_of_lists_are_problems() {
+    all_are_problems(&bombs()[3..6]);
+}
+
+#[test]
+fn packed_values_of_logs_are_problems() {
+    all_are_problems(&bombs()[6..]);
+}
+
+#[test]
+fn values_over_many_records_are_problems() {
+    let record = "{\"type\":\"user\"}\n";
+    let claude = packed("CLAUDE}\n", (record, 12), "");
+    let inner = packed(
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[",
+        ("[],", 5),
+        "0]}\"}}]}]}",
+    );
+    let files = [("lines.jsonl.gz".to_owned(), claude), ("inner.json.gz".to_owned(), inner)];
+    let found = audited(&files);
+    assert_eq!(found["too_many_values"]["count"], 2, "{found:#}");
+}
+
+#[test]
+fn archive_with_endless_directory_is_a_problem() {
+    // One entry, listed a million times.
+    let name = b"samples/1_epoch_1.json";
+    let mut entry = vec![0; 46];
+    entry[..4].copy_from_slice(b"PK\x01\x02");
+    entry[28] = u8::try_from(name.len()).unwrap();
+    entry.extend_from_slice(name);
+    let mut local = vec![0; 30];
+    local[..4].copy_from_slice(b"PK\x03\x04");
+    local[26] = entry[28];
+    local.extend_from_slice(name);
+    let many = 1_000_000_u64;
+    let mut end = b"PK\x06\x06".to_vec();
+    end.extend([44, 0, 0, 0, 0, 0, 0, 0, 45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for number in [many, many, many * entry.len() as u64, local.len() as u64] {
+        end.extend(number.to_le_bytes());
+    }
+    end.extend(b"PK\x06\x07\0\0\0\0");
+    end.extend((local.len() as u64 + many * entry.len() as u64).to_le_bytes());
+    end.extend([1, 0, 0, 0]);
+    end.extend(b"PK\x05\x06\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0");
+    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+    gz.write_all(&local).unwrap();
+    for _ in 0..1_000 {
+        gz.write_all(&entry.repeat(1_000)).unwrap();
+    }
+    gz.write_all(&end).unwrap();
+    let found = audited(&[("log.eval.gz".to_owned(), gz.finish().unwrap())]);
+    assert_eq!(found["too_many_values"]["count"], 1, "{found:#}");
+}
+
+#[test]
+fn special_files_do_not_hang_audit() {
+    let cli = Cli::new();
+    fs::create_dir(cli.path("runs")).unwrap();
+    cli.write("runs/a.json", GOOD);
+    let links = [
+        ("kmsg.json", "/proc/kmsg"),
+        ("zero.jsonl", "/dev/zero"),
+        ("trace.db", "/proc/self/status"),
+    ];
+    for (name, to) in links {
+        std::os::unix::fs::symlink(to, cli.path("runs").join(name)).unwrap();
+    }
+    let pipe = Command::new("mkfifo").arg(cli.path("runs/pipe.json")).status().unwrap();
+    assert!(pipe.success());
+    let done = cli.run(["audit", "runs", "--json"]).exits(0);
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&report["sessions"], &report["skipped"]), (&1.into(), &2.into()), "{report:#}");
+    assert_eq!(report["problems"]["unreadable"]["count"], 2, "{report:#}");
+}
+
+#[test]
+fn endless_input_is_an_error() {
+    let cli = Cli::new();
+    let zero = "/dev/zero";
+    for args in [
+        &["explain", zero][..],
+        &["detect", "--api", "openai-chat", zero],
+        &["detect", "--jsonl", zero],
+        &["simulate", zero],
+        &["backtest", "--outcomes", zero, "x"],
+        &["run", "--replay", zero],
+        &["run", "--model", "ollama/x", "--output-schema", zero, "hi"],
+    ] {
+        let done = limited(&cli, args).exits(2);
+        assert!(done.stderr.contains(zero), "{args:?}: {done:#?}");
+    }
+}
