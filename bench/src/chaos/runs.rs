@@ -14,8 +14,8 @@ use endstop::agent::AgentEvent;
 use endstop::provider::http::HttpProvider;
 use endstop::tool::{AgentTool, Shell};
 use endstop::{
-    AgentBuilder, AgentLoop, Lifecycle, Limits, NanoUsd, Outcome, Price, RunEvent, RunHandle,
-    StartError, Termination,
+    AgentBuilder, AgentLoop, Lifecycle, Limits, Message, NanoUsd, Outcome, Price, Role, RunEvent,
+    RunHandle, StartError, Termination,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -138,10 +138,11 @@ fn limits(dice: &mut Dice) -> Limits {
         max_tokens: at_times(dice, 6).then(|| dice.between(300, 20_000)),
         timeout: at_times(dice, 12).then(|| dice.millis(1, 150)),
         turn_timeout: Some(dice.millis(20, 400)),
+        first_content_timeout: Some(dice.millis(20, 80)),
         stall_timeout: Some(dice.millis(20, 80)),
         tool_timeout: Some(dice.millis(20, 60)),
         cancel_grace: dice.millis(0, 20),
-        max_retries: dice.below(3) as u32,
+        max_retries: Some(dice.below(3) as u32),
         max_empty_turns: dice.pick(Some(1), &[None, Some(0)]),
         max_continuations: dice.below(2) as u32,
         tool_concurrency: dice.between(1, 4) as u32,
@@ -231,6 +232,7 @@ impl<'a> Conversation<'a> {
     /// One run; whether the loop can run again.
     async fn run(&self, dice: &mut Dice, number: usize) -> bool {
         let before = self.heard.ended().len();
+        let conversation = self.agent.messages();
         self.heard.over.store(false, Ordering::SeqCst);
         let began = Instant::now();
         let handle = match self.agent.run("Go on.") {
@@ -275,13 +277,20 @@ impl<'a> Conversation<'a> {
             self.broken(&format!("run {number}, {stop:?}: a tool goes on"));
         }
         if self.budget {
-            self.world.cost.fetch_add(outcome.cost.0, Ordering::Relaxed);
+            let counted = outcome.cost_upper.unwrap_or(outcome.cost);
+            self.world.cost.fetch_add(counted.0, Ordering::Relaxed);
         }
-        self.after(number, stop, before, &outcome)
+        self.after(number, stop, (before, &conversation), &outcome)
     }
 
     /// What must hold of the loop after a run.
-    fn after(&self, number: usize, stop: Stop, before: usize, outcome: &Outcome) -> bool {
+    fn after(
+        &self,
+        number: usize,
+        stop: Stop,
+        (before, conversation): (usize, &[Message]),
+        outcome: &Outcome,
+    ) -> bool {
         let told = self.heard.ended();
         let told = told.get(before..).unwrap_or_default();
         if matches!(stop, Stop::Terminate | Stop::TerminateFromAfar) {
@@ -302,7 +311,13 @@ impl<'a> Conversation<'a> {
         if self.agent.lifecycle() != Lifecycle::Idle {
             self.broken(&format!("run {number}, {stop:?}: {:?} after it", self.agent.lifecycle()));
         }
-        if self.agent.messages() != outcome.messages {
+        // A run in which the model said nothing leaves the conversation as it was.
+        let said = |message: &Message| message.role == Role::Assistant;
+        let answered = outcome.turns > 0
+            || outcome.messages.iter().filter(|message| said(message)).count()
+                > conversation.iter().filter(|message| said(message)).count();
+        let now = self.agent.messages();
+        if now != outcome.messages && (answered || now != conversation) {
             self.broken(&format!("run {number}, {stop:?}: the conversation is another"));
         }
         outcome.termination != Termination::Terminated
