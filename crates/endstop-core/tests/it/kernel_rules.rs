@@ -917,6 +917,43 @@ fn an_approval_stops_the_tools_clock_and_a_cancel_takes_the_question_down() {
 }
 
 #[test]
+fn approval_holds_no_parallel_safe_call() {
+    let mut spec = spec();
+    spec.tools.push(ToolSpec {
+        name: "fetch".to_owned(),
+        parallel_safe: true,
+        permission: Permission::Ask,
+        ..ToolSpec::default()
+    });
+    let mut hand = Hand::start(spec, None);
+    hand.answer(calls(&["fetch", "read", "fetch", "read", "write", "read"]));
+    let first = hand.consulted();
+    let names = |started: &[(EffectId, String)]| {
+        started.iter().map(|(_, id)| id.clone()).collect::<Vec<_>>()
+    };
+    // `write` runs alone, so that it and what follows it keep their places.
+    let begun = hand.started();
+    assert_eq!(names(&begun), ["c1", "c3"]);
+    for (tool, _) in begun {
+        hand.feed(EventKind::ToolEnded { tool, report: ToolReport::new(ToolStatus::Ok, "r") });
+        assert!(hand.started().is_empty());
+    }
+    // One question at a time: the second is asked when the first is answered.
+    hand.feed(EventKind::Answered { id: first, answer: Answer::Proceed });
+    let (begun, second) = (hand.started(), hand.consulted());
+    assert_eq!(names(&begun), ["c0"]);
+    assert_ne!(first, second);
+    hand.feed(EventKind::Answered { id: second, answer: Answer::Deny("no".into()) });
+    assert!(hand.started().is_empty());
+    let ended = EventKind::ToolEnded {
+        tool: begun[0].0,
+        report: ToolReport::new(ToolStatus::Ok, "r"),
+    };
+    hand.feed(ended);
+    assert_eq!(names(&hand.started()), ["c4"]);
+}
+
+#[test]
 fn panicking_policy_is_reported_once() {
     struct Panics;
     impl TerminationPolicy for Panics {
