@@ -1,7 +1,7 @@
 //! Server-sent events as the standard has them, on the whole body at once, with our two additions:
 //! the end of the body ends an event, and a line that is no field is handed over.
 
-use endstop_wire::sse::Item;
+use endstop_wire::stream::sse::Item;
 
 /// What came out, owned.
 #[derive(Debug, PartialEq, Eq)]

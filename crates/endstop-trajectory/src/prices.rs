@@ -14,7 +14,7 @@
 use crate::model::{Step, Trajectory};
 use crate::spent::Spent;
 use endstop_core::Price;
-use endstop_wire::prices::PriceBook;
+use endstop_wire::catalog::prices::PriceBook;
 use std::cell::RefCell;
 use std::collections::HashMap;
 

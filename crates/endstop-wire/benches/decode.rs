@@ -16,7 +16,8 @@
 mod corpus;
 
 use corpus::{Format, Stream};
-use endstop_wire::{Eof, eventstream, sse};
+use endstop_wire::Eof;
+use endstop_wire::stream::{eventstream, sse};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::error::Error;

@@ -6,7 +6,7 @@
 //! ```
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
-use endstop_wire::api::DIALECTS;
+use endstop_wire::dialect::DIALECTS;
 use endstop_wire::{Decoded, Eof, Family, Headers, RequestFacts, StreamDecoder};
 use peak_alloc::PeakAlloc;
 

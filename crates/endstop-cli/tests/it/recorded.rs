@@ -6,7 +6,7 @@ use crate::cli::{Cli, answering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop::testkit::{Reply, Server};
-use endstop::wire::eventstream::frame;
+use endstop::wire::stream::eventstream::frame;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::io::Read as _;

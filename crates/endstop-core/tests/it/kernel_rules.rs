@@ -945,10 +945,8 @@ fn approval_holds_no_parallel_safe_call() {
     assert_ne!(first, second);
     hand.feed(EventKind::Answered { id: second, answer: Answer::Deny("no".into()) });
     assert!(hand.started().is_empty());
-    let ended = EventKind::ToolEnded {
-        tool: begun[0].0,
-        report: ToolReport::new(ToolStatus::Ok, "r"),
-    };
+    let ended =
+        EventKind::ToolEnded { tool: begun[0].0, report: ToolReport::new(ToolStatus::Ok, "r") };
     hand.feed(ended);
     assert_eq!(names(&hand.started()), ["c4"]);
 }

@@ -12,10 +12,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::api::{Dialect, dialect};
 use endstop_wire::detect::request_facts;
-use endstop_wire::eventstream;
-use endstop_wire::sse::{self, Item};
+use endstop_wire::dialect::{Dialect, dialect};
+use endstop_wire::stream::eventstream;
+use endstop_wire::stream::sse::{self, Item};
 use endstop_wire::{Delta, Eof, Headers, RequestFacts, StreamDecoder};
 use flate2::read::GzDecoder;
 use serde::de::IgnoredAny;

@@ -2,7 +2,7 @@
 //! length and a checksum in it, and its payload may be base64.
 //!
 //! ```
-//! use endstop_wire::eventstream::frame;
+//! use endstop_wire::stream::eventstream::frame;
 //! use endstop_wire::redact::KnownKeys;
 //! let keys = KnownKeys::new(["sk-proj-4fQ9xTz71LmN0pWv"]);
 //! let said = |text: &str| frame(&[(":event-type", "chunk")], text.as_bytes());
@@ -12,7 +12,7 @@
 //! ```
 
 use super::KnownKeys;
-use crate::eventstream::{Decoder, HeaderValue, frame};
+use crate::stream::eventstream::{Decoder, HeaderValue, frame};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memchr::{memchr_iter, memmem};
@@ -102,7 +102,7 @@ fn frames(body: &[u8]) -> (Vec<Frame<'_>>, &[u8]) {
         return (frames, body);
     }
     let mut rest = body;
-    let mut each = |message: &crate::eventstream::Message<'_>| {
+    let mut each = |message: &crate::stream::eventstream::Message<'_>| {
         let text = |(name, value): &(&str, HeaderValue<'_>)| match value {
             HeaderValue::Text(text) => Some(((*name).to_owned(), (*text).to_owned())),
             _ => None,

@@ -2,7 +2,7 @@
 
 use endstop_core::ErrorClass as C;
 use endstop_core::SignalReason;
-use endstop_wire::api::{ANTHROPIC, DIALECTS, OPENAI_CHAT, OPENAI_RESPONSES};
+use endstop_wire::dialect::{ANTHROPIC, DIALECTS, OPENAI_CHAT, OPENAI_RESPONSES};
 use endstop_wire::redact::EXCERPT_CHARS;
 use endstop_wire::{Dialect, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
 use proptest::prelude::*;

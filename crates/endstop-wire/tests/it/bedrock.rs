@@ -4,10 +4,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop_core::{ErrorClass, ModelTurn, Part};
-use endstop_wire::api::dialect;
 use endstop_wire::detect::{printed, request_facts};
+use endstop_wire::dialect::dialect;
 use endstop_wire::errors::classify;
-use endstop_wire::eventstream::frame;
+use endstop_wire::stream::eventstream::frame;
 use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
 use proptest::prelude::*;
 use serde_json::{Value, json};

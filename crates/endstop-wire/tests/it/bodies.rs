@@ -4,7 +4,7 @@
 #![allow(clippy::format_collect, reason = "the inputs of a test are small")]
 
 use endstop_wire::Family;
-use endstop_wire::api::{DIALECTS, Dialect};
+use endstop_wire::dialect::{DIALECTS, Dialect};
 use serde_json::Value;
 
 /// The format's own dialect.

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)] // a table that cannot be read fails its test
 
 use endstop_core::{NanoUsd, Usage};
-use endstop_wire::prices::{PriceSource, lookup};
+use endstop_wire::catalog::prices::{PriceSource, lookup};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;

@@ -3,8 +3,8 @@
 use endstop_core::{
     ErrorClass, Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
-use endstop_wire::api::{Family, dialect};
 use endstop_wire::detect::printed;
+use endstop_wire::dialect::{Family, dialect};
 use endstop_wire::errors::classify;
 use endstop_wire::{
     Decoded, Delta, Dialect, Encoder, Eof, Headers, OutputSchema, RequestFacts, RequestSpec,

@@ -6,8 +6,8 @@
 use crate::recordings::{RECORDINGS, data, rows};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::api::{Dialect, dialect};
 use endstop_wire::detect::{printed, request_facts};
+use endstop_wire::dialect::{Dialect, dialect};
 use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder};
 use serde_json::Value;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! What the recordings do not show: dialects' ways, one by one.
 
 use endstop_core::{ErrorClass, Part, SignalReason};
-use endstop_wire::api::{ANTHROPIC, OPENAI_CHAT, dialect};
+use endstop_wire::dialect::{ANTHROPIC, OPENAI_CHAT, dialect};
 use endstop_wire::{Decoded, Dialect, Headers, RequestFacts, decode_body};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! What is encoded parses back to what was meant, and appending equals starting anew.
 
 use endstop_core::{Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
-use endstop_wire::api::{ANTHROPIC, Family, OPENAI_CHAT, OPENAI_RESPONSES, dialect};
+use endstop_wire::dialect::{ANTHROPIC, Family, OPENAI_CHAT, OPENAI_RESPONSES, dialect};
 use endstop_wire::{
     Dialect, Encoder, Headers, OutputSchema, RequestFacts, RequestSpec, ToolSpec, decode_body,
 };

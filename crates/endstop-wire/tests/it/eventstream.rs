@@ -1,7 +1,7 @@
 //! Amazon's event streams: the frames that AWS publishes, every type of header, frames that lie, and
 //! any bytes in any cutting.
 
-use endstop_wire::eventstream::{Decoder, FrameError, HeaderValue, frame};
+use endstop_wire::stream::eventstream::{Decoder, FrameError, HeaderValue, frame};
 use proptest::prelude::*;
 
 /// How many headers a message has, and its payload.
@@ -80,7 +80,7 @@ fn headers_have_ten_types() {
         let mut decoder = Decoder::new();
         let mut seen = 0;
         for piece in bytes.chunks(cut) {
-            let check = |m: &endstop_wire::eventstream::Message<'_>| {
+            let check = |m: &endstop_wire::stream::eventstream::Message<'_>| {
                 let values: Vec<_> = m.headers.iter().map(|(_, value)| *value).collect();
                 assert_eq!(
                     values,

@@ -1,7 +1,7 @@
 //! The catalogue of finish values: each one, also those that no recording shows, in the shape that
 //! its provider documents, whole and streamed, means what the catalogue says.
 
-use endstop_wire::api::{DIALECTS, Dialect};
+use endstop_wire::dialect::{DIALECTS, Dialect};
 use endstop_wire::{Decoded, Eof, Family, Headers, RequestFacts, StreamDecoder, decode_body};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! What the recordings of Gemini do not show: every finish value, blocks, errors, cut arrays.
 
 use endstop_core::{ErrorClass, ModelTurn, Part};
-use endstop_wire::api::dialect;
 use endstop_wire::detect::{detect, printed, request_facts};
+use endstop_wire::dialect::dialect;
 use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
 use serde_json::{Value, json};
 

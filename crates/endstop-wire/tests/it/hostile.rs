@@ -465,8 +465,10 @@ fn generated_text_of_stream_is_bounded() {
             ),
         ),
     ] {
-        let dialect =
-            endstop_wire::api::DIALECTS.iter().find(|d| d.family == Family::OpenAiChat).unwrap();
+        let dialect = endstop_wire::dialect::DIALECTS
+            .iter()
+            .find(|d| d.family == Family::OpenAiChat)
+            .unwrap();
         let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
         s.push(chat(first).as_bytes(), &mut |_| ()).unwrap();
         let again = chat(&again);

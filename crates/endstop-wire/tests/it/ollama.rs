@@ -3,8 +3,8 @@
 use endstop_core::{
     ErrorClass, Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
-use endstop_wire::api::dialect;
 use endstop_wire::detect::{detect, printed, request_facts};
+use endstop_wire::dialect::dialect;
 use endstop_wire::errors::classify;
 use endstop_wire::{
     Decoded, Delta, Dialect, Encoder, Eof, Headers, OutputSchema, RequestFacts, RequestSpec,

@@ -6,7 +6,7 @@ use endstop_core::SignalReason::{
     TokenLimitReached, ToolUse, Unknown,
 };
 use endstop_wire::Finish;
-use endstop_wire::precedence::{Facts, signal};
+use endstop_wire::signal::precedence::{Facts, signal};
 
 fn facts(finish: Finish) -> Facts<'static> {
     Facts {

@@ -2,9 +2,10 @@
 
 use endstop_core::ErrorClass as C;
 use endstop_core::{SignalReason, TerminationSignal};
+use endstop_wire::Headers;
+use endstop_wire::detect::detector::{Anthropic, Gemini, OpenAiResponses, Provider, Xai, detect};
 use endstop_wire::errors::classify;
-use endstop_wire::provider::{Anthropic, Gemini, OpenAiResponses, Provider, Xai, detect};
-use endstop_wire::{Headers, finish};
+use endstop_wire::signal::finish;
 use serde_json::{Value, json};
 
 fn vectors(name: &str) -> Vec<Value> {

@@ -1,7 +1,7 @@
 //! Recorded responses: what is detected is what each row expects.
 
-use endstop_wire::api::dialect;
 use endstop_wire::detect::detect;
+use endstop_wire::dialect::dialect;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::io::Read as _;

@@ -2,7 +2,7 @@
 
 use crate::recordings::{data, rows};
 use endstop_core::{ErrorClass, Message, MessageId, NanoUsd, Part, Role, SignalReason};
-use endstop_wire::api::{Dialect, OPENAI_RESPONSES, dialect};
+use endstop_wire::dialect::{Dialect, OPENAI_RESPONSES, dialect};
 use endstop_wire::{Decoded, Encoder, Headers, RequestFacts, RequestSpec, decode_body};
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 use crate::recordings::{RECORDINGS, data, rows};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::api::{Family, dialect};
 use endstop_wire::detect::detect;
-use endstop_wire::sniff::formats;
+use endstop_wire::dialect::{Family, dialect};
+use endstop_wire::stream::sniff::formats;
 use serde_json::{Value, json};
 
 fn body(row: &Value) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! The event stream as the WHATWG specifies it, at every cut; then what is ours.
 
-use endstop_wire::sse::{Caps, Decoder, Item, SseError};
+use endstop_wire::stream::sse::{Caps, Decoder, Item, SseError};
 use proptest::prelude::*;
 
 /// Events as `(name, data, id)`; lines outside the protocol as `("line", text, "")`.

@@ -394,7 +394,7 @@ mod tests {
         // Every name of the convention's that is not ours, beside the provider that it is of.
         let theirs = ["azure.ai.openai", "aws.bedrock", "gcp.gemini", "gcp.vertex_ai"];
         let theirs = theirs.into_iter().chain(["mistral_ai", "moonshot_ai", "x_ai"]);
-        let mut named: Vec<&str> = endstop_wire::providers::PROVIDERS
+        let mut named: Vec<&str> = endstop_wire::catalog::providers::PROVIDERS
             .iter()
             .map(|provider| convention(provider.id))
             .filter(|name| name.contains(['.', '_']))

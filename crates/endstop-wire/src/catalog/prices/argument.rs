@@ -1,0 +1,168 @@
+//! A price as the command line takes it: `in=3,out=15`.
+
+use endstop_core::{NanoUsd, Price};
+use std::fmt;
+
+/// Reads a price as the command line takes it, in dollars per million tokens:
+/// `in=3,out=15[,cached=0.3][,cache_write=3.75]`.
+///
+/// ```
+/// use endstop_wire::catalog::prices::parse_price;
+/// assert_eq!(parse_price("in=3,out=15").unwrap().output.to_usd(), 15.0);
+/// assert_eq!(
+///     parse_price("in=3,out=-1").unwrap_err().to_string(),
+///     "price: `out`: `-1` is not an amount of dollars, such as 3 or 0.25",
+/// );
+/// ```
+pub fn parse_price(text: &str) -> Result<Price, PriceError> {
+    let mut found: [Option<NanoUsd>; 4] = [None; 4];
+    for part in text.split(',').map(str::trim) {
+        let (name, amount) =
+            part.split_once('=').ok_or_else(|| PriceError::NotAField(part.to_owned()))?;
+        let (name, amount) = (name.trim(), amount.trim());
+        let Some(at) = FIELDS.iter().position(|field| *field == name) else {
+            return Err(PriceError::UnknownField(name.to_owned()));
+        };
+        let bad =
+            |problem| PriceError::Amount { field: FIELDS[at], value: amount.to_owned(), problem };
+        if found[at].is_some() {
+            return Err(PriceError::Twice(FIELDS[at]));
+        }
+        found[at] = Some(nano_usd(amount).map_err(bad)?);
+    }
+    let [input, output, cached_input, cache_write] = found;
+    Ok(Price {
+        input: input.ok_or(PriceError::Missing(FIELDS[0]))?,
+        output: output.ok_or(PriceError::Missing(FIELDS[1]))?,
+        cached_input,
+        cache_write,
+    })
+}
+
+const FIELDS: [&str; 4] = ["in", "out", "cached", "cache_write"];
+
+/// Why a `--price` could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PriceError {
+    /// A part is not `field=amount`.
+    NotAField(String),
+    /// There is no such field.
+    UnknownField(String),
+    /// A field is given twice.
+    Twice(&'static str),
+    /// A field that must be there is not.
+    Missing(&'static str),
+    /// A field's amount cannot be read.
+    Amount {
+        /// The field.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        problem: AmountProblem,
+    },
+}
+
+/// What is wrong with an amount of dollars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AmountProblem {
+    /// Not digits, with or without a decimal point.
+    NotANumber,
+    /// More than can be counted in nano-dollars.
+    TooLarge,
+}
+
+impl fmt::Display for PriceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("price: ")?;
+        match self {
+            PriceError::NotAField(part) => write!(
+                f,
+                "`{part}` is not `field=dollars`; write in=3,out=15[,cached=0.3][,cache_write=3.75]"
+            ),
+            PriceError::UnknownField(name) => {
+                write!(f, "unknown field `{name}`; there are {}", FIELDS.join(", "))
+            }
+            PriceError::Twice(field) => write!(f, "`{field}` is given twice"),
+            PriceError::Missing(field) => write!(f, "`{field}` is missing"),
+            PriceError::Amount { field, value, problem } => {
+                write!(f, "`{field}`: `{value}` is ")?;
+                f.write_str(match problem {
+                    AmountProblem::NotANumber => "not an amount of dollars, such as 3 or 0.25",
+                    AmountProblem::TooLarge => "too large",
+                })
+            }
+        }
+    }
+}
+
+impl std::error::Error for PriceError {}
+
+/// Reads `12.34` exactly; what is smaller than a nano-dollar is rounded up.
+pub(super) fn nano_usd(text: &str) -> Result<NanoUsd, AmountProblem> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(part) {
+        return Err(AmountProblem::NotANumber);
+    }
+    let (nanos, rest) = part.split_at(part.len().min(9));
+    let nanos = format!("{nanos:0<9}").parse::<u64>();
+    let rounded_up = u64::from(rest.bytes().any(|b| b != b'0'));
+    whole
+        .parse::<u64>()
+        .ok()
+        .and_then(|whole| whole.checked_mul(1_000_000_000))
+        .and_then(|whole| whole.checked_add(nanos.ok()?))
+        .and_then(|whole| whole.checked_add(rounded_up))
+        .map(NanoUsd)
+        .ok_or(AmountProblem::TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_is_read_to_the_nano_dollar() {
+        let price = parse_price(" in=3, out=15.5 ,cached=0.3,cache_write=3.75").unwrap();
+        assert_eq!(price.input, NanoUsd(3_000_000_000));
+        assert_eq!(price.output, NanoUsd(15_500_000_000));
+        assert_eq!(price.cached_input, Some(NanoUsd(300_000_000)));
+        assert_eq!(price.cache_write, Some(NanoUsd(3_750_000_000)));
+        assert_eq!(parse_price("in=0,out=0").unwrap(), Price::default());
+        assert_eq!(nano_usd("0.0000000001"), Ok(NanoUsd(1)));
+        assert_eq!(nano_usd("0.0000000010"), Ok(NanoUsd(1)));
+        assert_eq!(nano_usd("18446744073.709551615"), Ok(NanoUsd(u64::MAX)));
+    }
+
+    #[test]
+    fn a_wrong_price_names_its_field() {
+        for (text, said) in [
+            (
+                "",
+                "price: `` is not `field=dollars`; write in=3,out=15[,cached=0.3][,cache_write=3.75]",
+            ),
+            ("in=3", "price: `out` is missing"),
+            ("out=3", "price: `in` is missing"),
+            ("in=3,out=1,in=2", "price: `in` is given twice"),
+            (
+                "in=3,output=1",
+                "price: unknown field `output`; there are in, out, cached, cache_write",
+            ),
+            ("in=3,out=", "price: `out`: `` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=$3,out=1", "price: `in`: `$3` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=1e3,out=1", "price: `in`: `1e3` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=3.,out=1", "price: `in`: `3.` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=NaN,out=1", "price: `in`: `NaN` is not an amount of dollars, such as 3 or 0.25"),
+            ("in=1,out=2,cached=99999999999", "price: `cached`: `99999999999` is too large"),
+            (
+                "in=18446744073.7095516151,out=1",
+                "price: `in`: `18446744073.7095516151` is too large",
+            ),
+        ] {
+            assert_eq!(parse_price(text).unwrap_err().to_string(), said);
+        }
+    }
+}
