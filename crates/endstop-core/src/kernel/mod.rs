@@ -655,10 +655,9 @@ impl Inner {
                 let error = ModelError::new(
                     ErrorClass::Timeout,
                     format!(
-                        "{clock}: the model call brought no {} within {limit:?}",
-                        // The timeouts differ in meaning: `turn_timeout` bounds the whole call, the
-                        // others wait for content.
-                        if clock == "turn_timeout" { "end" } else { "content" }
+                        // `turn_timeout` bounds the whole call; the other timeouts wait for content.
+                        "{clock}: the model call {} within {limit:?}",
+                        if clock == "turn_timeout" { "did not end" } else { "sent no content" }
                     ),
                 );
                 match self.take_call(id) {

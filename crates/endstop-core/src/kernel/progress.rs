@@ -1,7 +1,9 @@
-//! No-progress detection: a turn that did what one of the last four did, and said nothing new.
+//! No-progress detection: a turn is unproductive if it repeats one of the last four turns and adds
+//! no new text.
 //!
-//! Judged on what turns did (tool names, canonical arguments, results) and on new text, never on
-//! call ids or key order; a poll whose result changes is progress. Constant cost a turn.
+//! Turns are compared by their actions (tool names, canonical arguments, results) and their text.
+//! Call ids and key order do not matter, and a poll with a changed result is progress. The cost per
+//! turn is constant, because only hashes are stored.
 
 use super::outcome::{NoProgressSnapshot, RepeatedCall};
 use crate::message::{ToolCall, ToolResult};
@@ -10,7 +12,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// How many turns back a repetition is seen: cycles of up to four.
+/// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
 pub(crate) const WINDOW: usize = 4;
 
 #[derive(Default)]
@@ -22,7 +24,8 @@ pub(crate) struct Progress {
     last: Option<NoProgressSnapshot>,
 }
 
-/// The texts in order: two that know the same print the same.
+/// Prints the texts in order, because hash sets iterate in random order and equal states must print
+/// the same.
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Progress { recent, next, texts, unproductive, last } = self;
@@ -37,11 +40,13 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// Judges a turn that called tools; returns the unproductive turns in a row.
+    /// Records a turn that called tools; returns the number of consecutive unproductive turns.
     pub(crate) fn record(&mut self, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> u32 {
         let fingerprint = fingerprint(calls);
         let repeated = self.recent.contains(&Some(fingerprint));
         let trimmed = text.trim();
+        // All texts of the run count, not only the recent ones: alternating between two texts is
+        // not progress.
         let new_text = !trimmed.is_empty() && self.texts.insert(hash_of(trimmed));
         self.recent[self.next] = Some(fingerprint);
         self.next = (self.next + 1) % WINDOW;
@@ -51,6 +56,7 @@ impl Progress {
                 unproductive_turns: self.unproductive,
                 calls: calls
                     .iter()
+                    // Enough to show a pattern without a large outcome.
                     .take(8)
                     .map(|(call, result)| RepeatedCall {
                         name: call.name.clone(),
@@ -101,17 +107,20 @@ fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
             (call.name.as_str(), arguments, hash_of((result.status, &result.content)))
         })
         .collect();
+    // Parallel calls may be written in any order.
     parts.sort_unstable();
     hash_of(parts)
 }
 
-/// A hash that does not depend on the order of keys or on how a number is written.
+/// A hash that does not depend on key order or on the notation of numbers (`2`, `2.0`).
 fn canonical(value: &Value) -> u64 {
     match value {
         Value::Null => hash_of(0u8),
         Value::Bool(b) => hash_of((1u8, b)),
         Value::Number(n) => match (n.as_i64(), n.as_f64()) {
             (Some(i), _) => hash_of((2u8, i)),
+            // Above 9e15 an `f64` no longer holds every integer, so two different numbers could
+            // compare equal.
             (None, Some(f)) if f.fract() == 0.0 && f.abs() < 9e15 => hash_of((2u8, f as i64)),
             _ => hash_of((3u8, n.to_string())),
         },

@@ -367,11 +367,11 @@ impl Inner {
         let has_calls = turn.tool_calls().next().is_some();
         let cut = turn.finish_missing && !has_calls && !self.limits.accept_unknown_finish;
         let failure = match turn.signal.reason {
-            SignalReason::ErrorTermination => Some("the response says that it is an error"),
+            SignalReason::ErrorTermination => Some("the response reports an error"),
             // A cut response is a failed attempt, so it can be retried like any other.
-            SignalReason::InProgress => Some("the response says that it is not finished"),
+            SignalReason::InProgress => Some("the response reports that it is still in progress"),
             SignalReason::NaturalCompletion | SignalReason::Unknown if cut => {
-                Some("the response has no finish value: it may be cut")
+                Some("the response has no finish value and may be truncated")
             }
             _ => None,
         };
@@ -731,7 +731,7 @@ impl Inner {
                 Termination::ErrorSchemaValidation,
                 "turn",
                 "tool_calls",
-                format!("{evidence}; the model was told once"),
+                format!("{evidence}; the model was asked once to correct this"),
             )
             .diagnostic(evidence));
         }
