@@ -655,7 +655,7 @@ impl Inner {
                 let error = ModelError::new(
                     ErrorClass::Timeout,
                     format!(
-                        // `turn_timeout` bounds the whole call; the other timeouts wait for content.
+                        // `turn_timeout` bounds the whole call; the others wait for content.
                         "{clock}: the model call {} within {limit:?}",
                         if clock == "turn_timeout" { "did not end" } else { "sent no content" }
                     ),
