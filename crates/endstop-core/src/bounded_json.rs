@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn json_within_strings_weighs_what_it_parses_to() {
+    fn json_in_strings_counts_as_parsed() {
         let inner = format!("[{}[]]", "[],".repeat(10_000));
         let plain = weight(inner.as_bytes());
         let once = json!({ "arguments": inner }).to_string();

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_providers_refuse_has_a_name() {
+    fn refused_histories_have_a_name() {
         let (task, asks, answers) =
             (user(1, "go"), calls(2, &["a", "b"]), results(3, &["b", "a"], "r"));
         assert_eq!(name(&[task.clone(), asks.clone(), answers.clone()]), None);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_stay_is_missed() {
+    fn missing_kept_messages_are_reported() {
         let old = vec![
             user(1, "go"),
             calls(2, &["a"]),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_open_part_begins_with_what_is_not_answered() {
+    fn open_turn_starts_after_last_answer() {
         let said = Message::text(MessageId(2), Role::Assistant, "so");
         assert_eq!(open_from(&[user(1, "go")]), 0);
         assert_eq!(open_from(&[user(1, "go"), said.clone()]), 1, "it is to go on from there");

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delta_that_was_decided_on_is_given_back_and_the_others_wait_on() {
+    fn taken_back_delta_leaves_others_waiting() {
         let (call, ms) = (EffectId(3), Duration::from_millis);
         let text = |text: &str| TurnDelta::Text(text.to_owned());
         let mut joiner = Joiner::default();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named_with_what_would_be_right() {
+    fn wrong_value_error_names_expected_value() {
         let mut limits = Limits::default();
         for (key, value, says) in [
             ("max_turns", json!(-1), "whole number"),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_people_write_them() {
+    fn durations_parse_common_units() {
         for (text, ms) in [("500ms", 500), ("90s", 90_000), ("1.5m", 90_000), ("2h", 7_200_000)] {
             assert_eq!(parse_duration(text), Some(Duration::from_millis(ms)));
         }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_texts_fences_and_delivered_values_are_answers() {
+    fn text_fence_and_value_are_accepted() {
         for text in [
             "{\"a\":1}",
             "  {\"a\":1}\n",
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_problem_names_what_is_wrong() {
+    fn error_names_the_problem() {
         assert_eq!(accept(&json!("[1]"), object), Err("not an object".into()));
         assert!(accept(&json!("{\"a\":"), object).unwrap_err().contains("does not parse"));
         assert!(accept(&json!(""), object).unwrap_err().contains("no JSON"));

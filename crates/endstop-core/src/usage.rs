@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cached_tokens_are_priced_apart_whichever_way_the_provider_counts() {
+    fn cached_tokens_cost_same_either_convention() {
         let price = Price {
             input: NanoUsd::from_usd(10.0),
             output: NanoUsd::from_usd(0.0),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_is_billed_whichever_way_the_provider_counts() {
+    fn reasoning_is_billed_in_either_convention() {
         let price = Price { output: NanoUsd::from_usd(10.0), ..Price::default() };
         let within =
             Usage { output_tokens: Some(100), reasoning_tokens: Some(40), ..Usage::default() };
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn affordable_output_costs_all_that_is_left() {
+    fn affordable_output_uses_whole_budget() {
         for (input, output, prompt, left) in [
             (3_000_000_000, 15_000_000_000, 359, 4_750_000),
             (1, 1, 1, 1),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn dollars_are_shown_with_two_to_six_decimals() {
+    fn dollars_show_two_to_six_decimals() {
         let shown: Vec<String> = [0, 1_500_000_000, 4_500_000, 10_000, 123_456_789_012]
             .map(|n| NanoUsd(n).to_string())
             .into();

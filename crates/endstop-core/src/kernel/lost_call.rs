@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn raw_calls_are_told_from_prose() {
+    fn raw_calls_differ_from_prose() {
         for text in [
             "<tool_call>\n{\"name\": \"ls\", \"arguments\": {}}\n</tool_call>",
             "I will look.\n\n<tool_call>{\"name\": \"ls\"}",

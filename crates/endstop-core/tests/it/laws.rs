@@ -1,4 +1,4 @@
-//! The laws that the random worlds and the exhaustive search both hold the kernel to.
+//! The laws of the kernel, checked by the random worlds and by the exhaustive search.
 //!
 //! ```text
 //! laws::only_stops(&effects)?;     // after a cancel
@@ -8,7 +8,7 @@
 use endstop_core::*;
 use std::collections::HashSet;
 
-/// Once a run is being stopped, the kernel stops things, tells of it, and waits; it begins nothing.
+/// While a run is being stopped, the kernel only stops work, reports and waits; it starts nothing.
 pub fn only_stops(effects: &[Effect]) -> Result<(), String> {
     let begins = effects.iter().find(|effect| {
         !matches!(
@@ -27,8 +27,8 @@ pub fn only_stops(effects: &[Effect]) -> Result<(), String> {
     }
 }
 
-/// An answer that waits for the stop hook was declared: only the caller, or a veto, leads to an
-/// ending that is not a success.
+/// An answer that waits for the stop hook was declared: only the caller or a veto can lead to
+/// another ending than a success.
 pub fn check_declared(phase: &str, event: &EventKind, outcome: &Outcome) -> Result<(), String> {
     let withdrawn = matches!(
         event,
@@ -42,8 +42,8 @@ pub fn check_declared(phase: &str, event: &EventKind, outcome: &Outcome) -> Resu
     Ok(())
 }
 
-/// What was spent, what may have been billed beyond that and what is reserved stay below the ceilings,
-/// but for what a provider billed beyond its quote.
+/// The sum of spent, possibly billed and reserved amounts stays below the ceilings, except for what
+/// a provider bills beyond its quote.
 pub fn check_ceilings(
     limits: &Limits,
     committed: NanoUsd,
@@ -65,7 +65,7 @@ pub fn check_ceilings(
     Ok(())
 }
 
-/// The same of a run that has ended.
+/// The same for a run that has ended.
 pub fn check_spent(limits: &Limits, outcome: &Outcome) -> Result<(), String> {
     let upper = outcome.cost_upper.unwrap_or(outcome.cost);
     let tokens = outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens());
@@ -78,8 +78,9 @@ pub fn check_spent(limits: &Limits, outcome: &Outcome) -> Result<(), String> {
     check_ceilings(limits, upper, NanoUsd::ZERO, tokens, outcome.overrun)
 }
 
-/// A ceiling lowers a cap only if the call would not fit at the caller's own, and then to the most that
-/// fits. `shared`: what a shared budget had left, in nano-dollars and tokens, when it was asked.
+/// A ceiling lowers a cap only if the call would not fit with the caller's cap, and then to the
+/// largest cap that fits. `shared`: the rest of the shared budget when it was asked, in
+/// nano-dollars and tokens.
 pub fn quotes_exactly(
     limits: &Limits,
     price: Option<Price>,
@@ -115,7 +116,8 @@ pub fn quotes_exactly(
     Ok(())
 }
 
-/// Compactions are few: two a turn, and none before a call where three have failed in a row.
+/// Compactions are rare: at most two per turn, and no proactive one after three consecutive
+/// failures.
 #[derive(Default)]
 pub struct CompactionLaw {
     this_turn: u32,
@@ -125,7 +127,7 @@ pub struct CompactionLaw {
 
 impl CompactionLaw {
     pub fn asked(&mut self, id: EffectId, forced: bool) -> Result<(), String> {
-        // One that was under way when its process died is asked for again.
+        // A compaction that was running when its process died is requested again.
         if self.last.replace(id) == Some(id) {
             return Ok(());
         }
@@ -151,8 +153,8 @@ impl CompactionLaw {
     }
 }
 
-/// Where a conversation was replaced it lost a tenth at least, and has what must stay; else it has
-/// only grown at its end.
+/// A replaced conversation is at least a tenth shorter and contains what must be kept; otherwise
+/// the conversation only grew at its end.
 pub fn check_compaction(
     compacted: bool,
     (epoch, before): (u64, &[Message]),
@@ -186,7 +188,7 @@ pub fn check_compaction(
     Ok(())
 }
 
-/// What an honest compactor leaves: the task, what is pinned, and what is not answered yet.
+/// The result of a correct compactor: the task, pinned messages, and the open turn.
 pub fn shortened(messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message> {
     let open = history::open_from(&messages);
     let pinned =
@@ -207,7 +209,7 @@ pub fn shortened(messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message
         .collect()
 }
 
-/// What every outcome has: a valid history, somebody who decided, and nothing that contradicts it.
+/// Every outcome has a valid conversation and a deciding component, and does not contradict itself.
 pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
     check_history(&outcome.messages)?;
     if outcome.also.contains(&outcome.termination) {
@@ -240,7 +242,8 @@ pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// The rules of both providers: calls are answered at once, each once, by nothing else.
+/// The rule of both providers: every call is answered in the next message, once, and by nothing
+/// else.
 pub fn check_history(messages: &[Message]) -> Result<(), String> {
     let mut ids = HashSet::new();
     for (at, message) in messages.iter().enumerate() {
