@@ -1,4 +1,4 @@
-//! What must hold after each step: of a run that goes on, and of one that has ended.
+//! The laws checked after each step: of a run that continues, and of one that has ended.
 //!
 //! ```text
 //! world.check_state(&run, &before)?;
@@ -11,7 +11,7 @@ use crate::laws::{check_ceilings, check_declared, check_outcome, check_spent};
 use endstop_core::*;
 
 impl World<'_> {
-    /// What must hold of a run that goes on.
+    /// Checks a run that continues.
     pub(super) fn check_state(&self, run: &Run, before: &Before) -> Result<(), String> {
         let phase = run.phase();
         if matches!(before.event, EventKind::Terminate | EventKind::Fault { .. }) {
@@ -25,7 +25,7 @@ impl World<'_> {
         }
         let (committed, tokens) = (run.committed(), run.committed_tokens());
         check_ceilings(&self.limits, committed, run.reserved(), tokens, NanoUsd::ZERO)?;
-        // What it waits for is open, and nothing else is.
+        // The effects that the run waits for are open, and no others.
         let count = |of: fn(&Open) -> bool| self.open.iter().filter(|open| of(open)).count();
         let calls = count(|open| matches!(open, Open::Call { .. }));
         let tools = count(|open| matches!(open, Open::Tool { .. }));
@@ -57,7 +57,7 @@ impl World<'_> {
         if self.held.len() > usize::from(phase == "calling") {
             return Err(format!("{phase}, and reserved are {:?}", self.held));
         }
-        // The tick that the run's deadline wants is asked for.
+        // The tick for the run's deadline has been requested.
         let deadline = self.limits.timeout.filter(|_| phase != "new" && phase != "stopping");
         if deadline.is_some_and(|deadline| self.wake.is_none_or(|wake| wake > deadline)) {
             return Err(format!("{phase}, and no tick was asked for at the deadline"));
@@ -83,7 +83,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What must hold of a run that ends.
+    /// Checks a run that ends.
     pub(super) fn check_ending(&self, outcome: &Outcome, before: &Before) -> Result<(), String> {
         check_outcome(outcome)?;
         check_spent(&self.limits, outcome)?;
@@ -119,7 +119,7 @@ impl World<'_> {
     }
 }
 
-/// Past the run's deadline no call is made and no tool is started.
+/// `Err` if the kernel makes a call or starts a tool after the run's deadline.
 pub(super) fn only_begins_no_work(effects: &[Effect]) -> Result<(), String> {
     let work = effects.iter().find(|effect| {
         matches!(
