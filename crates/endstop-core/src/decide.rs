@@ -138,6 +138,7 @@ pub fn parse_json(line: &[u8]) -> Result<Value, String> {
 pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError> {
     let fail =
         |field: &str, problem: String| LineError { line: number, field: field.to_owned(), problem };
+    // The display adds the line and the field, so the problem starts with a verb.
     let value = parse_json(line.as_ref()).map_err(|problem| fail("", format!("is {problem}")))?;
     let Value::Object(line) = value else {
         return Err(fail("", "is not a JSON object".to_owned()));
@@ -218,6 +219,7 @@ impl<'a> Fields<'a> {
     ) -> Result<Fields<'a>, LineError> {
         let map = match value {
             Value::Object(map) => map,
+            // The context is optional, because simple producers have none.
             Value::Null if name == "context" => empty,
             _ => {
                 return Err(LineError {

@@ -112,6 +112,8 @@ impl ErrorClass {
                 Termination::ErrorPromptTooLong
             }
             ErrorClass::ContentPolicy => Termination::ErrorContentFiltered,
+            // A retryable termination even for classes that the run itself does not retry, because
+            // the caller may try again later.
             ErrorClass::RateLimit
             | ErrorClass::Overloaded
             | ErrorClass::ServerError

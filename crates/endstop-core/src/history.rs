@@ -46,8 +46,7 @@ pub fn problem(messages: &[Message]) -> Option<HistoryProblem> {
 }
 
 fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
-    // System messages may come before the first user message: encoders move them to a field of
-    // their own.
+    // System messages are instructions, so they do not count as the first message.
     let Some(first) = messages.iter().find(|message| message.role != Role::System) else {
         return Err(HistoryProblem::new("empty", "the conversation has no messages"));
     };

@@ -286,7 +286,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         "d" => number * 86400.0,
         _ => return None,
     };
-    // Also rejects infinities from huge numbers such as `1e400`, which `try_from_secs_f64` refuses.
+    // At most a year, as for milliseconds above. This also rejects infinity.
     (seconds <= 86400.0 * 365.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }
 

@@ -119,6 +119,7 @@ impl ToolCall {
     /// # Errors
     /// A description of the problem for the model.
     pub fn parsed_arguments(&self) -> Result<Map<String, Value>, String> {
+        // Several servers send an empty string for a call without arguments.
         if self.arguments.trim().is_empty() {
             return Ok(Map::new());
         }
@@ -252,6 +253,7 @@ impl Part {
     pub fn is_reasoning(&self) -> bool {
         match self {
             Part::Reasoning { .. } => true,
+            // Signed or encrypted reasoning arrives as an opaque block.
             Part::Opaque { json, .. } => is_reasoning_block(json),
             _ => false,
         }

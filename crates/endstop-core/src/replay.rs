@@ -170,7 +170,7 @@ fn note(waiting: &mut BTreeMap<EffectId, Effect>, effect: &Effect) {
         Effect::AbortModel { id } | Effect::Abandon { id } => {
             waiting.remove(id);
         }
-        // A tool that was told to stop must still report its end.
+        // A tool that was asked to stop must still report its end.
         _ => {}
     }
 }

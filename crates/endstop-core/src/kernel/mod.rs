@@ -11,8 +11,8 @@
 //!                                    └─► Step::Ended(Outcome), once
 //! ```
 //!
-//! A run without hooks, schema or failures moves through these phases; every phase waits for one
-//! kind of event, and any phase can end the run:
+//! A run moves through these phases; steps with a question mark depend on the configuration. Every
+//! phase waits for one kind of event, and any phase can end the run:
 //!
 //! ```text
 //! Start ─► boundary.rs: limits ─► compaction? ─► hooks? ─► reservation? ─► Calling
@@ -29,6 +29,7 @@
 //! | `boundary.rs` | checks before a turn, in a fixed order, and the model call |
 //! | `turn.rs` | evaluation of a response: accept, retry, repair, continue or end |
 //! | `tools.rs`, `finish.rs` | tool calls of a turn, and the `finish` tool |
+//! | `lost_call.rs`, `jitter.rs` | detection of lost tool calls, and retry waits |
 //! | `ledger.rs`, `quote.rs` | cost, reservations and output caps |
 //! | `watch.rs`, `progress.rs` | rules that watch the run, and no-progress detection |
 //! | `compaction.rs` | when the conversation is shortened, and which result is accepted |
@@ -543,8 +544,8 @@ impl Inner {
                 EventKind::TurnEnded { .. }
                 | EventKind::ToolEnded { .. }
                 | EventKind::Observe { .. } => self.now > deadline,
-                // An answer that would lead to a new model call is late at the deadline itself,
-                // because the call could not finish in time.
+                // In time at the deadline itself, unless the answer leads to a new model call, which
+                // could not finish in time.
                 EventKind::Answered { .. } if !self.leads_to_a_call() => self.now > deadline,
                 _ => self.now >= deadline,
             };

@@ -78,7 +78,7 @@ impl Inner {
         for id in lost {
             let Some(name) = open.name_of(*id) else { continue };
             let tool = self.tools.iter().find(|tool| tool.name == name);
-            // A tool that was told to stop, or that is denied now, is not restarted.
+            // A tool that was asked to stop, or that is denied now, is not restarted.
             let again =
                 tool.filter(|tool| tool.repeatable && tool.permission != super::Permission::Deny);
             let Some(tool) = again else { continue };

@@ -23,7 +23,8 @@ pub enum Permission {
 }
 
 /// Upper bound in seconds on the time limit that a model may request, whatever the limits: a year,
-/// the same as for a configured limit. Larger numbers would overflow a `Duration`.
+/// the same as for a configured limit. Larger numbers would make
+/// `Duration::from_secs_f64` panic.
 const LONGEST_WISH: f64 = 86_400.0 * 365.0;
 
 /// The properties of a tool that the kernel needs; schema and code belong to the driver.

@@ -384,8 +384,7 @@ impl Inner {
         }
 
         let counted = turn.usage.input_tokens.is_some();
-        // Without a reservation (a recorded run) the report is taken as it is, because no ceiling
-        // depends on it.
+        // Only runs that reserve need an estimate; a recorded run keeps the recorded usage.
         let complete = is_complete(&turn.usage);
         let usage = if complete || !self.reserve {
             turn.usage.clone()
@@ -673,8 +672,7 @@ impl Inner {
                     error,
                     retry_in_ms: Some(0),
                 }));
-                // Straight to the call: the turn has not begun anew, so its hooks and limits were
-                // already checked.
+                // Directly to the call: this is the same turn, so its hooks have already run.
                 return self.before_call(fx);
             }
         }

@@ -46,7 +46,7 @@ fn with_enough() -> Vec<(&'static str, RunSpec)> {
 }
 
 #[test]
-fn distant_ceiling_lets_a_cut_answer_continue() {
+fn distant_ceiling_allows_continuation() {
     for (name, mut spec) in with_enough() {
         spec.limits.max_continuations = 1;
         let shared = spec.shared_budget;
@@ -87,7 +87,7 @@ fn distant_ceiling_lets_starvation_retry() {
 }
 
 #[test]
-fn output_below_the_lowered_cap_is_truncated() {
+fn output_below_lowered_cap_is_truncated() {
     // No cap by the caller: the server cuts at its own limit, or the window is full.
     for output in [150, 4096] {
         for limits in [
@@ -256,7 +256,7 @@ fn refused_call_evidence_adds_up() {
 }
 
 #[test]
-fn refused_shared_budget_names_what_is_left() {
+fn refused_shared_budget_names_the_rest() {
     let spec = RunSpec { shared_budget: true, output_cap: Some(1000), ..spec() };
     for (granted, granted_tokens, expected) in [
         (NanoUsd(5), Some(10_000), Termination::ErrorMaxBudgetUsd),

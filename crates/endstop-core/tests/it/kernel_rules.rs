@@ -515,7 +515,7 @@ fn second_cancel_changes_nothing() {
 }
 
 #[test]
-fn partial_text_is_kept_when_a_stream_is_cancelled() {
+fn cancelled_stream_keeps_partial_text() {
     let mut hand = Hand::start(spec(), None);
     let call = hand.call();
     hand.feed(EventKind::Delta { call, delta: TurnDelta::Text("half an ".into()) });
@@ -825,7 +825,7 @@ fn overdue_tool_is_answered_as_timeout() {
 }
 
 #[test]
-fn model_may_ask_for_longer_tool_call() {
+fn model_may_request_longer_tool_call() {
     let second = |n| Some(Duration::from_secs(n));
     let deadline = |arguments: Value, tool_timeout, max_tool_timeout| {
         let mut spec = spec();
