@@ -112,8 +112,7 @@ impl ErrorClass {
                 Termination::ErrorPromptTooLong
             }
             ErrorClass::ContentPolicy => Termination::ErrorContentFiltered,
-            // A retryable termination even for classes that the run itself does not retry, because
-            // the caller may try again later.
+            // Retryable for the caller, even in classes that the run itself does not retry.
             ErrorClass::RateLimit
             | ErrorClass::Overloaded
             | ErrorClass::ServerError

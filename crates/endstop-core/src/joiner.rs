@@ -110,10 +110,10 @@ impl Joiner {
     /// delta.
     pub fn take(&mut self) -> Vec<Event> {
         let Some(call) = self.call.take() else { return Vec::new() };
+        // A fixed order, so that equal runs give equal journals.
         let at = std::mem::take(&mut self.at);
         [
             TurnDelta::Reasoning(std::mem::take(&mut self.reasoning)),
-            // A fixed order, so that equal runs give equal journals.
             TurnDelta::ToolArguments(std::mem::take(&mut self.arguments)),
             TurnDelta::Text(std::mem::take(&mut self.text)),
         ]

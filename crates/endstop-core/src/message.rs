@@ -265,8 +265,7 @@ impl Part {
             Part::Text { text } | Part::Reasoning { text } | Part::Refusal { text } => text.len(),
             Part::ToolCall(c) => c.id.len() + c.name.len() + c.arguments.len(),
             Part::ToolResult(r) => r.call_id.len() + r.name.len() + r.content.len(),
-            // Images are billed by area, not by bytes. This bounds the usual maximum of every
-            // provider.
+            // Images are billed by area, not by bytes; 4096 is above the usual maximum.
             Part::Image(_) => 4096,
             Part::Opaque { json, .. } => json.len(),
         };

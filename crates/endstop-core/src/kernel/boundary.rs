@@ -175,6 +175,7 @@ impl Inner {
             .collect()
     }
 
+    /// Returns the ending of the first limit in [`PRE_TURN`] that is reached.
     fn check_limits(&self) -> Flow {
         for check in PRE_TURN {
             if let Some((limit, evidence)) = self.met(check) {
@@ -216,6 +217,7 @@ impl Inner {
         self.pre_iteration(fx)
     }
 
+    /// Consults the hook before a turn, if there is one.
     pub(super) fn pre_iteration(&mut self, fx: &mut Vec<Effect>) -> Flow {
         if self.hooks.pre_iteration {
             let ask = ConsultPoint::PreIteration {
@@ -228,6 +230,7 @@ impl Inner {
         self.chat_params(fx)
     }
 
+    /// Consults the hook before a model call, if there is one.
     fn chat_params(&mut self, fx: &mut Vec<Effect>) -> Flow {
         if self.hooks.chat_params {
             let ask = ConsultPoint::ChatParams {
@@ -274,6 +277,7 @@ impl Inner {
         self.call_as_quoted(ask.cap, quote, None, fx)
     }
 
+    /// Makes the call under its quote, and with the cap that the quote allows.
     fn call_as_quoted(
         &mut self,
         own: u64,
@@ -292,6 +296,7 @@ impl Inner {
         self.call(caps, quote.lowered_by, worst, reservation, fx)
     }
 
+    /// Handles the shared budget's answer: makes the call under the grant, or ends the run.
     pub(super) fn reserved(
         &mut self,
         id: EffectId,
@@ -314,6 +319,7 @@ impl Inner {
         }
     }
 
+    /// Makes the model call: the only place that requests one.
     fn call(
         &mut self,
         (own_cap, cap): (Option<u64>, Option<u64>),

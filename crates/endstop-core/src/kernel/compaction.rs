@@ -32,8 +32,7 @@ impl Compactions {
         !self.tried.is_empty()
     }
 
-    /// Describes the attempts, for example `3 compactions were tried: 48213 to 21077 bytes (elide);
-    /// …`.
+    /// Describes the attempts: how many, and the results of the last few.
     pub(super) fn told(&self) -> String {
         // Long runs compact often; the last few attempts explain an ending.
         const SHOWN: usize = 4;
@@ -70,6 +69,7 @@ impl Inner {
         }
     }
 
+    /// Requests a compaction.
     pub(super) fn compact(&mut self, forced: bool, fx: &mut Vec<Effect>) {
         let id = self.effect_id();
         let before = self.size();
@@ -78,6 +78,7 @@ impl Inner {
         fx.push(Effect::Compact { id, forced, task: self.asked, before, target });
     }
 
+    /// The current size of the conversation.
     fn size(&mut self) -> ConversationSize {
         let messages = &self.state.messages;
         let bytes = bytes(messages);
@@ -111,6 +112,7 @@ impl Inner {
         }
     }
 
+    /// Handles the result of a compaction: accepts or discards it, and continues the turn.
     pub(super) fn compacted(
         &mut self,
         id: EffectId,

@@ -13,6 +13,7 @@ use std::time::Duration;
 const GIVE_UP: Duration = Duration::from_secs(1);
 
 impl Inner {
+    /// Builds the ending of a terminate, which carries a declared answer and an earlier cause.
     pub(super) fn terminated(&mut self) -> Box<Ending> {
         let ending =
             Ending::new(Termination::Terminated, "caller", "terminate", "the loop was terminated");
@@ -63,6 +64,7 @@ impl Inner {
         }
     }
 
+    /// Cancels the run.
     pub(super) fn cancel(&mut self, fx: &mut Vec<Effect>) -> Flow {
         // The run is already being stopped; the first cause stands.
         if matches!(self.phase, Phase::Stopping { .. }) {
@@ -232,6 +234,7 @@ impl Inner {
         }
     }
 
+    /// Answers all open calls, so that the conversation is valid, and kills what still runs.
     fn close_calls(
         &mut self,
         mut open: OpenCalls,

@@ -47,11 +47,13 @@ impl Ceiling {
     }
 }
 
+/// The amounts of one run, and its ceilings.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) price: Option<Price>,
     pub(crate) max_usd: Option<NanoUsd>,
     pub(crate) max_tokens: Option<u64>,
+    /// Known cost: reported, priced or estimated.
     pub(crate) spent: NanoUsd,
     pub(crate) usage: Usage,
     pub(crate) tokens: u64,
@@ -61,6 +63,7 @@ pub(crate) struct Ledger {
     /// `true` if unreported usage counts against the ceilings. Only if calls are reserved before
     /// they are made: without reservations the bound is too coarse to end a run on it.
     pub(crate) reserves: bool,
+    /// Amount billed beyond the worst case of the quotes.
     pub(crate) overrun: NanoUsd,
     /// `true` if the cost of some call is unknown.
     pub(crate) cost_unknown: bool,

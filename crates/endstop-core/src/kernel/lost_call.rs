@@ -122,8 +122,8 @@ fn raw_call(text: &str) -> Option<&'static str> {
     }
     let (at, open) = found?;
     let body = text[at + open.len()..].trim();
-    // A call that was cut in the middle has an opening bracket, and no closing tag.
     let closed = body.is_empty() || body.ends_with(['}', ']', '>', ')', '|']);
+    // A call that was cut in the middle has an opening bracket, and no closing tag.
     let cut = body.starts_with(['{', '[']) && !body.contains("</");
     (closed || cut).then_some(open)
 }

@@ -155,6 +155,7 @@ pub enum Step {
 /// error so that `?` leaves every nested step at once.
 type Flow = Result<(), Box<Ending>>;
 
+/// The state of a run. Boxed in [`Run`], so that passing the run by value moves one pointer.
 #[derive(Debug)]
 struct Inner {
     limits: Limits,
@@ -230,27 +231,31 @@ struct Inner {
     known_prompt: Option<(u64, usize)>,
 }
 
-// Each phase holds what only that phase needs. An event that does not fit the current phase (an
-// answer that comes late, a second answer) is ignored.
+/// The phase of a run, with the data that only this phase needs. An event that does not fit the
+/// phase (a late answer, a second answer) is ignored.
 #[derive(Debug)]
 enum Phase {
-    // Wait for a hook or a person.
+    /// Before `Start`. Also a placeholder while a handler owns the contents of another phase.
     New,
+    /// Waits for a hook or a person.
     Consulting { id: EffectId, point: Point },
-    // Wait for the shared budget.
+    /// Waits for the shared budget.
     Reserving { id: EffectId },
+    /// Waits for the model.
     Calling(Call),
-    // Wait for the retry time.
+    /// Waits until the next attempt.
     Backoff { until: Duration },
+    /// Waits for the tools of a turn.
     Tools(OpenCalls),
+    /// Waits for a shorter conversation.
     Compacting { id: EffectId, forced: bool, before: ConversationSize },
-    // A success whose answer is being validated against the schema.
+    /// Waits for the validation of a success against the schema.
     Validating { id: EffectId, success: Box<Ending> },
-    // The ending is decided, but running tools get a grace period first.
+    /// Waits for running tools to end within their grace period; the ending is decided.
     Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
 }
 
-// A question to a hook. A hook asked about a success holds the ending that it can veto.
+/// A question to a hook. A question about a success holds the ending that the hook can veto.
 #[derive(Debug)]
 enum Point {
     Prompt,
@@ -260,6 +265,7 @@ enum Point {
     Reply(Box<Ending>),
 }
 
+/// The model call in progress.
 #[derive(Debug)]
 struct Call {
     id: EffectId,
@@ -515,6 +521,7 @@ impl Run {
 }
 
 impl Inner {
+    /// Dispatches an event. The order of the checks here is the order of precedence.
     fn on(&mut self, event: EventKind, fx: &mut Vec<Effect>) -> Flow {
         match event {
             // The caller's commands come first, because they must work in every phase.
@@ -612,6 +619,7 @@ impl Inner {
         )
     }
 
+    /// Starts the run: sets what only the driver knows, and asks the prompt hook.
     fn start(
         &mut self,
         seed: u64,
@@ -709,12 +717,14 @@ impl Inner {
         id
     }
 
+    /// Asks a hook or a person, and waits for the answer.
     fn consult(&mut self, point: Point, ask: ConsultPoint, fx: &mut Vec<Effect>) {
         let id = self.effect_id();
         self.phase = Phase::Consulting { id, point };
         fx.push(Effect::Consult { id, point: ask });
     }
 
+    /// Takes the model call with this id out of the phase; `None` if it is not in progress.
     fn take_call(&mut self, id: EffectId) -> Option<Call> {
         // Take the phase out to own its contents; put it back if the call is not the one that we
         // wait for.

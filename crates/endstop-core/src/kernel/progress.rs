@@ -15,8 +15,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
 pub(crate) const WINDOW: usize = 4;
 
+/// The no-progress state of a run.
 #[derive(Default)]
 pub(crate) struct Progress {
+    /// Fingerprints of the last turns, as a ring buffer.
     recent: [Option<u64>; WINDOW],
     next: usize,
     texts: HashSet<u64>,
@@ -96,6 +98,7 @@ fn hash_of(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
+/// A hash of the calls of a turn and their results.
 fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
     let mut parts: Vec<(&str, u64, u64)> = calls
         .iter()

@@ -9,6 +9,7 @@ use super::{Effect, EffectId, EventKind, Flow, Inner, Phase, Resumption};
 use crate::usage::NanoUsd;
 
 impl Inner {
+    /// Handles a resumption: applies its changes, then repeats or answers what was lost.
     pub(super) fn resumed(&mut self, with: Resumption, fx: &mut Vec<Effect>) -> Flow {
         let Resumption { lost, call_again, limits, tools, model, provider, price, wall_ms: _ } =
             with;

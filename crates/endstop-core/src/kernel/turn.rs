@@ -50,6 +50,7 @@ enum Retry {
 }
 
 impl Inner {
+    /// Handles streamed content. A policy or watch rule may end the run mid-stream.
     pub(super) fn delta(&mut self, id: EffectId, delta: TurnDelta, fx: &mut Vec<Effect>) -> Flow {
         // A delta of an aborted call may still be in the driver's queue; it is dropped.
         let call = match &mut self.phase {
@@ -60,9 +61,9 @@ impl Inner {
             return Ok(());
         }
         let text = match delta {
+            TurnDelta::Text(text) => text,
             // Reasoning and tool arguments reset the stall timeout and count for the usage
             // estimate, but no policy reads them.
-            TurnDelta::Text(text) => text,
             TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
                 call.hidden = call.hidden.saturating_add(chars);
                 call.last_content = Some(self.now);
@@ -240,6 +241,7 @@ impl Inner {
         }
     }
 
+    /// Handles a failed attempt: books its usage, then retries, compacts or ends the run.
     pub(super) fn turn_failed(
         &mut self,
         call: &Call,
@@ -356,25 +358,26 @@ impl Inner {
         Err(ending)
     }
 
+    /// Handles a response. Books its usage, appends it to the conversation, and decides what follows.
     pub(super) fn turn_ended(
         &mut self,
         call: &Call,
         turn: ModelTurn,
         fx: &mut Vec<Effect>,
     ) -> Flow {
+        let has_calls = turn.tool_calls().next().is_some();
         // `finish_missing` alone is not enough: a response with tool calls was complete enough to
         // call them.
-        let has_calls = turn.tool_calls().next().is_some();
         let cut = turn.finish_missing && !has_calls && !self.limits.accept_unknown_finish;
         let failure = match turn.signal.reason {
             SignalReason::ErrorTermination => Some("the response reports an error"),
-            // A cut response is a failed attempt, so it can be retried like any other.
             SignalReason::InProgress => Some("the response reports that it is still in progress"),
             SignalReason::NaturalCompletion | SignalReason::Unknown if cut => {
                 Some("the response has no finish value and may be truncated")
             }
             _ => None,
         };
+        // Such a response is a failed attempt, so it can be retried like any other.
         if let Some(failure) = failure {
             // The provider's own message, unless the decoder made it up for a missing finish value.
             let message = turn.signal.message.clone().filter(|_| !turn.finish_missing);
@@ -384,8 +387,8 @@ impl Inner {
         }
 
         let counted = turn.usage.input_tokens.is_some();
-        // Only runs that reserve need an estimate; a recorded run keeps the recorded usage.
         let complete = is_complete(&turn.usage);
+        // Only runs that reserve need an estimate; a recorded run keeps the recorded usage.
         let usage = if complete || !self.reserve {
             turn.usage.clone()
         } else {
@@ -631,7 +634,7 @@ impl Inner {
         guarded(policy.name().to_owned(), || policy.look_at_end(text, context))
     }
 
-    // A turn without visible output: raise the cap once, then give up.
+    /// Handles a turn without visible output: raises the cap once, then ends the run.
     fn starved(
         &mut self,
         cut_by: Option<(Ceiling, u64)>,
@@ -685,6 +688,7 @@ impl Inner {
         .diagnostic(counts))
     }
 
+    /// Handles a truncated response: continues it if that is allowed, or ends the run.
     fn truncated(
         &mut self,
         cut_by: Option<(Ceiling, u64)>,
@@ -979,6 +983,7 @@ impl Inner {
         self.ask_stop_hook(ending, fx)
     }
 
+    /// Handles the result of a validation: the answer stands, is repaired, or ends the run.
     pub(super) fn validated(
         &mut self,
         id: EffectId,
@@ -1027,6 +1032,7 @@ impl Inner {
             .diagnostic(problem))
     }
 
+    /// Asks the stop hook about a success, or ends the run with it.
     fn ask_stop_hook(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
         if !self.hooks.stop || self.vetoes >= MOST_VETOES {
             return Err(ending);
@@ -1070,6 +1076,7 @@ impl Inner {
         }
     }
 
+    /// Handles the stop hook's answer: the success stands, or is vetoed.
     pub(super) fn stop_hook_answered(
         &mut self,
         mut ending: Box<Ending>,
@@ -1125,6 +1132,7 @@ fn lowered_and_reached(call: &Call, usage: &Usage) -> Option<(Ceiling, u64)> {
     reached.then_some((ceiling, cap))
 }
 
+/// Builds the ending of a turn that was truncated by a lowered cap.
 fn lowered((ceiling, cap): (Ceiling, u64), shown: &str) -> Box<Ending> {
     Ending::new(
         ceiling.termination(),

@@ -105,12 +105,12 @@ impl Watch {
                     let (mode, config) = match said {
                         Value::String(_) => (said.clone(), Value::Null),
                         Value::Object(fields) => {
+                            // All fields but `mode` are the configuration of the rule itself.
                             let mut config = fields.clone();
                             let mode = config.shift_remove("mode").ok_or_else(|| {
                                 format!("`{name}` has no `mode`: set one of {}", modes())
                             })?;
                             (mode, Value::Object(config))
-                            // Without a table the remaining fields are the rule's own configuration.
                         }
                         other => {
                             let modes = modes();
@@ -242,8 +242,7 @@ impl Inner {
         may_stop: bool,
         fx: &mut Vec<Effect>,
     ) -> Flow {
-        // The common case is one observing rule, but the check keeps a run without rules free of
-        // cost.
+        // Skip the rest early, because this runs for every delta.
         if self.watchers.watches.is_empty() {
             return Ok(());
         }
