@@ -551,8 +551,8 @@ impl Inner {
                 EventKind::TurnEnded { .. }
                 | EventKind::ToolEnded { .. }
                 | EventKind::Observe { .. } => self.now > deadline,
-                // In time at the deadline itself, unless the answer leads to a new model call, which
-                // could not finish in time.
+                // In time at the deadline itself, unless the answer leads to a new model call,
+                // because that call could not finish in time.
                 EventKind::Answered { .. } if !self.leads_to_a_call() => self.now > deadline,
                 _ => self.now >= deadline,
             };

@@ -358,7 +358,8 @@ impl Inner {
         Err(ending)
     }
 
-    /// Handles a response. Books its usage, appends it to the conversation, and decides what follows.
+    /// Handles a response: books its usage, appends it to the conversation, and decides what
+    /// follows.
     pub(super) fn turn_ended(
         &mut self,
         call: &Call,

@@ -190,9 +190,9 @@ fn proactive_failure_rarely_ends_run() {
     let failed = Some((Termination::ErrorCompactionFailed, Some("no".to_owned())));
     // About 1,013 tokens.
     assert_eq!(end(Some(2_000), false), None, "it fits");
-    assert_eq!(end(Some(1_000), true), None, "the provider says whether it fits");
+    assert_eq!(end(Some(1_000), true), None, "the provider decides if it fits");
     assert_eq!(end(Some(1_000), false), failed, "it does not fit");
-    assert_eq!(end(None, true), failed, "nobody knows that it fits");
+    assert_eq!(end(None, true), failed, "it is not known to fit");
 }
 
 #[test]
@@ -242,10 +242,12 @@ fn resumed_run_retries_failed_compaction() {
     assert_eq!(ended, Termination::ErrorPromptTooLong);
 
     let on = replay::go_on(spec, events, Resumption::default()).unwrap();
-    let Step::Continue(run) = on.step else { panic!("it goes on") };
+    let Step::Continue(run) = on.step else { panic!("the run continues") };
     assert_eq!((run.phase(), compact(&on.perform)), ("compacting", Some(id)));
     let result = Compaction::done("drop", vec![task()]);
     let event = Event::new(run.elapsed(), EventKind::Compacted { id, result });
-    let Step::Continue(run) = run.handle(event, &mut Vec::new()) else { panic!("it goes on") };
+    let Step::Continue(run) = run.handle(event, &mut Vec::new()) else {
+        panic!("the run continues")
+    };
     assert_eq!((run.phase(), run.epoch()), ("calling", 1));
 }

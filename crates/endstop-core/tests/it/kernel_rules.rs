@@ -96,7 +96,7 @@ impl Hand {
 
     pub fn outcome(&self) -> &Outcome {
         self.outcome.as_ref().unwrap_or_else(|| {
-            panic!("it goes on in {} with {:?}", self.run().phase(), self.effects)
+            panic!("the run did not end: phase {}, effects {:?}", self.run().phase(), self.effects)
         })
     }
 

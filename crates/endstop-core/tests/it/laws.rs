@@ -70,10 +70,13 @@ pub fn check_spent(limits: &Limits, outcome: &Outcome) -> Result<(), String> {
     let upper = outcome.cost_upper.unwrap_or(outcome.cost);
     let tokens = outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens());
     if upper < outcome.cost || tokens < outcome.usage.total_tokens() {
-        return Err(format!("{:?} is no bound of {}", outcome.cost_upper, outcome.cost));
+        return Err(format!("{:?} is not an upper bound of {}", outcome.cost_upper, outcome.cost));
     }
     if !outcome.cost_unknown && outcome.cost_upper != Some(outcome.cost) {
-        return Err(format!("{} is known, and its bound {:?}", outcome.cost, outcome.cost_upper));
+        return Err(format!(
+            "the known cost is {}, but its bound is {:?}",
+            outcome.cost, outcome.cost_upper
+        ));
     }
     check_ceilings(limits, upper, NanoUsd::ZERO, tokens, outcome.overrun)
 }
@@ -92,10 +95,10 @@ pub fn quotes_exactly(
     let wrong =
         |what: &str| Err(format!("{what}: {quote:?}, {shared:?} left in the shared budget"));
     let (Some(own), Some(cap)) = (own_cap, output_cap) else {
-        return if lowered_by.is_none() { Ok(()) } else { wrong("lowered, and there is no cap") };
+        return if lowered_by.is_none() { Ok(()) } else { wrong("lowered, but without a cap") };
     };
     if cap > own || (cap < own) != lowered_by.is_some() {
-        return wrong("the cap is not the caller's own, and no ceiling lowered it");
+        return wrong("the cap is not the caller's, but no ceiling lowered it");
     }
     let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
     let usd = usd.map(|max| max.saturating_sub(run.committed()));
@@ -213,11 +216,11 @@ pub fn shortened(messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message
 pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
     check_history(&outcome.messages)?;
     if outcome.also.contains(&outcome.termination) {
-        return Err("an ending stands beside itself".to_owned());
+        return Err("`also` contains the termination itself".to_owned());
     }
     let evidence = !outcome.decided_by.layer.is_empty() && !outcome.decided_by.name.is_empty();
     if !evidence {
-        return Err(format!("nobody decided {}", outcome.termination));
+        return Err(format!("no layer decided {}", outcome.termination));
     }
     if outcome.termination == Termination::Stop && outcome.signal.is_none() {
         return Err("a stop without a signal".to_owned());
@@ -272,10 +275,10 @@ pub fn check_history(messages: &[Message]) -> Result<(), String> {
             })
             .collect();
         if !calls.is_empty() && message.role != Role::Assistant {
-            return Err(format!("message {at} has calls, and is of the {:?}", message.role));
+            return Err(format!("message {at} has calls, but its role is {:?}", message.role));
         }
         if !results.is_empty() && message.role != Role::Tool {
-            return Err(format!("message {at} has results, and is of the {:?}", message.role));
+            return Err(format!("message {at} has results, but its role is {:?}", message.role));
         }
         if !calls.is_empty() {
             let next = messages.get(at + 1);

@@ -62,7 +62,7 @@ fn rule_fires_once() {
     let mut hand =
         Hand::start(watched(WatchMode::Nudge, json!({"repeat_call": {"times": 2}})), None);
     let told = twice(&mut hand).len() + twice(&mut hand).len();
-    assert_eq!(told, 2, "fired, and told");
+    assert_eq!(told, 2, "one event and one message");
     hand.answer(stop("done"));
     assert_eq!(hand.outcome().fired.len(), 1);
 }
@@ -179,7 +179,7 @@ fn replies_continue_the_run() {
     let id = hand.consulted();
     hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
     assert_eq!((hand.ended(), hand.outcome().turns), (Termination::Stop, 10));
-    assert!(hand.outcome().fired.is_empty(), "nobody talked alone");
+    assert!(hand.outcome().fired.is_empty(), "a reply is not a monologue");
 }
 
 #[test]

@@ -351,7 +351,7 @@ fn play_from(
     for effect in perform {
         world.take(effect, &alive)?;
     }
-    let Step::Continue(mut run) = alive else { return Err("it goes on".to_owned()) };
+    let Step::Continue(mut run) = alive else { return Err("the run did not end".to_owned()) };
     for _ in 0..3000 {
         // A run whose ending is decided is closed instead of resumed.
         let dies = deaths.get(died).is_some_and(|after| *after <= events.len());
@@ -373,7 +373,7 @@ fn play_from(
             for effect in on.perform {
                 world.take(effect, &alive)?;
             }
-            let Step::Continue(on) = alive else { return Err("it goes on".to_owned()) };
+            let Step::Continue(on) = alive else { return Err("the run did not end".to_owned()) };
             run = on;
         }
         let kind = if started {
@@ -390,10 +390,7 @@ fn play_from(
             EventKind::Start { seed, price: setup.price, wall_ms: None }
         };
         if world.idle > 3 {
-            return Err(format!(
-                "stuck in {}: nothing is waited for, and no time is due",
-                run.phase()
-            ));
+            return Err(format!("stuck in {}: no open effect and no requested tick", run.phase()));
         }
         let event = Event::new(world.now, kind);
         pairs.push((run.phase(), event.kind.name()));

@@ -122,7 +122,7 @@ fn bring_to_an_end(config: &Config, way: &[Action], found: &mut Found) {
             let Some(action) = action else {
                 break match ways {
                     Ways::Silence if world.waits_for_somebody() => None,
-                    _ => Some(format!("stuck: {ways:?}, and nothing is due")),
+                    _ => Some(format!("stuck: {ways:?}, but nothing is due")),
                 };
             };
             then.push(action);

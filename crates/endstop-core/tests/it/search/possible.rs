@@ -49,7 +49,7 @@ impl Before {
         }
         for (at, other) in also.iter().enumerate() {
             if also[..at].contains(other) {
-                return wrong("told twice");
+                return wrong("reported twice");
             }
         }
         // Other terminations that also applied.
@@ -85,7 +85,7 @@ impl Before {
             _ => None,
         };
         if outranked.is_some_and(|reason| !also.iter().any(|other| other.as_str() == reason)) {
-            return wrong("what it outranked is not told");
+            return wrong("an outranked termination is missing in `also`");
         }
         Ok(())
     }

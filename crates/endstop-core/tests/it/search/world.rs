@@ -342,7 +342,7 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let just = self.closed.last().is_some_and(|closed| closed.id() == id);
-        if just { Ok(()) } else { Err(format!("{id:?} was taken back, and was not open")) }
+        if just { Ok(()) } else { Err(format!("{id:?} was withdrawn, but was not open")) }
     }
 
     /// Performs an effect.
@@ -390,7 +390,7 @@ impl<'a> World<'a> {
             Effect::Settle { id, spent, tokens } => {
                 let at = self.held.iter().position(|(held, _)| *held == id);
                 let Some(at) = at else {
-                    return Err(format!("{id:?} was settled, and was not reserved"));
+                    return Err(format!("{id:?} was settled, but was not reserved"));
                 };
                 let (_, granted) = self.held.remove(at);
                 if spent.0 > granted[0] || tokens > granted[1] {
@@ -430,7 +430,7 @@ impl<'a> World<'a> {
             Open::Call { id, text, pieces, .. } => Some((*id, text, pieces)),
             _ => None,
         });
-        let (call, text, pieces) = call.ok_or("a piece without a call")?;
+        let (call, text, pieces) = call.ok_or("a delta without a call")?;
         *pieces += 1;
         let delta = match self.config.pieces[which as usize] {
             Piece::Text(more) => {
