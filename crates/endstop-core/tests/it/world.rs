@@ -351,7 +351,7 @@ fn play_from(
     for effect in perform {
         world.take(effect, &alive)?;
     }
-    let Step::Continue(mut run) = alive else { return Err("the run did not end".to_owned()) };
+    let Step::Continue(mut run) = alive else { return Err("the run has ended".to_owned()) };
     for _ in 0..3000 {
         // A run whose ending is decided is closed instead of resumed.
         let dies = deaths.get(died).is_some_and(|after| *after <= events.len());
@@ -373,7 +373,7 @@ fn play_from(
             for effect in on.perform {
                 world.take(effect, &alive)?;
             }
-            let Step::Continue(on) = alive else { return Err("the run did not end".to_owned()) };
+            let Step::Continue(on) = alive else { return Err("the run has ended".to_owned()) };
             run = on;
         }
         let kind = if started {
