@@ -61,8 +61,8 @@ const FAULTS: &[Fault] = &[
     fault(
         "failed-attempts-are-free",
         "turn.rs",
-        "        self.settle(call, &usage, cost, more, fx);\n        let text",
-        "        let _ = (&usage, cost, more);\n        let text",
+        "        self.settle(call, &usage, cost, more, fx);\n",
+        "        let _ = (&usage, cost, more);\n",
     ),
     fault(
         "cap-not-lowered",
@@ -197,8 +197,8 @@ const FAULTS: &[Fault] = &[
     fault(
         "cancel-forgets-tools",
         "ending.rs",
-        "        fx.push(Effect::AbortTools { ids, grace });\n        // Nobody",
-        "        // Nobody",
+        "        fx.push(Effect::AbortTools { ids, grace });\n",
+        "        let _ = (ids, grace);\n",
     ),
     fault(
         "a-fault-overrules-a-cancel",

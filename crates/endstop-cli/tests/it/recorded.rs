@@ -262,7 +262,7 @@ fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
             let outcome = ends(stalled, &clocks);
             let which = format!("a stall in {}: {outcome:#}", recorded.id());
             assert_eq!(outcome["termination"], "error_during_execution", "{which}");
-            assert!(outcome["decided_by"].to_string().contains("brought no content"), "{which}");
+            assert!(outcome["decided_by"].to_string().contains("sent no content"), "{which}");
         }
     }
 }

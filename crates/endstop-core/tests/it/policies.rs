@@ -275,7 +275,7 @@ fn a_line_that_is_wrong_names_itself_and_the_field() {
         (r#"{"result": {}}"#, "line 6: `result.action_type` is missing"),
         (
             r#"{"result": {"action_type": "code", "output": 1}}"#,
-            "line 7: `result.output` must be a text or null",
+            "line 7: `result.output` must be a string or null",
         ),
         (
             r#"{"result": {"action_type": "code"}, "context": {"step": "x"}}"#,
