@@ -27,7 +27,8 @@
 //! - A log that was cut between two runs looks complete, but the numbers in its summary do not
 //!   match its runs.
 //! - All trials use the same questions. Correct answers are written again in each later trial: the
-//!   task is the question, and the run id consists of its trial and its position.
+//!   task is the question, and the run id is the file's name with the position of the run; the
+//!   trial is stored in the run.
 //! - Reflections before a trial are part of its prompt.
 //! - Failures are recognised by the environment's messages: `Could not find`, `Invalid Action`,
 //!   `There are no more`, `The last page Searched`.
