@@ -1,4 +1,5 @@
-//! From what was gathered to a [`Decoded`]: the same for every format.
+//! Conclusion of a decoded response: combines the collected content, finish value and errors into a
+//! [`Decoded`]. Shared by every format.
 
 use super::{Accumulate, Decoded, Eof, RequestFacts};
 use crate::api::Dialect;
@@ -17,7 +18,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// What every format gathers.
+/// State that every format collects.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
     pub(crate) model: Option<String>,
@@ -26,18 +27,18 @@ pub(crate) struct Common {
     pub(crate) cost: Option<NanoUsd>,
     /// The last finish value that was not null.
     pub(crate) finish: Option<String>,
-    /// The protocol's own end was seen, or the body is a whole JSON document.
+    /// `true` if the protocol's end marker arrived, or if the body is a complete JSON document.
     pub(crate) terminated: bool,
-    /// An error that the body carries.
+    /// An error object inside the body.
     pub(crate) error: Option<ErrorBody>,
-    /// What could not be read.
+    /// The first part of the body that could not be parsed.
     pub(crate) broken: Option<Broken>,
-    /// The mean token probability.
+    /// Mean probability of the generated tokens.
     pub(crate) confidence: Option<f64>,
 }
 
 impl Common {
-    /// Keeps the first model and id that are named.
+    /// Stores the first model name and the first response id.
     pub(crate) fn named(&mut self, model: Option<&str>, id: Option<&str>) {
         if self.model.is_none() {
             self.model = model.map(str::to_owned);
@@ -47,12 +48,14 @@ impl Common {
         }
     }
 
-    /// Reads a piece of what is said. An object or a list that does not read is no piece to pass
-    /// over: with it a call or the answer would be lost.
+    /// Parses a piece of content. An object or a list that fails to parse marks the response as
+    /// broken, because skipping it could lose a tool call or part of the answer.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue) -> Option<T> {
         match serde_json::from_str(raw.get()) {
             Ok(value) => Some(value),
             Err(e) => {
+                // A stray string or number in such a place carries no content, so it may be
+                // skipped.
                 if raw.get().starts_with(['{', '[']) {
                     self.broken.get_or_insert_with(|| Broken::json(&e, raw.get()));
                 }
@@ -61,7 +64,8 @@ impl Common {
         }
     }
 
-    /// Whether a turn that has so many parts may have another.
+    /// Returns `true` if a turn with this many parts may have another. Otherwise marks the response
+    /// as broken.
     pub(crate) fn room(&mut self, parts: usize) -> bool {
         if parts >= ITEMS_CAP {
             self.broken.get_or_insert_with(|| {
@@ -72,12 +76,12 @@ impl Common {
     }
 }
 
-/// A body that could not be read.
+/// A body that could not be parsed.
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) class: ErrorClass,
     pub(crate) message: String,
-    /// What it looks like.
+    /// Excerpt of the unparsed text.
     pub(crate) value: String,
 }
 
@@ -93,31 +97,32 @@ impl Broken {
             } else {
                 ErrorClass::ServerError
             },
-            // The parser quotes what it found.
+            // The parser's message quotes its input, so it is redacted and shortened like any other
+            // text.
             message: excerpt(&format!("the response is not the JSON it should be: {e}")),
             value: excerpt(text),
         }
     }
 }
 
-/// The text ends too early. A number that ends behind its sign, point or exponent is a syntax
-/// error for the parser, and no object ends so.
+/// `true` if the text ends too early. The parser reports a number that ends after its sign, point
+/// or exponent as a syntax error, but no complete object ends like that, so it counts as cut too.
 pub(super) fn is_cut(e: &serde_json::Error, text: &str) -> bool {
     e.is_eof() || e.is_syntax() && text.trim_end().ends_with(['-', '+', '.', 'e', 'E'])
 }
 
-/// What a format says was said.
+/// Content of a turn as one format decoded it.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) parts: Vec<Part>,
-    /// What the finish value means in this format.
+    /// Meaning of the finish value in this format.
     pub(crate) finish: Finish,
-    /// The field that carries it.
+    /// Field that carries the finish value.
     pub(crate) field: &'static str,
     pub(crate) matched_stop: Option<String>,
-    /// This API answers a matched stop string as a natural stop.
+    /// `true` if this API reports a matched stop string as a natural stop.
     pub(crate) stop_ambiguous: bool,
-    /// More that the provider said about the ending.
+    /// Additional facts that the provider reported about the end of the turn.
     pub(crate) metadata: Map<String, Value>,
 }
 
@@ -136,6 +141,9 @@ pub(super) fn conclude(
     let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;
     let call_missing = said.finish == Finish::ToolUse;
     let mut signal = of_content(&said, finish.as_deref(), complete, &usage, facts);
+    // The first of these errors decides, so they are ordered by how much they explain: the HTTP
+    // status, the provider's own error object, unreadable content, an error-like finish value, and
+    // last a missing end.
     let error = failed
         .or_else(|| error.map(|body| errors::from_body(&body, status, headers, dialect.name)))
         .or_else(|| broken.map(|b| unreadable(b, status)))
@@ -143,6 +151,8 @@ pub(super) fn conclude(
         .or_else(|| (!complete).then(|| cut(status, eof)));
     let mut value_missing = finish.is_none();
     if let Some(e) = &error {
+        // An error that names its own field replaces the signal's field and value. Any other error
+        // keeps the signal that the finish value produced.
         let explicit = e.original.is_some();
         if signal.reason != SignalReason::ErrorTermination || explicit {
             let confidence = if e.class == ErrorClass::IncompleteStream {
@@ -161,6 +171,7 @@ pub(super) fn conclude(
         }
         signal.message = Some(e.message.clone());
     }
+    // An error response without content has no turn, so that the run does not store an empty one.
     let empty = said.parts.is_empty() && usage == Usage::default() && model.is_none();
     let turn = (error.is_none() || !empty).then(|| ModelTurn {
         usage,
@@ -196,6 +207,7 @@ fn of_content(
     };
     for part in &said.parts {
         match part {
+            // `text_blank` and `args_valid` start as `true`, so one counterexample settles them.
             Part::Text { text } => found.text_blank &= text.trim().is_empty(),
             Part::ToolCall(call) => {
                 found.calls += 1;
@@ -224,7 +236,7 @@ fn unreadable(b: Broken, status: u16) -> ModelError {
     }
 }
 
-/// A finish value that is an error itself.
+/// Returns the error that a finish value itself stands for, if it does.
 fn of_finish(said: &Said, raw: Option<&str>, status: u16) -> Option<ModelError> {
     let raw = raw.unwrap_or("");
     matches!(said.finish, Finish::Error | Finish::Aborted).then(|| ModelError {
