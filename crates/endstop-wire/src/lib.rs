@@ -1,21 +1,22 @@
-//! Provider wire formats for Endstop, pure: no I/O, no clock.
+//! Provider wire formats for Endstop. This crate is pure: it has no I/O and no clock.
 //!
-//! | question | where |
+//! | task | module |
 //! |---|---|
-//! | Which APIs are understood? | [`api`] |
-//! | What do I send? | [`request`]: [`RequestSpec`], [`Encoder`] |
-//! | What did the model say, and why did it stop? | [`decode`]: [`decode_body`], [`StreamDecoder`] |
-//! | What does this finish value mean? | [`finish`], [`precedence`] |
-//! | What does this error mean? | [`errors`] |
-//! | A raw response in, the signal out | [`detect`](mod@detect) |
-//! | What does it cost? | [`prices`] |
-//! | How much can a model read and write? | [`models`] |
-//! | Where is a provider, and which key does it want? | [`providers`] |
-//! | What does a provider implement? | [`provider`] |
+//! | List the supported APIs | [`api`] |
+//! | Encode a request | [`request`]: [`RequestSpec`], [`Encoder`] |
+//! | Decode a response or a stream | [`decode`]: [`decode_body`], [`StreamDecoder`] |
+//! | Interpret a finish value | [`finish`], [`precedence`] |
+//! | Classify an error | [`errors`] |
+//! | Detect why a recorded response ended | [`detect`](mod@detect) |
+//! | Price usage | [`prices`] |
+//! | Look up token limits of a model | [`models`] |
+//! | Resolve `provider/model` to a URL, a key and headers | [`providers`] |
+//! | Redact secrets | [`redact`] |
+//! | Implement termination detection for a custom provider | [`provider`] |
 //!
-//! One folder a wire format ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`],
-//! [`bedrock_converse`], [`bedrock_invoke`], [`cohere_v2`], [`cohere_v1`], [`ollama`]), each with the
-//! same files; servers that speak a format with differences of their own are rows of the table in
+//! Each wire format has a folder ([`openai_chat`], [`openai_responses`], [`anthropic`], [`gemini`],
+//! [`bedrock_converse`], [`bedrock_invoke`], [`cohere_v2`], [`cohere_v1`], [`ollama`]) with the
+//! same set of files. A server that deviates from the format it imitates is a row of the table in
 //! [`api`].
 
 pub mod anthropic;

@@ -91,7 +91,6 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
             out.push(b'}');
         });
     }
-    // Always sent, because a default would have to be trusted.
     fields.field("stream", |out| json::value(out, &spec.stream));
     fields.finish()
 }
