@@ -64,7 +64,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
                     // Check before the push, so that a hostile body never makes the vector grow
                     // past the cap.
                     if list.len() == ITEMS_CAP {
-                        return Err(A::Error::custom(format!("more than {ITEMS_CAP} in a list")));
+                        return Err(A::Error::custom(format!(
+                            "a list has more than {ITEMS_CAP} items"
+                        )));
                     }
                     list.push(item);
                 }

@@ -305,7 +305,7 @@ pub(crate) fn event<'a, T: Deserialize<'a>>(
 ) -> Result<T, serde_json::Error> {
     // serde would read a list as the struct's fields in their order.
     if data.trim_start().starts_with('[') {
-        return Err(serde_json::Error::custom("it is a list, not an object"));
+        return Err(serde_json::Error::custom("expected an object, found a list"));
     }
     // Repair before parsing, because raw values are stored unparsed and would fail only later.
     match without_lone_surrogates(data) {

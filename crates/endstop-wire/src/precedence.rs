@@ -116,7 +116,7 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
             return (
                 TokenLimitReached,
                 sure,
-                Some("the output budget is spent and nothing is visible"),
+                Some("the output budget is spent, but no text is visible"),
             );
         }
         Finish::Length | Finish::ContextExceeded => return (TokenLimitReached, sure, None),
@@ -155,11 +155,13 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         Finish::Natural => (NaturalCompletion, High, None),
         // 8. Contradictory, unknown and missing values
         Finish::ToolUse if f.text_blank => {
-            (Unknown, Low, Some("the finish value says tools, but there is no call"))
+            (Unknown, Low, Some("the finish value reports tool calls, but there are none"))
         }
-        Finish::ToolUse => {
-            (NaturalCompletion, Low, Some("the finish value says tools, but there is no call"))
-        }
+        Finish::ToolUse => (
+            NaturalCompletion,
+            Low,
+            Some("the finish value reports tool calls, but there are none"),
+        ),
         Finish::Missing if unfinished => incomplete(),
         Finish::Missing if f.text_blank => (Unknown, Low, Some("no finish value and no answer")),
         Finish::Missing => (NaturalCompletion, Low, Some("no finish value")),
@@ -167,10 +169,10 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
             Unknown,
             Medium,
             Some(
-                "the model was only loaded or unloaded, nothing was generated: send a message of the user",
+                "the model was only loaded or unloaded and nothing was generated; send a user message",
             ),
         ),
-        Finish::Other => (Unknown, Medium, Some("the provider does not say why it stopped")),
+        Finish::Other => (Unknown, Medium, Some("the provider gave no reason for stopping")),
         _ => (Unknown, Low, Some("the finish value is not known")),
     }
 }

@@ -125,7 +125,7 @@ impl PriceBook {
         };
         Some(ModelInfo {
             price,
-            // The user's price may be one of several too, but it is the only known one.
+            // A user's price applies to every call, whatever its size or hour is.
             exact: true,
             context_window: find(provider, model).and_then(|found| found.context_window()),
             source: PriceSource::User,

@@ -166,7 +166,6 @@ impl ToolSpec {
         json::key(out, "name");
         json::string(out, &self.name);
         if !self.description.is_empty() {
-            // Leave an empty description out, because some servers reject empty strings.
             json::key(out, "description");
             json::string(out, &self.description);
         }

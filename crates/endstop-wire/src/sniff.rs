@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_model_is_not_looked_at() {
+    fn text_of_model_is_ignored() {
         let text = r#"{\"choices\":[]} data: {\"type\":\"message_start\"}"#;
         let body = format!(r#"{{"text":"{text}","error":{{"message":"{text}"}}}}"#);
         assert!(formats(body.as_bytes()).is_empty());

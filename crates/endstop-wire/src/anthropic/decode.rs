@@ -347,7 +347,7 @@ impl Accumulate for Accumulator {
             return Ok(());
         }
         let Some(blocks) = m.content else {
-            return Err(serde_json::Error::custom("there is no `content` in it"));
+            return Err(serde_json::Error::custom("`content` is missing"));
         };
         for raw in blocks {
             self.start(raw, &mut |_| ());

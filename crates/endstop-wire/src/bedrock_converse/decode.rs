@@ -133,7 +133,7 @@ impl Accumulator {
             }
             _ => {}
         }
-        // Wait for both, because the usage in `metadata` comes after the finish value.
+        // Wait for both, because the finish value is in `messageStop` and the usage in `metadata`.
         self.common.terminated = self.stopped && self.measured;
     }
 
@@ -323,7 +323,7 @@ impl Accumulator {
             }
             // A stream may contain objects without output, but a complete body must have one.
             if body {
-                return Err(serde_json::Error::custom("there is no `output` in it"));
+                return Err(serde_json::Error::custom("`output` is missing"));
             }
             return Ok(());
         };

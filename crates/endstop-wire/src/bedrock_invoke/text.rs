@@ -26,8 +26,8 @@ pub(super) struct Accumulator {
 
 impl Accumulator {
     fn mark(&mut self, m: &Mark<'_>, sink: DeltaSink<'_>) {
-        // `completion` and `generation` are strings for some models and other types for others, so
-        // a value that is not a string is ignored.
+        // These fields have another type in some formats, so a value that cannot be read as text is
+        // ignored.
         for raw in [m.completion, m.generation].into_iter().flatten() {
             self.say(&serde_json::from_str(raw.get()).unwrap_or_default(), sink);
         }

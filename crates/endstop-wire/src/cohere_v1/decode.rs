@@ -132,7 +132,7 @@ impl Accumulate for Accumulator {
         self.take(&event, data, sink);
         // A body without any known field is some other JSON, which must not pass as an empty turn.
         if body && !said && self.common.error.is_none() {
-            return Err(serde_json::Error::custom("there is no `text` in it"));
+            return Err(serde_json::Error::custom("`text` is missing"));
         }
         self.common.terminated |= body;
         Ok(())

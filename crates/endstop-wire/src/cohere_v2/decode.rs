@@ -237,7 +237,7 @@ impl Accumulate for Accumulator {
         if words || body.error.is_some_and(|e| e.get() != "null") {
             self.common.error.get_or_insert_with(|| ErrorBody::read(text));
         } else if message.is_none() {
-            return Err(serde_json::Error::custom("there is no `message` in it"));
+            return Err(serde_json::Error::custom("`message` is missing"));
         }
         if let Some(message) = message {
             self.message(&message, None, &mut |_| ());

@@ -99,7 +99,7 @@ impl Broken {
             },
             // The parser's message quotes its input, so it is redacted and shortened like any other
             // text.
-            message: excerpt(&format!("the response is not the JSON it should be: {e}")),
+            message: excerpt(&format!("the response is not the expected JSON: {e}")),
             value: excerpt(text),
         }
     }
@@ -151,8 +151,8 @@ pub(super) fn conclude(
         .or_else(|| (!complete).then(|| cut(status, eof)));
     let mut value_missing = finish.is_none();
     if let Some(e) = &error {
-        // An error that names its own field replaces the signal's field and value. Any other error
-        // keeps the signal that the finish value produced.
+        // Keep the signal only if it reports an error already and this error names no field of its
+        // own, because the finish value then explains more.
         let explicit = e.original.is_some();
         if signal.reason != SignalReason::ErrorTermination || explicit {
             let confidence = if e.class == ErrorClass::IncompleteStream {

@@ -393,7 +393,7 @@ impl Feed {
             }
             other => self.broken(Broken {
                 class: ErrorClass::UnknownError,
-                message: format!("a frame is of the unknown kind `{}`", excerpt(other)),
+                message: format!("unknown frame type `{}`", excerpt(other)),
                 value: excerpt(payload),
             }),
         }
@@ -479,8 +479,8 @@ fn without_mark(head: &[u8]) -> &[u8] {
 }
 
 /// Returns the body without its leading whitespace, except the last such byte. Servers send
-/// unlimited whitespace to keep a connection open. The last byte stays because a line that begins
-/// with a blank has a meaning of its own in event streams.
+/// unlimited whitespace to keep a connection open. The last byte stays because a leading blank
+/// changes the meaning of an event stream's first line.
 fn past_blanks(body: &[u8]) -> &[u8] {
     let from = if body.starts_with(BOM) { BOM.len() } else { 0 };
     let blanks = body[from..].iter().take_while(|b| b.is_ascii_whitespace()).count();

@@ -219,8 +219,7 @@ impl ErrorBody {
             return found;
         }
         let by_code = || named("error.code", &self.code);
-        // If a `code` field exists, even as null, the type is reported under that name, because
-        // that is the field a reader of the body looks at first.
+        // If `code` is present but null, the type stands in for it and is reported under that name.
         let typed = self.by_type || !self.coded;
         let by_type = || named(if typed { "error.type" } else { "error.code" }, &self.kind);
         let found =

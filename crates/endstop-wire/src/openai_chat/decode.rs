@@ -448,7 +448,7 @@ impl Accumulate for Accumulator {
         self.chunk(chunk, text, false, &mut |_| ());
         // Any other JSON object must not pass as an empty turn.
         if !chat && self.common.error.is_none() {
-            return Err(serde_json::Error::custom("there are no `choices` in it"));
+            return Err(serde_json::Error::custom("`choices` is missing"));
         }
         Ok(())
     }

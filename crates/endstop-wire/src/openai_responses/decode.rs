@@ -453,7 +453,7 @@ impl Accumulate for Accumulator {
     fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
         // serde would read a list as the struct's fields in their order.
         if text.trim_start().starts_with('[') {
-            return Err(serde_json::Error::custom("it is a list, not an object"));
+            return Err(serde_json::Error::custom("expected an object, found a list"));
         }
         let mut repaired = String::new();
         let r: Response<'_> = json::event(text, &mut repaired)?;
@@ -465,7 +465,7 @@ impl Accumulate for Accumulator {
             self.ended(&r, None, &mut |_| ());
         }
         if !response && self.common.error.is_none() {
-            return Err(serde_json::Error::custom("there is no `output` in it"));
+            return Err(serde_json::Error::custom("`output` is missing"));
         }
         Ok(())
     }

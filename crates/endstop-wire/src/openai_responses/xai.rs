@@ -45,7 +45,7 @@ pub fn detect_xai_metadata(
         // Details mean that the answer is incomplete, even if the status reports it as complete.
         (_, Some(raw), Some("incomplete" | "completed") | None, _) if !delta => {
             let finish = match finish_of(Family::OpenAiResponses, raw) {
-                // xAI also uses Anthropic's spelling of the output cap.
+                // xAI may also report the output cap as `max_tokens`.
                 Finish::Unknown if raw == "max_tokens" => Finish::Length,
                 finish => finish,
             };

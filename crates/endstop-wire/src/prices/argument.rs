@@ -84,7 +84,7 @@ impl fmt::Display for PriceError {
                 "`{part}` is not `field=dollars`; write in=3,out=15[,cached=0.3][,cache_write=3.75]"
             ),
             PriceError::UnknownField(name) => {
-                write!(f, "unknown field `{name}`; there are {}", FIELDS.join(", "))
+                write!(f, "unknown field `{name}`: expected one of {}", FIELDS.join(", "))
             }
             PriceError::Twice(field) => write!(f, "`{field}` is given twice"),
             PriceError::Missing(field) => write!(f, "`{field}` is missing"),
@@ -152,7 +152,7 @@ mod tests {
             ("in=3,out=1,in=2", "price: `in` is given twice"),
             (
                 "in=3,output=1",
-                "price: unknown field `output`; there are in, out, cached, cache_write",
+                "price: unknown field `output`: expected one of in, out, cached, cache_write",
             ),
             ("in=3,out=", "price: `out`: `` is not an amount of dollars, such as 3 or 0.25"),
             ("in=$3,out=1", "price: `in`: `$3` is not an amount of dollars, such as 3 or 0.25"),

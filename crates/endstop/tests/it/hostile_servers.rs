@@ -416,7 +416,7 @@ async fn a_redirect_is_told_and_the_key_goes_nowhere() {
         let agent = AgentLoop::builder(provider).limits(limits()).build().unwrap();
         let outcome = agent.run("hi").unwrap().await;
         let place = format!(
-            "HTTP status {status}: the server sends requests on to http://{}/v1",
+            "HTTP status {status}: the server redirects to http://{}/v1",
             trap.address
         );
         failed(&outcome, &place);
