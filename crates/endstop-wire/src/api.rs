@@ -55,8 +55,8 @@ impl Family {
         Family::ALL.iter().copied().find(|family| family.as_str() == name)
     }
 
-    /// Name of the provider that defined this format. A server that is only known to be compatible is
-    /// called in the same way as this provider.
+    /// Name of the provider that defined this format. A server that is only known to be compatible
+    /// is called in the same way as this provider.
     pub const fn provider(self) -> &'static str {
         match self {
             Family::OpenAiChat | Family::OpenAiResponses => "openai",
@@ -101,8 +101,8 @@ impl Family {
             Family::OpenAiChat
             | Family::Anthropic
             | Family::OpenAiResponses
-            // Bedrock streams are binary frames, which are recognised by their first byte. This value
-            // applies if a client library has unpacked them.
+            // Bedrock streams are binary frames, which are recognised by their first byte. This
+            // value applies if a client library has unpacked them.
             | Family::BedrockInvoke
             | Family::CohereV2 => Framing::Events,
         }

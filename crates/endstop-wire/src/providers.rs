@@ -196,7 +196,7 @@ pub const PROVIDERS: &[Provider] = &[
             KeyVar { name: "GOOGLE_API_KEY", auth: AuthStyle::XGoogApiKey },
             KeyVar { name: "GEMINI_API_KEY", auth: AuthStyle::XGoogApiKey },
         ],
-        notes: "Also called google. If both keys are set, GOOGLE_API_KEY is used, as in Google's SDK.",
+        notes: "Also called google. If both keys are set, GOOGLE_API_KEY is used, as in the SDK.",
         ..PLAIN
     },
     Provider {
@@ -208,8 +208,8 @@ pub const PROVIDERS: &[Provider] = &[
         base_url_port: Some(11434),
         key_vars: bearer!("OLLAMA_API_KEY"),
         key_required: false,
-        notes: "Local, without a key; https://ollama.com requires one. --context-window sets the size of \
-                the model's context.",
+        notes: "Local, without a key; https://ollama.com requires one. --context-window sets the \
+                size of the model's context.",
         ..PLAIN
     },
     Provider {
@@ -297,9 +297,9 @@ pub const PROVIDERS: &[Provider] = &[
             scope: "https://www.googleapis.com/auth/cloud-platform",
             command: "gcloud auth application-default login",
         }),
-        notes: "The model's name determines the format: gemini… or claude…. Without a token the application \
-                default credentials are used: a service account file, the gcloud login, \
-                or the machine's account.",
+        notes: "The model's name determines the format: gemini… or claude…. Without a token the \
+                application default credentials are used: a service account file, the gcloud \
+                login, or the machine's account.",
         ..PLAIN
     },
     Provider {
@@ -339,7 +339,7 @@ pub const PROVIDERS: &[Provider] = &[
             KeyVar { name: "CO_API_KEY", auth: AuthStyle::Bearer },
             KeyVar { name: "COHERE_API_KEY", auth: AuthStyle::Bearer },
         ],
-        notes: "Cohere bills fewer tokens than the model reads and writes, so costs are upper bounds.",
+        notes: "Cohere bills fewer tokens than the model uses, so costs are upper bounds.",
         ..PLAIN
     },
     Provider {
@@ -391,7 +391,7 @@ pub const PROVIDERS: &[Provider] = &[
         base_url: "https://api.perplexity.ai",
         base_url_var: Some("PERPLEXITY_BASE_URL"),
         key_vars: bearer!("PERPLEXITY_API_KEY"),
-        notes: "Sonar models bill a fee per request in addition to tokens: a cost ceiling needs --price.",
+        notes: "Sonar models also bill a fee per request: a cost ceiling needs --price.",
         ..PLAIN
     },
     Provider {

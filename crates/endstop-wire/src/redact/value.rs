@@ -4,10 +4,12 @@
 //! must not count, because every answer with that word would be changed. A value counts if
 //! - it has one of the known formats of keys, or
 //! - it has a known key format, or
-//! - it has at least 12 characters, among them letters and digits, or letters and one of `!#$%^&*~`, or
+//! - it has at least 12 characters, among them letters and digits, or letters and one of
+//!   `!#$%^&*~`, or
 //! - it has at least 8 characters and changes three times between letters and digits, or between
 //!   cases, within one of its parts, or
-//! - it has no digit, and is a phrase of four words and 20 characters, or letters that are not words.
+//! - it has no digit, and is a phrase of four words and 20 characters, or letters that are not
+//!   words.
 //!
 //! Numbers, dates and paths do not count.
 

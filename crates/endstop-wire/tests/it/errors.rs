@@ -109,7 +109,7 @@ fn redirect_names_its_target() {
             "HTTP status {status}: the server redirects to https://elsewhere.example/v1/chat?key=[redacted]; redirects"
         );
         assert!(error.message.starts_with(&place), "{}", error.message);
-        assert!(error.message.ends_with("make it the base URL"), "{}", error.message);
+        assert!(error.message.ends_with("set it as the base URL"), "{}", error.message);
         let error = classify(status, &Headers::new(), "", "openai");
         assert_eq!(error.message, format!("HTTP status {status}"));
     }

@@ -16,7 +16,7 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     (
         "openai-responses",
         "steered",
-        "another response carries on: an unknown ending is an ending here, and is told as one",
+        "another response continues this one: an unknown ending still ends the turn here",
     ),
     ("azure-openai-responses", "steered", "as for OpenAI"),
 ];

@@ -89,7 +89,7 @@ fn last_object_is_a_complete_answer() {
                 "{body}"
             );
             assert_eq!((d.error, d.streamed, d.complete), (None, streamed, true), "{body}");
-            let says = d.signal.message.is_some_and(|m| m.contains("send a message of the user"));
+            let says = d.signal.message.is_some_and(|m| m.contains("send a user message"));
             assert_eq!(says, matches!(reason, Some("load" | "unload")), "{body}");
         }
     }

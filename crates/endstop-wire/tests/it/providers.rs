@@ -160,14 +160,14 @@ fn responses_metadata_matches_original_signal() {
 /// Cases in which the original is wrong: case, reason and confidence, ends, deciding field,
 /// explanation.
 const XAI_QUIRKS: [(&str, &str, bool, &str, &str); 21] = {
-    const GOING: &str = "a turn that goes on is no end";
-    const OFF: &str = "who called it off is not told, but it is no answer";
-    const FAILED: &str = "a failure is no success, whatever the event is called";
-    const CUT: &str = "what was cut is not whole";
-    const COUNTS: &str = "that tokens were counted does not say why it stopped";
-    const SAID: &str = "a finish reason says why it stopped";
-    const FILTER: &str = "a filter is no token limit";
-    const ASKS: &str = "who asks for tools waits for them";
+    const GOING: &str = "a turn in progress has not ended";
+    const OFF: &str = "a cancelled response is not an answer, whatever cancelled it";
+    const FAILED: &str = "a failure is not a success, whatever the event is called";
+    const CUT: &str = "a cut response is not complete";
+    const COUNTS: &str = "a token count is not a reason for stopping";
+    const SAID: &str = "a finish reason is the reason for stopping";
+    const FILTER: &str = "a content filter is not a token limit";
+    const ASKS: &str = "a tool request waits for its results";
     const DELTA: &str = "eventType=response.output_text.delta";
     const FILTERED: &str = "finish_reason=content_filter";
     const DETAILS: &str = "incomplete_details.reason=content_filter";
