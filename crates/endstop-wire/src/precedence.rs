@@ -4,7 +4,7 @@
 //! use endstop_core::{Confidence, SignalReason};
 //! use endstop_wire::precedence::{Facts, signal};
 //! use endstop_wire::Finish;
-//! The finish value is `stop`, but the turn has a tool call: the call takes precedence.
+//! // The finish value is `stop`, but the turn has a tool call: the call takes precedence.
 //! let s = signal(&Facts { finish: Finish::Natural, calls: 1, ..Facts::default() });
 //! assert_eq!((s.reason, s.confidence), (SignalReason::ToolUse, Confidence::Medium));
 //! ```
