@@ -1,4 +1,5 @@
-//! The APIs that are understood: families of wire formats, and dialects of them as data.
+//! Catalogue of supported APIs: wire formats ([`Family`]) and their server-specific dialects, as
+//! data.
 //!
 //! ```
 //! use endstop_wire::dialect::{Family, dialect};
@@ -13,28 +14,29 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
-    /// OpenAI's chat completions.
+    /// OpenAI Chat Completions.
     OpenAiChat,
-    /// Anthropic's messages.
+    /// Anthropic Messages.
     Anthropic,
-    /// Google's `generateContent`.
+    /// Google `generateContent`.
     Gemini,
-    /// OpenAI's Responses.
+    /// OpenAI Responses.
     OpenAiResponses,
-    /// Cohere's second chat, `/v2/chat`.
+    /// Cohere chat, version 2: `/v2/chat`.
     CohereV2,
-    /// Cohere's first chat, `/v1/chat`; its responses are read, but it is not asked.
+    /// Cohere chat, version 1: `/v1/chat`. Responses are decoded, but requests are never encoded in
+    /// it.
     CohereV1,
-    /// Ollama's `/api/chat`.
+    /// Ollama `/api/chat`.
     Ollama,
-    /// Bedrock's Converse.
+    /// Amazon Bedrock Converse.
     BedrockConverse,
-    /// Bedrock's InvokeModel: the model's own format in Bedrock's envelope.
+    /// Amazon Bedrock InvokeModel: the model's native format inside Bedrock's envelope.
     BedrockInvoke,
 }
 
 impl Family {
-    /// All of them.
+    /// Every supported format.
     pub const ALL: &[Family] = &[
         Family::OpenAiChat,
         Family::OpenAiResponses,
@@ -47,13 +49,14 @@ impl Family {
         Family::BedrockInvoke,
     ];
 
-    /// The format of this name, as a user gives it; its maker's name will do.
+    /// Returns the format with this name. The vendor's name (`openai`, `google`) also works.
     pub fn named(name: &str) -> Option<Family> {
         let name = original(name);
         Family::ALL.iter().copied().find(|family| family.as_str() == name)
     }
 
-    /// The provider whose format it is: what is compatible is called as that one is.
+    /// Name of the provider that defined this format. A server that is only known to be compatible
+    /// is called in the same way as this provider.
     pub const fn provider(self) -> &'static str {
         match self {
             Family::OpenAiChat | Family::OpenAiResponses => "openai",
@@ -65,8 +68,8 @@ impl Family {
         }
     }
 
-    /// The format to ask in instead, where this one is only read: what was recorded in it is
-    /// understood, but no request of it is made.
+    /// Returns the format to send requests in if this one can only be decoded, so that old
+    /// recordings stay readable although no new request is made in it.
     pub const fn read_only(self) -> Option<Family> {
         match self {
             Family::CohereV1 => Some(Family::CohereV2),
@@ -74,7 +77,7 @@ impl Family {
         }
     }
 
-    /// The name of the format; [`endstop_core::Part::Opaque`] carries it.
+    /// Name of the format, as [`endstop_core::Part::Opaque`] carries it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Family::OpenAiChat => "openai-chat",
@@ -89,8 +92,8 @@ impl Family {
         }
     }
 
-    /// What its streams are, beside server-sent events, which are taken from every format, and
-    /// frames.
+    /// Framing of this format's streams. Server-sent events are accepted in addition for every
+    /// format, and binary frames are covered by [`Family::in_frames`].
     pub(crate) const fn framing(self) -> Framing {
         match self {
             Family::Gemini => Framing::Array,
@@ -98,25 +101,28 @@ impl Family {
             Family::OpenAiChat
             | Family::Anthropic
             | Family::OpenAiResponses
+            // Bedrock streams are binary frames, which are recognised by their first byte. This
+            // value applies if a client library has unpacked them.
             | Family::BedrockInvoke
             | Family::CohereV2 => Framing::Events,
         }
     }
 
-    /// Its streams are binary frames ([`crate::stream::eventstream`]), unless somebody unpacked them.
+    /// `true` if streams of this format are binary frames ([`crate::stream::eventstream`]). A client
+    /// library may already have unpacked them, so other framing is accepted too.
     pub const fn in_frames(self) -> bool {
         matches!(self, Family::BedrockConverse | Family::BedrockInvoke)
     }
 }
 
-/// What a stream is made of.
+/// Unit that a stream is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// Server-sent events alone.
+    /// Server-sent events only.
     Events,
-    /// One array, whose elements are the events.
+    /// One JSON array whose elements are the events.
     Array,
-    /// Objects, a line each; one alone may be a whole body.
+    /// JSON objects, one per line. A single object may also be a complete body.
     Objects,
 }
 
@@ -126,7 +132,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// How the output cap is spelled in a request of the OpenAI family.
+/// Spelling of the output cap in a request of the OpenAI family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapField {
     /// `max_tokens`.
@@ -135,40 +141,44 @@ pub enum CapField {
     MaxCompletionTokens,
 }
 
-/// A server's way of speaking a family's format.
+/// A server's variant of a wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialect {
-    /// The name: `groq`.
+    /// Name of the dialect, for example `groq`.
     pub name: &'static str,
-    /// The format it speaks.
+    /// Wire format that the dialect is based on.
     pub family: Family,
-    /// How it wants the output cap.
+    /// Field that carries the output cap.
     pub cap_field: CapField,
-    /// `usage` tells what it billed.
+    /// `true` if the server reports the billed amount in `usage`.
     pub reports_cost: bool,
-    /// It wants the reasoning of a turn with tool calls back, in this field of the message.
+    /// Message field in which the server requires the reasoning of a turn with tool calls to be
+    /// sent back.
     pub echo_reasoning: Option<&'static str>,
-    /// Its `custom_tool_call` items are work of its own, not the client's.
+    /// `true` if the server runs `custom_tool_call` items itself, so that the client must not run
+    /// them.
     pub runs_custom_tools: bool,
-    /// It refuses a request for what it does not know: a field of a message, `stream_options` (a
-    /// stream has its usage without them), a message that says nothing, the user's word straight
-    /// after a tool's.
+    /// `true` if the server rejects requests with anything it does not know: an extra field of a
+    /// message, `stream_options` (its streams report usage without it), an empty message, or a user
+    /// message directly after a tool result.
     pub strict: bool,
-    /// It refuses the id of a call that is not of so many letters and digits.
+    /// Exact number of letters and digits in a tool call's id, if the server rejects other ids.
     pub call_id_length: Option<usize>,
-    /// The address says the model, and the body this version of the format.
+    /// Format version to send in the body, for servers that take the model's name from the URL.
     pub version_in_body: Option<&'static str>,
-    /// It never sends a finish value, whole or streamed: a whole answer without one is not
-    /// suspicious. Each row that sets it names the evidence.
+    /// `true` if the server never sends a finish value, streamed or not, so that a complete answer
+    /// without one is not suspicious. Each row that sets this flag names its evidence.
     pub omits_finish: bool,
 }
 
 impl Dialect {
-    /// Each request must have an output cap.
+    /// `true` if every request must carry an output cap.
     pub const fn wants_cap(&self) -> bool {
+        // Anthropic rejects a request without `max_tokens`; all other formats have a default.
         matches!(self.family, Family::Anthropic | Family::BedrockInvoke)
     }
 
+    // The other constructors start from these values because most servers imitate OpenAI.
     const fn openai(name: &'static str) -> Dialect {
         Dialect {
             name,
@@ -185,6 +195,8 @@ impl Dialect {
     }
 
     const fn strict(self, call_id_length: usize) -> Dialect {
+        // The same servers that reject unknown fields also check the length of call ids, so one
+        // setter sets both.
         Dialect { strict: true, call_id_length: Some(call_id_length), ..self }
     }
 
@@ -237,16 +249,17 @@ impl Dialect {
     }
 }
 
-/// OpenAI's own chat completions.
+/// The dialect of OpenAI's Chat Completions API.
+// These constants point at rows by position, so the first three rows must keep their order.
 pub const OPENAI_CHAT: &Dialect = &DIALECTS[0];
 
-/// Anthropic's own messages.
+/// The dialect of Anthropic's Messages API.
 pub const ANTHROPIC: &Dialect = &DIALECTS[1];
 
-/// OpenAI's own Responses.
+/// The dialect of OpenAI's Responses API.
 pub const OPENAI_RESPONSES: &Dialect = &DIALECTS[2];
 
-/// All dialects.
+/// Every known dialect, one row per server.
 pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("openai-chat").completion_cap(),
     Dialect::anthropic("anthropic-messages"),
@@ -259,6 +272,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("copilot"),
     Dialect::openai("crusoe"),
     Dialect::openai("dashscope"),
+    // These servers reject the next request if the reasoning of a turn with tool calls is missing.
     Dialect::openai("deepseek").echoes("reasoning_content"),
     Dialect::openai("doubleword"),
     Dialect::openai("fireworks"),
@@ -268,6 +282,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("groq"),
     Dialect::openai("huggingface"),
     Dialect::openai("llamacpp"),
+    // Mistral checks call ids for exactly nine letters and digits.
     Dialect::openai("mistral").strict(9),
     Dialect::openai("mistralrs"),
     Dialect::openai("moonshot").echoes("reasoning_content"),
@@ -276,7 +291,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::openai("perplexity").costs(),
     Dialect::openai("sambanova"),
     Dialect::openai("sglang"),
-    // Cortex leaves `finish_reason` empty for its own models: three of its four recorded bodies.
+    // Cortex leaves `finish_reason` empty for its own models, as three of its four recorded bodies
+    // show.
     Dialect::openai("snowflake").omits_finish(),
     Dialect::openai("tgi"),
     Dialect::openai("together"),
@@ -304,7 +320,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect::cohere("cohere-v1", Family::CohereV1),
 ];
 
-/// A name that no dialect has.
+/// Error for a name that is not the name of a dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownApi(pub String);
 
@@ -320,27 +336,31 @@ impl fmt::Display for UnknownApi {
 
 impl std::error::Error for UnknownApi {}
 
-/// The dialect of this name; `openai`, `anthropic`, `google`, `bedrock` and `cohere` name the
-/// originals.
+/// Returns the dialect with this name. `openai`, `anthropic`, `google`, `bedrock` and `cohere`
+/// stand for those vendors' own APIs.
 pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
     let name = original(name);
     DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
 }
 
-/// Servers that are known by their host: its last labels, and the dialect.
+/// Servers recognised by their host: the domain, and the dialect's name.
 const HOSTS: &[(&str, &str)] = &[("snowflakecomputing.com", "snowflake")];
 
-/// The dialect that the server at this host is known to speak, if it is one of this format.
+/// Returns the dialect that the server at this host speaks, if it is known and based on `family`.
 pub fn dialect_at(host: &str, family: Family) -> Option<&'static Dialect> {
+    // A fully qualified name may end in a dot, and host names ignore case.
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let of = |domain: &str| {
+        // Match whole labels only, because `evilsnowflakecomputing.com` is another owner's host.
         host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
     let (_, name) = HOSTS.iter().find(|(domain, _)| of(domain))?;
+    // The same host may serve other formats, for example Anthropic's, to which this row does not
+    // apply.
     dialect(name).ok().filter(|dialect| dialect.family == family)
 }
 
-/// The format that a maker's name stands for.
+/// Maps a vendor's name to the name of its main format, and returns any other name unchanged.
 fn original(name: &str) -> &str {
     match name {
         "openai" => "openai-chat",

@@ -1,20 +1,21 @@
-//! Provider wire formats for Endstop, pure: no I/O, no clock.
+//! Provider wire formats for Endstop. This crate is pure: it has no I/O and no clock.
 //!
-//! | question | where |
+//! | task | module |
 //! |---|---|
-//! | Which APIs are supported? | [`dialect`] |
-//! | What do I send? | [`codec`]: [`RequestSpec`], [`Encoder`] |
-//! | What did the model say, and why did it stop? | [`codec`]: [`decode_body`], [`StreamDecoder`] |
-//! | How is a body split into events? | [`stream`] |
-//! | What does this finish value mean? | [`signal`] |
-//! | What does this error mean? | [`errors`] |
-//! | Which signal does a raw response give? | [`detect`](mod@detect) |
-//! | What does a model cost, and how much can it read and write? | [`catalog`] |
-//! | Which providers are known? | [`catalog`] |
-//! | Which address and which key does a model need? | [`endpoint`] |
+//! | List the supported APIs | [`dialect`] |
+//! | Encode a request | [`codec`]: [`RequestSpec`], [`Encoder`] |
+//! | Decode a response or a stream | [`codec`]: [`decode_body`], [`StreamDecoder`] |
+//! | Split a body into events | [`stream`] |
+//! | Interpret a finish value | [`signal`] |
+//! | Classify an error | [`errors`] |
+//! | Detect why a recorded response ended | [`detect`](mod@detect) |
+//! | Look up providers, prices and token limits | [`catalog`] |
+//! | Resolve `provider/model` to a URL, a key and headers | [`endpoint`] |
+//! | Redact secrets | [`redact`] |
+//! | Implement termination detection for a custom provider | [`detect::detector`] |
 //!
-//! Each wire format is a folder of [`codec`] with the same files. Servers that speak a format with
-//! differences are rows of the table in [`dialect`].
+//! Each wire format has a folder in [`codec`] with the same set of files. A server that deviates
+//! from the format it imitates is a row of the table in [`dialect`].
 
 mod bounded;
 pub mod catalog;

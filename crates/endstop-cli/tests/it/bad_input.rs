@@ -109,7 +109,7 @@ fn models_keys_and_addresses_that_are_none() {
         (
             &["--model", "vertex/claude-x", "--api", "gemini"],
             key,
-            &["`claude-x`", "in anthropic-messages, not in gemini"],
+            &["`claude-x`", "uses anthropic-messages, not gemini"],
         ),
         (
             &["--model", "vertex/gemini-x"],

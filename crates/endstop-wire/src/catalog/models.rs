@@ -1,4 +1,4 @@
-//! How much a model can read and write, where that is known.
+//! Token limits of known models: context window and largest answer.
 //!
 //! ```
 //! use endstop_wire::catalog::models::limits;
@@ -8,28 +8,30 @@
 //! assert_eq!(limits("vllm", "my-own"), Default::default());
 //! ```
 //!
-//! With these a ceiling lowers the output cap of a call to what the model takes, and a conversation
-//! is shortened before it is too long, without a setting. The window is the price catalogue's where
-//! that has one ([`crate::catalog::prices`]); the rest is a text table, a constant of the program, written by
-//! `cargo xtask models` from LiteLLM's (MIT, see `data/LICENSE-litellm`). A provider is found by its
-//! id and a model by its name, a date at its end left out where that helps; never by resemblance.
+//! These limits let a budget lower a call's output cap to what the model accepts, and let a
+//! conversation be shortened before it is too long, without any setting. The window comes from the
+//! price catalogue if that has it ([`crate::catalog::prices`]). The rest is a text table compiled into the
+//! program and written by `cargo xtask models` from LiteLLM's data (MIT, see
+//! `data/LICENSE-litellm`). A provider is found by its id and a model by its exact name, without a
+//! trailing date if that helps; similar names never match.
 
 use crate::catalog::prices;
 use memchr::memmem;
 
-/// `@provider`, then its models: `id TAB window TAB largest answer`, an unknown number left out.
+/// `@provider`, followed by its models: `id TAB window TAB largest answer`. An unknown number is
+/// left empty.
 const TABLE: &str = include_str!("../../data/models.tsv");
 
-/// What a model can take and give, in tokens; `None` where it is not known.
+/// Limits of a model in tokens. `None` means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelLimits {
-    /// How much of prompt and answer fits together; where a source counts the prompt alone, that.
+    /// Tokens of prompt and answer together. If the source counts only the prompt, that number.
     pub context_window: Option<u64>,
-    /// The largest answer.
+    /// Tokens of the largest answer.
     pub max_output: Option<u64>,
 }
 
-/// What is known of a model's limits.
+/// Returns the known limits of a model.
 pub fn limits(provider: &str, model: &str) -> ModelLimits {
     let own = find(provider, model).unwrap_or_default();
     ModelLimits {
@@ -38,7 +40,7 @@ pub fn limits(provider: &str, model: &str) -> ModelLimits {
     }
 }
 
-/// The models of a provider that the table has, by id.
+/// Returns the ids of a provider's models in the table.
 pub fn known(provider: &str) -> impl Iterator<Item = &'static str> {
     section(provider).unwrap_or("").lines().filter_map(|line| line.split('\t').next())
 }
@@ -55,8 +57,9 @@ fn find(provider: &str, model: &str) -> Option<ModelLimits> {
     })
 }
 
-/// The lines of a provider.
+/// Returns the table lines of a provider.
 fn section(id: &str) -> Option<&'static str> {
+    // A newline in the id could match across lines of the table.
     if id.is_empty() || id.contains('\n') {
         return None;
     }
@@ -65,15 +68,16 @@ fn section(id: &str) -> Option<&'static str> {
     Some(&rest[..memmem::find(rest.as_bytes(), b"\n@").unwrap_or(rest.len())])
 }
 
-/// `model` of `model-20250929`, `model@20250929`, `model-2025-09-29` and `model-latest`.
+/// Returns `model` for `model-20250929`, `model@20250929`, `model-2025-09-29` and `model-latest`.
 fn undated(model: &str) -> Option<&str> {
     if let Some(name) = model.strip_suffix("-latest") {
         return Some(name);
     }
+    // Cut digits and dashes off the end, which may include a version number before the date.
     let name = model.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-');
     let date = &model[name.len()..];
     let digits = date.bytes().filter(u8::is_ascii_digit).count();
-    // The year comes last of what is cut, so that `-4-5-20250929` loses its date alone.
+    // The year starts the date within the cut part, so `-4-5-20250929` loses only its date.
     let at = name.len() + date.find("20").filter(|_| digits >= 8)?;
     let (head, date) = (&model[..at], &model[at..]);
     let eight = date.bytes().filter(u8::is_ascii_digit).count() == 8;
@@ -85,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_at_the_end_is_left_out() {
+    fn trailing_date_is_removed() {
         for (model, want) in [
             ("gpt-5-2025-08-07", Some("gpt-5")),
             ("claude-sonnet-4-5-20250929", Some("claude-sonnet-4-5")),
@@ -101,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_table_is_found() {
+    fn every_table_line_is_found() {
         let (mut provider, mut models) = ("", 0);
         for line in TABLE.lines().skip(1) {
             if let Some(id) = line.strip_prefix('@') {

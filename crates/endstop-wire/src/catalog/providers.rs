@@ -2,7 +2,7 @@
 
 use crate::dialect::Family;
 
-/// The header that carries a key.
+/// Header that carries a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AuthStyle {
@@ -16,116 +16,117 @@ pub enum AuthStyle {
     XGoogApiKey,
 }
 
-/// A variable that may hold a key, and the header for such a key.
+/// A variable that may hold a key, and the header for that key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyVar {
-    /// The variable's name.
+    /// Name of the variable.
     pub name: &'static str,
-    /// The header.
+    /// Header for the key.
     pub auth: AuthStyle,
 }
 
-/// A wire format that a provider speaks, and where.
+/// A wire format that a provider supports, and its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The format.
+    /// Wire format.
     pub api: Family,
-    /// The path after the base URL; the model and the method follow where the format wants them in
-    /// the address ([`Family::Gemini`] and Bedrock's).
+    /// Path after the base URL. For [`Family::Gemini`] and the Bedrock formats the model and the
+    /// method follow, because they are part of the URL.
     pub path: &'static str,
 }
 
-/// What is known of keys that are fetched: application default credentials.
+/// Variables and commands of a fetched key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoginVars {
-    /// The variable that names the file of the credentials.
+    /// Variable that names the credentials file.
     pub file: &'static str,
-    /// What the key is to be good for.
+    /// OAuth scope of the key.
     pub scope: &'static str,
-    /// The command that makes the credentials.
+    /// Command that creates the credentials.
     pub command: &'static str,
 }
 
-/// The models of one maker in Google's cloud: what they are called, what they speak, and the
-/// variables that their SDK reads.
+/// Models of one vendor on Google Cloud: their names, their format, and the variables that the
+/// vendor's SDK reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaceVars {
-    /// What the models' names begin with.
+    /// Prefix of the models' names.
     pub models: &'static str,
-    /// The format that they speak.
+    /// Format of the models.
     pub api: Family,
-    /// Whose models they are, as the address says it.
+    /// Publisher of the models, as the URL spells it.
     pub publisher: &'static str,
-    /// The variable of the base URL.
+    /// Variable of the base URL.
     pub base_url: &'static str,
-    /// The variables of the project, in the order in which they count.
+    /// Variables of the project, in order of precedence.
     pub project: &'static [&'static str],
-    /// The variables of the location, in the order in which they count.
+    /// Variables of the location, in order of precedence.
     pub location: &'static [&'static str],
 }
 
-/// The variables of a pair of keys that sign each request (AWS's Signature Version 4).
+/// Variables of the keys that sign each request (AWS Signature Version 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SigningVars {
-    /// What the service is called in a signature.
+    /// Name of the service in a signature.
     pub service: &'static str,
-    /// The variable of the key's id.
+    /// Variable of the key's id.
     pub id: &'static str,
-    /// The variable of the secret key.
+    /// Variable of the secret key.
     pub secret: &'static str,
-    /// The variable of the session token, which only temporary keys have.
+    /// Variable of the session token, which only temporary keys have.
     pub session: &'static str,
 }
 
-/// What is known of a provider.
+/// A provider's entry in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Provider {
-    /// What comes before the first slash in `provider/model`.
+    /// Text before the first slash in `provider/model`.
     pub id: &'static str,
-    /// The name to show.
+    /// Display name.
     pub name: &'static str,
-    /// The formats it speaks, the usual one first.
+    /// Supported formats, the default one first.
     pub endpoints: &'static [Endpoint],
-    /// Where it is, unless the caller or [`Provider::base_url_var`] says otherwise; `{region}`
-    /// stands for the region, `{location}` for that of [`Place`], and `{resource}` for what nobody
-    /// knows but its owner, so that the address must be said.
+    /// Base URL, unless the caller or [`Provider::base_url_var`] sets another. `{region}` stands
+    /// for the region, `{location}` for that of [`Place`], and `{resource}` for a name that only
+    /// the user knows, so that the URL must be set.
     pub base_url: &'static str,
-    /// The variable that its SDK reads the base URL from.
+    /// Variable from which the provider's SDK reads the base URL.
     pub base_url_var: Option<&'static str>,
-    /// Where that variable may hold a host without scheme and port: the port that is meant then.
+    /// Default port, if that variable may hold a host without scheme and port.
     pub base_url_port: Option<u16>,
-    /// The variable that its SDK reads after that one: the base URL of all its maker's services.
+    /// Variable that the SDK reads next: a base URL for all services of the vendor.
     pub wider_url_var: Option<&'static str>,
-    /// The variables that its SDK reads the region from, in that order.
+    /// Variables from which the SDK reads the region, in order of precedence.
     pub region_vars: &'static [&'static str],
-    /// The variables that its SDK reads the key from, in that order.
+    /// Variables from which the SDK reads the key, in order of precedence.
     pub key_vars: &'static [KeyVar],
-    /// The keys that sign each request, where none of [`Provider::key_vars`] is set.
+    /// Variables of the keys that sign each request, used if none of [`Provider::key_vars`] is set.
     pub signing: Option<&'static SigningVars>,
-    /// A key that is fetched, where none of [`Provider::key_vars`] is set.
+    /// Source of a fetched key, used if none of [`Provider::key_vars`] is set.
     pub login: Option<&'static LoginVars>,
-    /// The makers whose models it has, where its addresses say project, location and maker.
+    /// Vendors of the hosted models, if the provider's URLs contain project, location and vendor.
     pub places: &'static [PlaceVars],
-    /// The variable that its SDK reads the API's version from. Where it is set, version and
-    /// deployment stand in the address; the paths here are those without.
+    /// Variable from which the SDK reads the API version. If it is set, the URL contains version
+    /// and deployment; the paths in this table are those without.
     pub version_var: Option<&'static str>,
-    /// A call without a key is refused.
+    /// `true` if the provider rejects calls without a key.
     pub key_required: bool,
-    /// Headers of every request.
+    /// Headers sent with every request.
     pub headers: &'static [(&'static str, &'static str)],
-    /// Headers whose value is in a variable: header, variable. Left out where that is unset.
+    /// Headers with their value in a variable: header, variable. A header is omitted if its
+    /// variable is unset.
     pub header_vars: &'static [(&'static str, &'static str)],
-    /// What a user should know.
+    /// Remarks for the user.
     pub notes: &'static str,
 }
 
 impl Provider {
-    /// Where it speaks this format, if it does.
+    /// Returns the endpoint for this format, if the provider supports it.
     pub fn speaks(&self, api: Family) -> Option<&Endpoint> {
         self.endpoints.iter().find(|endpoint| endpoint.api == api)
     }
 
-    /// It has no address of its own: whoever uses it has one.
+    /// `true` if the provider has no URL of its own, because each user has a separate one.
     pub fn is_at_its_users(&self) -> bool {
         self.base_url.contains("{resource}")
     }
@@ -138,7 +139,7 @@ const CHAT_V1: &[Endpoint] = &[Endpoint { api: Family::OpenAiChat, path: "/v1/ch
 const CHAT_AND_RESPONSES: &[Endpoint] =
     &[CHAT[0], Endpoint { api: Family::OpenAiResponses, path: "/responses" }];
 
-/// What most of them have in common.
+/// Common defaults of the table's rows.
 const PLAIN: Provider = Provider {
     id: "",
     name: "",
@@ -165,7 +166,7 @@ macro_rules! bearer {
     };
 }
 
-/// All providers, in the order in which they are listed to a user.
+/// All providers, in the order in which they are listed to the user.
 pub const PROVIDERS: &[Provider] = &[
     Provider {
         id: "anthropic",
@@ -178,7 +179,7 @@ pub const PROVIDERS: &[Provider] = &[
             KeyVar { name: "ANTHROPIC_AUTH_TOKEN", auth: AuthStyle::Bearer },
         ],
         headers: &[("anthropic-version", "2023-06-01")],
-        notes: "The version header is that of the format which is encoded and decoded here.",
+        notes: "The version header matches the format that is encoded and decoded here.",
         ..PLAIN
     },
     Provider {
@@ -204,7 +205,7 @@ pub const PROVIDERS: &[Provider] = &[
             KeyVar { name: "GOOGLE_API_KEY", auth: AuthStyle::XGoogApiKey },
             KeyVar { name: "GEMINI_API_KEY", auth: AuthStyle::XGoogApiKey },
         ],
-        notes: "Also called google. Where both keys are set the first counts, as in Google's SDK.",
+        notes: "Also called google. If both keys are set, GOOGLE_API_KEY is used, as in the SDK.",
         ..PLAIN
     },
     Provider {
@@ -216,8 +217,8 @@ pub const PROVIDERS: &[Provider] = &[
         base_url_port: Some(11434),
         key_vars: bearer!("OLLAMA_API_KEY"),
         key_required: false,
-        notes: "Local, without a key; https://ollama.com wants one. --context-window sets the size of \
-                the model's context.",
+        notes: "Local, without a key; https://ollama.com requires one. --context-window sets the \
+                size of the model's context.",
         ..PLAIN
     },
     Provider {
@@ -227,7 +228,7 @@ pub const PROVIDERS: &[Provider] = &[
         base_url: "http://localhost:8080/v1",
         key_vars: bearer!("LLAMA_API_KEY"),
         key_required: false,
-        notes: "Local. The key is needed where the server was started with one.",
+        notes: "Local. A key is needed if the server was started with one.",
         ..PLAIN
     },
     Provider {
@@ -237,7 +238,7 @@ pub const PROVIDERS: &[Provider] = &[
         base_url: "http://localhost:8000/v1",
         key_vars: bearer!("VLLM_API_KEY"),
         key_required: false,
-        notes: "Local. The key is needed where the server was started with one.",
+        notes: "Local. A key is needed if the server was started with one.",
         ..PLAIN
     },
     Provider {
@@ -268,7 +269,7 @@ pub const PROVIDERS: &[Provider] = &[
             session: "AWS_SESSION_TOKEN",
         }),
         notes: "The model is an id or the ARN of an inference profile. Keys are read from variables \
-                alone: not from ~/.aws, nor from the machine's or container's role.",
+                only, not from ~/.aws or the role of a machine or container.",
         ..PLAIN
     },
     Provider {
@@ -293,7 +294,8 @@ pub const PROVIDERS: &[Provider] = &[
                 api: Family::Anthropic,
                 publisher: "anthropic",
                 base_url: "ANTHROPIC_VERTEX_BASE_URL",
-                // Anthropic's SDK asks Google's for the project, which reads the second.
+                // Anthropic's SDK asks Google's library for the project, which reads the second
+                // variable.
                 project: &["ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT"],
                 location: &["CLOUD_ML_REGION", "GOOGLE_CLOUD_LOCATION"],
             },
@@ -304,9 +306,9 @@ pub const PROVIDERS: &[Provider] = &[
             scope: "https://www.googleapis.com/auth/cloud-platform",
             command: "gcloud auth application-default login",
         }),
-        notes: "The model's name says the format: gemini… or claude…. Without a token the application \
-                default credentials are used: the file of a service account, what gcloud logged in, \
-                or the machine's own account.",
+        notes: "The model's name determines the format: gemini… or claude…. Without a token the \
+                application default credentials are used: a service account file, the gcloud \
+                login, or the machine's account.",
         ..PLAIN
     },
     Provider {
@@ -323,8 +325,8 @@ pub const PROVIDERS: &[Provider] = &[
             KeyVar { name: "AZURE_OPENAI_AD_TOKEN", auth: AuthStyle::Bearer },
             KeyVar { name: "AZURE_OPENAI_API_KEY", auth: AuthStyle::ApiKey },
         ],
-        notes: "The model is the deployment's name; where that is a model's name too, it has that one's \
-                price and limits.",
+        notes: "The model is the deployment's name. If that is also a model's name, that model's \
+                price and limits apply.",
         ..PLAIN
     },
     Provider {
@@ -346,7 +348,7 @@ pub const PROVIDERS: &[Provider] = &[
             KeyVar { name: "CO_API_KEY", auth: AuthStyle::Bearer },
             KeyVar { name: "COHERE_API_KEY", auth: AuthStyle::Bearer },
         ],
-        notes: "It bills fewer tokens than the model reads and writes: a cost is an upper bound.",
+        notes: "Cohere bills fewer tokens than the model uses, so costs are upper bounds.",
         ..PLAIN
     },
     Provider {
@@ -398,14 +400,14 @@ pub const PROVIDERS: &[Provider] = &[
         base_url: "https://api.perplexity.ai",
         base_url_var: Some("PERPLEXITY_BASE_URL"),
         key_vars: bearer!("PERPLEXITY_API_KEY"),
-        notes: "Sonar models bill each request besides its tokens: a ceiling on cost needs a price.",
+        notes: "Sonar models also bill a fee per request: a cost ceiling needs --price.",
         ..PLAIN
     },
     Provider {
         id: "together",
         name: "Together AI",
         endpoints: CHAT_V1,
-        // Where its SDK sends chats; the rest of its API is elsewhere.
+        // The SDK sends chats to this host. The rest of the API has another one.
         base_url: "https://api-inference.together.ai",
         base_url_var: Some("TOGETHER_BASE_URL"),
         key_vars: bearer!("TOGETHER_API_KEY"),
@@ -418,7 +420,7 @@ pub const PROVIDERS: &[Provider] = &[
         endpoints: CHAT_AND_RESPONSES,
         base_url: "https://api.x.ai/v1",
         key_vars: bearer!("XAI_API_KEY"),
-        notes: "xAI calls its Chat Completions deprecated: --api openai-responses is what it wants.",
+        notes: "xAI has deprecated its Chat Completions API: use --api openai-responses.",
         ..PLAIN
     },
     Provider {
@@ -514,12 +516,12 @@ pub const PROVIDERS: &[Provider] = &[
         name: "SGLang",
         base_url: "http://localhost:30000/v1",
         key_required: false,
-        notes: "Local. Where the server was started with a key, use --base-url with OPENAI_API_KEY.",
+        notes: "Local. If the server was started with a key, use --base-url with OPENAI_API_KEY.",
         ..PLAIN
     },
 ];
 
-/// The provider of this id; `google` is another name of `gemini`.
+/// Returns the provider with this id. `google` is another name for `gemini`.
 pub fn provider(id: &str) -> Option<&'static Provider> {
     let id = if id == "google" { "gemini" } else { id };
     PROVIDERS.iter().find(|provider| provider.id == id)
@@ -530,7 +532,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sound() {
+    fn provider_table_is_consistent() {
         for (at, provider) in PROVIDERS.iter().enumerate() {
             assert!(PROVIDERS[..at].iter().all(|other| other.id != provider.id));
             assert!(!provider.name.is_empty() && !provider.endpoints.is_empty());

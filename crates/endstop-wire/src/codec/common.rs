@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// What every format gathers.
+/// State that every format collects.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
     pub(crate) model: Option<String>,
@@ -18,18 +18,18 @@ pub(crate) struct Common {
     pub(crate) cost: Option<NanoUsd>,
     /// The last finish value that was not null.
     pub(crate) finish: Option<String>,
-    /// The protocol's own end was seen, or the body is a whole JSON document.
+    /// `true` if the protocol's end marker arrived, or if the body is a complete JSON document.
     pub(crate) terminated: bool,
-    /// An error that the body carries.
+    /// An error object inside the body.
     pub(crate) error: Option<ErrorBody>,
-    /// What could not be read.
+    /// The first part of the body that could not be parsed.
     pub(crate) broken: Option<Broken>,
-    /// The mean token probability.
+    /// Mean probability of the generated tokens.
     pub(crate) confidence: Option<f64>,
 }
 
 impl Common {
-    /// Keeps the first model and id that are named.
+    /// Stores the first model name and the first response id.
     pub(crate) fn named(&mut self, model: Option<&str>, id: Option<&str>) {
         if self.model.is_none() {
             self.model = model.map(str::to_owned);
@@ -39,12 +39,14 @@ impl Common {
         }
     }
 
-    /// Reads a piece of what is said. An object or a list that does not read is no piece to pass
-    /// over: with it a call or the answer would be lost.
+    /// Parses a piece of content. An object or a list that fails to parse marks the response as
+    /// broken, because skipping it could lose a tool call or part of the answer.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue) -> Option<T> {
         match serde_json::from_str(raw.get()) {
             Ok(value) => Some(value),
             Err(e) => {
+                // A stray string or number in such a place carries no content, so it may be
+                // skipped.
                 if raw.get().starts_with(['{', '[']) {
                     self.broken.get_or_insert_with(|| Broken::json(&e, raw.get()));
                 }
@@ -53,7 +55,8 @@ impl Common {
         }
     }
 
-    /// Whether a turn that has so many parts may have another.
+    /// Returns `true` if a turn with this many parts may have another. Otherwise marks the response
+    /// as broken.
     pub(crate) fn room(&mut self, parts: usize) -> bool {
         if parts >= ITEMS_CAP {
             self.broken.get_or_insert_with(|| {
@@ -64,12 +67,12 @@ impl Common {
     }
 }
 
-/// A body that could not be read.
+/// A body that could not be parsed.
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) class: ErrorClass,
     pub(crate) message: String,
-    /// What it looks like.
+    /// Excerpt of the unparsed text.
     pub(crate) value: String,
 }
 
@@ -85,30 +88,31 @@ impl Broken {
             } else {
                 ErrorClass::ServerError
             },
-            // The parser quotes what it found.
-            message: excerpt(&format!("the response is not the JSON it should be: {e}")),
+            // The parser's message quotes its input, so it is redacted and shortened like any other
+            // text.
+            message: excerpt(&format!("the response is not the expected JSON: {e}")),
             value: excerpt(text),
         }
     }
 }
 
-/// The text ends too early. A number that ends behind its sign, point or exponent is a syntax
-/// error for the parser, and no object ends so.
+/// `true` if the text ends too early. The parser reports a number that ends after its sign, point
+/// or exponent as a syntax error, but no complete object ends like that, so it counts as cut too.
 pub(super) fn is_cut(e: &serde_json::Error, text: &str) -> bool {
     e.is_eof() || e.is_syntax() && text.trim_end().ends_with(['-', '+', '.', 'e', 'E'])
 }
 
-/// What a format says was said.
+/// Content of a turn as one format decoded it.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) parts: Vec<Part>,
-    /// What the finish value means in this format.
+    /// Meaning of the finish value in this format.
     pub(crate) finish: Finish,
-    /// The field that carries it.
+    /// Field that carries the finish value.
     pub(crate) field: &'static str,
     pub(crate) matched_stop: Option<String>,
-    /// This API answers a matched stop string as a natural stop.
+    /// `true` if this API reports a matched stop string as a natural stop.
     pub(crate) stop_ambiguous: bool,
-    /// More that the provider said about the ending.
+    /// Additional facts that the provider reported about the end of the turn.
     pub(crate) metadata: Map<String, Value>,
 }

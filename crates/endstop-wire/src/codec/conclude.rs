@@ -1,4 +1,5 @@
-//! From what was gathered to a [`Decoded`]: the same for every format.
+//! Conclusion of a decoded response: combines the collected content, finish value and errors into a
+//! [`Decoded`]. Shared by every format.
 
 use super::common::{Broken, Common, Said};
 use super::decoded::{Accumulate, Decoded, Eof, RequestFacts};
@@ -27,6 +28,9 @@ pub(super) fn conclude(
     let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;
     let call_missing = said.finish == Finish::ToolUse;
     let mut signal = of_content(&said, finish.as_deref(), complete, &usage, facts);
+    // The first of these errors decides, so they are ordered by how much they explain: the HTTP
+    // status, the provider's own error object, unreadable content, an error-like finish value, and
+    // last a missing end.
     let error = failed
         .or_else(|| error.map(|body| errors::from_body(&body, status, headers, dialect.name)))
         .or_else(|| broken.map(|b| unreadable(b, status)))
@@ -34,6 +38,8 @@ pub(super) fn conclude(
         .or_else(|| (!complete).then(|| cut(status, eof)));
     let mut value_missing = finish.is_none();
     if let Some(e) = &error {
+        // Keep the signal only if it reports an error already and this error names no field of its
+        // own, because the finish value then explains more.
         let explicit = e.original.is_some();
         if signal.reason != SignalReason::ErrorTermination || explicit {
             let confidence = if e.class == ErrorClass::IncompleteStream {
@@ -52,6 +58,7 @@ pub(super) fn conclude(
         }
         signal.message = Some(e.message.clone());
     }
+    // An error response without content has no turn, so that the run does not store an empty one.
     let empty = said.parts.is_empty() && usage == Usage::default() && model.is_none();
     let turn = (error.is_none() || !empty).then(|| ModelTurn {
         usage,
@@ -87,6 +94,7 @@ fn of_content(
     };
     for part in &said.parts {
         match part {
+            // `text_blank` and `args_valid` start as `true`, so one counterexample settles them.
             Part::Text { text } => found.text_blank &= text.trim().is_empty(),
             Part::ToolCall(call) => {
                 found.calls += 1;
@@ -115,7 +123,7 @@ fn unreadable(b: Broken, status: u16) -> ModelError {
     }
 }
 
-/// A finish value that is an error itself.
+/// Returns the error that a finish value itself stands for, if it does.
 fn of_finish(said: &Said, raw: Option<&str>, status: u16) -> Option<ModelError> {
     let raw = raw.unwrap_or("");
     matches!(said.finish, Finish::Error | Finish::Aborted).then(|| ModelError {

@@ -4,43 +4,43 @@
 use super::common::{Common, Said};
 use endstop_core::{ModelError, ModelTurn, TerminationSignal};
 
-/// What decoding needs to know of the request.
+/// Facts about the request that decoding needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFacts {
-    /// It listed stop strings.
+    /// `true` if the request listed stop strings.
     pub stop_strings: bool,
-    /// Its output cap.
+    /// Output cap of the request, in tokens.
     pub output_cap: Option<u64>,
 }
 
-/// A piece of a turn, as it comes in.
+/// An increment of a streamed turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delta<'a> {
     /// Visible text.
     Text(&'a str),
-    /// Reasoning shown in clear.
+    /// Reasoning in plain text.
     Reasoning(&'a str),
-    /// A refusal, where the provider keeps it apart from the text.
+    /// Text of a refusal, if the provider reports refusals separately from text.
     Refusal(&'a str),
-    /// A tool call begins.
+    /// Start of a tool call.
     ToolCallStarted {
-        /// Its place among the turn's calls, from 0.
+        /// Position of the call among the turn's calls, from 0.
         index: usize,
-        /// The tool's name.
+        /// Name of the tool.
         name: &'a str,
     },
-    /// More of a call's arguments.
+    /// A fragment of a tool call's arguments.
     ToolArguments {
-        /// The call's place.
+        /// Position of the call.
         index: usize,
-        /// A piece of JSON text.
+        /// Fragment of JSON text.
         json: &'a str,
     },
 }
 
 impl Delta<'_> {
-    /// Bytes of generated text in it.
+    /// Number of bytes of generated text in this delta.
     pub(super) fn bytes(&self) -> u64 {
         let text = match self {
             Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) => text,
@@ -51,49 +51,49 @@ impl Delta<'_> {
     }
 }
 
-/// How the body ended.
+/// The way a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eof {
     /// The server closed it.
     Clean,
-    /// The connection broke.
+    /// The connection was reset.
     Reset,
 }
 
-/// A response, decoded.
+/// A decoded response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// What was said and used; beside an error, what had arrived before it.
+    /// Content and usage. In addition to an error, this holds what arrived before the error.
     pub turn: Option<ModelTurn>,
-    /// The error that the response is or carries, or that ended it.
+    /// The error that the response is or contains, or that ended it.
     pub error: Option<ModelError>,
-    /// Why it stopped; `error_termination` wherever `error` is set.
+    /// Reason why generation stopped. Always `error_termination` if `error` is set.
     pub signal: TerminationSignal,
-    /// It came as a stream of events.
+    /// `true` if the response was a stream of events.
     pub streamed: bool,
-    /// A finish value or the protocol's end was seen.
+    /// `true` if a finish value or the protocol's end marker arrived.
     pub complete: bool,
-    /// The decisive field was missing or null (an empty string is a value).
+    /// `true` if the deciding field was missing or null. An empty string counts as a value.
     pub value_missing: bool,
-    /// What the provider says about trying again, where it does.
+    /// The provider's own statement about retrying, if it sent one.
     pub should_retry: Option<bool>,
 }
 
 pub(crate) type DeltaSink<'s> = &'s mut dyn FnMut(Delta<'_>);
 
-/// What a wire format does with a response; one implementation a folder.
+/// State machine that collects a response in one wire format. Each format's folder implements it.
 pub(crate) trait Accumulate: Send {
-    /// Takes an event of a stream; an `Err` is JSON that does not read.
+    /// Takes one event of a stream. Returns an error if its JSON cannot be parsed.
     fn event(
         &mut self,
         name: &str,
         data: &str,
         sink: DeltaSink<'_>,
     ) -> Result<(), serde_json::Error>;
-    /// Takes a whole JSON body.
+    /// Takes a complete JSON body.
     fn body(&mut self, json: &str) -> Result<(), serde_json::Error>;
-    /// What is the same for every format.
+    /// Returns the state that all formats share.
     fn common(&mut self) -> &mut Common;
-    /// What was said, once all of it is there.
+    /// Returns the collected content after the last event.
     fn conclude(self: Box<Self>, facts: &RequestFacts) -> (Common, Said);
 }

@@ -1,4 +1,5 @@
-//! Bytes to events: tells what kind of body it is, and feeds the format's accumulator.
+//! Stream decoding: detects the kind of body from its first bytes and feeds its events to the
+//! format's accumulator.
 
 use super::accumulator::accumulator;
 use super::common::{Broken, is_cut};
@@ -13,22 +14,22 @@ use crate::stream::eventstream;
 use crate::stream::sse;
 use endstop_core::{ErrorClass, ModelError};
 
-/// The most of a JSON body that is held.
+/// Maximum number of bytes of a JSON body.
 const BODY_CAP: usize = 64 << 20;
-/// The most of an error's body that is held; the rest is passed over.
+/// Maximum number of bytes of an error body that are stored. The rest is ignored.
 const ERROR_CAP: usize = 256 << 10;
-/// The most bytes that a stream may have in all.
+/// Maximum number of bytes of a whole stream.
 const STREAM_CAP: u64 = 256 << 20;
-/// The most bytes that a stream may add to a turn: text, reasoning and arguments of calls. Each is
-/// held by this decoder and by whoever takes the deltas, so that memory is a multiple of it. No model
-/// generates as much: a million tokens are about 4 MiB.
+/// Maximum number of bytes that a stream may add to a turn: text, reasoning and tool arguments.
+/// This decoder and the consumer of the deltas both store them, so peak memory is a multiple of
+/// this cap. No model generates as much, because a million tokens are about 4 MiB.
 const TURN_CAP: u64 = 16 << 20;
-/// The most of the lines outside the protocol that is held.
+/// Maximum number of bytes of stored lines outside the protocol.
 const LINES_CAP: usize = 64 << 10;
 
-/// Decodes a response as its bytes come. Events, and the elements of an array, the objects on their
-/// lines or the binary frames where the format streams such, hand over deltas; any other body of
-/// JSON, also one that comes where a stream was asked for, is read at its end and hands over none.
+/// Incremental decoder for a response. Events, array elements, JSON lines and binary frames produce
+/// deltas as they arrive. Any other JSON body is parsed at the end and produces none, even if the
+/// request asked for a stream.
 pub struct StreamDecoder {
     dialect: &'static Dialect,
     status: u16,
@@ -40,41 +41,41 @@ pub struct StreamDecoder {
     frames: eventstream::Decoder,
     held: Vec<u8>,
     total: u64,
-    /// Bytes that were added to the turn.
+    /// Number of bytes added to the turn.
     generated: u64,
     feed: Feed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Nothing but blanks so far.
+    /// Only whitespace so far.
     Unknown,
     Events,
-    /// One array, whose elements are the events.
+    /// One JSON array whose elements are the events.
     Array,
-    /// Objects one after another, which are the events; one alone may be a whole body.
+    /// Consecutive objects, which are the events. A single object may be a complete body.
     Objects,
-    /// Binary frames.
+    /// Binary frames (AWS event stream).
     Frames,
     Json,
-    /// The status says error: the body is held for its words.
+    /// The status reports an error, so the body is stored for its message.
     Error,
-    /// Neither events nor JSON.
+    /// Neither events nor JSON. The value describes the content.
     Foreign(&'static str),
 }
 
-/// Where events go.
+/// Receiver of events. It passes them to the format's accumulator.
 struct Feed {
     turn: Box<dyn Accumulate>,
     /// Lines outside the protocol.
     lines: String,
     events: u64,
-    /// What comes now was pending when the body ended, so it may be cut.
+    /// `true` while handling data that was pending when the body ended, which may be cut off.
     at_end: bool,
 }
 
 impl StreamDecoder {
-    /// A decoder for a response of this status and these headers.
+    /// Creates a decoder for a response with this status and these headers.
     pub fn new(
         dialect: &'static Dialect,
         status: u16,
@@ -105,10 +106,11 @@ impl StreamDecoder {
         }
     }
 
-    /// Takes the next bytes and hands over what they add to the turn.
+    /// Takes the next chunk and passes what it adds to the turn to `sink`.
     ///
     /// # Errors
-    /// A body beyond its bounds, or a frame that cannot be read: stop reading and [`finish`](StreamDecoder::finish).
+    /// Fails if the body exceeds a limit or a frame cannot be read. Stop reading and call
+    /// [`finish`](StreamDecoder::finish).
     pub fn push(
         &mut self,
         chunk: &[u8],
@@ -118,6 +120,8 @@ impl StreamDecoder {
         if self.total > STREAM_CAP {
             return self.unreadable(format!("the body exceeds {STREAM_CAP} bytes"));
         }
+        // Hold the first bytes until they decide the kind. Whitespace is dropped here, so a server
+        // that sends only keep-alive blanks cannot fill memory.
         if self.kind == Kind::Unknown {
             let mut held = std::mem::take(&mut self.held);
             held.extend_from_slice(chunk);
@@ -137,11 +141,15 @@ impl StreamDecoder {
         match self.kind {
             Kind::Events | Kind::Array | Kind::Objects | Kind::Frames => self.events(chunk, sink),
             Kind::Json | Kind::Unknown => {
+                // Take one byte more than the cap, so that `check_held` can see that it was
+                // exceeded.
                 let room = (BODY_CAP + 1).saturating_sub(self.held.len()).min(chunk.len());
                 self.held.extend_from_slice(&chunk[..room]);
                 self.check_held()
             }
             Kind::Error | Kind::Foreign(_) => {
+                // Ignore the rest of an error body instead of failing, because its beginning
+                // already names the error.
                 let room = ERROR_CAP.saturating_sub(self.held.len()).min(chunk.len());
                 self.held.extend_from_slice(&chunk[..room]);
                 Ok(())
@@ -149,24 +157,27 @@ impl StreamDecoder {
         }
     }
 
-    /// The bytes that are read at the end alone: those of a body that is no stream. What comes of
-    /// such a body is decided by them, whatever pieces they came in.
+    /// Returns the bytes that are only parsed at the end, which is the case for a body that is not
+    /// a stream. The result for such a body depends on these bytes alone and not on how they were
+    /// chunked.
     pub fn held(&self) -> &[u8] {
         &self.held
     }
 
-    /// The protocol's own end was seen: nothing more needs to be read.
+    /// `true` if the protocol's end marker arrived, so that nothing more needs to be read.
     pub fn is_complete(&mut self) -> bool {
         self.feed.turn.common().terminated
     }
 
-    /// The body has ended: the whole turn.
+    /// Ends the body and returns the decoded turn.
     pub fn finish(mut self, eof: Eof) -> Decoded {
         let held = std::mem::take(&mut self.held);
         match self.kind {
             Kind::Error => {}
             Kind::Events => {
                 let feed = &mut self.feed;
+                // The pending event may be cut off. `at_end` lets it fail quietly if the finish
+                // value arrived before it.
                 feed.at_end = true;
                 let ended = self.sse.finish(&mut |item| feed.take(item, &mut |_| ()));
                 if let Err(e) = ended {
@@ -187,7 +198,7 @@ impl StreamDecoder {
                 }
             }
             Kind::Frames => {
-                // A turn that had its finish is whole, though what came behind it is cut.
+                // A turn with a finish value is complete, even if the data after it is cut off.
                 if !self.frames.is_between() && !self.feed.finished() {
                     self.feed.broken(Broken {
                         class: ErrorClass::IncompleteStream,
@@ -197,7 +208,7 @@ impl StreamDecoder {
                 }
             }
             Kind::Json => self.json(&held),
-            // That the connection broke says more.
+            // The reset connection is the better explanation than an empty body.
             Kind::Unknown if eof == Eof::Reset => {}
             Kind::Unknown => self.feed.broken(Broken {
                 class: ErrorClass::IncompleteStream,
@@ -220,6 +231,7 @@ impl StreamDecoder {
     fn conclude(self, failed: Option<ModelError>, eof: Eof) -> Decoded {
         let streamed = match self.kind {
             Kind::Events | Kind::Array | Kind::Frames => true,
+            // A single object is a complete body, as Ollama and Converse send it without streaming.
             Kind::Objects => self.feed.events > 1,
             _ => false,
         };
@@ -236,6 +248,8 @@ impl StreamDecoder {
     fn events(&mut self, chunk: &[u8], sink: DeltaSink<'_>) -> Result<(), ModelError> {
         let feed = &mut self.feed;
         let mut generated = 0;
+        // Count generated bytes here, because this is the only place that sees the deltas of all
+        // framings.
         let sink: DeltaSink<'_> = &mut |delta| {
             generated += delta.bytes();
             sink(delta);
@@ -255,6 +269,8 @@ impl StreamDecoder {
             }
             _ => self.sse.push(chunk, &mut |item| feed.take(item, sink)).map_err(|e| e.to_string()),
         };
+        // The check comes after the chunk was processed. One chunk may exceed the cap, but it is
+        // bounded itself.
         self.generated += generated;
         if taken.is_ok() && self.generated > TURN_CAP {
             return self.unreadable(format!("the turn exceeds {TURN_CAP} bytes of text"));
@@ -262,9 +278,10 @@ impl StreamDecoder {
         taken.or_else(|e| self.unreadable(e))
     }
 
-    /// A body of JSON has its bounds; what is beyond them is not read.
+    /// Fails if a JSON body exceeds its cap. A body over the cap is not parsed.
     fn check_held(&mut self) -> Result<(), ModelError> {
         if self.kind == Kind::Json && self.held.len() > BODY_CAP {
+            // Free the memory at once; the decoder may live until the connection closes.
             self.held = Vec::new();
             return self.unreadable(format!("the body exceeds {BODY_CAP} bytes"));
         }
@@ -281,16 +298,17 @@ impl StreamDecoder {
             return self.feed.broken(Broken {
                 class: ErrorClass::ServerError,
                 message: "the body is not UTF-8".to_owned(),
+                // Convert only the beginning, because the whole body may be 64 MiB of binary data.
                 value: excerpt(&String::from_utf8_lossy(&bytes[..bytes.len().min(4096)])),
             });
         };
         let text = text.trim_start_matches('\u{feff}');
         match self.feed.turn.body(text) {
             Ok(()) => self.feed.turn.common().terminated = true,
-            // JSON, but not what it should be.
+            // Valid JSON, but of the wrong shape.
             Err(e) if e.is_data() => self.feed.broken(Broken::json(&e, text)),
             Err(e) => {
-                // Bare lines before or instead of events.
+                // The body may be event lines without `data:`, or lines before the first event.
                 let mut lines = sse::Decoder::new();
                 let feed = &mut self.feed;
                 let _ = lines.push(bytes, &mut |item| feed.take(item, &mut |_| ()));
@@ -298,6 +316,7 @@ impl StreamDecoder {
                 feed.leftovers();
                 if feed.events == 0 && feed.turn.common().error.is_none() {
                     feed.broken(Broken::json(&e, text));
+                // The lines were events after all, so report the response as streamed.
                 } else {
                     self.kind = Kind::Events;
                 }
@@ -322,6 +341,7 @@ impl Feed {
     }
 
     fn event(&mut self, name: &str, data: &str, sink: DeltaSink<'_>) {
+        // After the end marker only an error still counts.
         if self.is_over() {
             let body = ErrorBody::read(data);
             if body.found {
@@ -331,7 +351,7 @@ impl Feed {
         }
         self.events += 1;
         if let Err(e) = self.turn.event(name, data, sink) {
-            // A turn that had its finish is whole, though what came behind it is cut.
+            // A turn with a finish value is complete, even if the data after it is cut off.
             if self.at_end && is_cut(&e, data) && self.finished() {
                 return;
             }
@@ -339,7 +359,8 @@ impl Feed {
         }
     }
 
-    /// An object of a stream of such, or a line that is none: the stream is broken then.
+    /// Takes one object of an object stream. A line that is not an object marks the stream as
+    /// broken.
     fn object(&mut self, text: &str, sink: DeltaSink<'_>) {
         if text.starts_with('{') || self.is_over() {
             return self.event("", text, sink);
@@ -347,12 +368,12 @@ impl Feed {
         self.events += 1;
         self.broken(Broken {
             class: ErrorClass::ServerError,
-            message: "a line of the stream is no JSON object".to_owned(),
+            message: "a line of the stream is not a JSON object".to_owned(),
             value: excerpt(text),
         });
     }
 
-    /// A message of a frame: an event, or an error that ends the stream.
+    /// Takes the message of a frame: an event, or an error that ends the stream.
     fn message(&mut self, message: &eventstream::Message<'_>, sink: DeltaSink<'_>) {
         let Ok(payload) = std::str::from_utf8(message.payload) else {
             return self.broken(Broken {
@@ -374,15 +395,16 @@ impl Feed {
             }
             other => self.broken(Broken {
                 class: ErrorClass::UnknownError,
-                message: format!("a frame is of the unknown kind `{}`", excerpt(other)),
+                message: format!("unknown frame type `{}`", excerpt(other)),
                 value: excerpt(payload),
             }),
         }
     }
 
-    /// Lines outside the protocol: an error in bare JSON, on one line or several; or, where there
-    /// was no event at all, events without their `data:`.
+    /// Handles lines outside the protocol. They are an error in bare JSON, on one line or several,
+    /// or, if there was no event at all, events without `data:`.
     fn leftovers(&mut self) {
+        // Try all lines together first, because a pretty-printed error spans several.
         let lines = std::mem::take(&mut self.lines);
         let whole = ErrorBody::read(&lines);
         if whole.found {
@@ -399,18 +421,20 @@ impl Feed {
         }
     }
 
-    /// The protocol's own end was seen. What stands behind it is no part of the turn, whether or not
-    /// it came in the same piece; but where it is an error, that is believed.
+    /// `true` if the protocol's end marker arrived. Data after it is not part of the turn, even if
+    /// it came in the same chunk, except for an error, which is still reported.
     fn is_over(&mut self) -> bool {
         self.turn.common().terminated
     }
 
     fn finished(&mut self) -> bool {
+        // Some servers send an empty finish value in every event, so an empty one does not count.
         let common = self.turn.common();
         common.terminated || common.finish.as_deref().is_some_and(|value| !value.is_empty())
     }
 
     fn error(&mut self, body: ErrorBody) {
+        // Keep the first error, because later ones are usually its consequences.
         self.turn.common().error.get_or_insert(body);
     }
 
@@ -419,7 +443,7 @@ impl Feed {
     }
 }
 
-/// Decodes a whole response.
+/// Decodes a complete response.
 pub fn decode_body(
     dialect: &'static Dialect,
     status: u16,
@@ -435,16 +459,16 @@ pub fn decode_body(
     };
     stream.kind = kind;
     if stream.kind == Kind::Json && body.len() <= BODY_CAP {
-        // Read where it lies instead of being copied.
+        // Parse in place instead of copying the body.
         stream.json(body);
         return stream.conclude(None, Eof::Clean);
     }
-    // A body beyond its bounds is told by `finish`.
+    // `finish` reports a body that exceeds its limits, so the error is not needed here.
     let _ = stream.push(body, &mut |_| ());
     stream.finish(Eof::Clean)
 }
 
-/// 0 stands for a status that is not known.
+/// `true` for a successful status. 0 stands for an unknown status and counts as success.
 fn ok(status: u16) -> bool {
     status == 0 || (200..300).contains(&status)
 }
@@ -456,8 +480,9 @@ fn without_mark(head: &[u8]) -> &[u8] {
     head.strip_prefix(BOM).unwrap_or(head)
 }
 
-/// The body without the blanks that it begins with, all but the last: servers send them to keep a
-/// connection open, without end, and they say nothing but whether a line begins with one.
+/// Returns the body without its leading whitespace, except the last such byte. Servers send
+/// unlimited whitespace to keep a connection open. The last byte stays because a leading blank
+/// changes the meaning of an event stream's first line.
 fn past_blanks(body: &[u8]) -> &[u8] {
     let from = if body.starts_with(BOM) { BOM.len() } else { 0 };
     let blanks = body[from..].iter().take_while(|b| b.is_ascii_whitespace()).count();
@@ -465,6 +490,7 @@ fn past_blanks(body: &[u8]) -> &[u8] {
 }
 
 fn kind_of(head: &[u8], dialect: &Dialect) -> Kind {
+    // Wait for the rest of a possible byte order mark before deciding.
     if head.len() < BOM.len() && BOM.starts_with(head) {
         return Kind::Unknown;
     }
@@ -473,7 +499,7 @@ fn kind_of(head: &[u8], dialect: &Dialect) -> Kind {
         None => Kind::Unknown,
         Some(b'[') if framing == Framing::Array => Kind::Array,
         Some(b'{') if framing == Framing::Objects => Kind::Objects,
-        // The length of a frame, which is at most 24 MiB.
+        // The first byte of a frame's length, which is 0 or 1 because a frame has at most 24 MiB.
         Some(0..=1) if dialect.family.in_frames() => Kind::Frames,
         Some(b'{' | b'[') => Kind::Json,
         Some(b'<') => Kind::Foreign("a page of HTML or XML"),

@@ -1,4 +1,4 @@
-//! What is asked of a model, the same for every format, and its encoding, which only ever appends.
+//! Provider-neutral requests ([`RequestSpec`]) and their append-only encoding ([`Encoder`]).
 //!
 //! ```
 //! use endstop_core::{Message, MessageId, Role};
@@ -12,9 +12,9 @@
 //! assert!(second.len() > first.len());
 //! ```
 //!
-//! A history is append-only within an epoch: what was encoded stays encoded, and a turn costs its
-//! new messages. Another epoch, or a history that is not the old one with more at its end, is
-//! encoded anew.
+//! A history is append-only within an epoch, so encoded bytes are reused and each turn costs only
+//! its new messages. If the epoch changes, or if the history does not continue the previous one,
+//! the encoder starts again.
 
 use super::request::RequestSpec;
 use super::{
@@ -24,32 +24,33 @@ use super::{
 use crate::dialect::{Dialect, Family};
 use endstop_core::Message;
 
-/// Encodes requests of one conversation.
+/// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
 pub enum Encoder {
-    /// OpenAI's chat completions.
+    /// OpenAI Chat Completions.
     OpenAiChat(openai_chat::Encoder),
-    /// Anthropic's messages.
+    /// Anthropic Messages.
     Anthropic(anthropic::Encoder),
-    /// Google's `generateContent`.
+    /// Google `generateContent`.
     Gemini(gemini::Encoder),
-    /// OpenAI's Responses.
+    /// OpenAI Responses.
     OpenAiResponses(openai_responses::Encoder),
-    /// Cohere's `/v2/chat`.
+    /// Cohere `/v2/chat`.
     CohereV2(cohere_v2::Encoder),
-    /// A format that is only read: nothing is sent.
+    /// A format that can only be decoded. Every body is empty.
     ReadOnly,
-    /// Ollama's `/api/chat`.
+    /// Ollama `/api/chat`.
     Ollama(ollama::Encoder),
-    /// Bedrock's Converse.
+    /// Amazon Bedrock Converse.
     BedrockConverse(bedrock_converse::Encoder),
-    /// Bedrock's InvokeModel, for Anthropic's models.
+    /// Amazon Bedrock InvokeModel, for Anthropic's models.
     BedrockInvoke(bedrock_invoke::Encoder),
 }
 
 impl Encoder {
-    /// An encoder for this dialect. That of a format that is only read ([`Family::read_only`])
-    /// makes empty bodies, which no server takes: look before you ask.
+    /// Creates an encoder for this dialect. If the format can only be decoded
+    /// ([`Family::read_only`]), every body is empty and no server accepts it, so check before
+    /// sending.
     pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
         match dialect.family {
             Family::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
@@ -71,7 +72,7 @@ impl Encoder {
         }
     }
 
-    /// The body of the next call. `output_cap` lowers (or raises) the spec's cap for this call.
+    /// Returns the body of the next call. `output_cap` overrides the spec's cap for this call only.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         match self {
             Encoder::OpenAiChat(e) => e.body(messages, epoch, output_cap),

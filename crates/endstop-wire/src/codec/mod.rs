@@ -1,4 +1,4 @@
-//! A response in, the turn out: what was said, why it stopped, what it used, or which error it is.
+//! Decoding of a model response into a turn: content, stop reason, usage, or a classified error.
 //!
 //! ```
 //! use endstop_wire::{Delta, Eof, Headers, RequestFacts, StreamDecoder, dialect};
@@ -17,10 +17,10 @@
 //! # Ok::<(), endstop_core::ModelError>(())
 //! ```
 //!
-//! The content type is not trusted: the first bytes tell a stream from a JSON body, a page of HTML
-//! or compressed bytes. Whatever comes, a [`Decoded`] comes out; what is not understood is an
-//! error, never a success. A stream is complete where a finish value or the protocol's own end was
-//! seen.
+//! The decoder ignores the content type, because servers and proxies often send a wrong one. The
+//! first bytes distinguish a stream from a JSON body, an HTML page and compressed data. Any input
+//! produces a [`Decoded`]; input that is not understood is an error, never a success. A stream is
+//! complete if it contained a finish value or the protocol's end marker.
 
 pub mod anthropic;
 pub mod bedrock_converse;

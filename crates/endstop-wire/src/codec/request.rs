@@ -5,54 +5,54 @@ use crate::json;
 use endstop_core::{Message, MessageId};
 use serde_json::{Map, Value};
 
-/// What stays the same from turn to turn.
+/// The parts of a request that stay the same from turn to turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestSpec {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// The instructions.
+    /// System instructions.
     pub system: Option<String>,
-    /// The tools that the model may ask for.
+    /// Tools that the model may call.
     pub tools: Vec<ToolSpec>,
-    /// The output cap, unless a call lowers it.
+    /// Default output cap in tokens. A single call can override it.
     pub max_output_tokens: Option<u64>,
-    /// The temperature.
+    /// Sampling temperature.
     pub temperature: Option<f64>,
     /// Stop strings.
     pub stop: Vec<String>,
-    /// The schema that the answer must satisfy.
+    /// JSON Schema that the final answer must satisfy.
     pub output_schema: Option<OutputSchema>,
-    /// The context window that is reckoned with, in tokens: sent where a server has to be told of
-    /// it (Ollama).
+    /// Assumed context window in tokens. Only sent to servers that must be given it, such as
+    /// Ollama.
     pub context_window: Option<u64>,
-    /// Whether to ask for a stream (with its usage).
+    /// `true` to request a stream that also reports usage.
     pub stream: bool,
-    /// More fields of the request; one that is also made from the fields above replaces it.
+    /// Additional request fields. They take precedence over fields made from the members above.
     pub extra: Map<String, Value>,
 }
 
-/// A tool, as the model is told of it.
+/// A tool as it is described to the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolSpec {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// What it does.
+    /// Description of the tool's purpose.
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub parameters: Value,
 }
 
 /// The schema of a structured answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutputSchema {
-    /// Its name (OpenAI wants one).
+    /// Name of the schema, which OpenAI requires.
     pub name: String,
-    /// The JSON Schema.
+    /// The JSON Schema itself.
     pub schema: Value,
 }
 
 impl RequestSpec {
-    /// What decoding the answer needs to know.
+    /// Returns the facts about the request that decoding its response needs.
     pub fn facts(&self, output_cap: Option<u64>) -> RequestFacts {
         RequestFacts {
             stop_strings: !self.stop.is_empty(),
@@ -60,8 +60,9 @@ impl RequestSpec {
         }
     }
 
-    /// The instructions, empty where there are none; with the schema of the answer in words where
-    /// the format's field for it does not say it to the model.
+    /// Returns the system instructions, or an empty string if there are none. If `schema_in_words`
+    /// is set, appends the answer's schema as a sentence, for formats whose schema field is not
+    /// shown to the model.
     pub(crate) fn instructions(&self, schema_in_words: bool) -> String {
         let mut system = self.system.clone().filter(|s| !s.trim().is_empty()).unwrap_or_default();
         if let (Some(schema), true) = (&self.output_schema, schema_in_words) {
@@ -76,7 +77,7 @@ impl RequestSpec {
 }
 
 impl ToolSpec {
-    /// Writes the name and the description.
+    /// Writes the name and, unless it is empty, the description.
     pub(crate) fn name_fields(&self, out: &mut Vec<u8>) {
         json::key(out, "name");
         json::string(out, &self.name);
@@ -86,28 +87,29 @@ impl ToolSpec {
         }
     }
 
-    /// Writes the name, the description and, as `schema`, the parameters: an object also where
-    /// there are none.
+    /// Writes the name, the description and, under the key `schema`, the parameters. The parameters
+    /// are always an object.
     pub(crate) fn fields(&self, out: &mut Vec<u8>, schema: &str) {
         self.name_fields(out);
         json::key(out, schema);
         self.schema(out);
     }
 
-    /// Writes the parameters: an object also where there are none.
+    /// Writes the parameters, as an empty object schema if the tool has none.
     pub(crate) fn schema(&self, out: &mut Vec<u8>) {
         match &self.parameters {
+            // Providers require an object schema even for a tool that takes no arguments.
             Value::Null => out.extend_from_slice(br#"{"type":"object","properties":{}}"#),
             parameters => json::value(out, parameters),
         }
     }
 }
 
-/// What was encoded so far: the beginning of a body, which ends inside its list of messages.
+/// The encoded beginning of a body. It ends inside the list of messages, so that more can be added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) out: Vec<u8>,
-    /// Where the messages end and the tail of the last call begins.
+    /// Offset at which the messages end and the tail of the last call begins.
     end: usize,
     count: usize,
     last: Option<MessageId>,
@@ -115,9 +117,11 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Cuts the tail of the last call off and returns how many messages are encoded already;
-    /// 0 with an empty buffer where nothing can be kept.
+    /// Removes the tail of the last call and returns the number of messages that are already
+    /// encoded, or 0 with an empty buffer if none can be reused.
     pub(crate) fn resume(&mut self, messages: &[Message], epoch: u64) -> usize {
+        // The id of the last encoded message is enough to detect another history, because messages
+        // do not change within an epoch.
         let same = self.count > 0
             && self.epoch == epoch
             && messages.get(self.count - 1).map(|m| m.id) == self.last;
@@ -131,7 +135,7 @@ impl Kept {
         self.count
     }
 
-    /// The messages end here; what follows is the tail of this call.
+    /// Marks the end of the messages. Everything written afterwards is the tail of this call.
     pub(crate) fn settle(&mut self, messages: &[Message]) {
         self.end = self.out.len();
         self.count = messages.len();
@@ -139,7 +143,7 @@ impl Kept {
     }
 }
 
-/// Writes the fields of a request that do not change, unless `extra` replaces them.
+/// Writes the constant fields of a request, except those that `extra` replaces.
 pub(crate) struct Fields<'a> {
     pub(crate) out: Vec<u8>,
     extra: &'a Map<String, Value>,
@@ -150,12 +154,12 @@ impl<'a> Fields<'a> {
         Fields::over(&spec.extra)
     }
 
-    /// Fields that these replace.
+    /// Creates a writer whose fields yield to those in `extra`.
     pub(crate) fn over(extra: &'a Map<String, Value>) -> Fields<'a> {
         Fields { out: Vec::new(), extra }
     }
 
-    /// `,"name":` and what `write` puts after it.
+    /// Writes `,"name":` and the value that `write` appends, unless `extra` has that field.
     pub(crate) fn field(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         if !self.extra.contains_key(name) {
             self.out.push(b',');
@@ -165,8 +169,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The extra fields, and the end. The history is never one of them.
+    /// Writes the extra fields and the closing brace. An extra field cannot replace the history.
     pub(crate) fn finish(mut self) -> Vec<u8> {
+        // `messages` and `input` are written by the encoder itself; a second copy would be a
+        // duplicate key.
         let history = |name: &str| matches!(name, "messages" | "input");
         for (name, v) in self.extra.iter().filter(|(name, _)| !history(name)) {
             self.out.push(b',');
@@ -179,29 +185,31 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// An object among the fields of a request that holds the call's output cap beside what does not
-/// change: `generationConfig`, `options`.
+/// An object inside a request that holds the call's output cap next to constant fields, such as
+/// Gemini's `generationConfig` or Ollama's `options`.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     name: &'static str,
     cap_name: &'static str,
     cap: Option<u64>,
-    /// The extra fields set the cap.
+    /// `true` if the extra fields already set the cap.
     own_cap: bool,
-    /// The fields but the cap, each after a comma, and the end.
+    /// The fields except the cap, each after a comma, and the closing brace.
     rest: Vec<u8>,
 }
 
 impl Settings {
-    /// Takes the object of this name out of the extra fields.
+    /// Removes the object with this name from the extra fields and returns it.
     pub(crate) fn own(extra: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
         match extra.remove(name) {
             Some(Value::Object(fields)) => fields,
+            // A value that is not an object cannot be merged, so it is dropped in favour of our
+            // fields.
             _ => Map::new(),
         }
     }
 
-    /// The object of these fields; `cap` is that of a call that has none of its own.
+    /// Creates the object. `cap` applies to calls that do not set their own.
     pub(crate) fn new(
         name: &'static str,
         cap_name: &'static str,
@@ -212,7 +220,7 @@ impl Settings {
         Settings { name, cap_name, cap, own_cap, rest: fields.finish() }
     }
 
-    /// Writes it, unless it would be empty.
+    /// Writes the object, unless it would be empty.
     pub(crate) fn write(&self, out: &mut Vec<u8>, output_cap: Option<u64>) {
         let cap = output_cap.or(self.cap).filter(|_| !self.own_cap);
         if cap.is_none() && self.rest == b"}" {
@@ -226,6 +234,7 @@ impl Settings {
                 out.extend_from_slice(cap.to_string().as_bytes());
                 &self.rest
             }
+            // Without the cap the first constant field must not start with its comma.
             None => self.rest.strip_prefix(b",").unwrap_or(&self.rest),
         };
         out.extend_from_slice(rest);

@@ -1,4 +1,4 @@
-//! What a provider implements to say why its response ended, and the one function that asks it.
+//! The trait for custom detection of why a response ended, and the function that applies it.
 //!
 //! ```
 //! use endstop_core::{Confidence, SignalReason, TerminationSignal};
@@ -11,7 +11,7 @@
 //!         response["done"] == true
 //!     }
 //! }
-//! // It has no detection of its own: the default one is asked.
+//! // `Plain` does not detect the reason itself, so the fallback is called.
 //! let by_flag = |provider: &dyn Provider, response: &Value| {
 //!     let reason = if provider.is_terminal(response) { SignalReason::NaturalCompletion } else { SignalReason::InProgress };
 //!     TerminationSignal::new(reason, Confidence::Low)
@@ -23,19 +23,19 @@ use crate::codec::{anthropic, gemini, openai_responses};
 use endstop_core::TerminationSignal;
 use serde_json::{Map, Value};
 
-/// A provider, as far as endings go.
+/// A provider that can tell if and why a response ended.
 pub trait Provider {
-    /// Whether this response, or piece of a stream, is the last of its turn.
+    /// Returns `true` if this response or stream event is the last of its turn.
     fn is_terminal(&self, response: &Value) -> bool;
 
-    /// Why it ended; `None` where the provider has no detection of its own.
+    /// Returns the reason for the end, or `None` if the provider leaves detection to the fallback.
     fn detect_termination(&self, response: &Value) -> Option<TerminationSignal> {
         let _ = response;
         None
     }
 }
 
-/// The provider's own detection where it has one, else `fallback`.
+/// Returns the provider's own detection result, or else that of `fallback`.
 pub fn detect(
     provider: &dyn Provider,
     response: &Value,
@@ -44,8 +44,8 @@ pub fn detect(
     provider.detect_termination(response).unwrap_or_else(|| fallback(provider, response))
 }
 
-/// Anthropic, for responses that somebody else parsed:
-/// `{"kind": "response" | "delta", "finished": bool, "metadata": {"stopReason": …}}`.
+/// Anthropic, for responses that another client library parsed: `{"kind": "response" | "delta",
+/// "finished": bool, "metadata": {"stopReason": …}}`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anthropic;
 
@@ -60,8 +60,8 @@ impl Provider for Anthropic {
     }
 }
 
-/// Google's `generateContent`, for responses that somebody else parsed:
-/// `{"kind": "response" | "delta", "finished": bool, "metadata": {"finishReason": …}}`.
+/// Google `generateContent`, for responses that another client library parsed: `{"kind": "response"
+/// | "delta", "finished": bool, "metadata": {"finishReason": …}}`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gemini;
 
@@ -76,8 +76,9 @@ impl Provider for Gemini {
     }
 }
 
-/// OpenAI's Responses, for responses that somebody else parsed, in the envelope of [`Anthropic`]:
-/// its metadata has a `finish_reason` or a `status`, and that of a stream an `eventType`.
+/// OpenAI Responses, for responses that another client library parsed, in the envelope of
+/// [`Anthropic`]. The metadata has a `finish_reason` or a `status`; that of a stream has an
+/// `eventType`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenAiResponses;
 
@@ -92,9 +93,9 @@ impl Provider for OpenAiResponses {
     }
 }
 
-/// xAI, for responses that somebody else parsed, in the envelope of [`Anthropic`]: its metadata has
-/// a `status`, with `incomplete_details` where the response is whole, and that of a stream an
-/// `eventType`; a filter is told by `finish_reason`.
+/// xAI, for responses that another client library parsed, in the envelope of [`Anthropic`]. The
+/// metadata has a `status`, with `incomplete_details` if the response is complete; that of a stream
+/// has an `eventType`. A content filter is reported in `finish_reason`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Xai;
 
@@ -110,10 +111,10 @@ impl Provider for Xai {
     }
 }
 
-/// The metadata of a response that somebody else parsed, and whether its stream has ended.
+/// Returns the metadata of a parsed response, and `true` if its stream has ended.
 fn envelope(response: &Value) -> (Option<&Map<String, Value>>, bool) {
     let finished = response["kind"] != "delta" || response["finished"] == true;
-    // What is no envelope is the message itself.
+    // A value without the envelope's fields is the message itself.
     let metadata = if response.get("kind").is_some() || response.get("metadata").is_some() {
         response.get("metadata")
     } else {

@@ -1,4 +1,5 @@
-//! The core of `endstop detect`: a provider's raw response in, the turn's signal out.
+//! Detection of why a turn ended, from one raw provider response. This is the core of `endstop
+//! detect`.
 //!
 //! ```
 //! use serde_json::json;
@@ -23,18 +24,19 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fmt;
 
-/// The deepest arguments that are printed as an object.
+/// Maximum depth of tool arguments that are printed as an object.
 const ARGUMENTS_DEPTH: usize = 100;
 
-/// A row that cannot be looked at.
+/// Error for a row that cannot be evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DetectError {
-    /// The api is not one that is understood.
+    /// The `api` is not a known dialect.
     Api(UnknownApi),
-    /// A field is missing or not what it should be.
+    /// A field is missing or invalid. The value is the complete message.
     Field(&'static str),
-    /// The api is not given, and the body may be of these formats, or of none that is recognised.
+    /// The row has no `api`, and the body matches several formats (listed here) or none (empty
+    /// list).
     Format(Vec<Family>),
 }
 
@@ -43,6 +45,7 @@ impl fmt::Display for DetectError {
         match self {
             DetectError::Api(e) => e.fmt(f),
             DetectError::Field(what) => f.write_str(what),
+            // List every format, because the user has no other hint at which names exist.
             DetectError::Format(families) if families.is_empty() => {
                 let known: Vec<&str> = Family::ALL.iter().map(|family| family.as_str()).collect();
                 let known = known.join(", ");
@@ -62,33 +65,33 @@ impl fmt::Display for DetectError {
 
 impl std::error::Error for DetectError {}
 
-/// Reads one row `{"id", "api", "status", "headers", "body", "body_encoding", "request"}` and
-/// makes the object that `endstop detect` prints.
+/// Evaluates one row `{"id", "api", "status", "headers", "body", "body_encoding", "request"}` and
+/// returns the object that `endstop detect` prints.
 ///
-/// Without an `api` the format is found by the body, and the object names it as its `api`.
+/// Without an `api` the format is recognised by the body, and the object reports it as `api`.
 ///
 /// # Errors
-/// A field that is missing or is not what it should be, an api that is not known, or no api and a body of
-/// which the format is not certain.
+/// Fails if a field is missing or invalid, if the `api` is unknown, or if there is no `api` and the
+/// body's format is ambiguous.
 pub fn detect(row: &Value) -> Result<Value, DetectError> {
     look(row).map(|seen| seen.object)
 }
 
-/// What was seen of a row.
+/// Result of evaluating a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// The object that `endstop detect` prints.
     pub object: Value,
-    /// The format that the body plainly has, if nothing was made of it in the one that was given.
+    /// Format that the body clearly has, if decoding it as the given `api` found nothing.
     pub looks_like: Option<Family>,
 }
 
-/// As [`detect`], and whether the body plainly has another format than the one that was given.
+/// Like [`detect`], but also reports if the body clearly has another format than the given `api`.
 ///
 /// # Errors
-/// As [`detect`].
+/// Same as [`detect`].
 pub fn look(row: &Value) -> Result<Seen, DetectError> {
-    let wrong = "`api` must be a text, such as openai-chat or anthropic-messages";
+    let wrong = "`api` must be a string, such as openai-chat or anthropic-messages";
     let api = match (&row["api"], row) {
         (Value::String(api), _) => Some(api.as_str()),
         (Value::Null, Value::Object(_)) => None,
@@ -96,6 +99,7 @@ pub fn look(row: &Value) -> Result<Seen, DetectError> {
     };
     let given = api.map(dialect).transpose().map_err(DetectError::Api)?;
     let status = match &row["status"] {
+        // A row without a status is taken for a successful response.
         Value::Null => 200,
         v => v
             .as_u64()
@@ -108,6 +112,7 @@ pub fn look(row: &Value) -> Result<Seen, DetectError> {
     {
         match value {
             Value::String(s) => headers.push(name, s),
+            // JSON exports of HTTP clients list repeated headers as an array.
             Value::Array(list) => {
                 for s in list.iter().filter_map(Value::as_str) {
                     headers.push(name, s);
@@ -129,6 +134,7 @@ pub fn look(row: &Value) -> Result<Seen, DetectError> {
             STANDARD.decode(s.trim()).map_err(|_| DetectError::Field("`body` is not base64"))?,
         ),
         Value::String(s) => Cow::Borrowed(s.as_bytes()),
+        // A body that was parsed before is accepted as well; its JSON text is the same.
         other => Cow::Owned(other.to_string().into_bytes()),
     };
     object(row, "request", "`request` must be an object")?;
@@ -156,11 +162,12 @@ pub fn look(row: &Value) -> Result<Seen, DetectError> {
     Ok(Seen { object, looks_like })
 }
 
-/// The other format that a body plainly has, if nothing was made of it in the one that was given.
+/// Returns the other format that a body clearly has, if decoding it in the given format found
+/// nothing.
 fn looks_like(decoded: &Decoded, given: Family, body: &[u8]) -> Option<Family> {
-    // The names of a model and of usage are the same in several formats.
+    // Only parts count, because several formats share the names of the model and usage fields.
     let read = decoded.turn.as_ref().is_some_and(|turn| !turn.parts.is_empty());
-    // Bedrock's InvokeModel wraps other formats.
+    // Bedrock InvokeModel wraps other formats, so resembling one is no mistake.
     if read || given == Family::BedrockInvoke {
         return None;
     }
@@ -170,7 +177,7 @@ fn looks_like(decoded: &Decoded, given: Family, body: &[u8]) -> Option<Family> {
     }
 }
 
-/// Adds to the messages that another format was meant.
+/// Appends a hint to the messages that another format was probably meant.
 fn advise(out: &mut Value, family: Family) {
     let advice = format!("this looks like {family}; give that as the api");
     let joined = |message: &Value| match message.as_str() {
@@ -183,7 +190,7 @@ fn advise(out: &mut Value, family: Family) {
     }
 }
 
-/// An object of a row; null is as good as absent.
+/// Returns an object field of a row. A null field counts as absent.
 fn object<'a>(
     row: &'a Value,
     key: &str,
@@ -196,14 +203,14 @@ fn object<'a>(
     }
 }
 
-/// What a request's JSON says that decoding its response needs to know.
+/// Returns the facts that decoding needs from a request's JSON.
 pub fn request_facts(request: &Value) -> RequestFacts {
     let given = |v: &Value| match v {
         Value::String(s) => !s.is_empty(),
         Value::Array(list) => !list.is_empty(),
         _ => false,
     };
-    // Gemini's, Bedrock's and Ollama's have a place of their own.
+    // Gemini, Bedrock and Ollama keep these settings in a nested object.
     let config = match &request["generationConfig"] {
         Value::Null => &request["inferenceConfig"],
         config => config,
@@ -214,6 +221,7 @@ pub fn request_facts(request: &Value) -> RequestFacts {
             || given(&request["stop_sequences"])
             || given(&config["stopSequences"])
             || given(&options["stop"]),
+        // `max_completion_tokens` comes first because it supersedes OpenAI's `max_tokens`.
         output_cap: ["max_completion_tokens", "max_tokens", "max_output_tokens"]
             .iter()
             .find_map(|k| request[*k].as_u64())
@@ -222,9 +230,10 @@ pub fn request_facts(request: &Value) -> RequestFacts {
     }
 }
 
-/// The object for a response that was decoded.
+/// Returns the printed object for a decoded response.
 pub fn printed(decoded: &Decoded) -> Map<String, Value> {
     let signal = &decoded.signal;
+    // Distinguish a missing value (`null`) from one that is an empty string.
     let value = if decoded.value_missing && signal.provider_specific.original_value.is_empty() {
         Value::Null
     } else {
@@ -241,7 +250,8 @@ pub fn printed(decoded: &Decoded) -> Map<String, Value> {
             Part::Refusal { text: t } => refusal.push_str(t),
             Part::Reasoning { text: t } => reasoning += t.chars().count(),
             Part::ToolCall(call) => {
-                // Deeper ones are a text, since a reader of the line would refuse them.
+                // Print deeper arguments as a string, because JSON parsers refuse deeply nested
+                // lines.
                 let arguments = (depth(&call.arguments) <= ARGUMENTS_DEPTH)
                     .then(|| call.parsed_arguments().ok())
                     .flatten()

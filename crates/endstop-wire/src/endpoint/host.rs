@@ -1,10 +1,10 @@
-//! A host as it stands in a variable: `OLLAMA_HOST=gpu.local` means `http://gpu.local:11434`. And
-//! which hosts are this machine.
+//! Host handling: expands a host from a variable (`OLLAMA_HOST=gpu.local` means
+//! `http://gpu.local:11434`) and recognises loopback hosts.
 
 use std::net::IpAddr;
 
-/// Reports whether a host, as an address spells it, is this machine: `localhost`, 127.0.0.0/8 or
-/// `::1`. What is sent there crosses no network and needs no proxy.
+/// Returns `true` if a URL's host is this machine: `localhost`, 127.0.0.0/8 or `::1`. Requests to
+/// it cross no network and need no proxy.
 ///
 /// ```
 /// use endstop_wire::endpoint::is_loopback;
@@ -17,22 +17,23 @@ pub fn is_loopback(host: &str) -> bool {
     match bare.parse() {
         Ok(IpAddr::V4(address)) => address.is_loopback(),
         Ok(IpAddr::V6(address)) => {
+            // An IPv4 address may be written as IPv6, such as `::ffff:127.0.0.1`.
             address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
         }
         Err(_) => host.eq_ignore_ascii_case("localhost"),
     }
 }
 
-/// The base URL that a host means, which may lack its scheme, its name or its port. `port` is meant
-/// where there is neither scheme nor port. An address to listen on everywhere is called on this
-/// machine.
+/// Returns the base URL for a host that may lack its scheme, name or port. `port` applies if both
+/// scheme and port are missing. A wildcard address, on which a server listens, is replaced by the
+/// loopback address.
 pub(super) fn base_url(host: &str, port: u16) -> String {
     let (scheme, rest) = match host.split_once("://") {
         Some((scheme, rest)) => (Some(scheme), rest),
         None => (None, host),
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    // The colons of an IPv6 address stand in brackets.
+    // An IPv6 address contains colons too, but only inside its brackets.
     let after = authority.find(']').map_or(0, |at| at + 1);
     let (name, given) = match authority[after..].rfind(':') {
         Some(at) => (&authority[..after + at], &authority[after + at + 1..]),
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_decided_by_the_address() {
+    fn loopback_hosts_are_recognised() {
         for host in ["localhost", "LOCALHOST.", "127.0.0.1", "127.255.0.3", "[::1]", "::1"] {
             assert!(is_loopback(host), "{host}");
         }
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_filled_in() {
+    fn missing_url_parts_are_filled_in() {
         for (host, url) in [
             ("1.2.3.4", "http://1.2.3.4:11434"),
             (":56789", "http://127.0.0.1:56789"),

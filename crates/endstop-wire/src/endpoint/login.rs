@@ -1,21 +1,20 @@
-//! Keys that nobody sets: they are fetched before a call, with credentials that a command left on
-//! the disk or that a file holds. The fetching itself needs files, sockets and a clock, so that it is
-//! the caller's.
+//! Fetched keys: application default credentials from which a short-lived key is obtained before a
+//! call. Fetching needs files, sockets and a clock, so the caller does it.
 
 use crate::catalog::providers::{LoginVars, Provider};
 
-/// A key to fetch, and from what.
+/// A key to fetch, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// What is known of such keys.
+    /// The table's entry for such keys.
     pub vars: &'static LoginVars,
-    /// The file of the credentials, where a variable names one; else they are where the command
-    /// leaves them, or the machine's own.
+    /// Credentials file, if a variable names one. Otherwise the credentials are at the command's
+    /// default location or come from the machine's account.
     pub file: Option<String>,
 }
 
-/// The key to fetch for this provider. To an address of one's own goes what a variable says, not
-/// what lies on the disk.
+/// Returns the key to fetch for this provider. For a custom base URL only credentials from a
+/// variable are used, so that those on the disk are not sent to an unknown server.
 pub(super) fn login(
     provider: &Provider,
     own_address: bool,

@@ -1,4 +1,4 @@
-//! The providers that are understood, as data, and how `provider/model` becomes a place to call.
+//! Table of supported providers, and resolution of `provider/model` to a URL, a key and headers.
 //!
 //! ```
 //! use endstop_wire::Family;
@@ -15,9 +15,9 @@
 //! assert!(error.to_string().contains("did you mean `anthropic`?"));
 //! ```
 //!
-//! Nothing here reads the environment: the caller passes a function that does. A variable that is
-//! unset or blank is no value. Names of variables, addresses and paths are those of each
-//! provider's own SDK or documentation; where a provider documents no variable, none is made up.
+//! This module does not read the environment; the caller passes a lookup function. An unset or
+//! blank variable counts as missing. Names of variables, URLs and paths are those of each
+//! provider's own SDK or documentation. If a provider documents no variable, none is invented.
 
 mod host;
 mod login;

@@ -1,5 +1,5 @@
-//! Addresses in which more stands than a base, a path and a model: Google's cloud wants a project,
-//! a location and whose model it is; Azure wants the deployment where a version is asked for.
+//! URLs that contain more than a base, a path and a model: Google Cloud requires a project, a
+//! location and the model's publisher, and Azure requires the deployment if an API version is set.
 //!
 //! ```
 //! use endstop_wire::endpoint::resolve;
@@ -18,18 +18,19 @@ use super::signing::is_region;
 use crate::catalog::providers::{Endpoint, PlaceVars, Provider};
 use crate::dialect::Family;
 
-/// Where in Google's cloud a model is called.
+/// Location of a model on Google Cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The variables that it was read from.
+    /// Variables that the values were read from.
     pub vars: &'static PlaceVars,
-    /// The project, by its id or number.
+    /// Project, by id or number.
     pub project: String,
-    /// The location: a region, several together (`us`), or `global`.
+    /// Location: a region, a multi-region (`us`), or `global`.
     pub location: String,
 }
 
-/// The format of this model: what its name says, which nobody may contradict.
+/// Returns the endpoint for this model. The model's name determines the format, and a contradicting
+/// `api` is an error.
 pub(super) fn endpoint(
     provider: &'static Provider,
     model: &str,
@@ -51,7 +52,7 @@ pub(super) fn endpoint(
 }
 
 impl Place {
-    /// The place that the variables say; `None` where the provider's addresses have none.
+    /// Reads the place from the variables. Returns `None` if the provider's URLs contain none.
     pub(super) fn find(
         provider: &'static Provider,
         api: Family,
@@ -78,7 +79,7 @@ impl Place {
         }))
     }
 
-    /// The base URL of this place.
+    /// Returns the base URL of this place.
     pub(super) fn base_url(&self) -> String {
         match self.location.as_str() {
             "global" => "https://aiplatform.googleapis.com".to_owned(),
@@ -87,10 +88,10 @@ impl Place {
         }
     }
 
-    /// The path of a model, up to its method.
+    /// Returns the path of a model, without the method.
     pub(super) fn path(&self, version: &str, model: &str) -> String {
         let Place { vars, project, location } = self;
-        // Google itself writes the `@` before a version as it is.
+        // Google writes the `@` before a version unescaped.
         let model = in_path(model).replace('/', "%2F").replace("%40", "@");
         let project = in_path(project);
         format!(
@@ -100,13 +101,14 @@ impl Place {
     }
 }
 
-/// A project's id, perhaps behind its domain, or its number: no part of a path that means another.
+/// `true` for a project id, with an optional domain, or a project number. The value becomes one
+/// path segment, so it must not contain a character that ends one.
 fn is_project(id: &str) -> bool {
     let sound = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b':' | b'_');
     id.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric()) && id.bytes().all(sound)
 }
 
-/// The path and the query of Azure's API of a version that has a name.
+/// Returns the path and query of Azure's versioned API.
 pub(super) fn versioned(api: Family, deployment: &str, version: &str) -> String {
     let version = in_path(version).replace('/', "%2F");
     if api == Family::OpenAiResponses {
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_models_name_says_its_format() {
+    fn model_name_determines_format() {
         let base = "https://us-central1-aiplatform.googleapis.com/v1/projects/mine/locations/us-central1/publishers";
         for (model, api, path, once, streamed) in [
             (
@@ -173,11 +175,11 @@ mod tests {
         };
         assert_eq!(
             said(speak("claude-opus-4-8", Some(Family::Gemini))),
-            "`claude-opus-4-8` is called in anthropic-messages, not in gemini"
+            "`claude-opus-4-8` uses anthropic-messages, not gemini; omit --api or set it to anthropic-messages"
         );
         assert_eq!(
             said(speak("gemini-2.5-pro", Some(Family::Anthropic))),
-            "`gemini-2.5-pro` is called in gemini, not in anthropic-messages"
+            "`gemini-2.5-pro` uses gemini, not anthropic-messages; omit --api or set it to gemini"
         );
         assert_eq!(
             said(speak("claude-opus-4-8", Some(Family::OpenAiChat))),
@@ -185,14 +187,14 @@ mod tests {
         );
         assert_eq!(
             said(speak("my-own", None)),
-            "the name `my-own` does not say which format Google Vertex AI takes for it (gemini… gemini, claude… anthropic-messages): say it with --api"
+            "the name `my-own` does not show which format Google Vertex AI uses for it (gemini… uses gemini, claude… uses anthropic-messages); set it with --api"
         );
         let own = speak("../x?y#z", Some(Family::Gemini)).unwrap();
         assert_eq!(own.url(), format!("{base}/google/models/..%2Fx%3Fy%23z:generateContent"));
     }
 
     #[test]
-    fn the_place_is_read_as_the_makers_sdk_reads_it() {
+    fn place_is_read_like_vendor_sdk() {
         let claude: Set = &[
             ("CLOUD_ML_REGION", "europe-west1"),
             ("ANTHROPIC_VERTEX_PROJECT_ID", "theirs"),
@@ -246,39 +248,39 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_of_a_place_is_named() {
+    fn missing_place_setting_is_named() {
         let gemini = |set| said(resolve("vertex/gemini-x", &with(set)));
         let claude = |set| said(resolve("vertex/claude-x", &with(set)));
         let project =
-            "no project for Google Vertex AI: set GOOGLE_CLOUD_PROJECT, to my-project say";
+            "no project for Google Vertex AI: set GOOGLE_CLOUD_PROJECT, for example to my-project";
         assert_eq!(gemini(&[]), project);
         assert_eq!(gemini(&[("GOOGLE_CLOUD_PROJECT", " ")]), project);
         assert_eq!(
             gemini(&GOOGLES[..1]),
-            "no location for Google Vertex AI: set GOOGLE_CLOUD_LOCATION, to us-central1 say"
+            "no location for Google Vertex AI: set GOOGLE_CLOUD_LOCATION, for example to us-central1"
         );
         assert_eq!(
             claude(&[]),
-            "no project for Google Vertex AI: set ANTHROPIC_VERTEX_PROJECT_ID or GOOGLE_CLOUD_PROJECT, to my-project say"
+            "no project for Google Vertex AI: set ANTHROPIC_VERTEX_PROJECT_ID or GOOGLE_CLOUD_PROJECT, for example to my-project"
         );
         assert_eq!(
             claude(&GOOGLES[..1]),
-            "no location for Google Vertex AI: set CLOUD_ML_REGION or GOOGLE_CLOUD_LOCATION, to us-central1 say"
+            "no location for Google Vertex AI: set CLOUD_ML_REGION or GOOGLE_CLOUD_LOCATION, for example to us-central1"
         );
-        // Neither a host's name nor a path is to be ended by them.
+        // Neither value may end a host name or a path segment.
         assert_eq!(
             gemini(&[("GOOGLE_CLOUD_PROJECT", "p"), ("GOOGLE_CLOUD_LOCATION", "evil.example/")]),
-            "`evil.example/` is no location of Google Vertex AI: set GOOGLE_CLOUD_LOCATION, to us-central1 say"
+            "invalid location `evil.example/` for Google Vertex AI; set GOOGLE_CLOUD_LOCATION, for example to us-central1"
         );
         for project in ["..", "a/b", "-", "a?b", "a b"] {
             let env = |name: &str| (name != "GOOGLE_VERTEX_BASE_URL").then(|| project.to_owned());
             let message = said(resolve("vertex/gemini-x", &env));
-            assert!(message.starts_with(&format!("`{project}` is no project")), "{message}");
+            assert!(message.starts_with(&format!("invalid project `{project}` for")), "{message}");
         }
     }
 
     #[test]
-    fn a_token_counts_before_what_is_to_be_fetched() {
+    fn token_precedes_fetched_key() {
         let file = "GOOGLE_APPLICATION_CREDENTIALS";
         let resolved = |more: &[(&'static str, &'static str)], base_url: Option<&str>| {
             let set: Vec<(&str, &str)> = GOOGLES.iter().chain(more).copied().collect();
@@ -300,7 +302,7 @@ mod tests {
         let login = resolved(&[], None).unwrap().login.unwrap();
         assert_eq!(login.file, None);
 
-        // To an address of one's own goes what a variable says, not what lies on the disk.
+        // For a custom base URL only credentials from a variable are used.
         let error = resolved(&[], Some("http://mine")).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -309,12 +311,12 @@ mod tests {
         let model = resolved(&[(file, "/a.json")], Some("http://mine/v1")).unwrap();
         assert_eq!(model.login.as_ref().unwrap().file.as_deref(), Some("/a.json"));
         assert!(model.url().starts_with("http://mine/v1/projects/mine/"), "{}", model.url());
-        // The dialect is the cloud's at every address.
+        // The cloud's dialect applies at every base URL.
         assert_eq!(model.dialect(true).unwrap().name, "vertex-gemini");
     }
 
     #[test]
-    fn azure_is_called_as_its_sdk_calls_it() {
+    fn azure_urls_match_its_sdk() {
         let url =
             |more: &[(&'static str, &'static str)], api: Option<Family>, base: Option<&str>| {
                 let set: Vec<(&str, &str)> = more.iter().chain(AZURE).copied().collect();
@@ -352,7 +354,7 @@ mod tests {
         let model = resolve("azure/d", &with(AZURE)).unwrap();
         let (name, value) = model.auth_header().unwrap();
         assert_eq!((name, value.expose()), ("api-key", "hunter2"));
-        // A token counts first, as in the SDK.
+        // The token takes precedence, as in the SDK.
         let token: Set = &[
             ("AZURE_OPENAI_AD_TOKEN", "hunter3"),
             ("AZURE_OPENAI_API_KEY", "hunter2"),
@@ -361,14 +363,14 @@ mod tests {
         let model = resolve("azure/d", &with(token)).unwrap();
         let (name, value) = model.auth_header().unwrap();
         assert_eq!((name, value.expose()), ("authorization", "Bearer hunter3"));
-        // What the caller gives as a key goes as one.
+        // A key from the caller is sent as a key, not as a token.
         let overrides = Overrides { key: Some(Secret::new("mine")), ..Overrides::default() };
         let model = resolve_with("azure/d", &overrides, &with(token)).unwrap();
         assert_eq!(model.auth_header().unwrap().0, "api-key");
 
         assert_eq!(
             said(resolve("azure/d", &with(&AZURE[1..]))),
-            "no endpoint for Azure OpenAI: set AZURE_OPENAI_ENDPOINT, to https://RESOURCE.openai.azure.com say"
+            "no endpoint for Azure OpenAI: set AZURE_OPENAI_ENDPOINT, for example to https://RESOURCE.openai.azure.com"
         );
         assert_eq!(
             said(resolve("azure/d", &with(&AZURE[..1]))),

@@ -1,4 +1,4 @@
-//! From `provider/model` and the environment to an address, a key and headers.
+//! Resolution of `provider/model` and the environment to a URL, a key and headers.
 
 use super::host;
 use super::login::{Login, login};
@@ -11,7 +11,7 @@ use crate::dialect::{Dialect, Family, UnknownApi, dialect};
 use crate::redact::address;
 use std::fmt;
 
-/// Names that people try, and the provider they mean; for hints only.
+/// Common wrong names and the providers they stand for. Used for hints only.
 const HINTS: &[(&str, &str)] = &[
     ("claude", "anthropic"),
     ("gpt", "openai"),
@@ -42,14 +42,14 @@ const HINTS: &[(&str, &str)] = &[
     ("fireworks_ai", "fireworks"),
 ];
 
-/// What the caller says instead of the table and the environment.
+/// Values from the caller that take precedence over the table and the environment.
 #[derive(Clone, Default)]
 pub struct Overrides {
-    /// Another of the provider's formats.
+    /// Another format of the provider.
     pub api: Option<Family>,
     /// Another base URL.
     pub base_url: Option<String>,
-    /// A key, in the provider's usual header.
+    /// Key to send in the provider's usual header.
     pub key: Option<Secret>,
 }
 
@@ -57,37 +57,37 @@ impl fmt::Debug for Overrides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Overrides")
             .field("api", &self.api)
-            // It may have a password in it.
+            // The URL may contain a password.
             .field("base_url", &self.base_url.as_deref().map(address))
             .field("key", &self.key)
             .finish()
     }
 }
 
-/// A model and how to reach it.
+/// A model and everything needed to call it.
 #[derive(Clone)]
 pub struct ResolvedModel {
     /// The provider.
     pub provider: &'static Provider,
-    /// The model's id, as the provider takes it.
+    /// Id of the model, as the provider expects it.
     pub model: String,
-    /// The wire format.
+    /// Wire format.
     pub api: Family,
-    /// Where the provider is, without a slash at the end.
+    /// Base URL without a trailing slash.
     pub base_url: String,
-    /// The path after the base URL.
+    /// Path after the base URL.
     pub path: &'static str,
-    /// The key and the header for it; `None` where the provider needs none.
+    /// Key and its header, or `None` if the provider needs none.
     pub key: Option<(AuthStyle, Secret)>,
-    /// The keys that sign each request; `None` where a key goes with it.
+    /// Keys that sign each request, or `None` if a key is sent instead.
     pub signing: Option<SigningKeys>,
-    /// The key that is to be fetched; `None` where there is one.
+    /// Key to fetch before the call, or `None` if a key is known.
     pub login: Option<Login>,
-    /// The project and the location that stand in the address.
+    /// Project and location in the URL.
     pub place: Option<Place>,
-    /// The version that stands in the address.
+    /// API version in the URL.
     pub version: Option<String>,
-    /// All other headers that the provider wants.
+    /// All other headers that the provider requires.
     pub headers: Vec<(&'static str, String)>,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Debug for ResolvedModel {
             .field("provider", &self.provider.id)
             .field("model", &self.model)
             .field("api", &self.api)
-            // It may have a password in it.
+            // The URL may contain a password.
             .field("base_url", &address(&self.base_url))
             .field("path", &self.path)
             .field("key", &self.key)
@@ -109,10 +109,11 @@ impl fmt::Debug for ResolvedModel {
 }
 
 impl ResolvedModel {
-    /// The address of the call.
+    /// Returns the URL of the call.
     ///
-    /// SDKs differ in what they count to the base URL, so what its end and the path's beginning
-    /// have in common is written once: `…/v1` and `/v1/messages` are `…/v1/messages`.
+    /// SDKs disagree about which part of the path belongs to the base URL. If the end of the base
+    /// URL equals the beginning of the path, it is written once: `…/v1` and `/v1/messages` give
+    /// `…/v1/messages`.
     pub fn url(&self) -> String {
         self.address(match self.api {
             Family::BedrockConverse => "/converse",
@@ -122,7 +123,8 @@ impl ResolvedModel {
         })
     }
 
-    /// The address of a call that streams; most formats say that in the body alone.
+    /// Returns the URL of a streaming call. Most formats request a stream in the body and use the
+    /// same URL.
     pub fn stream_url(&self) -> String {
         self.address(match self.api {
             Family::BedrockConverse => "/converse-stream",
@@ -132,7 +134,7 @@ impl ResolvedModel {
         })
     }
 
-    /// The address, with this method where the format wants the model and the method in it.
+    /// Returns the URL, with this method if the format puts model and method into the URL.
     fn address(&self, method: &str) -> String {
         let mut path = self.path.to_owned();
         if let Some(place) = &self.place {
@@ -141,24 +143,26 @@ impl ResolvedModel {
         } else if let Some(version) = &self.version {
             path = place::versioned(self.api, &self.model, version);
         } else if self.api == Family::Gemini {
-            // A tuned model has a collection of its own.
+            // A tuned model has a separate collection, which is part of its name.
             let named = self.model.starts_with("models/") || self.model.starts_with("tunedModels/");
             path.push_str(if named { "/" } else { "/models/" });
             path.push_str(&in_path(&self.model));
             path.push_str(method);
         } else if self.api.in_frames() {
-            // An ARN has slashes, and is one part of the path.
+            // An ARN contains slashes but must be one path segment.
             path.push('/');
             path.push_str(&in_path(&self.model).replace('/', "%2F"));
             path.push_str(method);
         }
-        // A query of the base URL stays a query: the path goes before it.
+        // A query in the base URL stays a query, so the path is inserted before it.
         let (base, query) = self.base_url.split_once('?').unwrap_or((&self.base_url, ""));
         let mut base = base.trim_end_matches('/');
         if self.api == Family::Ollama {
-            // Its own format is not below the OpenAI route, which people give as the base.
+            // Ollama's own format is not below `/v1`, the OpenAI route that users often give as the
+            // base URL.
             base = base.strip_suffix("/v1").unwrap_or(base);
         }
+        // Longest common part wins, because `rfind` starts from the longest prefix.
         let common = path
             .match_indices('/')
             .map(|(at, _)| &path[..at])
@@ -172,17 +176,17 @@ impl ResolvedModel {
         address
     }
 
-    /// How this provider speaks the format; `plain` where it is only compatible with the provider,
-    /// as what is at an address of one's own. A cloud's way is the same at every address.
+    /// Returns the dialect for this provider and format. `plain` is `true` if the server is only
+    /// known to be compatible, as at a custom base URL. A cloud's dialect is the same at every URL.
     ///
     /// # Errors
-    /// None for a provider of the table.
+    /// Never fails for a provider of the table.
     pub fn dialect(&self, plain: bool) -> Result<&'static Dialect, UnknownApi> {
         let id = self.provider.id;
         let in_cloud = |maker: &str| dialect(&format!("{id}-{maker}"));
         let (own, compatible) = match self.api {
             family if self.provider.is_at_its_users() => return in_cloud(family.as_str()),
-            // A provider with a format of its own has its name for that one.
+            // A provider with a format of its own uses its plain name for that format.
             Family::OpenAiChat => ([id.to_owned(), format!("{id}-openai")], "openai-compatible"),
             Family::OpenAiResponses => {
                 ([id.to_owned(), format!("{id}-responses")], "openai-responses-compat")
@@ -197,7 +201,7 @@ impl ResolvedModel {
         }
     }
 
-    /// The header that carries the key: its name and its value.
+    /// Returns the name and value of the header that carries the key.
     pub fn auth_header(&self) -> Option<(&'static str, Secret)> {
         let (style, key) = self.key.as_ref()?;
         Some(match style {
@@ -209,7 +213,7 @@ impl ResolvedModel {
     }
 }
 
-/// A name as it stands in a path: what could end the path or begin an escape is escaped.
+/// Escapes a name for use in a path, so that it cannot end the path or start an escape.
 pub(super) fn in_path(name: &str) -> String {
     let hex = |n: u8| char::from(b"0123456789ABCDEF"[usize::from(n)]);
     let mut out = String::with_capacity(name.len());
@@ -224,89 +228,89 @@ pub(super) fn in_path(name: &str) -> String {
     out
 }
 
-/// Why a model could not be resolved.
+/// Error for a model that cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResolveError {
-    /// It is not of the form `provider/model`.
+    /// The text is not of the form `provider/model`.
     NotAModel {
-        /// What was given.
+        /// The given text.
         spec: String,
-        /// The provider that was probably meant.
+        /// Provider that was probably meant.
         did_you_mean: Option<&'static str>,
     },
-    /// There is no such provider.
+    /// The provider does not exist.
     UnknownProvider {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// The provider that was probably meant.
+        /// Provider that was probably meant.
         did_you_mean: Option<&'static str>,
     },
-    /// The provider does not speak the format that was asked for.
+    /// The provider does not support the requested format.
     UnsupportedApi {
         /// The provider.
         provider: &'static Provider,
         /// The format.
         api: Family,
     },
-    /// The provider needs a key and there is none.
+    /// The provider requires a key and none is set.
     MissingKey {
         /// The provider.
         provider: &'static Provider,
     },
-    /// The provider's address, or a signature, needs a region and there is none.
+    /// The provider's URL or signature requires a region and none is set.
     MissingRegion {
         /// The provider.
         provider: &'static Provider,
     },
-    /// That is no region.
+    /// The region is not valid.
     NotARegion {
         /// The provider.
         provider: &'static Provider,
-        /// What was given.
+        /// The given region.
         region: String,
     },
-    /// The provider's address needs this, and no variable says it.
+    /// The provider's URL requires a setting that no variable provides.
     MissingSetting {
         /// The provider.
         provider: &'static Provider,
-        /// What it is: `project`.
+        /// Name of the setting, for example `project`.
         what: &'static str,
-        /// The variables that could say it.
+        /// Variables that may provide it.
         vars: &'static [&'static str],
-        /// What one could say.
+        /// Example of a value.
         example: &'static str,
     },
-    /// That cannot stand in the provider's address.
+    /// The value cannot be part of the provider's URL.
     NotASetting {
         /// The provider.
         provider: &'static Provider,
-        /// What it should be: `project`.
+        /// Name of the setting, for example `project`.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// The variables that could say it.
+        /// Variables that may provide it.
         vars: &'static [&'static str],
-        /// What one could say.
+        /// Example of a value.
         example: &'static str,
     },
-    /// The model speaks another format at this provider.
+    /// The model uses another format at this provider.
     OtherApi {
         /// The model.
         model: String,
-        /// What was asked for.
+        /// The requested format.
         api: Family,
-        /// What the model speaks.
+        /// The format that the model uses.
         own: Family,
     },
-    /// The model's name does not say which of the provider's formats it speaks.
+    /// The model's name does not show which of the provider's formats it uses.
     UnknownFormat {
         /// The provider.
         provider: &'static Provider,
         /// The model.
         model: String,
     },
-    /// The format's requests are written for another maker's models alone.
+    /// Requests in this format can only be made for another vendor's models.
     WrongModel {
         /// The format.
         api: Family,
@@ -334,7 +338,7 @@ impl fmt::Display for ResolveError {
             }
             ResolveError::UnsupportedApi { provider, api } => {
                 if let Some(other) = api.read_only() {
-                    return write!(f, "{api} is only read, not asked: use {other}");
+                    return write!(f, "{api} can only be decoded, not requested; use {other}");
                 }
                 let apis: Vec<&str> = provider.endpoints.iter().map(|e| e.api.as_str()).collect();
                 let choices = apis.join(", ");
@@ -353,44 +357,46 @@ impl fmt::Display for ResolveError {
             }
             ResolveError::MissingRegion { provider } => {
                 let vars = provider.region_vars.join(" or ");
-                write!(f, "no region for {}: set {vars}, to us-east-1 say", provider.name)
+                write!(f, "no region for {}: set {vars}, for example to us-east-1", provider.name)
             }
             ResolveError::NotARegion { provider, region } => {
                 let vars = provider.region_vars.join(" or ");
                 write!(
                     f,
-                    "`{region}` is no region of {}: set {vars}, to us-east-1 say",
+                    "invalid region `{region}` for {}; set {vars}, for example to us-east-1",
                     provider.name
                 )
             }
             ResolveError::MissingSetting { provider, what, vars, example } => {
                 let vars = vars.join(" or ");
-                write!(f, "no {what} for {}: set {vars}, to {example} say", provider.name)
+                write!(f, "no {what} for {}: set {vars}, for example to {example}", provider.name)
             }
             ResolveError::NotASetting { provider, what, value, vars, example } => {
                 let vars = vars.join(" or ");
                 write!(
                     f,
-                    "`{value}` is no {what} of {}: set {vars}, to {example} say",
+                    "invalid {what} `{value}` for {}; set {vars}, for example to {example}",
                     provider.name
                 )
             }
             ResolveError::OtherApi { model, api, own } => {
-                write!(f, "`{model}` is called in {own}, not in {api}")
+                write!(f, "`{model}` uses {own}, not {api}; omit --api or set it to {own}")
             }
             ResolveError::UnknownFormat { provider, model } => {
-                let known =
-                    provider.places.iter().map(|vars| format!("{}… {}", vars.models, vars.api));
+                let known = provider
+                    .places
+                    .iter()
+                    .map(|vars| format!("{}… uses {}", vars.models, vars.api));
                 write!(
                     f,
-                    "the name `{model}` does not say which format {} takes for it ({}): say it with --api",
+                    "the name `{model}` does not show which format {} uses for it ({}); set it with --api",
                     provider.name,
                     known.collect::<Vec<_>>().join(", ")
                 )
             }
             ResolveError::WrongModel { api, model } => write!(
                 f,
-                "requests of {api} are written for Anthropic's models alone, and `{model}` is none; {} speaks to all",
+                "{api} requests can only be made for Anthropic models, and `{model}` is not one; use {}",
                 Family::BedrockConverse
             ),
         }
@@ -404,7 +410,7 @@ fn ids() -> String {
     ids.join(", ")
 }
 
-/// Turns `provider/model` into a place to call; `env` looks a variable up.
+/// Resolves `provider/model`. `env` looks up a variable.
 pub fn resolve(
     spec: &str,
     env: &dyn Fn(&str) -> Option<String>,
@@ -412,12 +418,13 @@ pub fn resolve(
     resolve_with(spec, &Overrides::default(), env)
 }
 
-/// [`resolve`], where the caller's word is above the environment's.
+/// Like [`resolve`], with values from the caller that take precedence over the environment.
 pub fn resolve_with(
     spec: &str,
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<ResolvedModel, ResolveError> {
+    // Trim, because keys are often pasted or read from files with a newline at the end.
     let var = |name: &str| {
         env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     };
@@ -439,7 +446,7 @@ pub fn resolve_with(
         Some(api) => provider.speaks(api).ok_or(ResolveError::UnsupportedApi { provider, api })?,
     };
     let given = overrides.key.clone().map(|key| {
-        // A token's header is the usual one only where no key has one of its own.
+        // Use a token's header only if no key of the provider has a header of its own.
         let usual = provider.key_vars.iter().map(|var| var.auth);
         (
             usual.into_iter().find(|auth| *auth != AuthStyle::Bearer).unwrap_or(AuthStyle::Bearer),
@@ -453,6 +460,7 @@ pub fn resolve_with(
         return Err(ResolveError::WrongModel { api: endpoint.api, model: model.to_owned() });
     }
     let region = provider.region_vars.iter().find_map(|name| var(name));
+    // A bearer key takes precedence over signing, as in AWS's SDK.
     let signing = if key.is_some() {
         None
     } else {
@@ -489,6 +497,7 @@ pub fn resolve_with(
     }
     let regional = base_url.is_none() && !provider.region_vars.is_empty();
     let base_url = base_url.unwrap_or_else(|| provider.base_url.to_owned());
+    // A signature needs the region even if a custom base URL does not.
     let base_url = match region {
         None if regional || signing.is_some() => {
             return Err(ResolveError::MissingRegion { provider });
@@ -516,20 +525,20 @@ pub fn resolve_with(
     })
 }
 
-/// An id of Bedrock's begins with its maker, perhaps behind a region: `us.anthropic.claude-…`. An ARN
-/// need not tell.
+/// `true` if the model may be Anthropic's. Bedrock ids start with the vendor, optionally after a
+/// region, such as `us.anthropic.claude-…`. An ARN need not contain the vendor.
 fn may_be_anthropics(model: &str) -> bool {
     model.contains("anthropic") || model.starts_with("arn:") || !model.contains('.')
 }
 
-/// The provider whose models have such names: `claude-…` is Anthropic's.
+/// Returns the provider for a model name with a known prefix, for example Anthropic for `claude-…`.
 fn maker(model: &str) -> Option<&'static str> {
     let model = model.to_lowercase();
     let hint = HINTS.iter().find(|(name, _)| model.starts_with(name));
     hint.map(|(_, id)| *id)
 }
 
-/// The provider whose id is at most two edits away.
+/// Returns the provider with an id at most two edits away.
 fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     if let Some((_, id)) = HINTS.iter().find(|(hint, _)| *hint == name) {
@@ -537,10 +546,12 @@ fn nearest(name: &str) -> Option<&'static str> {
     }
     let closest =
         PROVIDERS.iter().map(|provider| (edits(&name, provider.id), provider.id)).min()?;
+    // A short id could be reached from any short name, so the distance must be less than both
+    // lengths.
     (closest.0 <= 2 && closest.0 < closest.1.len().min(name.len())).then_some(closest.1)
 }
 
-/// How many characters have to be put in, taken out or replaced to make one text of the other.
+/// Returns the Levenshtein distance: the number of characters to insert, delete or replace.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -563,13 +574,13 @@ mod tests {
         None
     }
 
-    /// Every variable is set to its own name.
-    #[allow(clippy::unnecessary_wraps)] // an environment may also say no
+    /// Sets every variable to its own name.
+    #[allow(clippy::unnecessary_wraps)] // other lookup functions return `None`
     fn all(name: &str) -> Option<String> {
         Some(name.to_owned())
     }
 
-    /// Keys only, each its own name, and what an address needs.
+    /// Sets only keys, each to its own name, and the variables that a URL requires.
     fn keys(name: &str) -> Option<String> {
         match name {
             "AWS_REGION" | "GOOGLE_CLOUD_LOCATION" => return Some("eu-west-3".to_owned()),
@@ -580,20 +591,20 @@ mod tests {
         (name.contains("_KEY") || name.contains("_TOKEN")).then(|| name.to_owned())
     }
 
-    /// A name that says enough.
+    /// Returns a model name that determines the format.
     fn model_of(provider: &Provider) -> &'static str {
         if provider.places.is_empty() { "m" } else { "gemini-m" }
     }
 
     #[test]
-    fn hints_lead_somewhere() {
+    fn hints_name_existing_providers() {
         for (hint, id) in HINTS {
             assert!(provider(id).is_some() && provider(hint).is_none(), "{hint}");
         }
     }
 
     #[test]
-    fn every_provider_has_its_address() {
+    fn every_provider_has_its_url() {
         let urls: Vec<String> = PROVIDERS
             .iter()
             .map(|p| resolve(&format!("{}/{}", p.id, model_of(p)), &keys).unwrap().url())
@@ -638,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_read_as_the_sdks_read_it() {
+    fn environment_is_read_like_the_sdks() {
         let model = resolve("openai/gpt-5", &all).unwrap();
         assert_eq!(model.base_url, "OPENAI_BASE_URL");
         let (name, value) = model.auth_header().unwrap();
@@ -674,13 +685,13 @@ mod tests {
     }
 
     #[test]
-    fn a_model_keeps_its_slashes_and_its_case() {
+    fn model_keeps_slashes_and_case() {
         let model = resolve("Together/Qwen/Qwen3-Coder/x", &keys).unwrap();
         assert_eq!((model.provider.id, model.model.as_str()), ("together", "Qwen/Qwen3-Coder/x"));
     }
 
     #[test]
-    fn the_callers_word_is_above_the_environments() {
+    fn caller_overrides_environment() {
         let overrides = Overrides {
             api: Some(Family::OpenAiResponses),
             base_url: Some("http://127.0.0.1:9/v1/".to_owned()),
@@ -697,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn what_base_and_path_share_is_written_once() {
+    fn shared_path_prefix_is_written_once() {
         for (spec, base, url) in [
             ("anthropic/m", "http://h/v1", "http://h/v1/messages"),
             ("anthropic/m", "http://h/v1/", "http://h/v1/messages"),
@@ -714,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn ollama_speaks_its_own_format_and_openais_at_one_address() {
+    fn ollama_base_serves_both_formats() {
         for base in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"] {
             for (api, url, name) in [
                 (None, "http://h:1/api/chat", "ollama"),
@@ -734,7 +745,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_is_called_by_model_and_method() {
+    fn gemini_url_has_model_and_method() {
         let base = "https://generativelanguage.googleapis.com/v1beta";
         for (spec, path) in [
             ("gemini/gemini-2.5-flash", "models/gemini-2.5-flash"),
@@ -763,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn bedrock_is_called_by_model_and_method() {
+    fn bedrock_url_has_model_and_method() {
         let base = "https://bedrock-runtime.eu-west-3.amazonaws.com";
         let arn = "arn:aws:bedrock:us-east-1:012345678901:inference-profile/us.anthropic.claude-3-7-sonnet-20250219-v1:0";
         let escaped = "arn%3Aaws%3Abedrock%3Aus-east-1%3A012345678901%3Ainference-profile%2Fus.anthropic.claude-3-7-sonnet-20250219-v1%3A0";
@@ -785,11 +796,11 @@ mod tests {
         assert_eq!(model.stream_url(), format!("{path}-with-response-stream"));
         assert!(resolve_with(&format!("bedrock/{arn}"), &overrides, &keys).is_ok());
         let error = resolve_with("bedrock/amazon.nova-lite-v1:0", &overrides, &keys).unwrap_err();
-        assert!(error.to_string().ends_with("bedrock-converse speaks to all"), "{error}");
+        assert!(error.to_string().ends_with("is not one; use bedrock-converse"), "{error}");
     }
 
     #[test]
-    fn bedrock_reads_what_the_sdk_reads() {
+    fn bedrock_variables_match_the_sdk() {
         let with = |set: &'static [(&'static str, &'static str)]| {
             move |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
         };
@@ -829,19 +840,18 @@ mod tests {
         let no_key = "no key for Amazon Bedrock: set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
         assert_eq!(said(&[]), no_key);
         assert_eq!(said(&signed[..1]), no_key);
-        let no_region =
-            "no region for Amazon Bedrock: set AWS_REGION or AWS_DEFAULT_REGION, to us-east-1 say";
+        let no_region = "no region for Amazon Bedrock: set AWS_REGION or AWS_DEFAULT_REGION, for example to us-east-1";
         assert_eq!(said(&signed[..3]), no_region);
         assert_eq!(said(&bearer[..1]), no_region);
-        // A host's name is not to be ended by it.
+        // The region must not end the host name.
         assert!(
             said(&[("AWS_BEARER_TOKEN_BEDROCK", "t"), ("AWS_REGION", "evil.example/")])
-                .starts_with("`evil.example/` is no region of Amazon Bedrock")
+                .starts_with("invalid region `evil.example/` for Amazon Bedrock;")
         );
     }
 
     #[test]
-    fn errors_name_the_choices() {
+    fn errors_list_the_choices() {
         let said = |spec: &str| resolve(spec, &none).unwrap_err().to_string();
         assert_eq!(said("openai/gpt-5"), "no key for OpenAI: set OPENAI_API_KEY");
         assert_eq!(
@@ -877,7 +887,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_never_shown() {
+    fn secret_is_never_shown() {
         let env = |_: &str| Some("hunter2".to_owned());
         for provider in PROVIDERS.iter().filter(|p| !p.key_vars.is_empty()) {
             let spec = format!("{}/{}", provider.id, model_of(provider));

@@ -1,8 +1,8 @@
-//! A key that does not show itself.
+//! A key that is never printed.
 
 use std::fmt;
 
-/// A key. Neither `Debug` nor `Display` shows it.
+/// A key. Neither `Debug` nor `Display` reveals its value.
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -12,7 +12,7 @@ impl Secret {
         Secret(key.into())
     }
 
-    /// The key itself, for the header and nothing else.
+    /// Returns the key itself. Use it only to write the header.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,25 +1,25 @@
-//! Keys that sign each request instead of going with it, and the region that both a signature and
-//! an address may need. The signing itself needs a clock, so that it is the caller's.
+//! Request signing keys, and the region that a signature and a URL may need. Signing needs a clock,
+//! so the caller does it.
 
 use super::secret::Secret;
 use crate::catalog::providers::Provider;
 
-/// Keys to sign with, and what the signature is for.
+/// Signing keys and the scope of the signature.
 #[derive(Clone, Debug)]
 pub struct SigningKeys {
-    /// The key's id; no secret.
+    /// Id of the key, which is not secret.
     pub id: String,
-    /// The secret key.
+    /// Secret key.
     pub secret: Secret,
-    /// The session token of temporary keys.
+    /// Session token of temporary keys.
     pub session: Option<Secret>,
-    /// What the service is called in a signature.
+    /// Name of the service in a signature.
     pub service: &'static str,
-    /// The region in which the signature counts.
+    /// Region for which the signature is valid.
     pub region: String,
 }
 
-/// The keys of this provider, where it signs and both are there.
+/// Returns this provider's keys, if it supports signing and both keys are set.
 pub(super) fn keys(
     provider: &Provider,
     region: &str,
@@ -35,7 +35,8 @@ pub(super) fn keys(
     })
 }
 
-/// A region is part of a host's name: nothing may end that.
+/// `true` for a valid region name. The name becomes part of a host name, so it must not contain a
+/// character that ends one.
 pub(super) fn is_region(name: &str) -> bool {
     let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !name.is_empty() && name.bytes().all(sound)

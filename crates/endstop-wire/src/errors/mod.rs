@@ -1,4 +1,5 @@
-//! What an error response means: one class for every provider's way of saying it.
+//! Classification of error responses: maps every provider's way of reporting an error to one
+//! [`ErrorClass`].
 //!
 //! ```
 //! use endstop_core::ErrorClass;
@@ -8,8 +9,9 @@
 //! assert_eq!(e.class, ErrorClass::QuotaExhausted);
 //! ```
 //!
-//! What the words say goes before what the status says, since statuses lie. The order: context
-//! length, quota, policy, overload, authentication, permission, rate, not found, the status alone.
+//! The error's words take precedence over its status, because statuses are often wrong. Checks run
+//! in this order: context length, quota, policy, overload, authentication, permission, rate limit,
+//! not found, and last the status alone.
 
 mod body;
 mod hints;
@@ -22,13 +24,13 @@ use crate::headers::Headers;
 use crate::redact::{address, excerpt};
 use endstop_core::{ErrorClass, ModelError};
 
-/// The header in which AWS names the exception that a response is.
+/// Header in which AWS names the exception that a response represents.
 const AWS_TYPE: &str = "x-amzn-errortype";
 
-/// Reads the error that a response is, from its status, headers and body.
+/// Classifies an error response by its status, headers and body.
 ///
-/// `provider` is the dialect's name; it settles the few cases where the same words and status mean
-/// different things.
+/// `provider` is the dialect's name. It decides the few cases in which the same words and status
+/// mean different things.
 pub fn classify(status: u16, headers: &Headers, body: &str, provider: &str) -> ModelError {
     let body = ErrorBody::read(body);
     let body = match headers.get(AWS_TYPE) {
@@ -38,7 +40,7 @@ pub fn classify(status: u16, headers: &Headers, body: &str, provider: &str) -> M
     from_body(&body, status, headers, provider)
 }
 
-/// As [`classify`], from a body that was read.
+/// Like [`classify`], for a body that is already parsed.
 pub(crate) fn from_body(
     body: &ErrorBody,
     status: u16,
@@ -46,10 +48,12 @@ pub(crate) fn from_body(
     provider: &str,
 ) -> ModelError {
     let class = class_of(body, status, headers, provider);
+    // Google reports its status name in addition to the number, and the name says more.
     let google = dialect(provider).is_ok_and(|d| d.family == Family::Gemini);
     let (field, value) = body.original(status, google);
     let message =
         if body.message.is_empty() { default_message(status) } else { excerpt(&body.message) };
+    // The client does not follow redirects, so a 3xx is an error whose target helps the user.
     let message = match headers.get("location").filter(|_| (300..400).contains(&status)) {
         Some(to) => format!("{message}: {}", redirected(to)),
         None => message,
@@ -58,6 +62,8 @@ pub(crate) fn from_body(
         class,
         status: (status != 0).then_some(status),
         message,
+        // Reset headers are sent with every response. They only matter if the allowance is the
+        // problem.
         retry_after_ms: retry_after_ms(headers, &body.words).or_else(|| {
             let spent = class == ErrorClass::RateLimit;
             spent.then(|| hints::allowance_ms(headers)).flatten()
@@ -66,10 +72,11 @@ pub(crate) fn from_body(
     }
 }
 
-/// Keys are not sent after a redirect: where it leads is told instead.
+/// Explains a redirect. The client does not follow it, because that would send the key to another
+/// server; the message names the target instead.
 fn redirected(to: &str) -> String {
     format!(
-        "the server sends requests on to {}, and they are not sent there, with their key; where that is the right place, make it the base URL",
+        "the server redirects to {}; redirects are not followed because requests carry a key; if that address is right, set it as the base URL",
         excerpt(&address(to))
     )
 }
@@ -81,7 +88,7 @@ fn default_message(status: u16) -> String {
     }
 }
 
-/// Words that say the prompt does not fit the context window (lower case).
+/// Words for a prompt that does not fit the context window (lower case).
 const CONTEXT: &[&str] = &[
     "context_length_exceeded",
     "maximum context length",
@@ -110,7 +117,7 @@ const CONTEXT: &[&str] = &[
     "prompt exceeds max length",
 ];
 
-/// Words that say that money, plan or allowance is used up.
+/// Words for an exhausted budget, plan or allowance.
 const QUOTA: &[&str] = &[
     "insufficient_quota",
     "exceeded_current_quota",
@@ -134,11 +141,11 @@ const QUOTA: &[&str] = &[
     "spending limit",
 ];
 
-/// Words that say that waiting a little helps, although a quota is named.
+/// Words for a limit that resets soon, even if the message names a quota.
 const WINDOW: &[&str] =
     &["per minute", "perminute", "per-minute", "per second", "in_flight_budget"];
 
-/// Codes and types that say that a policy refused the prompt or the answer.
+/// Codes and types of a policy that rejected the prompt or the answer.
 const POLICY_CODES: &[&str] = &[
     "content_filter",
     "content_policy",
@@ -151,7 +158,7 @@ const POLICY_CODES: &[&str] = &[
     "misalignment_policy",
 ];
 
-/// Messages that say so.
+/// Words in messages about such a policy.
 const POLICY_WORDS: &[&str] = &[
     "content filtering policy",
     "content management policy",
@@ -164,7 +171,7 @@ const POLICY_WORDS: &[&str] = &[
     "may contain inappropriate content",
 ];
 
-/// Words that say that there is no capacity now.
+/// Words for a lack of capacity.
 const OVERLOADED: &[&str] = &[
     "overloaded",
     "slow_down",
@@ -177,7 +184,7 @@ const OVERLOADED: &[&str] = &[
     "no healthy upstream",
 ];
 
-/// Words that say that the key is missing or wrong, whatever the status.
+/// Words for a missing or wrong key, whatever the status.
 const AUTH: &[&str] = &[
     "api_key_invalid",
     "invalid_api_key",
@@ -191,7 +198,7 @@ const AUTH: &[&str] = &[
     "api key is invalid",
 ];
 
-/// Words that say that the model or deployment is not there.
+/// Words for a model or deployment that does not exist.
 const NOT_FOUND: &[&str] = &[
     "model_not_found",
     "modelnotfound",
@@ -206,8 +213,8 @@ fn any(words: &str, table: &[&str]) -> bool {
     table.iter().any(|w| words.contains(w))
 }
 
-/// The class of an error, by the order of the catalogue: context length, quota, policy, overload,
-/// authentication, permission, rate, not found, and last the status alone.
+/// Returns the class of an error. The order of the checks is: context length, quota, policy,
+/// overload, authentication, permission, rate limit, not found, and last the status alone.
 pub(crate) fn class_of(
     body: &ErrorBody,
     status: u16,
@@ -216,13 +223,16 @@ pub(crate) fn class_of(
 ) -> ErrorClass {
     let words = body.words.as_str();
     let codes = body.codes.as_str();
-    // In a 200 stream the error names its own status, where it does.
+    // After a 200 the stream has already begun, so the error's own status, if any, is the only
+    // useful one.
     let status = if status < 400 && (status != 0 || body.status.is_some()) {
         body.status.unwrap_or(if (200..300).contains(&status) { 200 } else { status })
     } else {
         status
     };
     let status = body.excepted.unwrap_or(status);
+    // Codes that are specific to one provider come first, because the general words would misread
+    // them.
     if let Some(class) = body.code_of(provider) {
         return class;
     }
@@ -231,10 +241,13 @@ pub(crate) fn class_of(
     {
         return ErrorClass::ContextLengthExceeded;
     }
-    // In a stream the request was let in, and the allowance is that of the moment.
+    // Inside a stream the request was already accepted, so its size cannot be the cause; the limit
+    // is momentary then.
     if !matches!(status, 0 | 200) && body.larger_than_its_allowance() {
         return ErrorClass::RequestTooLarge;
     }
+    // A daily allowance is a quota, because waiting a few seconds does not help. Google reports a
+    // model without any free allowance as `limit: 0`.
     let daily = words.contains("perday") || words.contains("per day") || words.contains("limit: 0");
     let window = any(words, WINDOW)
         || body.retry_info
@@ -242,17 +255,21 @@ pub(crate) fn class_of(
     if any(words, QUOTA) || status == 402 || (status == 429 && daily) {
         return if window && !daily { ErrorClass::RateLimit } else { ErrorClass::QuotaExhausted };
     }
+    // Policy words on other statuses, for example 429 or 500, belong to another error.
     let refusable = matches!(status, 0 | 200 | 400 | 403 | 422 | 451);
     if refusable && (any(codes, POLICY_CODES) || any(words, POLICY_WORDS) || body.flagged) {
         return ErrorClass::ContentPolicy;
     }
     if any(words, OVERLOADED)
         || matches!(status, 503 | 529)
+        // Groq and OpenRouter use these statuses for a lack of capacity.
         || (status == 498 && provider == "groq")
         || (status == 502 && provider == "openrouter")
     {
         return ErrorClass::Overloaded;
     }
+    // Bad keys are reported with 400 by xAI and Google, so words count there. From 402 on the
+    // status is more reliable, except for 404.
     if matches!(status, 401 | 498) || (any(words, AUTH) && !(status >= 402 && status != 404)) {
         return ErrorClass::Authentication;
     }
@@ -260,6 +277,7 @@ pub(crate) fn class_of(
         return ErrorClass::Permission;
     }
     let rate = any(codes, &["rate_limit", "ratelimit", "too_many_requests", "throttling"]);
+    // A 413 with a rate code is a request that is larger than the whole allowance.
     if status == 429 || (rate && status != 413) {
         return ErrorClass::RateLimit;
     }
@@ -273,7 +291,7 @@ pub(crate) fn class_of(
         408 | 504 => ErrorClass::Timeout,
         413 => ErrorClass::RequestTooLarge,
         499 => ErrorClass::Cancelled,
-        // 424 is a generation that failed (TGI).
+        // TGI reports a failed generation as 424.
         424 | 500..=599 => ErrorClass::ServerError,
         400..=499 => ErrorClass::InvalidRequest,
         0 | 200 => in_stream(codes),
@@ -281,8 +299,8 @@ pub(crate) fn class_of(
     }
 }
 
-/// An error after a 200 that names no status: its type alone. A failure without a name came after
-/// the request was accepted, so it is the server's.
+/// Classifies an error after a 200 that names no status, by its type alone. A failure without a
+/// known type is the server's, because the request was already accepted.
 fn in_stream(codes: &str) -> ErrorClass {
     if codes.contains("timeout") {
         ErrorClass::Timeout
@@ -299,7 +317,7 @@ fn in_stream(codes: &str) -> ErrorClass {
             "tool_use_failed",
             "invalid_prompt",
             "data_residency_mismatch",
-            // What is wrong with an image of the request.
+            // Errors in an image of the request.
             "invalid_image",
             "invalid_base64_image",
             "image_too_",
@@ -327,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_alone_has_a_class() {
+    fn status_without_body_has_class() {
         use ErrorClass as C;
         for (status, want) in [
             (400, C::InvalidRequest),

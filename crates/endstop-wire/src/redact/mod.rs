@@ -1,4 +1,4 @@
-//! Secrets: which there are, and how they are kept out of what is written.
+//! Detection and redaction of secrets in everything that is written.
 //!
 //! ```
 //! use endstop_wire::redact::excerpt;
@@ -7,14 +7,15 @@
 //!
 //! # What is a secret
 //!
-//! - A credential of a known format, wherever it comes from: [`secrets_out`].
-//! - The value of a variable that [holds a secret](is_secret_variable), and the keys that a provider
-//!   uses: [`KnownKeys`]. A value that is a word, a number, a date or a path is not looked for, because
-//!   text has such words for other reasons. It needs 12 characters with letters and digits, or eight
-//!   that change often, or a phrase of four words. The variable is withheld from commands all the same.
-//! - Of JSON, PEM, addresses and connection strings the secret parts are looked for, not the rest.
+//! - A credential of a known format is a secret, wherever it comes from: [`secrets_out`].
+//! - The value of a variable that [holds a secret](is_secret_variable) and the keys that a provider
+//!   uses are secrets: [`KnownKeys`]. A value that is a word, a number, a date or a path is not
+//!   searched for, because such words occur in text for other reasons. A value must have 12
+//!   characters with letters and digits, or eight that change often, or be a phrase of four words.
+//!   The variable is withheld from commands in any case.
+//! - In JSON, PEM, URLs and connection strings only the secret parts are searched for.
 //!
-//! Secrets are cut out of what strings say, never out of names of members or the form of JSON.
+//! Secrets are removed from string values, never from member names or from the structure of JSON.
 
 mod frames;
 mod json;
@@ -29,16 +30,17 @@ pub use known::KnownKeys;
 pub use names::{address, is_secret_header, is_secret_parameter};
 pub use variables::{is_secret_name, is_secret_variable};
 
-/// What stands for a credential that was cut out.
+/// Replacement for a removed credential.
 pub const REDACTED: &str = "[redacted]";
 
-/// The most characters of a provider's words that are kept.
+/// Maximum number of characters in an excerpt of a provider's message.
 pub const EXCERPT_CHARS: usize = 500;
 
-/// At most [`EXCERPT_CHARS`] characters of `text`, without credentials and control characters.
+/// Returns at most [`EXCERPT_CHARS`] characters of `text`, without credentials and control
+/// characters.
 pub fn excerpt(text: &str) -> String {
     let mut end = text.len();
-    // Look at a little more than is kept, so that a key on the edge is seen whole.
+    // Search more than is returned, so that a key across the cut is seen completely.
     if let Some((at, _)) = text.char_indices().nth(EXCERPT_CHARS * 2) {
         end = at;
     }
@@ -54,7 +56,7 @@ pub fn excerpt(text: &str) -> String {
     out
 }
 
-/// `text` without credentials of a known format: `[redacted]` stands for each.
+/// Returns `text` with `[redacted]` in place of each credential of a known format.
 pub fn secrets_out(text: &str) -> String {
     KnownKeys::default().out_of_text(text).into_owned()
 }
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_go_and_words_stay() {
+    fn keys_are_redacted_and_words_kept() {
         for (text, want) in [
             (
                 "Incorrect API key provided: sk-abcdef1234567890. Go on.",

@@ -1,4 +1,4 @@
-//! What finish values mean, as data: each format's spelling and its dialects'.
+//! Finish values: tables that map each format's spelling, with its dialects, to a [`Finish`].
 //!
 //! ```
 //! use endstop_wire::signal::finish::{Finish, finish_of};
@@ -11,38 +11,38 @@
 use crate::dialect::Family;
 use endstop_core::{Confidence, ErrorClass};
 
-/// What a finish value means, before anything else about the turn is looked at.
+/// Meaning of a finish value on its own, before the rest of the turn is considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Finish {
-    /// The model finished.
+    /// The model finished by itself.
     Natural,
     /// The output cap was reached.
     Length,
     /// The context window is full.
     ContextExceeded,
-    /// A refusal or a safety filter.
+    /// A refusal by the model, or a safety filter.
     ContentFilter,
     /// A stop string matched.
     StopSequence,
-    /// The model asks for tools.
+    /// The model requests tool calls.
     ToolUse,
-    /// The provider wants to be called again as is.
+    /// The provider paused and must be called again with the same conversation.
     Paused,
-    /// The provider is still working.
+    /// The generation is still running.
     InProgress,
-    /// The provider failed while generating.
+    /// The provider failed during the generation.
     Error,
-    /// The provider gave the generation up, for a reason that the value alone does not tell.
+    /// The provider aborted the generation for a reason that the value alone does not express.
     Aborted,
-    /// What the model wrote cannot be used: a call that does not parse, or of a tool that was not
-    /// offered. The provider answered, so that this is no error of its own.
+    /// The model's output cannot be used, for example a call that does not parse or a call of a
+    /// tool that was not offered. The provider did answer, so this is not an error of the provider.
     Unusable,
-    /// Nothing was to be generated: the request made the server load or unload the model.
+    /// The request only made the server load or unload the model, so nothing was generated.
     NothingAsked,
-    /// It stopped for a reason that the provider does not tell.
+    /// The provider stopped without stating a reason.
     Other,
-    /// A value that is not known.
+    /// An unknown value.
     Unknown,
     /// No value.
     Missing,
@@ -54,7 +54,7 @@ const OPENAI: &[(&str, Finish)] = &[
     ("tool_calls", Finish::ToolUse),
     ("function_call", Finish::ToolUse),
     ("content_filter", Finish::ContentFilter),
-    // Dialects.
+    // Values that OpenAI-compatible servers send in addition.
     ("end_turn", Finish::Natural),
     ("eos", Finish::Natural),
     ("eos_token", Finish::Natural),
@@ -106,7 +106,8 @@ const GEMINI: &[(&str, Finish)] = &[
     ("CONTINUATION", Finish::Paused),
     ("OTHER", Finish::Other),
     ("FINISH_REASON_UNSPECIFIED", Finish::Unknown),
-    // With `enum-encoding=int`; above 5 Gemini and Vertex count differently.
+    // Numbers appear with `enum-encoding=int`. Above 5 the Gemini API and Vertex AI number
+    // differently, so those are not listed.
     ("0", Finish::Unknown),
     ("1", Finish::Natural),
     ("2", Finish::Length),
@@ -115,7 +116,7 @@ const GEMINI: &[(&str, Finish)] = &[
     ("5", Finish::Other),
 ];
 
-/// Statuses, and the reasons of an incomplete one.
+/// Statuses of a response, and the reasons of an incomplete one.
 const OPENAI_RESPONSES: &[(&str, Finish)] = &[
     ("completed", Finish::Natural),
     ("max_output_tokens", Finish::Length),
@@ -137,7 +138,7 @@ const COHERE_V2: &[(&str, Finish)] = &[
     ("TIMEOUT", Finish::Error),
 ];
 
-/// It has no value for tools: a turn that asks for them is complete.
+/// Cohere v1 has no value for tool calls: a turn that requests them is complete.
 const COHERE_V1: &[(&str, Finish)] = &[
     ("COMPLETE", Finish::Natural),
     ("STOP_SEQUENCE", Finish::StopSequence),
@@ -168,7 +169,7 @@ const BEDROCK_CONVERSE: &[(&str, Finish)] = &[
     ("model_context_window_exceeded", Finish::ContextExceeded),
 ];
 
-/// Those of the models that write text alone; the others have the values of their own format.
+/// Values of the text-only models. The other models use the values of their own format.
 const BEDROCK_INVOKE: &[(&str, Finish)] = &[
     // Llama, Mistral, DeepSeek.
     ("stop", Finish::Natural),
@@ -189,11 +190,11 @@ const BEDROCK_INVOKE: &[(&str, Finish)] = &[
     ("ERROR_TOXIC", Finish::ContentFilter),
     // Jurassic.
     ("endoftext", Finish::Natural),
-    // A guardrail, whatever the model says.
+    // A guardrail overrides the model's own value.
     ("INTERVENED", Finish::ContentFilter),
 ];
 
-/// The values that a family of APIs is known to send.
+/// Returns the values that this family is known to send.
 pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
     match family {
         Family::OpenAiChat => OPENAI,
@@ -208,13 +209,14 @@ pub const fn known(family: Family) -> &'static [(&'static str, Finish)] {
     }
 }
 
-/// What `raw` means in this family; an empty value is a missing one. Spelling counts.
+/// Returns the meaning of `raw` in this family. Empty means missing, and case matters.
 pub fn finish_of(family: Family, raw: &str) -> Finish {
     if raw.is_empty() {
         return Finish::Missing;
     }
     match lookup(known(family), raw) {
-        // Another number of Google's enumeration: a reason, but which is not told.
+        // An unlisted number of Google's enumeration is a real reason, but its meaning depends on
+        // the API.
         Finish::Unknown if family == Family::Gemini && raw != "0" && is_number(raw) => {
             Finish::Other
         }
@@ -222,7 +224,8 @@ pub fn finish_of(family: Family, raw: &str) -> Finish {
     }
 }
 
-/// How sure the meaning of a value is, where it is known: a few say only roughly what happened.
+/// Returns the confidence in a value's meaning. A few known values describe only roughly what
+/// happened.
 pub(crate) fn certainty(finish: Finish, raw: &str) -> Confidence {
     match (finish, raw) {
         (Finish::Paused, "compaction" | "CONTINUATION")
@@ -238,7 +241,7 @@ fn is_number(raw: &str) -> bool {
     raw.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// What `raw` means in OpenAI's or Anthropic's spelling, whichever knows it.
+/// Returns the meaning of `raw` in OpenAI's spelling or, failing that, in Anthropic's.
 pub fn finish_of_any(raw: &str) -> Finish {
     match finish_of(Family::OpenAiChat, raw) {
         Finish::Unknown => finish_of(Family::Anthropic, raw),
@@ -246,7 +249,7 @@ pub fn finish_of_any(raw: &str) -> Finish {
     }
 }
 
-/// The class of the error that a finish value of [`Finish::Error`] or [`Finish::Aborted`] tells.
+/// Returns the error class for a value of [`Finish::Error`] or [`Finish::Aborted`].
 pub fn error_class_of(raw: &str) -> ErrorClass {
     match raw {
         "insufficient_system_resource" => ErrorClass::Overloaded,

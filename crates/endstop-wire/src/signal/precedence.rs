@@ -1,56 +1,58 @@
-//! One table for every provider: from the facts of a turn to its signal.
+//! Decision table from the facts of a finished turn to its signal, shared by all providers.
 //!
 //! ```
 //! use endstop_core::{Confidence, SignalReason};
 //! use endstop_wire::signal::precedence::{Facts, signal};
 //! use endstop_wire::Finish;
-//! // `stop`, and yet a tool call: the call wins.
+//! // The finish value is `stop`, but the turn has a tool call: the call takes precedence.
 //! let s = signal(&Facts { finish: Finish::Natural, calls: 1, ..Facts::default() });
 //! assert_eq!((s.reason, s.confidence), (SignalReason::ToolUse, Confidence::Medium));
 //! ```
 //!
-//! The order: an error, a pause or a turn in progress, the token limit and the content filter, tool
-//! calls, a refusal, a stop string, the natural end, and last what is unknown or missing. Where the
-//! value says tools, arguments that do not parse and an output at its cap are told in the metadata
-//! (`invalid_args`, `at_output_cap`) and in the message, but the reason stays `tool_use`: a call that
-//! does not parse is answered as a bad one, a turn that fills its cap is a cut one to the run, and
-//! neither is ever run.
+//! Facts are checked in this order: an error, a pause or a turn in progress, the token limit and
+//! the content filter, tool calls, a refusal, a stop string, the natural end, and last unknown or
+//! missing values. If the finish value reports tools, unparsable arguments and an output at its cap
+//! are recorded in the metadata (`invalid_args`, `at_output_cap`) and in the message, but the
+//! reason stays `tool_use`. The run answers an unparsable call as invalid and treats a turn that
+//! filled its cap as truncated, so it executes neither.
 
 use crate::signal::finish::{Finish, certainty};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::Value;
 
-/// What is known of a turn when it has ended.
+/// Facts known about a turn after it has ended.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// What the finish value means.
+    /// Meaning of the finish value.
     pub finish: Finish,
-    /// The field it was read from.
+    /// Field that the value was read from.
     pub field: &'a str,
-    /// The raw value; empty where there was none.
+    /// Raw value, or an empty string if there was none.
     pub raw: &'a str,
-    /// The response is an error, or carries one.
+    /// `true` if the response is or contains an error.
     pub error: bool,
-    /// How many tool calls the client is asked to run.
+    /// Number of tool calls that the client is asked to run.
     pub calls: usize,
-    /// Whether the arguments of all of them parse.
+    /// `true` if the arguments of all calls parse.
     pub args_valid: bool,
-    /// There is no visible text.
+    /// `true` if there is no visible text.
     pub text_blank: bool,
-    /// The provider marked the answer as a refusal.
+    /// `true` if the provider marked the answer as a refusal.
     pub refusal: bool,
-    /// The stop string that the server says matched.
+    /// Stop string that matched, according to the server.
     pub matched_stop: Option<&'a str>,
-    /// The request listed stop strings, and this API would answer a match as a natural stop.
+    /// `true` if the request listed stop strings and this API reports a match as a natural stop.
     pub stop_ambiguous: bool,
-    /// The end of the protocol was seen (`[DONE]`, `message_stop`, or a whole JSON body).
+    /// `true` if the protocol's end marker arrived (`[DONE]`, `message_stop`, or a complete JSON
+    /// body).
     pub terminated: bool,
-    /// Output tokens reached the requested cap.
+    /// `true` if the output tokens reached the requested cap.
     pub at_cap: bool,
 }
 
 impl Default for Facts<'_> {
-    /// A turn without text or calls, with no finish value, whose end was not seen.
+    /// Returns the facts of a turn without text, calls or finish value, whose end marker is
+    /// missing.
     fn default() -> Self {
         Facts {
             finish: Finish::Missing,
@@ -69,7 +71,7 @@ impl Default for Facts<'_> {
     }
 }
 
-/// The signal that these facts make.
+/// Returns the signal for these facts.
 pub fn signal(f: &Facts<'_>) -> TerminationSignal {
     let (reason, confidence, message) = decide(f);
     let mut s = TerminationSignal::new(reason, confidence).from_field(f.field, f.raw);
@@ -93,34 +95,35 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         ContentFiltered, ErrorTermination, InProgress, NaturalCompletion, Paused, StopSequence,
         TokenLimitReached, ToolUse, Unknown,
     };
-    // 1. errors
+    // 1. Errors
     if f.error || f.finish == Finish::Error {
         return (ErrorTermination, High, None);
     }
     if f.finish == Finish::Aborted {
-        return (ErrorTermination, Medium, Some("the provider gave the generation up"));
+        return (ErrorTermination, Medium, Some("the provider aborted the generation"));
     }
     let sure = certainty(f.finish, f.raw);
     if f.finish == Finish::Unusable {
-        return (ErrorTermination, sure, Some("what the model wrote cannot be used"));
+        return (ErrorTermination, sure, Some("the model's output cannot be used"));
     }
     match f.finish {
-        // 2. pauses
+        // 2. Pauses
         Finish::Paused => return (Paused, sure, None),
         Finish::InProgress => return (InProgress, High, None),
-        // 3. token limit and filter
+        // 3. Token limit and content filter. They precede tool calls, because a cut turn may
+        //    contain a cut call that parses.
         Finish::Length if f.text_blank && f.calls == 0 => {
             return (
                 TokenLimitReached,
                 sure,
-                Some("the output budget is spent and nothing is visible"),
+                Some("the output budget is spent, but no text is visible"),
             );
         }
         Finish::Length | Finish::ContextExceeded => return (TokenLimitReached, sure, None),
         Finish::ContentFilter => return (ContentFiltered, sure, None),
         _ => {}
     }
-    // 4. tool calls
+    // 4. Tool calls
     if f.calls > 0 {
         let doubt = if f.args_valid {
             None
@@ -129,33 +132,36 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
         };
         return match f.finish {
             Finish::ToolUse => (ToolUse, High, doubt),
+            // Many compatible servers report `stop` although the turn has calls.
             Finish::Natural | Finish::StopSequence => (ToolUse, Medium, doubt),
             Finish::Missing if f.terminated => (ToolUse, Low, doubt),
             Finish::Missing => incomplete(),
-            // An unknown value may mean that the calls are cut: not knowing is not running them.
+            // An unknown value may mean that the calls were cut, so they must not run.
             _ => (Unknown, Low, Some("the finish value is not known")),
         };
     }
-    // 5. refusal
+    // 5. Refusal
     let unfinished = f.finish == Finish::Missing && !f.terminated;
     if f.refusal && f.finish != Finish::Unknown && !unfinished {
         return (ContentFiltered, Medium, None);
     }
     match f.finish {
-        // 6. stop strings
+        // 6. Stop strings
         Finish::StopSequence => (StopSequence, High, None),
         Finish::Natural if f.matched_stop.is_some() => (StopSequence, High, None),
-        // 7. natural stop
+        // 7. Natural stop
         Finish::Natural if f.text_blank => (NaturalCompletion, Medium, Some("the answer is empty")),
         Finish::Natural if f.stop_ambiguous => (NaturalCompletion, Medium, None),
         Finish::Natural => (NaturalCompletion, High, None),
-        // 8. contradictions, unknown and missing values
+        // 8. Contradictory, unknown and missing values
         Finish::ToolUse if f.text_blank => {
-            (Unknown, Low, Some("the finish value says tools, but there is no call"))
+            (Unknown, Low, Some("the finish value reports tool calls, but there are none"))
         }
-        Finish::ToolUse => {
-            (NaturalCompletion, Low, Some("the finish value says tools, but there is no call"))
-        }
+        Finish::ToolUse => (
+            NaturalCompletion,
+            Low,
+            Some("the finish value reports tool calls, but there are none"),
+        ),
         Finish::Missing if unfinished => incomplete(),
         Finish::Missing if f.text_blank => (Unknown, Low, Some("no finish value and no answer")),
         Finish::Missing => (NaturalCompletion, Low, Some("no finish value")),
@@ -163,10 +169,10 @@ fn decide(f: &Facts<'_>) -> (SignalReason, Confidence, Option<&'static str>) {
             Unknown,
             Medium,
             Some(
-                "the model was only loaded or unloaded, nothing was generated: send a message of the user",
+                "the model was only loaded or unloaded and nothing was generated; send a user message",
             ),
         ),
-        Finish::Other => (Unknown, Medium, Some("the provider does not say why it stopped")),
+        Finish::Other => (Unknown, Medium, Some("the provider gave no reason for stopping")),
         _ => (Unknown, Low, Some("the finish value is not known")),
     }
 }

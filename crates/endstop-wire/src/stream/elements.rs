@@ -1,37 +1,37 @@
-//! A stream of JSON values that arrives in pieces, split into them: the elements of one array, or
-//! objects one after another, a line each. Correct at every cut, linear, bounded.
+//! Incremental splitter for JSON streams: emits the elements of one array, or consecutive objects,
+//! from chunks of any size. Time is linear and memory is bounded.
 //!
-//! ```ignore
-//! let mut objects = Elements::objects();
-//! objects.push(b"{\"a\":1}\n{\"a\"", &mut |object| println!("{object}"))?; // {"a":1}
-//! assert_eq!(objects.rest().as_deref(), Some("{\"a\""));
+//! ```text
+//! push  {"a":1}⏎{"a"   → emits {"a":1}
+//! rest                 → {"a"
 //! ```
 //!
-//! An object is handed over with its last brace, without waiting for what comes behind it.
+//! An object is emitted at its closing brace, without waiting for the byte after it, because a
+//! server may send that byte much later.
 
 use memchr::{memchr, memchr2};
 use std::fmt;
 
-/// The most of one element that is held.
+/// Maximum number of bytes of one element.
 const ELEMENT_CAP: usize = 32 << 20;
 
-/// The push splitter.
+/// The splitter. It takes chunks and emits complete elements.
 #[derive(Debug, Default)]
 pub(crate) struct Elements {
-    /// The element that is not whole yet.
+    /// Bytes of the element that is not complete yet.
     held: Vec<u8>,
-    /// How many brackets are open, the array's own included.
+    /// Number of open brackets, including the array's own.
     depth: usize,
     string: bool,
     escaped: bool,
     closed: bool,
-    /// Objects are expected, not an array.
+    /// `true` to expect consecutive objects instead of one array.
     objects: bool,
-    /// Among objects: what is open is a line that is none.
+    /// In object mode: `true` while inside a line that does not begin an object.
     stray: bool,
 }
 
-/// An element is beyond its cap.
+/// Error for an element that exceeds [`ELEMENT_CAP`].
 #[derive(Debug)]
 pub(crate) struct TooLong;
 
@@ -42,27 +42,29 @@ impl fmt::Display for TooLong {
 }
 
 impl Elements {
-    /// Splits one array, whatever stands before its bracket.
+    /// Creates a splitter for one array. Anything before its opening bracket is ignored.
     pub(crate) fn array() -> Elements {
         Elements::default()
     }
 
-    /// Splits objects that stand one after another, also where they go over lines or share one. A
-    /// line that begins no object is handed over too, at its newline, for the caller to refuse.
+    /// Creates a splitter for consecutive objects, which may span several lines or share one. A
+    /// line that does not begin an object is emitted at its newline, so that the caller can reject
+    /// it.
     pub(crate) fn objects() -> Elements {
         Elements { objects: true, ..Elements::default() }
     }
 
-    /// Takes the next bytes and hands over the elements that they complete.
+    /// Takes the next chunk and passes every completed element to `each`.
     pub(crate) fn push(&mut self, chunk: &[u8], each: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
         if self.objects { self.in_lines(chunk, each) } else { self.in_array(chunk, each) }
     }
 
     fn in_lines(&mut self, chunk: &[u8], each: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
         let mut at = 0;
-        // Where the part of what is open begins that is in this chunk.
+        // Offset in this chunk at which the open element continues.
         let mut from = 0;
         while at < chunk.len() {
+            // Brackets inside a string have no meaning, so strings are skipped as a whole.
             if self.string {
                 at += self.inside(&chunk[at..]);
                 continue;
@@ -83,6 +85,8 @@ impl Elements {
                 b'{' if self.depth == 0 => self.depth = 1,
                 byte if self.depth == 0 => {
                     if byte.is_ascii_whitespace() {
+                        // Drop whitespace between objects instead of holding it, because servers
+                        // send newlines to keep a connection alive.
                         from = at;
                     } else {
                         self.stray = true;
@@ -91,6 +95,7 @@ impl Elements {
                 b'"' => self.string = true,
                 b'[' | b'{' => self.depth += 1,
                 b']' | b'}' => {
+                    // `depth` is at least 1 here, since the arms above handle 0.
                     self.depth -= 1;
                     if self.depth == 0 {
                         self.hand_over(&chunk[from..at], each)?;
@@ -105,7 +110,7 @@ impl Elements {
 
     fn in_array(&mut self, chunk: &[u8], each: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
         let mut at = 0;
-        // Where the part of the element begins that is in this chunk.
+        // Offset in this chunk at which the open element continues.
         let mut from = 0;
         while at < chunk.len() && !self.closed {
             if self.string {
@@ -126,11 +131,14 @@ impl Elements {
                     self.hand_over(&chunk[from..at - 1], each)?;
                     self.closed = true;
                 }
+                // An element that is an object or an array ends with its own bracket. The comma
+                // after it then finds only whitespace, which `hand_over` drops.
                 b']' | b'}' if self.depth == 2 => {
                     self.depth = 1;
                     self.hand_over(&chunk[from..at], each)?;
                     from = at;
                 }
+                // Saturate because a stray bracket before the array must not underflow.
                 b']' | b'}' => self.depth = self.depth.saturating_sub(1),
                 b',' if self.depth == 1 => {
                     self.hand_over(&chunk[from..at - 1], each)?;
@@ -145,15 +153,16 @@ impl Elements {
         Ok(())
     }
 
-    /// What is left of an element that was cut.
+    /// Returns the bytes of an element that was cut off by the end of the stream.
     pub(crate) fn rest(&mut self) -> Option<String> {
         let held = std::mem::take(&mut self.held);
         let text = String::from_utf8_lossy(&held);
         Some(text.trim()).filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
-    /// How many bytes belong to the string that is open, its quote included.
+    /// Returns the number of bytes that belong to the open string, including its closing quote.
     fn inside(&mut self, bytes: &[u8]) -> usize {
+        // The previous chunk ended in a backslash, so the first byte is escaped.
         let mut at = 0;
         if std::mem::take(&mut self.escaped) {
             at = 1;
@@ -164,6 +173,7 @@ impl Elements {
                 self.string = false;
                 return at + 1;
             }
+            // Keep the backslash for the next chunk, because its escaped byte has not arrived.
             if at + 1 == bytes.len() {
                 self.escaped = true;
                 return at + 1;
@@ -182,6 +192,8 @@ impl Elements {
     }
 
     fn hand_over(&mut self, last: &[u8], each: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
+        // Lossy conversion is safe here: invalid UTF-8 becomes replacement characters, and JSON
+        // parsing still succeeds or fails on its own.
         let mut hand = |bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
             let text = text.trim();
@@ -217,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_the_same_at_every_cut() {
+    fn array_elements_are_chunk_independent() {
         let text =
             "\u{feff} [{\"a\":\"]}\\\"{[,\\\\\"}\n,\r\n {\"b\":[[1,2],{}]} , 7, \"x,\", null] , {";
         let want = ["{\"a\":\"]}\\\"{[,\\\\\"}", "{\"b\":[[1,2],{}]}", "7", "\"x,\"", "null"];
@@ -239,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_the_same_at_every_cut() {
+    fn objects_are_chunk_independent() {
         let pretty = "{\n  \"a\": [\n    {\"é\": \"}\\\"{\\\\\"}\n  ]\n}";
         let text = format!(
             "\n{{\"a\":1}}\n{pretty}\r\n\n{{}}{{\"b\":2}} {{\"c\":\"\\\\\"}}\nerror: \"a {{\n[1]\n{{\"d\":]\n{{\"e"
@@ -274,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_does_not_wait_for_the_next() {
+    fn object_is_emitted_at_closing_brace() {
         for (mut elements, text) in [
             (Elements::array(), "[{\"a\":1}"),
             (Elements::objects(), "{\"a\":1}"),
@@ -287,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_beyond_its_cap_is_refused() {
+    fn element_beyond_cap_is_refused() {
         for (mut elements, begun) in [
             (Elements::array(), "[\""),
             (Elements::objects(), "{\""),
@@ -301,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_between_objects_are_not_held() {
+    fn whitespace_between_objects_is_dropped() {
         let mut elements = Elements::objects();
         let blanks = vec![b'\n'; 1 << 20];
         assert!((0..40).all(|_| elements.push(&blanks, &mut |_| ()).is_ok()));

@@ -1,5 +1,5 @@
-//! Amazon's event streams (`application/vnd.amazon.eventstream`): binary frames from bytes that come
-//! in any cutting, and the writing of one.
+//! Codec for Amazon event streams (`application/vnd.amazon.eventstream`): decodes binary frames
+//! from chunks of any size, and encodes single frames.
 //!
 //! ```
 //! use endstop_wire::stream::eventstream::{Decoder, frame};
@@ -16,42 +16,43 @@
 //! # Ok::<(), endstop_wire::stream::eventstream::FrameError>(())
 //! ```
 //!
-//! A frame is its length, the length of its headers and a checksum of those two; the headers; the
-//! payload; and a checksum of all before it. Numbers are big-endian, checksums are CRC-32. Work is
-//! linear: a frame that is whole in a chunk is read where it lies, one that is cut is copied once.
-//! What is wrong with a frame ends the stream, since nothing behind it can be found.
+//! A frame consists of its length, the length of its headers and a checksum of those two; the
+//! headers; the payload; and a checksum of everything before it. Numbers are big-endian and
+//! checksums are CRC-32. Decoding is linear: a frame that is complete in a chunk is read in place,
+//! and one that is split is copied once. A faulty frame ends the stream, because the start of the
+//! next frame cannot be found.
 
 use std::fmt;
 
-/// The lengths and their checksum.
+/// Size of the two lengths and their checksum, in bytes.
 const PRELUDE: usize = 12;
-/// The least frame: a prelude and the checksum of the message.
+/// Minimum size of a frame: a prelude and the checksum of the message.
 const LEAST: usize = PRELUDE + 4;
-/// The most that a frame may have; AWS's own limit.
+/// Maximum size of a frame, which is AWS's own limit.
 const FRAME_CAP: usize = 24 << 20;
-/// The most that its headers may have; AWS's own limit.
+/// Maximum size of a frame's headers, which is AWS's own limit.
 const HEADERS_CAP: usize = 128 << 10;
 
-/// The push decoder.
+/// The incremental decoder.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// The frame that is not whole yet.
+    /// Bytes of the frame that is not complete yet.
     held: Vec<u8>,
-    /// Its length, once its prelude is there.
+    /// Length of that frame, known once its prelude is complete.
     length: usize,
     failed: Option<FrameError>,
 }
 
-/// A message: what one frame carries.
+/// The content of one frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message<'a> {
-    /// The headers, in the order they came.
+    /// The headers, in the order of arrival.
     pub headers: Vec<(&'a str, HeaderValue<'a>)>,
     /// The payload.
     pub payload: &'a [u8],
 }
 
-/// The value of a header.
+/// Value of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderValue<'a> {
@@ -69,13 +70,13 @@ pub enum HeaderValue<'a> {
     Bytes(&'a [u8]),
     /// Text.
     Text(&'a str),
-    /// Milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     Timestamp(i64),
     /// A UUID.
     Uuid([u8; 16]),
 }
 
-/// A frame that cannot be read.
+/// Error for a frame that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -83,15 +84,15 @@ pub enum FrameError {
     PreludeChecksum,
     /// The checksum of the message is wrong.
     MessageChecksum,
-    /// A length that no frame has.
+    /// The frame's length is outside the allowed range.
     Length(u32),
-    /// The headers are longer than their frame, or than headers may be.
+    /// The headers are longer than their frame or than the limit.
     HeadersLength(u32),
     /// A header ends beyond the headers.
     HeaderCut,
-    /// The name of a header, or its text, is not UTF-8, or the name is empty.
+    /// A header's name or text is not UTF-8, or the name is empty.
     HeaderText,
-    /// A header of a type that is not known.
+    /// The type of a header is unknown.
     HeaderType(u8),
 }
 
@@ -120,15 +121,15 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 impl Decoder {
-    /// A decoder at the start of a stream.
+    /// Creates a decoder for the start of a stream.
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// Takes the next bytes and hands over the messages that they complete.
+    /// Takes the next chunk and passes each completed message to `each`.
     ///
     /// # Errors
-    /// A frame that cannot be read; the same again for whatever comes after it.
+    /// Fails if a frame cannot be read. Every later call returns the same error.
     pub fn push(
         &mut self,
         chunk: &[u8],
@@ -142,7 +143,7 @@ impl Decoder {
         taken
     }
 
-    /// No frame has begun that is not whole.
+    /// `true` if no frame is partially received.
     pub fn is_between(&self) -> bool {
         self.held.is_empty()
     }
@@ -153,6 +154,7 @@ impl Decoder {
         each: &mut dyn FnMut(&Message<'_>),
     ) -> Result<(), FrameError> {
         while !chunk.is_empty() {
+            // Fast path: the frame is complete in this chunk and is read without a copy.
             if self.held.is_empty() && chunk.len() >= PRELUDE {
                 let length = length_of(chunk)?;
                 if let Some((frame, rest)) = chunk.split_at_checked(length) {
@@ -161,6 +163,8 @@ impl Decoder {
                     continue;
                 }
             }
+            // First collect the prelude alone, because only a checked length may decide how much to
+            // hold.
             let wanted = if self.held.len() < PRELUDE { PRELUDE } else { self.length };
             let (taken, rest) = chunk.split_at((wanted - self.held.len()).min(chunk.len()));
             self.held.extend_from_slice(taken);
@@ -177,7 +181,7 @@ impl Decoder {
 }
 
 impl Message<'_> {
-    /// The header of this name, where it is text.
+    /// Returns the text header with this name.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.headers.iter().find_map(|(known, value)| match value {
             HeaderValue::Text(text) if *known == name => Some(*text),
@@ -187,11 +191,14 @@ impl Message<'_> {
 }
 
 fn number(bytes: &[u8]) -> u32 {
+    // `take(4)` bounds the fold, so callers may pass a longer slice.
     bytes.iter().take(4).fold(0, |n, byte| n << 8 | u32::from(*byte))
 }
 
-/// The length of the frame that begins with this prelude.
+/// Returns the length of the frame that begins with this prelude.
 fn length_of(head: &[u8]) -> Result<usize, FrameError> {
+    // Check the checksum before the lengths, so that random bytes are reported as such and not as
+    // an absurd length.
     if crc32fast::hash(&head[..8]) != number(&head[8..]) {
         return Err(FrameError::PreludeChecksum);
     }
@@ -206,12 +213,13 @@ fn length_of(head: &[u8]) -> Result<usize, FrameError> {
     Ok(length)
 }
 
-/// The message of a whole frame whose prelude is sound.
+/// Parses a complete frame whose prelude has been checked.
 fn read(frame: &[u8]) -> Result<Message<'_>, FrameError> {
     let (body, checksum) = frame.split_at(frame.len() - 4);
     if crc32fast::hash(body) != number(checksum) {
         return Err(FrameError::MessageChecksum);
     }
+    // `length_of` has checked that the headers fit, so this split cannot panic.
     let (mut rest, payload) = body[PRELUDE..].split_at(number(&frame[4..]) as usize);
     let mut headers = Vec::new();
     while !rest.is_empty() {
@@ -220,7 +228,7 @@ fn read(frame: &[u8]) -> Result<Message<'_>, FrameError> {
     Ok(Message { headers, payload })
 }
 
-/// Takes a header off the front.
+/// Removes one header from the front and returns it.
 fn header<'a>(rest: &mut &'a [u8]) -> Result<(&'a str, HeaderValue<'a>), FrameError> {
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| FrameError::HeaderText);
     let [length] = array(rest)?;
@@ -260,7 +268,8 @@ fn cut<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], FrameError> {
     Ok(bytes)
 }
 
-/// A frame with headers of text. A name is cut at 255 bytes, a text at 65535, as the format has it.
+/// Encodes a frame with text headers. Names are cut at 255 bytes and values at 65535, because their
+/// length fields hold no more.
 pub fn frame(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0; PRELUDE];
     for (name, text) in headers {
@@ -268,6 +277,7 @@ pub fn frame(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
         let text = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
         out.push(name.len() as u8);
         out.extend_from_slice(name);
+        // 7 is the type of a text header.
         out.push(7);
         out.extend_from_slice(&(text.len() as u16).to_be_bytes());
         out.extend_from_slice(text);

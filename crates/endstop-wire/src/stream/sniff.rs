@@ -1,4 +1,4 @@
-//! Finds the wire format of a response by its body.
+//! Format detection: recognises the wire format of a response by its body.
 //!
 //! ```
 //! use endstop_wire::dialect::Family;
@@ -9,8 +9,8 @@
 //! assert!(formats(b"<html>").is_empty());
 //! ```
 //!
-//! Only the names of fields and a few of their values are read, of the first events alone: what stands in
-//! a text that a model wrote counts for nothing.
+//! Only field names and a few values of the first events are read, so that text written by a model
+//! cannot influence the result.
 
 use crate::dialect::Family;
 use crate::stream::eventstream;
@@ -18,14 +18,14 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// So many objects of a stream are looked at.
+/// Maximum number of a stream's objects that are examined.
 const MOST: usize = 32;
 
-/// An error in the form of OpenAI, which many servers copy.
+/// Families that share OpenAI's error shape, which many servers copy.
 const OPENAI: &[Family] = &[Family::OpenAiChat, Family::OpenAiResponses];
 
-/// The formats that a body may be of: one if it is certain, several if they share what was seen, none if
-/// nothing was recognised.
+/// Returns the formats that a body may have: one if it is certain, several if the evidence fits all
+/// of them, none if nothing was recognised.
 pub fn formats(body: &[u8]) -> Vec<Family> {
     let mut found: Option<Vec<Family>> = None;
     each_object(body, &mut |fields| {
@@ -38,7 +38,7 @@ pub fn formats(body: &[u8]) -> Vec<Family> {
             Some(found) => {
                 let both: Vec<Family> =
                     found.iter().copied().filter(|one| may_be.contains(one)).collect();
-                // Events that contradict each other leave it open.
+                // Contradicting events leave the format open.
                 *found = if both.is_empty() { [&found[..], may_be].concat() } else { both };
             }
         }
@@ -46,15 +46,18 @@ pub fn formats(body: &[u8]) -> Vec<Family> {
     found.unwrap_or_default()
 }
 
-/// The fields of an object, unread.
+/// Unparsed fields of an object.
 type Fields<'a> = HashMap<Cow<'a, str>, &'a RawValue>;
 
-/// The formats that have an object with these fields; empty: it says nothing.
+/// Returns the formats in which an object with these fields occurs, or none if the fields are not
+/// specific.
 fn of(fields: &Fields<'_>) -> &'static [Family] {
     let has = |name: &str| fields.contains_key(name);
     let text = |name: &str| {
         fields.get(name).and_then(|value| serde_json::from_str::<Cow<'_, str>>(value.get()).ok())
     };
+    // Check the most specific fields first, because general ones such as `choices` occur in several
+    // formats.
     if has("amazon-bedrock-invocationMetrics") || has("bytes") && fields.len() <= 2 {
         return &[Family::BedrockInvoke];
     }
@@ -106,7 +109,7 @@ fn of(fields: &Fields<'_>) -> &'static [Family] {
     fields.get("error").map_or(&[], |error| of_error(error))
 }
 
-/// The formats whose errors have this form.
+/// Returns the formats whose errors have this shape.
 fn of_error(error: &RawValue) -> &'static [Family] {
     let Ok(fields) = serde_json::from_str::<Fields<'_>>(error.get()) else { return &[] };
     let number = fields.get("code").is_some_and(|code| code.get().parse::<u16>().is_ok());
@@ -117,13 +120,14 @@ fn of_error(error: &RawValue) -> &'static [Family] {
     if openai { OPENAI } else { &[] }
 }
 
-/// Hands over the objects of a body: one, a line each, the elements of an array, server-sent events or
-/// the events of binary frames.
+/// Calls `each` for every object of a body: a single one, one per line, elements of an array,
+/// server-sent events or events of binary frames.
 fn each_object(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
     match body.first() {
         Some(b'{') => objects(body, each),
         Some(b'[') => objects(&body[1..], each),
+        // The first letter of `data`, `event`, `id`, `retry` or of a comment.
         Some(b'd' | b'e' | b'i' | b'r' | b':') => {
             let events = body.split(|byte| matches!(byte, b'\n' | b'\r'));
             for line in events.filter_map(|line| line.strip_prefix(b"data:")).take(MOST) {
@@ -135,7 +139,7 @@ fn each_object(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
     }
 }
 
-/// The objects that stand one after another, with commas between them or without.
+/// Handles consecutive objects, with or without commas between them.
 fn objects(mut rest: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
     for _ in 0..MOST {
         rest = rest.trim_ascii_start();
@@ -147,16 +151,16 @@ fn objects(mut rest: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
     }
 }
 
-/// The events of binary frames, which only Bedrock sends.
+/// Handles the events of binary frames, which only Bedrock sends.
 fn frames(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
     let mut left = MOST;
-    // What comes after a broken frame is not looked at.
+    // Ignore the error: everything before a broken frame was examined.
     let _ = eventstream::Decoder::new().push(body, &mut |message| {
         if left == 0 {
             return;
         }
         left -= 1;
-        // The type of an event is a field of it elsewhere.
+        // The event type is a header here, but a field name in Bedrock's unpacked streams.
         let Some(kind) = message.text(":event-type") else { return };
         if let Ok(payload) = serde_json::from_slice::<&RawValue>(message.payload) {
             let name = if kind == "chunk" { "bytes" } else { kind };
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_model_is_not_looked_at() {
+    fn text_of_model_is_ignored() {
         let text = r#"{\"choices\":[]} data: {\"type\":\"message_start\"}"#;
         let body = format!(r#"{{"text":"{text}","error":{{"message":"{text}"}}}}"#);
         assert!(formats(body.as_bytes()).is_empty());

@@ -1,4 +1,5 @@
-//! Server-sent events, pushed in as bytes come: correct at every cut, linear, bounded.
+//! Incremental decoder for server-sent events. Results do not depend on chunk boundaries, time is
+//! linear, and memory is bounded.
 //!
 //! ```
 //! use endstop_wire::stream::sse::{Decoder, Item};
@@ -15,37 +16,40 @@
 //! # Ok::<(), endstop_wire::stream::sse::SseError>(())
 //! ```
 //!
-//! As the WHATWG specifies, with two additions for what providers send: an event is handed over at
-//! the end of the body even without its blank line ([`Decoder::finish`]), and a line that is none
-//! of the protocol's (bare JSON, a field named `error:`) is handed over as [`Item::Line`] instead
-//! of being dropped. An event that lies whole in one chunk is borrowed from it.
+//! The decoder follows the WHATWG specification, with two additions for real providers. An event at
+//! the end of the body counts even without its blank line ([`Decoder::finish`]). A line that is not
+//! part of the protocol (bare JSON, or a field named `error:`) is emitted as [`Item::Line`] instead
+//! of being dropped. An event that lies completely in one chunk is borrowed from it.
 
 use memchr::memchr2;
 use std::borrow::Cow;
 use std::fmt;
 
-/// What came out of the stream.
+/// An item of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An event.
     Event {
-        /// The event's type; `""` where the stream named none (which means `message`).
+        /// Event type, or `""` if the stream named none, which means `message`.
         name: &'a str,
-        /// Its data, the lines joined with `\n`.
+        /// Data of the event, with its lines joined by `
+        ///
+        /// `.
         data: &'a str,
-        /// The last event id seen.
+        /// The most recent event id.
         id: &'a str,
     },
-    /// A line whose field the protocol does not know.
+    /// A line whose field is not part of the protocol.
     Line(&'a str),
 }
 
-/// The largest line and event that are taken; a stream beyond is an error, not a full memory.
+/// Size limits for lines and events. A stream that exceeds them is an error, so that memory stays
+/// bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Bytes in a line.
+    /// Maximum number of bytes in a line.
     pub line: usize,
-    /// Bytes in the data of an event.
+    /// Maximum number of bytes in an event's data.
     pub event: usize,
 }
 
@@ -55,13 +59,13 @@ impl Default for Caps {
     }
 }
 
-/// A stream that is beyond its caps.
+/// Error for a stream that exceeds its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SseError {
-    /// A line is longer than this.
+    /// A line is longer than this many bytes.
     LineTooLong(usize),
-    /// An event's data is longer than this.
+    /// An event's data is longer than this many bytes.
     EventTooLong(usize),
 }
 
@@ -76,22 +80,22 @@ impl fmt::Display for SseError {
 
 impl std::error::Error for SseError {}
 
-/// The push decoder.
+/// The incremental decoder.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     caps: Caps,
-    /// The beginning of a line whose end has not come.
+    /// Start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// The data lines of the event so far, joined.
+    /// Joined data lines of the current event.
     data: Vec<u8>,
-    /// A data line was seen (an empty one too).
+    /// `true` once a data line arrived, even an empty one.
     has_data: bool,
     name: String,
     id: String,
     retry: Option<u64>,
-    /// The last chunk ended on CR: an LF that follows belongs to it.
+    /// `true` if the last chunk ended in CR, so that a following LF belongs to it.
     after_cr: bool,
-    /// Bytes of the byte order mark matched so far; 3 once the beginning is behind.
+    /// Number of bytes of the byte order mark matched so far, or 3 once the start has been handled.
     bom: u8,
     failed: Option<SseError>,
 }
@@ -101,22 +105,22 @@ const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 type Sink<'s> = &'s mut dyn FnMut(Item<'_>);
 
 impl Decoder {
-    /// A decoder with the default caps.
+    /// Creates a decoder with the default limits.
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// A decoder with these caps.
+    /// Creates a decoder with these limits.
     pub fn with_caps(caps: Caps) -> Decoder {
         Decoder { caps, ..Decoder::default() }
     }
 
-    /// The reconnection time the stream asked for, in milliseconds.
+    /// Returns the reconnection time that the stream requested, in milliseconds.
     pub fn retry(&self) -> Option<u64> {
         self.retry
     }
 
-    /// Takes the next bytes and hands over what they complete.
+    /// Takes the next chunk and passes every completed item to `sink`.
     pub fn push(&mut self, chunk: &[u8], sink: Sink<'_>) -> Result<(), SseError> {
         if let Some(e) = self.failed {
             return Err(e);
@@ -129,12 +133,13 @@ impl Decoder {
         done
     }
 
-    /// The body has ended: what is pending counts as a line and as an event.
+    /// Ends the body. A pending line and a pending event count as complete.
     pub fn finish(&mut self, sink: Sink<'_>) -> Result<(), SseError> {
         if let Some(e) = self.failed {
             return Err(e);
         }
         if self.bom < 3 {
+            // The body ended inside a possible byte order mark, so its bytes are data after all.
             self.line.extend_from_slice(&BOM[..usize::from(self.bom)]);
             self.bom = 3;
         }
@@ -149,7 +154,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Leaves the byte order mark out, also where it is cut.
+    /// Skips the byte order mark, even if chunks split it.
     fn past_bom<'c>(&mut self, mut chunk: &'c [u8]) -> &'c [u8] {
         while self.bom < 3 {
             let Some((&first, rest)) = chunk.split_first() else {
@@ -159,6 +164,7 @@ impl Decoder {
                 self.bom += 1;
                 chunk = rest;
             } else {
+                // A partial match was not a byte order mark, so give its bytes back to the line.
                 self.line.extend_from_slice(&BOM[..usize::from(self.bom)]);
                 self.bom = 3;
             }
@@ -168,7 +174,7 @@ impl Decoder {
 
     fn lines(&mut self, chunk: &[u8], sink: Sink<'_>) -> Result<(), SseError> {
         let mut rest = chunk;
-        // The only data line so far of the event, where it lies whole in this chunk.
+        // The event's only data line so far, if it lies completely in this chunk.
         let mut pending: Option<&[u8]> = None;
         if self.after_cr && !rest.is_empty() {
             self.after_cr = false;
@@ -190,15 +196,19 @@ impl Decoder {
             if self.line.is_empty() {
                 if line.is_empty() {
                     self.dispatch(pending.take(), sink);
+                // Fast path: the line lies in this chunk and is not copied.
                 } else {
                     self.check_line(line.len())?;
                     self.field(line, &mut pending, sink)?;
                 }
             } else {
+                // The line began in an earlier chunk. Its copy is reused as a buffer afterwards.
                 self.check_line(self.line.len() + line.len())?;
                 self.keep(pending.take())?;
                 self.line.extend_from_slice(line);
                 let mut whole = std::mem::take(&mut self.line);
+                // `late` borrows from the buffer, so it must be copied before the buffer is
+                // cleared.
                 let mut late = None;
                 self.field(&whole, &mut late, sink)?;
                 self.keep(late)?;
@@ -218,7 +228,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Copies a pending data line into the event, since its chunk goes away.
+    /// Copies a pending data line into the event, because its chunk will not live longer.
     fn keep(&mut self, pending: Option<&[u8]>) -> Result<(), SseError> {
         let Some(line) = pending else { return Ok(()) };
         if self.data.len() + line.len() + 1 > self.caps.event {
@@ -263,6 +273,7 @@ impl Decoder {
                 self.name.push_str(&text(value));
             }
             b"id" => {
+                // The specification requires ids that contain NUL to be ignored.
                 if !value.contains(&0) {
                     self.id.clear();
                     self.id.push_str(&text(value));
@@ -280,10 +291,11 @@ impl Decoder {
 
     fn dispatch(&mut self, pending: Option<&[u8]>, sink: Sink<'_>) {
         let data = match pending {
-            // `field` leaves a line pending only where it is the first.
+            // `field` leaves only the first data line of an event pending.
             Some(line) => text(line),
             None if self.has_data => text(&self.data),
             None => {
+                // The specification drops an event without data.
                 self.name.clear();
                 return;
             }
@@ -296,7 +308,7 @@ impl Decoder {
     }
 }
 
-/// UTF-8; what is none is replaced.
+/// Returns the text, with invalid UTF-8 replaced.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

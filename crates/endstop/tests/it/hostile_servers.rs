@@ -415,10 +415,8 @@ async fn a_redirect_is_told_and_the_key_goes_nowhere() {
         let provider = HttpProvider::new(&options, &key).unwrap();
         let agent = AgentLoop::builder(provider).limits(limits()).build().unwrap();
         let outcome = agent.run("hi").unwrap().await;
-        let place = format!(
-            "HTTP status {status}: the server sends requests on to http://{}/v1",
-            trap.address
-        );
+        let place =
+            format!("HTTP status {status}: the server redirects to http://{}/v1", trap.address);
         failed(&outcome, &place);
         let all = format!("{outcome:?}");
         assert!(!all.contains(KEY) && !all.contains("secret"), "{all}");

@@ -100,7 +100,7 @@ async fn a_model_that_was_only_loaded_is_no_answer() {
         assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
         let evidence = &outcome.decided_by.evidence;
         assert!(evidence.contains("done_reason = \"load\""), "{evidence}");
-        assert!(evidence.contains("send a message of the user"), "{evidence}");
+        assert!(evidence.contains("send a user message"), "{evidence}");
     }
 }
 

@@ -1,9 +1,9 @@
-//! A price as the command line takes it: `in=3,out=15`.
+//! Parser for prices on the command line, such as `in=3,out=15`.
 
 use endstop_core::{NanoUsd, Price};
 use std::fmt;
 
-/// Reads a price as the command line takes it, in dollars per million tokens:
+/// Parses a price from the command line, in dollars per million tokens:
 /// `in=3,out=15[,cached=0.3][,cache_write=3.75]`.
 ///
 /// ```
@@ -30,6 +30,7 @@ pub fn parse_price(text: &str) -> Result<Price, PriceError> {
         }
         found[at] = Some(nano_usd(amount).map_err(bad)?);
     }
+    // A missing `cached` or `cache_write` price stays `None`, which bills those tokens as input.
     let [input, output, cached_input, cache_write] = found;
     Ok(Price {
         input: input.ok_or(PriceError::Missing(FIELDS[0]))?,
@@ -41,36 +42,36 @@ pub fn parse_price(text: &str) -> Result<Price, PriceError> {
 
 const FIELDS: [&str; 4] = ["in", "out", "cached", "cache_write"];
 
-/// Why a `--price` could not be read.
+/// Error for a price that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PriceError {
     /// A part is not `field=amount`.
     NotAField(String),
-    /// There is no such field.
+    /// The field does not exist.
     UnknownField(String),
-    /// A field is given twice.
+    /// A field occurs twice.
     Twice(&'static str),
-    /// A field that must be there is not.
+    /// A required field is missing.
     Missing(&'static str),
-    /// A field's amount cannot be read.
+    /// The amount of a field cannot be parsed.
     Amount {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is wrong with it.
+        /// Problem with the value.
         problem: AmountProblem,
     },
 }
 
-/// What is wrong with an amount of dollars.
+/// Problem with an amount of dollars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AmountProblem {
-    /// Not digits, with or without a decimal point.
+    /// Anything but digits with an optional decimal point.
     NotANumber,
-    /// More than can be counted in nano-dollars.
+    /// More than fits into a count of nano-dollars.
     TooLarge,
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for PriceError {
                 "`{part}` is not `field=dollars`; write in=3,out=15[,cached=0.3][,cache_write=3.75]"
             ),
             PriceError::UnknownField(name) => {
-                write!(f, "unknown field `{name}`; there are {}", FIELDS.join(", "))
+                write!(f, "unknown field `{name}`: expected one of {}", FIELDS.join(", "))
             }
             PriceError::Twice(field) => write!(f, "`{field}` is given twice"),
             PriceError::Missing(field) => write!(f, "`{field}` is missing"),
@@ -100,13 +101,15 @@ impl fmt::Display for PriceError {
 
 impl std::error::Error for PriceError {}
 
-/// Reads `12.34` exactly; what is smaller than a nano-dollar is rounded up.
+/// Parses `12.34` exactly. Fractions of a nano-dollar are rounded up, because prices are upper
+/// bounds.
 pub(super) fn nano_usd(text: &str) -> Result<NanoUsd, AmountProblem> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(part) {
         return Err(AmountProblem::NotANumber);
     }
+    // Only ASCII digits are left, so any byte position is a character boundary.
     let (nanos, rest) = part.split_at(part.len().min(9));
     let nanos = format!("{nanos:0<9}").parse::<u64>();
     let rounded_up = u64::from(rest.bytes().any(|b| b != b'0'));
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_is_read_to_the_nano_dollar() {
+    fn price_is_parsed_exactly() {
         let price = parse_price(" in=3, out=15.5 ,cached=0.3,cache_write=3.75").unwrap();
         assert_eq!(price.input, NanoUsd(3_000_000_000));
         assert_eq!(price.output, NanoUsd(15_500_000_000));
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_price_names_its_field() {
+    fn invalid_price_names_field() {
         for (text, said) in [
             (
                 "",
@@ -149,7 +152,7 @@ mod tests {
             ("in=3,out=1,in=2", "price: `in` is given twice"),
             (
                 "in=3,output=1",
-                "price: unknown field `output`; there are in, out, cached, cache_write",
+                "price: unknown field `output`: expected one of in, out, cached, cache_write",
             ),
             ("in=3,out=", "price: `out`: `` is not an amount of dollars, such as 3 or 0.25"),
             ("in=$3,out=1", "price: `in`: `$3` is not an amount of dollars, such as 3 or 0.25"),

@@ -1,4 +1,4 @@
-//! What a model costs: the user's own prices above a catalogue that is compiled in.
+//! Model prices: the user's own prices take precedence over a compiled-in catalogue.
 //!
 //! ```
 //! use endstop_wire::catalog::prices::{PriceBook, PriceSource, parse_price};
@@ -9,23 +9,24 @@
 //! assert!(book.lookup("vllm", "unheard-of").is_none());
 //! ```
 //!
-//! A price is used to keep a budget's ceiling, so it must be an **upper bound**:
+//! Prices keep a budget within its ceiling, so each must be an **upper bound**:
 //!
-//! - where it depends on the size of the prompt or on the hour, the highest one is taken
-//!   ([`ModelInfo::exact`] is then `false`);
-//! - there is no clock here, so a price that changed on a date is the newest one; one that is only
-//!   announced counts together with today's, the higher of the two;
-//! - a model whose price has a part that [`Price`] cannot say (a fee for each request) has no
-//!   entry, as has one that is not billed by text tokens (images, speech, embeddings);
-//! - a provider is found by its id, never by resemblance: an unknown one has no price.
+//! - If a price depends on the size of the prompt or on the hour, the highest one is used, and
+//!   [`ModelInfo::exact`] is `false`.
+//! - There is no clock here. A price that changed on a date is the newest one; if a change is only
+//!   announced, the higher of the current and the announced price is used.
+//! - A model has no entry if its price has a component that [`Price`] cannot express, such as a fee
+//!   per request, or if it is not billed by text tokens (images, speech, embeddings).
+//! - A provider is found by its exact id, because a similar name may be another company. An unknown
+//!   provider has no price.
 //!
-//! Prices are those of ordinary, synchronous calls. Not covered: priority tiers, searches and
-//! other tools run and billed by the provider, and cache entries kept for an hour (cache writes are
-//! the provider's default, shorter kind).
+//! Prices are for ordinary synchronous calls. Not covered are priority tiers, searches and other
+//! tools that the provider runs and bills, and cache entries stored for an hour (cache writes have
+//! the price of the provider's default, shorter lifetime).
 //!
-//! The catalogue is a text table, a constant of the program: a lookup reads one provider's lines
-//! and nothing is parsed ahead or kept. It comes from the `genai-prices` project (MIT, see
-//! `data/LICENSE-genai-prices`) and is written by the test `catalogue`, which also checks it.
+//! The catalogue is a text table compiled into the program. A lookup reads the lines of one
+//! provider; nothing is parsed in advance or cached. The data comes from the `genai-prices` project
+//! (MIT, see `data/LICENSE-genai-prices`). The test `catalogue` writes and checks it.
 
 mod argument;
 
@@ -38,12 +39,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// `@provider TAB fallback provider …`, then its models, first match first:
+/// The price table. Each provider starts with `@provider TAB fallback provider …`, followed by its
+/// models, first match first:
 /// `id TAB input TAB output TAB cached TAB cache write TAB context window TAB "~" if not exact
-/// TAB rule SPACE rule …`; dollars per million tokens; a model without an input price has none.
+/// TAB rule SPACE rule …`. Prices are dollars per million tokens. A model without an input price
+/// has no price.
 const CATALOGUE: &str = include_str!("../../../data/prices.tsv");
 
-/// Other names that a provider of the catalogue goes by.
+/// Alternative names of the catalogue's providers.
 const ALIASES: &[(&str, &str)] = &[
     ("xai", "x-ai"),
     ("moonshot", "moonshotai"),
@@ -55,30 +58,30 @@ const ALIASES: &[(&str, &str)] = &[
     ("copilot", "github-copilot"),
 ];
 
-/// What is known of a model.
+/// Price and limits of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// What it costs, at most.
+    /// Upper bound of the model's price.
     pub price: Price,
-    /// The price is one and the same for every call; `false`: `price` is the highest of several.
+    /// `true` if every call has this price, `false` if `price` is the highest of several.
     pub exact: bool,
-    /// How many tokens of prompt and answer fit together; see also [`crate::catalog::models`].
+    /// Tokens of prompt and answer together; see also [`crate::catalog::models`].
     pub context_window: Option<u64>,
-    /// Where the price comes from.
+    /// Source of the price.
     pub source: PriceSource,
 }
 
-/// Where a price comes from.
+/// Source of a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PriceSource {
-    /// The user said so.
+    /// Set by the user.
     User,
     /// The compiled-in catalogue.
     Catalogue {
-        /// The provider's id in the catalogue.
+        /// Id of the provider in the catalogue.
         provider: &'static str,
-        /// The model's id in the catalogue.
+        /// Id of the model in the catalogue.
         model: &'static str,
     },
 }
@@ -94,26 +97,27 @@ impl fmt::Display for PriceSource {
     }
 }
 
-/// Prices: the user's own, and the catalogue beneath them.
+/// Lookup of prices: the user's own first, then the catalogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriceBook {
     own: BTreeMap<String, Price>,
 }
 
 impl PriceBook {
-    /// The catalogue alone.
+    /// Creates a book with the catalogue only.
     pub fn new() -> PriceBook {
         PriceBook::default()
     }
 
-    /// Adds a price for `"provider/model"`, above the catalogue's; upper and lower case are one.
+    /// Adds a price for `"provider/model"` that takes precedence over the catalogue. Names are
+    /// case-insensitive.
     #[must_use]
     pub fn with(mut self, provider_and_model: &str, price: Price) -> PriceBook {
         self.own.insert(fold(provider_and_model), price);
         self
     }
 
-    /// The model's price, with what else is known of it.
+    /// Returns the model's price together with its known limits.
     pub fn lookup(&self, provider: &str, model: &str) -> Option<ModelInfo> {
         let own = self.own.get(&format!("{}/{}", fold(provider), fold(model))).copied();
         let Some(price) = own else {
@@ -121,6 +125,7 @@ impl PriceBook {
         };
         Some(ModelInfo {
             price,
+            // A user's price applies to every call, whatever its size or hour is.
             exact: true,
             context_window: find(provider, model).and_then(|found| found.context_window()),
             source: PriceSource::User,
@@ -128,9 +133,9 @@ impl PriceBook {
     }
 }
 
-/// The catalogue's entry for a model, if it has a price.
+/// Returns the catalogue's entry for a model, if it has a price.
 ///
-/// Model ids may carry a date or a suffix where the provider takes one (`claude-3-haiku-20240307`).
+/// Model ids may have a date or suffix, if the provider accepts one (`claude-3-haiku-20240307`).
 pub fn lookup(provider: &str, model: &str) -> Option<ModelInfo> {
     let found = find(provider, model)?;
     let input = found.price(1)?;
@@ -147,8 +152,8 @@ pub fn lookup(provider: &str, model: &str) -> Option<ModelInfo> {
     })
 }
 
-/// How many tokens of prompt and answer fit together, where the catalogue says; also of a model
-/// without a price.
+/// Returns the context window in tokens if the catalogue has it, including for models without a
+/// price.
 pub(crate) fn context_window(provider: &str, model: &str) -> Option<u64> {
     find(provider, model)?.context_window()
 }
@@ -173,7 +178,7 @@ impl Found {
     }
 }
 
-/// Finds the line of a model, at the provider or where it says that it serves another's models.
+/// Finds a model's line at the provider or at a provider whose models it also serves.
 fn find(provider: &str, model: &str) -> Option<Found> {
     let (provider, model) = (fold(provider), fold(model));
     let id = ALIASES
@@ -189,14 +194,17 @@ fn find(provider: &str, model: &str) -> Option<Found> {
             })
         })
     };
+    // Retry with a dashed date only after an exact miss, because some ids really have dates without
+    // dashes.
     at_provider(&model).or_else(|| match dashed_date(&model) {
         Cow::Owned(dashed) => at_provider(&dashed),
         Cow::Borrowed(_) => None,
     })
 }
 
-/// A provider's id, fallbacks and lines.
+/// Returns a provider's id, fallbacks and lines.
 fn section(id: &str) -> Option<(&'static str, &'static str, &'static str)> {
+    // Such characters could match across fields or lines of the table.
     if id.is_empty() || id.contains(['\t', '\n']) {
         return None;
     }
@@ -219,10 +227,10 @@ fn find_line(provider: &'static str, models: &'static str, model: &str) -> Optio
         .map(|line| Found { provider, line })
 }
 
-/// Whether a model's name, in lower case, is what the rule says:
-/// `=` the id, `=x` is x, `^x` starts with x, `$x` ends with x, `~x` contains x,
-/// `&x` starts with x and is no speech model, `%x` is x with a digit for every `#`, and where a
-/// `*` ends it, anything after.
+/// `true` if a model's name in lower case matches the rule:
+/// `=` the id, `=x` equals x, `^x` starts with x, `$x` ends with x, `~x` contains x,
+/// `&x` starts with x and is not a speech model, `%x` equals x with a digit for every `#`. If a
+/// `*` ends the pattern, anything may follow.
 fn matches(rule: &str, id: &str, model: &str) -> bool {
     let Some((kind, text)) = rule.split_at_checked(1) else {
         return false;
@@ -251,7 +259,8 @@ fn is_speech(model: &str) -> bool {
     model.split('-').skip(1).any(|part| part == "tts")
 }
 
-/// `model-20251211` as `model-2025-12-11`: some gateways write dates without dashes.
+/// Returns `model-2025-12-11` for `model-20251211`, because some gateways write dates without
+/// dashes.
 fn dashed_date(model: &str) -> Cow<'_, str> {
     fn date(part: &str) -> Option<String> {
         let (date, rest) = part.split_at_checked(8)?;
@@ -265,6 +274,7 @@ fn dashed_date(model: &str) -> Cow<'_, str> {
     }
     let mut parts: Vec<Cow<'_, str>> = model.split('-').map(Cow::Borrowed).collect();
     let mut found = false;
+    // The first part is the model's name and never a date.
     for part in parts.iter_mut().skip(1) {
         if let Some(dashed) = date(part) {
             *part = Cow::Owned(dashed);
@@ -287,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_knows_a_model_by_its_names() {
+    fn catalogue_finds_model_by_any_name() {
         let haiku = lookup("anthropic", "claude-3-haiku-20240307").unwrap();
         assert_eq!(haiku.price.input, NanoUsd(250_000_000));
         assert_eq!(usd(haiku.price.cached_input), 0.03);
@@ -300,7 +310,7 @@ mod tests {
         assert_eq!(lookup(" Anthropic", "Claude-3-Haiku"), lookup("anthropic", "claude-3-haiku"));
         assert_eq!(lookup("xai", "grok-4.3"), lookup("x-ai", "grok-4.3"));
         assert!(lookup("xai", "grok-4.3").is_some());
-        // A gateway that serves other providers' models under their prices.
+        // A gateway that serves other providers' models at their prices.
         assert_eq!(
             lookup("azure", "deepseek-chat").unwrap().price,
             lookup("deepseek", "deepseek-chat").unwrap().price
@@ -308,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_price() {
+    fn unknown_model_has_no_price() {
         for (provider, model) in [
             ("anthropic", "gpt-4o"),
             ("", ""),
@@ -324,14 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn a_price_with_tiers_is_the_highest_and_says_so() {
+    fn tiered_price_is_highest_and_inexact() {
         let pro = lookup("google", "gemini-2.5-pro").unwrap();
         assert_eq!(pro.price.input, NanoUsd(2_500_000_000));
         assert!(!pro.exact);
     }
 
     #[test]
-    fn the_users_price_is_above_the_catalogue() {
+    fn user_price_overrides_catalogue() {
         let own = parse_price("in=1,out=2").unwrap();
         let book = PriceBook::new()
             .with("Anthropic/claude-3-haiku", own)
@@ -369,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_without_dashes_get_them() {
+    fn undashed_date_gets_dashes() {
         assert_eq!(dashed_date("gpt-5.2-20251211"), "gpt-5.2-2025-12-11");
         assert_eq!(dashed_date("model-20251211:free"), "model-2025-12-11:free");
         for plain in ["model-20251301", "model-202512110", "20251211", "m-é0251211", "model"] {

@@ -1,33 +1,35 @@
-//! Ids of calls, each used once in a conversation, as the API wants them.
+//! Tool call ids for Anthropic, which requires each id to be unique in a conversation.
 //!
-//! ```ignore
-//! assert_eq!(ids.call("call_1"), "call_1");
-//! assert_eq!(ids.call("call_1"), "call_1_2"); // of a later turn
-//! assert_eq!(ids.result("call_1"), "call_1_2"); // answers the one before it
+//! ```text
+//! call("call_1")   → "call_1"
+//! call("call_1")   → "call_1_2"   (the same id in a later turn)
+//! result("call_1") → "call_1_2"   (answers the most recent call)
 //! ```
 //!
-//! Other servers count anew in each turn, and so do the ids that are made here for calls that came
-//! without one.
+//! Ids repeat because other servers number their calls anew in each turn, as this crate does for
+//! calls that arrive without an id.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The ids of a conversation so far.
+/// The call ids of a conversation so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallIds {
-    /// How often each has come; what was made of one counts too.
+    /// Number of times each id was used. Generated ids count too.
     used: HashMap<String, usize>,
-    /// What stands for an id since it came again.
+    /// Generated id that currently replaces a repeated id.
     made: HashMap<String, String>,
 }
 
 impl CallIds {
-    /// The id of the next call: its own, or where that was used one that is made from it.
+    /// Returns the id to send for the next call: its own id, or a generated one if that was used
+    /// before.
     pub(super) fn call<'a>(&mut self, id: &'a str) -> Cow<'a, str> {
         let Some(mut times) = self.used.get(id).copied() else {
             self.used.insert(id.to_owned(), 1);
             return Cow::Borrowed(id);
         };
+        // Loop because a generated id such as `a_2` may also have been used by a server.
         let made = loop {
             times += 1;
             let made = format!("{id}_{times}");
@@ -41,7 +43,7 @@ impl CallIds {
         Cow::Owned(made)
     }
 
-    /// The id of the last call of this id, for its result.
+    /// Returns the id of the most recent call with this id, for its result.
     pub(super) fn result<'a>(&self, id: &'a str) -> Cow<'a, str> {
         self.made.get(id).map_or(Cow::Borrowed(id), |made| Cow::Owned(made.clone()))
     }
@@ -58,7 +60,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_id_is_used_twice_and_results_follow_their_calls() {
+    fn repeated_id_is_renamed_with_result() {
         let mut ids = CallIds::default();
         let mut all = HashSet::new();
         for id in ["a", "a_2", "a", "a", "b", "a_2", "a_3", "a_2_2", "a"] {

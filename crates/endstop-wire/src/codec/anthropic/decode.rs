@@ -1,4 +1,4 @@
-//! Gathers events, or a whole body, into a turn.
+//! Anthropic decoder: collects stream events, or a complete body, into a turn.
 
 use super::wire::{Block, Delta as WireDelta, Event, Message, OutputDetails, Usage};
 use crate::bounded::{made_id, noted};
@@ -15,19 +15,19 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
-/// A turn on its way.
+/// A partially received turn.
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
     blocks: Vec<Building>,
-    /// Where the block of an index is.
+    /// Position in `blocks` of each stream index.
     places: HashMap<u64, usize>,
     calls: usize,
     stop_sequence: Option<String>,
     metadata: Map<String, Value>,
 }
 
-/// A block on its way.
+/// A partially received content block.
 enum Building {
     Text(String),
     Thinking {
@@ -38,14 +38,14 @@ enum Building {
         place: usize,
         id: String,
         name: String,
-        /// The input that the block began with.
+        /// Input that the block started with.
         input: String,
-        /// What was streamed after it.
+        /// Input fragments that were streamed afterwards.
         json: String,
-        /// The block as it came, where the client did not ask for it.
+        /// The raw block, if server-side code made the call and not the model.
         by_code: Option<String>,
     },
-    /// Kept as it came, with the deltas put in.
+    /// Any other block. Stored as it arrived, with its deltas added.
     Other {
         raw: String,
         json: String,
@@ -56,6 +56,7 @@ enum Building {
 impl Accumulator {
     pub(crate) fn new() -> Accumulator {
         let mut a = Accumulator::default();
+        // Anthropic does not include cached tokens in `input_tokens`.
         a.common.usage.cache_apart = true;
         a
     }
@@ -72,6 +73,8 @@ impl Accumulator {
     }
 
     fn stop(&mut self, reason: &json::Str<'_>, sequence: &json::Str<'_>) {
+        // An empty value must not replace a real one, but it counts as a value if nothing else
+        // comes.
         if let Some(value) = &reason.0 {
             if !value.is_empty() || self.common.finish.is_none() {
                 self.common.finish = Some(value.clone().into_owned());
@@ -82,7 +85,7 @@ impl Accumulator {
         }
     }
 
-    /// Keeps what the provider says beside the stop reason.
+    /// Stores additional facts that the provider sends with the stop reason.
     fn note(&mut self, name: &str, raw: Option<&RawValue>) {
         if let Some(v) = raw.and_then(noted) {
             self.metadata.insert(name.to_owned(), v);
@@ -93,6 +96,8 @@ impl Accumulator {
         let Some(u) = lenient::<Usage<'_>>(raw) else {
             return;
         };
+        // `message_delta` repeats some counts and omits others, so each count keeps its last known
+        // value.
         let to = &mut self.common.usage;
         to.input_tokens = u.input_tokens.0.or(to.input_tokens);
         to.output_tokens = u.output_tokens.0.or(to.output_tokens);
@@ -131,6 +136,8 @@ impl Accumulator {
                 self.calls += 1;
                 sink(Delta::ToolCallStarted { index: place, name: block.name.get() });
                 let input = block.input.map_or("", RawValue::get);
+                // A streamed call starts with the input `{}`; `parts` uses it only if no fragments
+                // follow.
                 Building::ToolUse {
                     place,
                     id: block.id.get().to_owned(),
@@ -154,12 +161,13 @@ impl Accumulator {
         let place = if let Some(place) = self.places.get(&index) {
             *place
         } else {
-            // A proxy lost the start of the block: its deltas tell its type.
+            // A proxy dropped the start of the block. The type of its deltas tells what it was.
             let start = match d.kind.get() {
                 "text_delta" => Building::Text(String::new()),
                 "thinking_delta" => {
                     Building::Thinking { text: String::new(), signature: String::new() }
                 }
+                // A call cannot be reconstructed without the name and id from its start.
                 _ => return,
             };
             if !self.common.room(self.blocks.len()) {
@@ -222,6 +230,7 @@ impl Accumulator {
         let of = self.common.id.as_deref();
         let mut ids = HashSet::new();
         let mut parts = Vec::with_capacity(blocks.len() + 1);
+        // The block's position makes generated ids unique within the turn.
         for (n, block) in blocks.into_iter().enumerate() {
             match block {
                 Building::Text(text) => {
@@ -241,17 +250,21 @@ impl Accumulator {
                     if !text.is_empty() {
                         parts.push(Part::Reasoning { text });
                     }
-                    // Unsigned thinking (a cut turn, a proxy) would be rejected.
+                    // Unsigned thinking, for example of a cut turn or from a proxy, would be
+                    // rejected by the API.
                     if !signature.is_empty() {
                         parts.extend(String::from_utf8(json).ok().map(opaque));
                     }
                 }
                 Building::ToolUse { id, name, input, json, by_code, .. } => {
                     let arguments = if json.is_empty() { input } else { json };
+                    // Unless the turn stopped with `tool_use`, the server runs this call itself and
+                    // the client must only send the block back.
                     if let Some(raw) = by_code.filter(|_| finish != Finish::ToolUse) {
                         parts.push(opaque(with_input(&raw, &arguments)));
                         continue;
                     }
+                    // The API rejects a conversation with two calls of the same id.
                     let mut id = if id.is_empty() { made_id("toolu_", of, n) } else { id };
                     while !ids.insert(id.clone()) {
                         id = format!("{id}_{n}");
@@ -277,7 +290,7 @@ impl Accumulate for Accumulator {
     ) -> Result<(), serde_json::Error> {
         let data = data.trim();
         if !data.starts_with('{') {
-            // Gateways end an Anthropic stream with `[DONE]` too.
+            // Some gateways end an Anthropic stream with `[DONE]` as well.
             self.common.terminated |= data == "[DONE]";
             return Ok(());
         }
@@ -292,7 +305,7 @@ impl Accumulate for Accumulator {
             }
             "content_block_start" => {
                 let index = event.index.0.unwrap_or(0);
-                // A proxy that splices a start in again does not start the block again.
+                // A proxy that repeats a block's start event does not begin another block.
                 if let (Some(raw), false) = (event.content_block, self.places.contains_key(&index))
                 {
                     if let Some(place) = self.start(raw, sink) {
@@ -320,7 +333,7 @@ impl Accumulate for Accumulator {
             _ if kind == "error" || event.error.is_some_and(|e| e.get() != "null") => {
                 self.common.error.get_or_insert_with(|| ErrorBody::read(data));
             }
-            // `ping`, `content_block_stop`, and what is to come.
+            // `ping`, `content_block_stop` and event types added in future versions.
             _ => {}
         }
         Ok(())
@@ -335,7 +348,7 @@ impl Accumulate for Accumulator {
             return Ok(());
         }
         let Some(blocks) = m.content else {
-            return Err(serde_json::Error::custom("there is no `content` in it"));
+            return Err(serde_json::Error::custom("`content` is missing"));
         };
         for raw in blocks {
             self.start(raw, &mut |_| ());
@@ -350,6 +363,7 @@ impl Accumulate for Accumulator {
     fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
         let finish = finish_of(Family::Anthropic, self.common.finish.as_deref().unwrap_or(""));
         let parts = self.parts(finish);
+        // Record a missing stop sequence explicitly, so that it differs from a natural end.
         if self.stop_sequence.is_none() && finish == Finish::StopSequence {
             self.metadata.insert("stop_sequence".to_owned(), Value::Null);
         }
@@ -373,10 +387,11 @@ fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// The block with the input that was streamed after it.
+/// Returns the block with its streamed input inserted.
 fn with_input(raw: &str, input: &str) -> String {
     let (Ok(mut block), Ok(input)) =
         (serde_json::from_str::<Map<String, Value>>(raw), serde_json::from_str::<Value>(input))
+    // Input that was cut does not parse. The block is then kept as it was.
     else {
         return raw.to_owned();
     };
@@ -384,7 +399,8 @@ fn with_input(raw: &str, input: &str) -> String {
     Value::Object(block).to_string()
 }
 
-/// The block with its deltas put in: texts are joined, lists grow, anything else is set.
+/// Returns the block with its deltas applied: strings are joined, lists grow, other fields are
+/// replaced.
 fn with_deltas(raw: String, deltas: &[(&'static str, String)]) -> String {
     if deltas.is_empty() {
         return raw;

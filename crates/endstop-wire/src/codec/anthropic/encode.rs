@@ -1,7 +1,8 @@
-//! Messages to a messages request.
+//! Anthropic encoder: turns a conversation into a Messages request.
 //!
-//! Structured output goes as `output_config.format` of type `json_schema`. A system message at the
-//! start of the history joins the top-level `system`; a later one is sent as the user's.
+//! Structured output is sent as `output_config.format` of type `json_schema`. A system message at
+//! the start of the history is added to the top-level `system`. A later one is sent as a user
+//! message.
 
 use super::call_ids::CallIds;
 use crate::codec::request::{Fields, Kept, RequestSpec};
@@ -9,20 +10,20 @@ use crate::dialect::Family;
 use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 
-/// The output cap where neither the spec nor the call gives one: the API requires a number.
+/// Output cap in tokens if neither the spec nor the call sets one. The API requires a number.
 pub(crate) const DEFAULT_MAX_TOKENS: u64 = 8192;
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     kept: Kept,
-    /// The role of the message that is still open at the end of what is kept.
+    /// Role of the message that is still open at the end of the encoded bytes.
     open: Option<&'static str>,
     ids: CallIds,
     system: Option<String>,
     /// System messages at the start of the history.
     preamble: String,
-    /// The extra fields set the cap, or the instructions.
+    /// `true` if the extra fields set the cap. `own_system` is the same for the instructions.
     own_cap: bool,
     own_system: bool,
     cap: u64,
@@ -30,7 +31,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder of this spec.
+    /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
             kept: Kept::default(),
@@ -45,8 +46,8 @@ impl Encoder {
         }
     }
 
-    /// An encoder for a server whose address says the model and whether to stream, and that may
-    /// want the latter here too.
+    /// Creates an encoder for a server that takes the model from the URL. The server may still
+    /// require `stream` in the body.
     pub(crate) fn addressed(spec: &RequestSpec, version: &str, stream: bool) -> Encoder {
         let mut fields = Fields::new(spec);
         fields.field("anthropic_version", |out| json::string(out, version));
@@ -56,7 +57,7 @@ impl Encoder {
         Encoder { tail: options(fields, spec), ..Encoder::new(spec) }
     }
 
-    /// The body of the next call.
+    /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
@@ -69,6 +70,7 @@ impl Encoder {
             self.message(m);
         }
         self.kept.settle(messages);
+        // From here on the bytes belong to this call only; `resume` removes them.
         let out = &mut self.kept.out;
         if self.open.is_some() {
             out.extend_from_slice(b"]}");
@@ -101,7 +103,7 @@ impl Encoder {
             return self.preamble.push_str(&m.plain_text());
         }
         let role = if m.role == Role::Assistant { "assistant" } else { "user" };
-        // Results come first in their message.
+        // Results must come first in their message, or the API rejects it.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 let id = self.ids.result(&result.call_id);
@@ -110,7 +112,7 @@ impl Encoder {
         }
         for part in &m.parts {
             match part {
-                // The API rejects blank text.
+                // The API rejects blank text blocks.
                 Part::Text { text } | Part::Refusal { text } if !text.trim().is_empty() => {
                     let out = self.block(role);
                     out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
@@ -132,8 +134,8 @@ impl Encoder {
         }
     }
 
-    /// Room for a block in a message of this role: in the open one where the roles agree, since
-    /// adjacent messages of one role are one message.
+    /// Begins a block in a message of this role. If the open message has the same role, the block
+    /// joins it, because the API treats adjacent messages of one role as a single message.
     fn block(&mut self, role: &'static str) -> &mut Vec<u8> {
         let out = &mut self.kept.out;
         if self.open == Some(role) {

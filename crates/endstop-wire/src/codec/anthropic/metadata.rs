@@ -1,5 +1,5 @@
-//! The signal of a message whose fields somebody else has parsed: `stop_reason` on the wire,
-//! `stopReason` in camel case.
+//! Termination signal from the metadata of an Anthropic message that another client library parsed.
+//! The stop reason is `stop_reason`, or `stopReason` in camel case.
 //!
 //! ```
 //! use serde_json::json;
@@ -13,8 +13,8 @@ use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
 
-/// The signal of a message's metadata; `finished` says whether its stream has ended (a whole
-/// response has). A value that ends a turn does so in an unfinished stream too.
+/// Returns the signal for a message's metadata. `finished` is `true` if the stream has ended or the
+/// response is complete. A stop reason that ends a turn does so in an unfinished stream too.
 pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) -> TerminationSignal {
     use SignalReason as R;
     let field = |snake: &str, camel: &str| {
@@ -26,6 +26,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
     let Some(raw) = field("stop_reason", "stopReason") else {
         let mut s = TerminationSignal::new(R::Unknown, Confidence::Low)
             .from_field("finished", if finished { "true" } else { "false" });
+        // Without a stop reason only the end of the stream can end the turn.
         s.should_terminate = finished;
         return s;
     };
@@ -40,6 +41,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
         _ => (R::Unknown, Confidence::Medium),
     };
     let mut s = TerminationSignal::new(reason, confidence).from_field("stop_reason", raw);
+    // An unknown stop reason must not end a stream that is still running.
     if reason == R::Unknown {
         s.should_terminate = finished;
     }

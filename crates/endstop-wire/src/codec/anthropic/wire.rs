@@ -1,4 +1,5 @@
-//! The shapes of messages, lenient: a field of an unexpected type is a missing one.
+//! JSON shapes of Anthropic messages. Parsing is lenient: a field of an unexpected type counts as
+//! missing.
 
 use crate::bounded::List;
 use crate::json::{Count, Str};
@@ -26,7 +27,8 @@ pub(super) struct Event<'a> {
     pub(super) context_management: Option<&'a RawValue>,
 }
 
-/// Both kinds of delta: of a block and of the message.
+/// A delta of a block or of the message. The two share this type because both use the field
+/// `delta`.
 #[derive(Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -53,7 +55,7 @@ pub(super) struct Delta<'a> {
     pub(super) container: Option<&'a RawValue>,
 }
 
-/// A message: a whole body, or what a stream starts with.
+/// A message: a complete body, or the `message_start` of a stream.
 #[derive(Deserialize)]
 pub(super) struct Message<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -80,7 +82,7 @@ pub(super) struct Message<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
-/// A block of content.
+/// A content block.
 #[derive(Deserialize)]
 pub(super) struct Block<'a> {
     #[serde(borrow, default, rename = "type")]

@@ -1,4 +1,4 @@
-//! Gathers the messages of a stream, or a whole body, into a turn.
+//! Bedrock Converse decoder: collects a stream's messages, or a complete body, into a turn.
 
 use super::wire::{
     Block, Delta as WireDelta, Event, Object, ReasoningDelta, Start, ToolUse, Usage,
@@ -19,31 +19,32 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
-/// The field of the finish value.
+/// Name of the field that carries the finish value.
 const FINISH: &str = "stopReason";
 
-/// A turn on its way.
+/// A partially received turn.
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
     blocks: Vec<Building>,
-    /// Where the block of an index is.
+    /// Position in `blocks` of each stream index.
     places: HashMap<u64, usize>,
     calls: usize,
-    /// `messageStop` and `metadata` were there: either may be the last.
+    /// `true` once `messageStop` arrived. `measured` is the same for `metadata`; either may be
+    /// last.
     stopped: bool,
     measured: bool,
     matched_stop: Option<String>,
     metadata: Map<String, Value>,
 }
 
-/// A block on its way.
+/// A partially received content block.
 enum Building {
     Text(String),
     Reasoning {
         text: String,
         signature: String,
-        /// Base64, a text a piece.
+        /// Base64 fragments.
         redacted: Vec<String>,
     },
     ToolUse {
@@ -52,7 +53,8 @@ enum Building {
         name: String,
         input: String,
     },
-    /// Work of the server: the block's only field, what it began with, and what was streamed after.
+    /// A tool call that the server runs itself: the block's start, and the input streamed
+    /// afterwards.
     ServerToolUse {
         start: String,
         input: String,
@@ -61,28 +63,31 @@ enum Building {
         start: String,
         content: Vec<String>,
     },
-    /// Kept as it came.
+    /// A complete block, stored as it arrived.
     Whole(String),
 }
 
 impl Accumulator {
     pub(crate) fn new() -> Accumulator {
         let mut a = Accumulator::default();
+        // Converse does not include cached tokens in `inputTokens`.
         a.common.usage.cache_apart = true;
         a
     }
 
     fn stop(&mut self, reason: &json::Str<'_>) {
         if let Some(value) = &reason.0 {
+            // An empty value must not replace a real one.
             if !value.is_empty() || self.common.finish.is_none() {
                 self.common.finish = Some(value.clone().into_owned());
             }
         }
     }
 
-    /// Keeps what is said beside the stop reason.
+    /// Stores additional facts that come with the stop reason.
     fn note(&mut self, name: &str, raw: Option<&RawValue>) {
         if let Some(v) = raw.and_then(noted) {
+            // Anthropic models report the matched stop string inside these additional fields.
             if let Some(text) = v.get("stop_sequence").and_then(Value::as_str) {
                 self.matched_stop = Some(text.to_owned());
             }
@@ -101,12 +106,12 @@ impl Accumulator {
         to.cache_write_tokens = u.cache_write.0.or(to.cache_write_tokens);
     }
 
-    /// A message of a stream, by its type; one that is not known says nothing.
+    /// Handles one message of a stream by its type. Unknown types are ignored.
     fn take(&mut self, kind: &str, event: &Event<'_>, sink: DeltaSink<'_>) {
         let index = event.content_block_index.0.unwrap_or(0);
         match kind {
             "contentBlockStart" => {
-                // A start that is sent again does not start the block again.
+                // A repeated start does not begin another block.
                 if let (Some(start), false) = (&event.start, self.places.contains_key(&index)) {
                     self.start(index, start, sink);
                 }
@@ -129,6 +134,7 @@ impl Accumulator {
             }
             _ => {}
         }
+        // Wait for both, because the finish value is in `messageStop` and the usage in `metadata`.
         self.common.terminated = self.stopped && self.measured;
     }
 
@@ -153,14 +159,14 @@ impl Accumulator {
         let Some(call) = self.common.read::<ToolUse<'_>>(raw) else {
             return;
         };
-        // Only this type is named in the API; of `tool_use` a model may speak too.
+        // The API defines only this type, and `type` may also occur in a model's own output.
         if call.kind.get() == "server_tool_use" {
             let start = raw.get().to_owned();
             return self.blocks.push(Building::ServerToolUse { start, input: String::new() });
         }
         let input = call.input.map_or("", RawValue::get);
         let input = if matches!(input, "null" | "\"\"") { "" } else { input };
-        // Without a name it is a placeholder, no call, and has no place among them.
+        // A call without a name is a placeholder, so it gets no position among the calls.
         let place = call.name.filled().map(|name| {
             let index = self.calls;
             self.calls += 1;
@@ -179,7 +185,7 @@ impl Accumulator {
     }
 
     fn delta(&mut self, index: u64, delta: &WireDelta<'_>, sink: DeltaSink<'_>) {
-        // A text or reasoning begins here.
+        // Text and reasoning begin here, because they have no start message.
         if !self.common.room(self.blocks.len()) {
             return;
         }
@@ -239,7 +245,7 @@ impl Accumulator {
         }
     }
 
-    /// A block of a whole body.
+    /// Handles one block of a complete body.
     fn block(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
         if !self.common.room(self.blocks.len()) {
             return;
@@ -259,10 +265,13 @@ impl Accumulator {
                         redacted: Vec::new(),
                     });
                 }
+                // The unsigned part is only shown. The signed block below is what goes back to
+                // the server.
                 if !signature.is_empty() || reasoning.redacted_content.filled().is_some() {
                     self.blocks.push(Building::Whole(raw.get().to_owned()));
                 }
             }
+            // An empty text is dropped but must not be stored as an unknown block.
             Some(Block { text, .. }) if text.0.is_some() => {
                 if let Some(text) = text.filled() {
                     sink(Delta::Text(text));
@@ -295,6 +304,7 @@ impl Accumulator {
                 return Ok(());
             }
         }
+        // Without frames the event type is the object's only key.
         for (kind, event) in [
             ("contentBlockStart", &o.content_block_start),
             ("contentBlockDelta", &o.content_block_delta),
@@ -307,12 +317,14 @@ impl Accumulator {
         }
         let Some(output) = o.output else {
             if o.message.filled().is_some() {
-                // As AWS words an error whose status somebody lost.
+                // AWS words an error like this. Its HTTP status was lost, for example in a
+                // recording.
                 self.common.error.get_or_insert_with(|| ErrorBody::read(text));
                 return Ok(());
             }
+            // A stream may contain objects without output, but a complete body must have one.
             if body {
-                return Err(serde_json::Error::custom("there is no `output` in it"));
+                return Err(serde_json::Error::custom("`output` is missing"));
             }
             return Ok(());
         };
@@ -340,10 +352,11 @@ impl Accumulator {
                     }
                     parts.extend(whole.into_iter().map(opaque));
                 }
-                // A placeholder is no call.
+                // A placeholder without a name is not a call.
                 Building::ToolUse { name, .. } if name.is_empty() => {}
                 Building::ToolUse { id, name, input, .. } => {
                     let mut id = if id.is_empty() { format!("tooluse_{n}") } else { id };
+                    // The API rejects a conversation with two calls of the same id.
                     while !ids.insert(id.clone()) {
                         id = format!("{id}_{n}");
                     }
@@ -406,8 +419,8 @@ impl Accumulate for Accumulator {
     }
 }
 
-/// The blocks of streamed reasoning to send back: signed, or redacted. A model that does not sign
-/// refuses to have its reasoning back.
+/// Returns the blocks of streamed reasoning to send back, which are those with a signature or
+/// redacted content. Models that do not sign reject requests that contain their reasoning.
 fn reasoning(text: &str, signature: &str, redacted: &[String]) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut block = |write: &dyn Fn(&mut Vec<u8>)| {
@@ -436,11 +449,12 @@ fn reasoning(text: &str, signature: &str, redacted: &[String]) -> Vec<String> {
     blocks
 }
 
-/// Base64 of the bytes that the pieces are base64 of.
+/// Returns the Base64 encoding of the concatenated bytes of several Base64 fragments.
 fn joined(pieces: &[String]) -> String {
     if let [one] = pieces {
         return one.clone();
     }
+    // Fragments may end in padding, so their texts cannot simply be joined.
     let mut bytes = Vec::new();
     for piece in pieces {
         bytes.extend(STANDARD.decode(piece).unwrap_or_default());
@@ -448,7 +462,8 @@ fn joined(pieces: &[String]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// `{"kind": start}`, with what was streamed put into it; what cannot be read is left out.
+/// Returns `{"kind": start}` with the streamed value inserted. A value that does not parse is left
+/// out.
 fn with(kind: &str, start: &str, key: &str, streamed: &str) -> String {
     let mut inner = serde_json::from_str::<Map<String, Value>>(start).unwrap_or_default();
     if let Ok(value) = serde_json::from_str(streamed) {

@@ -1,11 +1,11 @@
-//! Messages to a Converse request.
+//! Bedrock Converse encoder: turns a conversation into a Converse request.
 //!
-//! The model and whether to stream are said by the address, not by the body. Fields of
-//! `inferenceConfig` that the spec's extra fields have replace those made here, one by one. A system
-//! message at the start of the history joins `system`; a later one is sent as the user's, since few
-//! models take the role. The schema of the answer goes as `outputConfig.textFormat`, which takes it
-//! as text. The API fetches images from S3 alone: of any other that is not inline, the model is told
-//! the address.
+//! The URL, and not the body, names the model and asks for a stream. Fields of `inferenceConfig` in
+//! the spec's extra fields replace those made here, one by one. A system message at the start of
+//! the history is added to `system`; a later one is sent as a user message, because few models
+//! accept the role. The schema of the answer is sent as `outputConfig.textFormat`, which takes it
+//! as a string. The API fetches images from S3 only, so for any other URL the model receives the
+//! URL as text.
 
 use crate::codec::request::{Fields, Kept, RequestSpec};
 use crate::dialect::Family;
@@ -13,29 +13,29 @@ use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
-/// The extra field whose fields are merged.
+/// The extra field that is merged field by field instead of replaced.
 const CONFIG: &str = "inferenceConfig";
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     kept: Kept,
-    /// The role of the message that is still open at the end of what is kept.
+    /// Role of the message that is still open at the end of the encoded bytes.
     open: Option<&'static str>,
     system: String,
     /// System messages at the start of the history.
     preamble: String,
-    /// The extra fields set the cap, or the instructions.
+    /// `true` if the extra fields set the cap. `own_system` is the same for the instructions.
     own_cap: bool,
     own_system: bool,
     cap: Option<u64>,
-    /// The fields of `inferenceConfig` but the cap, each behind a comma, and its end.
+    /// Fields of `inferenceConfig` except the cap, each after a comma, and the closing brace.
     config: Vec<u8>,
     tail: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder of this spec.
+    /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         let mut extra = spec.extra.clone();
         let own = match extra.remove(CONFIG) {
@@ -55,7 +55,7 @@ impl Encoder {
         }
     }
 
-    /// The body of the next call.
+    /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
@@ -73,6 +73,7 @@ impl Encoder {
         }
         out.push(b']');
         let cap = output_cap.or(self.cap).filter(|_| !self.own_cap);
+        // A length of 1 is the closing brace alone, so there is nothing to send.
         if cap.is_some() || self.config.len() > 1 {
             json::key(out, CONFIG);
             out.push(b'{');
@@ -82,6 +83,7 @@ impl Encoder {
                     json::key(out, "maxTokens");
                     out.extend_from_slice(cap.to_string().as_bytes());
                 }
+                // Without the cap the first field must not start with its comma.
                 None => config = config.strip_prefix(b",").unwrap_or(config),
             }
             out.extend_from_slice(config);
@@ -111,7 +113,7 @@ impl Encoder {
             return self.preamble.push_str(if text.trim().is_empty() { "" } else { &text });
         }
         let role = if m.role == Role::Assistant { "assistant" } else { "user" };
-        // Results come first in their message.
+        // Results must come first in their message.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 tool_result(self.block("user"), result);
@@ -134,8 +136,8 @@ impl Encoder {
         }
     }
 
-    /// Room for a block in a message of this role: in the open one where the roles agree, since
-    /// the API wants the roles to alternate.
+    /// Begins a block in a message of this role. If the open message has the same role, the block
+    /// joins it, because the API requires the roles to alternate.
     fn block(&mut self, role: &'static str) -> &mut Vec<u8> {
         let out = &mut self.kept.out;
         if self.open == Some(role) {
@@ -200,8 +202,8 @@ fn words(out: &mut Vec<u8>, text: &str) {
     out.push(b'}');
 }
 
-/// Only some models take a status, so that one is written only where it says something. The
-/// content may be empty, but not that of an error.
+/// Writes a tool result. A status is sent only for errors, because only some models accept the
+/// field. The content may be empty unless the result is an error.
 fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
     let failed = result.status.is_error();
     let blank = result.content.trim().is_empty();
@@ -234,6 +236,7 @@ fn image(out: &mut Vec<u8>, image: &Image) {
     let (format, field, value) = match image {
         Image::Base64 { media_type, data } => {
             let subtype = media_type.rsplit('/').next().unwrap_or_default();
+            // The API calls the format `jpeg`, even if the media type is the informal `image/jpg`.
             (if subtype == "jpg" { "jpeg" } else { subtype }, "bytes", data)
         }
         Image::Url(url) if url.starts_with("s3://") => {

@@ -1,20 +1,20 @@
-//! Converse and `ConverseStream` of Amazon Bedrock.
+//! Amazon Bedrock `Converse` and `ConverseStream`.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `encode` | messages to a request, incrementally |
-//! | `decode` | gathers a body or a stream's messages into a turn |
-//! | `wire` | the shapes on the wire |
+//! | `encode` | encodes messages into a request, incrementally |
+//! | `decode` | collects a body or a stream's messages into a turn |
+//! | `wire` | JSON shapes of responses |
 //!
-//! The address says the model and whether to stream. A stream is one of binary frames
-//! ([`crate::stream::eventstream`]); what they carry is also read as JSON, an object a line. It ends with
-//! `messageStop`, which has the finish value, and `metadata`, which has the usage: complete is what
-//! has the first, and nothing more is read once both are there.
+//! The URL names the model and asks for a stream. A stream consists of binary frames
+//! ([`crate::stream::eventstream`]); their payloads are also accepted as JSON, one object per line. A
+//! stream ends with `messageStop`, which carries the finish value, and `metadata`, which carries
+//! the usage. A turn is complete once it has the first, and reading stops once both have arrived.
 //!
-//! Reasoning is kept twice: in clear as [`endstop_core::Part::Reasoning`], to show and count, and
-//! where it is signed or redacted whole as [`endstop_core::Part::Opaque`], to send back. Blocks of
-//! the server's own work (a tool of `type` `server_tool_use` and its result, citations) are opaque
-//! alone.
+//! Reasoning is stored twice: as plain text in [`endstop_core::Part::Reasoning`], to show and count
+//! it, and, if it is signed or redacted, as a complete block in [`endstop_core::Part::Opaque`], to
+//! send it back. Blocks of the server's own work (a tool of `type` `server_tool_use` and its
+//! result, citations) are stored as opaque parts only.
 
 mod decode;
 mod encode;

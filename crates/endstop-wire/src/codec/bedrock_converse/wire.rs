@@ -1,11 +1,11 @@
-//! The shapes of Converse, lenient: a field of an unexpected type is a missing one.
+//! JSON shapes of Converse. Parsing is lenient: a field of an unexpected type counts as missing.
 
 use crate::bounded::List;
 use crate::json::{Count, Str};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A whole body, or a message of a stream with its type as its only field.
+/// A complete body, or a message of a stream with its type as its only field.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Object<'a> {
@@ -19,7 +19,7 @@ pub(super) struct Object<'a> {
     pub(super) trace: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) additional_model_response_fields: Option<&'a RawValue>,
-    /// The words of an error.
+    /// Message of an error.
     #[serde(borrow, default)]
     pub(super) message: Str<'a>,
     #[serde(borrow, default)]
@@ -56,7 +56,7 @@ pub(super) struct Message<'a> {
     pub(super) content: Option<List<&'a RawValue>>,
 }
 
-/// What a message of a stream carries, whichever its type.
+/// Payload of a stream message, with the fields of all types.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Event<'a> {
@@ -76,7 +76,7 @@ pub(super) struct Event<'a> {
     pub(super) additional_model_response_fields: Option<&'a RawValue>,
 }
 
-/// How a block begins; a block of text or reasoning begins with its first delta.
+/// Start of a block. Blocks of text or reasoning have none and begin with their first delta.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Start<'a> {
@@ -112,12 +112,12 @@ pub(super) struct ReasoningDelta<'a> {
     pub(super) text: Str<'a>,
     #[serde(borrow, default)]
     pub(super) signature: Str<'a>,
-    /// Bytes in base64.
+    /// Base64 data.
     #[serde(borrow, default)]
     pub(super) redacted_content: Str<'a>,
 }
 
-/// A block of a whole body.
+/// A content block of a complete body.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Block<'a> {
@@ -159,7 +159,7 @@ pub(super) struct ReasoningText<'a> {
     pub(super) signature: Str<'a>,
 }
 
-/// The tokens: those of a cache are not among the input's.
+/// Token counts. Cached tokens are not included in the input.
 #[derive(Deserialize)]
 pub(super) struct Usage {
     #[serde(default, rename = "inputTokens")]

@@ -1,4 +1,5 @@
-//! Takes Bedrock's envelope off, and lets the format of the model gather the turn.
+//! Bedrock InvokeModel decoder: removes Bedrock's envelope and passes the events to the decoder of
+//! the model's own format.
 
 use super::text;
 use super::wire::{Chunk, Mark, Metrics};
@@ -16,17 +17,17 @@ use memchr::memmem;
 use serde::de::Error as _;
 use serde_json::{Map, Value};
 
-/// What a guardrail did.
+/// Field that reports the guardrail's action.
 const ACTION: &str = "amazon-bedrock-guardrailAction";
 
-/// A turn on its way.
+/// A partially received turn.
 pub(crate) struct Accumulator {
-    /// The model's format: Anthropic's until something tells another.
+    /// Decoder of the model's format. Anthropic's is used until the data shows another format.
     turn: Box<dyn Accumulate>,
     told: bool,
-    /// Room for an event that was in base64.
+    /// Reused buffer for an event decoded from Base64.
     unpacked: Vec<u8>,
-    /// What the guardrail did, and what it found.
+    /// `true` if the guardrail intervened. Its findings are in `metadata`.
     intervened: bool,
     metadata: Map<String, Value>,
 }
@@ -42,7 +43,7 @@ impl Accumulator {
         }
     }
 
-    /// The model's own event.
+    /// Decodes one Base64 chunk and handles the model's event inside.
     fn chunk(
         &mut self,
         bytes: &str,
@@ -55,8 +56,9 @@ impl Accumulator {
         self.turn.event("", inner, sink)
     }
 
-    /// Looks whose format this is, where that is not known, and at what Bedrock put into it.
+    /// Detects the model's format if it is still unknown, and reads the fields that Bedrock added.
     fn look(&mut self, data: &str) -> Result<(), serde_json::Error> {
+        // Once the format is known, only events with Bedrock's own fields need a second parse.
         if self.told && memmem::find(data.as_bytes(), b"\"amazon-bedrock-").is_none() {
             return Ok(());
         }
@@ -67,7 +69,7 @@ impl Accumulator {
         }
         let counted = mark.metrics.and_then(|m| serde_json::from_str::<Metrics>(m.get()).ok());
         if let Some(counted) = counted {
-            // What the model itself says goes before.
+            // Counts that the model reported itself take precedence.
             let to = &mut self.turn.common().usage;
             to.input_tokens = to.input_tokens.or(counted.input.0);
             to.output_tokens = to.output_tokens.or(counted.output.0);
@@ -100,6 +102,8 @@ impl Accumulator {
             || m.results.is_some()
             || m.output_text.0.is_some()
             || m.text.0.is_some();
+        // Both text models and OpenAI-compatible ones use `choices`; only the former have `text` in
+        // it.
         let turn: Box<dyn Accumulate> = if let Some(choices) = &m.choices {
             match choices.first() {
                 Some(first) if first.text.0.is_some() => Box::new(text::Accumulator::default()),
@@ -109,6 +113,7 @@ impl Accumulator {
             Box::new(bedrock_converse::Accumulator::new())
         } else if text {
             Box::new(text::Accumulator::default())
+        // A `type` without the other marks is Anthropic's format, which is already in place.
         } else if m.kind.filled().is_some() {
             self.told = true;
             return;
@@ -117,7 +122,8 @@ impl Accumulator {
         };
         self.told = true;
         let before = std::mem::replace(&mut self.turn, turn);
-        // Nothing was said yet, but an error may have come, or something that does not read.
+        // The previous decoder has no content yet, but it may have recorded an error or unreadable
+        // data.
         let (mut before, _) = before.conclude(&RequestFacts::default());
         let now = self.turn.common();
         now.error = before.error.take();
@@ -133,6 +139,8 @@ impl Accumulate for Accumulator {
         sink: DeltaSink<'_>,
     ) -> Result<(), serde_json::Error> {
         let data = data.trim();
+        // Only `chunk` frames carry the Base64 envelope. Other frames, and unpacked streams, are
+        // plain.
         if name != "chunk" {
             if data.starts_with('{') {
                 self.look(data)?;
@@ -141,6 +149,7 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let chunk: Chunk<'_> = json::event(data, &mut repaired)?;
+        // Take the buffer out because `self` is borrowed again by `chunk`.
         let mut unpacked = std::mem::take(&mut self.unpacked);
         unpacked.clear();
         let done = self.chunk(chunk.bytes.get(), &mut unpacked, sink);
@@ -153,7 +162,7 @@ impl Accumulate for Accumulator {
         let mark: Mark<'_> = json::event(text, &mut repaired)?;
         self.look(text)?;
         if !self.told && mark.message.filled().is_some() {
-            // As AWS words an error whose status somebody lost.
+            // AWS words an error like this. Its HTTP status was lost, for example in a recording.
             self.turn.common().error.get_or_insert_with(|| ErrorBody::read(text));
             return Ok(());
         }
@@ -168,6 +177,8 @@ impl Accumulate for Accumulator {
         let (mut common, mut said) = self.turn.conclude(facts);
         said.metadata.extend(self.metadata);
         let failed = matches!(said.finish, Finish::Error | Finish::Aborted);
+        // An intervention overrides the model's own value, which stays in the metadata. A failure
+        // is the stronger fact and is kept.
         if self.intervened && !failed {
             if let Some(raw) = common.finish.replace("INTERVENED".to_owned()) {
                 said.metadata.insert(said.field.to_owned(), Value::from(raw));

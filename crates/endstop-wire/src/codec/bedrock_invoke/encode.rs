@@ -1,13 +1,13 @@
-//! Messages to a request of an Anthropic model on Bedrock.
+//! Bedrock InvokeModel encoder, for Anthropic models.
 //!
-//! It is Anthropic's own but for three fields: the address says the model and whether to stream,
-//! and the version stands in the body.
+//! The request is Anthropic's own except for three fields: the URL names the model and asks for a
+//! stream, and the body carries the format version.
 
 use crate::codec::anthropic;
 use crate::codec::request::RequestSpec;
 use endstop_core::Message;
 
-/// The version of Anthropic's format that Bedrock takes.
+/// Version of Anthropic's format that Bedrock accepts.
 const VERSION: &str = "bedrock-2023-05-31";
 
 /// Encodes the requests of one conversation.
@@ -15,12 +15,12 @@ const VERSION: &str = "bedrock-2023-05-31";
 pub struct Encoder(anthropic::Encoder);
 
 impl Encoder {
-    /// An encoder of this spec.
+    /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         Encoder(anthropic::Encoder::addressed(spec, VERSION, false))
     }
 
-    /// The body of the next call.
+    /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         self.0.body(messages, epoch, output_cap)
     }

@@ -1,21 +1,21 @@
-//! InvokeModel and `InvokeModelWithResponseStream` of Amazon Bedrock: the model's own format, in
+//! Amazon Bedrock `InvokeModel` and `InvokeModelWithResponseStream`: the model's own format inside
 //! Bedrock's envelope.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `encode` | messages to a request of an Anthropic model, incrementally |
-//! | `decode` | takes the envelope off, tells the model's format, and lets that one gather the turn |
-//! | `text` | gathers what the models say that write text alone |
-//! | `wire` | the shapes on the wire |
+//! | `encode` | encodes messages into a request for an Anthropic model, incrementally |
+//! | `decode` | removes the envelope, detects the model's format and applies its decoder |
+//! | `text` | decodes responses of text-only models |
+//! | `wire` | JSON shapes of responses |
 //!
-//! A body is the model's own. A stream is one of binary frames ([`crate::stream::eventstream`]) whose
-//! chunks are the model's own events in base64. What comes first tells whose format it is:
-//! Anthropic's messages, Converse's shape (Nova), OpenAI's (Jamba, gpt-oss), or one of text alone
-//! (Titan, Llama, Mistral, Cohere, DeepSeek, Jurassic, Claude's text completions). Requests are
-//! written for Anthropic's models; the others are called by Converse.
+//! A body is the model's own. A stream consists of binary frames ([`crate::stream::eventstream`]) whose
+//! chunks carry the model's own events in Base64. The first event shows the format: Anthropic
+//! Messages, Converse's shape (Nova), OpenAI's (Jamba, gpt-oss), or a text-only one (Titan, Llama,
+//! Mistral, Cohere, DeepSeek, Jurassic, Claude's text completions). Requests are encoded for
+//! Anthropic models only; use Converse for the others.
 //!
-//! A guardrail that intervened is a filter, whatever the model's own value says; what it did stands
-//! in the signal's metadata.
+//! If a guardrail intervened, the turn counts as filtered, whatever the model's own value is. The
+//! guardrail's action is recorded in the signal's metadata.
 
 mod decode;
 mod encode;

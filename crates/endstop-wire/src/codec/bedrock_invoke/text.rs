@@ -1,6 +1,6 @@
-//! Gathers what the models say that write text alone: Titan, Llama, Mistral, Cohere, DeepSeek,
-//! Jurassic and Claude's text completions. Each has names of its own for the same four things: the
-//! text, the finish value, the tokens of the prompt and those of the answer.
+//! Decoder for text-only models on Bedrock: Titan, Llama, Mistral, Cohere, DeepSeek, Jurassic and
+//! Claude's text completions. Each uses its own names for the same four fields: the text, the
+//! finish value, and the tokens of the prompt and of the answer.
 
 use super::wire::{Choice, Mark};
 use crate::codec::common::{Common, Said};
@@ -11,22 +11,24 @@ use crate::signal::finish::{Finish, finish_of};
 use endstop_core::Part;
 use serde_json::Map;
 
-/// What ends the turn of Claude's text completions, as a stop string.
+/// Stop string that marks the natural end of a turn in Claude's text completions.
 const HUMAN: &str = "\n\nHuman:";
 
-/// A turn on its way.
+/// A partially received turn.
 #[derive(Default)]
 pub(super) struct Accumulator {
     common: Common,
     text: String,
     field: Option<&'static str>,
     matched_stop: Option<String>,
-    /// The model asks for tools, in a way that is not read.
+    /// `true` if the model requests tool calls in a format that is not supported.
     calls: bool,
 }
 
 impl Accumulator {
     fn mark(&mut self, m: &Mark<'_>, sink: DeltaSink<'_>) {
+        // These fields have another type in some formats, so a value that cannot be read as text is
+        // ignored.
         for raw in [m.completion, m.generation].into_iter().flatten() {
             self.say(&serde_json::from_str(raw.get()).unwrap_or_default(), sink);
         }
@@ -42,6 +44,7 @@ impl Accumulator {
             self.stop("stop_reason", stop_reason);
             self.stop("finish_reason", finish_reason);
         }
+        // Requests ask for a single generation, so only the first item of each list is read.
         let pieces = [&m.outputs, &m.generations].into_iter().flatten();
         for piece in pieces.filter_map(|list| list.first()) {
             self.say(&piece.text, sink);
@@ -77,6 +80,7 @@ impl Accumulator {
     }
 
     fn stop(&mut self, field: &'static str, value: &Str<'_>) {
+        // An empty value must not replace a real one.
         if let Some(value) = &value.0 {
             if !value.is_empty() || self.common.finish.is_none() {
                 self.common.finish = Some(value.clone().into_owned());
@@ -112,9 +116,12 @@ impl Accumulate for Accumulator {
         let raw = self.common.finish.as_deref().unwrap_or("");
         let mut finish = finish_of(Family::BedrockInvoke, raw);
         let matched = self.matched_stop.take().filter(|_| finish == Finish::StopSequence);
+        // Claude's text completions always end at this string, so a match is not the user's stop
+        // string.
         if matched.as_deref() == Some(HUMAN) {
             finish = Finish::Natural;
         }
+        // The calls cannot be decoded, so the turn must not be taken for a finished answer.
         if self.calls && matches!(finish, Finish::Natural | Finish::StopSequence) {
             finish = Finish::Unknown;
         }

@@ -1,4 +1,4 @@
-//! The shapes of InvokeModel, lenient: a field of an unexpected type is a missing one.
+//! JSON shapes of InvokeModel. Parsing is lenient: a field of an unexpected type counts as missing.
 
 use crate::bounded::List;
 use crate::json::{Count, Str};
@@ -6,15 +6,15 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-/// What a frame of the type `chunk` carries, beside padding.
+/// Payload of a `chunk` frame. Its padding is ignored.
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
-    /// The model's own event, in base64.
+    /// The model's own event, in Base64.
     #[serde(borrow, default)]
     pub(super) bytes: Str<'a>,
 }
 
-/// What Bedrock puts beside the fields of a model, and what tells the model's format.
+/// Fields that Bedrock adds to a model's own, and fields that identify the model's format.
 #[derive(Deserialize)]
 pub(super) struct Mark<'a> {
     #[serde(borrow, default, rename = "amazon-bedrock-invocationMetrics")]
@@ -28,7 +28,7 @@ pub(super) struct Mark<'a> {
     pub(super) kind: Str<'a>,
     #[serde(borrow, default)]
     pub(super) choices: Option<List<Choice<'a>>>,
-    /// Nova's fields.
+    /// Fields of Nova.
     #[serde(default)]
     pub(super) output: Option<IgnoredAny>,
     #[serde(default, rename = "messageStart")]
@@ -39,7 +39,7 @@ pub(super) struct Mark<'a> {
     pub(super) content_block_delta: Option<IgnoredAny>,
     #[serde(default, rename = "messageStop")]
     pub(super) message_stop: Option<IgnoredAny>,
-    /// Those of text alone.
+    /// Fields of text-only models.
     #[serde(borrow, default)]
     pub(super) completion: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -62,10 +62,10 @@ pub(super) struct Mark<'a> {
     pub(super) stop_reason: Str<'a>,
     #[serde(borrow, default)]
     pub(super) finish_reason: Str<'a>,
-    /// Calls in a format that is not read.
+    /// Tool calls in a format that is not supported.
     #[serde(default)]
     pub(super) tool_calls: Option<List<IgnoredAny>>,
-    /// The stop string of Claude's text completions.
+    /// Stop string of Claude's text completions.
     #[serde(borrow, default)]
     pub(super) stop: Str<'a>,
     #[serde(default)]
@@ -76,12 +76,12 @@ pub(super) struct Mark<'a> {
     pub(super) input_text_token_count: Count,
     #[serde(default, rename = "totalOutputTextTokenCount")]
     pub(super) total_output_text_token_count: Count,
-    /// The words of an error.
+    /// Message of an error.
     #[serde(borrow, default)]
     pub(super) message: Str<'a>,
 }
 
-/// A choice of a text model; OpenAI's has a message or a delta instead of a text.
+/// A choice of a text model. OpenAI's has a message or a delta instead of a text.
 #[derive(Deserialize)]
 pub(super) struct Choice<'a> {
     #[serde(borrow, default)]
@@ -92,7 +92,7 @@ pub(super) struct Choice<'a> {
     pub(super) finish_reason: Str<'a>,
 }
 
-/// Mistral's output, Cohere's generation.
+/// An output of Mistral or a generation of Cohere.
 #[derive(Deserialize)]
 pub(super) struct Piece<'a> {
     #[serde(borrow, default)]
@@ -135,7 +135,7 @@ pub(super) struct Reason<'a> {
     pub(super) reason: Str<'a>,
 }
 
-/// What Bedrock counted, in the last chunk of a stream.
+/// Token counts by Bedrock, in the last chunk of a stream.
 #[derive(Deserialize)]
 pub(super) struct Metrics {
     #[serde(default, rename = "inputTokenCount")]

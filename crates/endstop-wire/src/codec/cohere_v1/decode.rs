@@ -1,4 +1,4 @@
-//! Gathers events, or a whole body, into a turn.
+//! Cohere v1 decoder: collects stream events, or a complete body, into a turn.
 
 use super::wire::{Call, Event, Piece};
 use crate::bounded::{List, made_id};
@@ -14,12 +14,12 @@ use serde::de::Error as _;
 use serde_json::Map;
 use serde_json::value::RawValue;
 
-/// A turn on its way.
+/// A partially received turn.
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
     text: String,
-    /// Name and arguments.
+    /// Name and arguments of each call.
     calls: Vec<(String, String)>,
 }
 
@@ -27,7 +27,7 @@ impl Accumulator {
     fn take(&mut self, event: &Event<'_>, text: &str, sink: DeltaSink<'_>) {
         self.common.named(None, event.generation_id.filled());
         if let Some(value) = &event.finish_reason.0 {
-            // An empty string is kept only where nothing better came.
+            // An empty value is stored only until a real one arrives.
             if !value.is_empty() || self.common.finish.is_none() {
                 self.common.finish = Some(value.clone().into_owned());
             }
@@ -36,6 +36,8 @@ impl Accumulator {
             let value = self.common.finish.as_deref().unwrap_or("");
             let body = ErrorBody::read(text);
             let body = match finish_of(Family::CohereV1, value) {
+                // Cohere reports some failures as a finish value with an error text; the value then
+                // decides the class.
                 Finish::Error => ErrorBody::of_finish(FINISH, value, &body.message),
                 _ => body,
             };
@@ -56,13 +58,13 @@ impl Accumulator {
                 }
                 self.common.terminated = true;
             }
-            // A body is whole; so is what is generated of the calls.
+            // A body is complete, and so are the calls of `tool-calls-generation`.
             "" | "tool-calls-generation" => self.whole(event, sink),
             _ => {}
         }
     }
 
-    /// What comes whole fills what did not come in pieces.
+    /// Takes complete text and calls, unless they were already streamed.
     fn whole(&mut self, event: &Event<'_>, sink: DeltaSink<'_>) {
         self.common.named(None, event.generation_id.filled());
         if self.text.is_empty() {
@@ -93,7 +95,7 @@ impl Accumulator {
 
     fn call(&mut self, call: &Call<'_>, sink: DeltaSink<'_>) {
         let Some(name) = call.name.filled() else {
-            return; // a placeholder
+            return; // a placeholder without a name, not a call
         };
         let index = self.calls.len();
         sink(Delta::ToolCallStarted { index, name });
@@ -120,6 +122,7 @@ impl Accumulate for Accumulator {
         }
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
+        // A complete body is an event without a type, so one function handles both.
         let body = event.kind.filled().is_none();
         let said =
             event.text.0.is_some() || event.finish_reason.0.is_some() || event.tool_calls.is_some();
@@ -128,8 +131,9 @@ impl Accumulate for Accumulator {
             return Ok(());
         }
         self.take(&event, data, sink);
+        // A body without any known field is some other JSON, which must not pass as an empty turn.
         if body && !said && self.common.error.is_none() {
-            return Err(serde_json::Error::custom("there is no `text` in it"));
+            return Err(serde_json::Error::custom("`text` is missing"));
         }
         self.common.terminated |= body;
         Ok(())
@@ -137,7 +141,7 @@ impl Accumulate for Accumulator {
 
     fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
         if !text.trim_start().starts_with('{') {
-            return Err(serde_json::Error::custom("it is no object"));
+            return Err(serde_json::Error::custom("expected an object"));
         }
         self.event("", text, &mut |_| ())
     }
@@ -160,7 +164,7 @@ impl Accumulate for Accumulator {
             finish: finish_of(Family::CohereV1, self.common.finish.as_deref().unwrap_or("")),
             field: FINISH,
             matched_stop: None,
-            // A stop string has a value of its own.
+            // A stop string has its own finish value.
             stop_ambiguous: false,
             metadata: Map::new(),
         };

@@ -1,13 +1,14 @@
-//! Cohere's first chat, `/v1/chat`: read, not asked.
+//! Cohere chat API, version 1 (`/v1/chat`). Decoding only.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `decode` | gathers a body or a stream's events into a turn |
-//! | `wire` | the shapes on the wire |
+//! | `decode` | collects a body or a stream's events into a turn |
+//! | `wire` | JSON shapes of responses |
 //!
-//! Recorded responses are understood; requests are made for [`crate::codec::cohere_v2`]. A stream is one
-//! of JSON objects, a line each. There is no value for tools: `COMPLETE` with calls is a turn of
-//! tools. The calls have no ids, so that each gets one.
+//! Recorded responses are decoded; requests are encoded for [`crate::codec::cohere_v2`] instead. A stream
+//! consists of JSON objects, one per line. The format has no finish value for tools, so `COMPLETE`
+//! with calls is a turn that requests tools. The calls have no ids, so each receives a generated
+//! one.
 
 mod decode;
 mod wire;

@@ -1,10 +1,10 @@
-//! The shapes of `/v1/chat`, lenient: a field of an unexpected type is a missing one.
+//! JSON shapes of `/v1/chat`. Parsing is lenient: a field of an unexpected type counts as missing.
 
 use crate::json::Str;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// An event of a stream, or a whole body, which is one without a type.
+/// An event of a stream, or a complete body, which is an event without a type.
 #[derive(Deserialize)]
 pub(super) struct Event<'a> {
     #[serde(borrow, default, rename = "event_type")]
@@ -15,17 +15,17 @@ pub(super) struct Event<'a> {
     pub(super) text: Str<'a>,
     #[serde(borrow, default)]
     pub(super) tool_calls: Option<&'a RawValue>,
-    /// A piece of a call that comes whole later, or of the words before it.
+    /// A fragment of a call that arrives complete later, or of the text before it.
     #[serde(borrow, default)]
     pub(super) tool_call_delta: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) finish_reason: Str<'a>,
     #[serde(borrow, default)]
     pub(super) meta: Option<&'a RawValue>,
-    /// All of it once more, at the end of a stream.
+    /// The complete response, repeated at the end of a stream.
     #[serde(borrow, default)]
     pub(super) response: Option<&'a RawValue>,
-    // An error has these instead.
+    // An error has these fields instead.
     #[serde(borrow, default)]
     pub(super) message: Str<'a>,
     #[serde(borrow, default)]

@@ -1,4 +1,4 @@
-//! Gathers events, or a whole body, into a turn.
+//! Cohere v2 decoder: collects stream events, or a complete body, into a turn.
 
 use super::wire::{
     Block, Body, Call, Change, Event, FINISH, Logprobs, Message, count, items, lenient,
@@ -16,19 +16,19 @@ use serde_json::Map;
 use serde_json::value::RawValue;
 use std::collections::{HashMap, HashSet};
 
-/// A turn on its way.
+/// A partially received turn.
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
     said: Vec<Building>,
     calls: Vec<ToolCall>,
-    /// Where the call of an index is.
+    /// Position in `calls` of each stream index.
     places: HashMap<u64, usize>,
     logprob_sum: f64,
     logprobs: u64,
 }
 
-/// A part on its way.
+/// A partially received content part.
 #[derive(Debug, PartialEq, Eq)]
 enum Building {
     Text(String),
@@ -43,8 +43,12 @@ impl Accumulator {
         };
         self.finish(&change.finish_reason, change.usage);
         if let Some(error) = change.error.filter(|e| !matches!(e.get(), "null" | "\"\"")) {
+            // Restore the object around the field, because `ErrorBody` expects a complete error
+            // body.
             let body = ErrorBody::read(&format!("{{\"error\":{}}}", error.get()));
             let value = self.common.finish.as_deref().unwrap_or("");
+            // Cohere reports some failures as a finish value with an error text; the value then
+            // decides the class.
             let body = match finish_of(Family::CohereV2, value) {
                 Finish::Error => ErrorBody::of_finish(FINISH, value, &body.message),
                 _ => body,
@@ -59,7 +63,7 @@ impl Accumulator {
 
     fn finish(&mut self, value: &Str<'_>, usage: Option<&RawValue>) {
         if let Some(value) = &value.0 {
-            // An empty string is kept only where nothing better came.
+            // An empty value is stored only until a real one arrives.
             if !value.is_empty() || self.common.finish.is_none() {
                 self.common.finish = Some(value.clone().into_owned());
             }
@@ -69,7 +73,8 @@ impl Accumulator {
         }
     }
 
-    /// Takes a message, or a piece of one: then with the index of the call, and whether it begins.
+    /// Handles a complete message, or a fragment of one. `piece` then holds the index of the call,
+    /// and `true` if the call starts.
     fn message(
         &mut self,
         message: &Message<'_>,
@@ -77,7 +82,7 @@ impl Accumulator {
         sink: DeltaSink<'_>,
     ) {
         self.say(Building::Plan, message.tool_plan.get(), sink);
-        // A text by itself is as good as a block of it.
+        // `content` may be a plain string instead of a list of blocks.
         for text in message.content.iter().filter_map(|raw| lenient::<Str<'_>>(raw)) {
             self.say(Building::Text, text.get(), sink);
         }
@@ -100,6 +105,7 @@ impl Accumulator {
         } else {
             Delta::Reasoning(text)
         });
+        // Join neighbouring fragments of the same kind into one part.
         let same = |last: &&mut Building| {
             std::mem::discriminant::<Building>(last) == std::mem::discriminant(&new)
         };
@@ -109,17 +115,19 @@ impl Accumulator {
         }
     }
 
-    /// A call begins where it is whole or is said to begin; a piece goes on with that of its index.
+    /// Starts a call if it is complete or marked as a start. Other fragments continue the call of
+    /// their index.
     fn call(&mut self, call: &Call<'_>, piece: Option<(Option<u64>, bool)>, sink: DeltaSink<'_>) {
         let name = call.function.as_ref().map_or("", |f| f.name.get());
         let (index, starts) = piece.unwrap_or((None, true));
         let known = match index {
             Some(index) => self.places.get(&index).copied(),
+            // A fragment without an index continues the latest call.
             None => self.calls.len().checked_sub(1),
         };
         let place = match known.filter(|_| !starts) {
             Some(place) => place,
-            // What goes on without a beginning, or has no name, is a placeholder.
+            // A continuation without a start, or a call without a name, is a placeholder.
             None if name.is_empty() => return,
             None if !self.common.room(self.calls.len()) => return,
             None => {
@@ -144,6 +152,7 @@ impl Accumulator {
         let tokens =
             items::<Logprobs>(&mut self.common, raw).into_iter().filter_map(|item| item.logprobs);
         for logprob in tokens.flatten() {
+            // Confidence is the mean of probabilities, so each logarithm is converted first.
             self.logprob_sum += logprob.exp();
             self.logprobs += 1;
         }
@@ -169,6 +178,7 @@ impl Accumulator {
             if call.id.is_empty() {
                 call.id = made_id("call_", self.common.id.as_deref(), n);
             }
+            // The API rejects a conversation with two calls of the same id.
             while !ids.insert(call.id.clone()) {
                 call.id = format!("{}_{n}", call.id);
             }
@@ -178,7 +188,7 @@ impl Accumulator {
     }
 }
 
-/// `{"field":…` and the text, to go back in its own place.
+/// Returns an opaque part `{"field":…` with the text, which is sent back in its original place.
 fn opaque(open: &str, text: &str) -> Part {
     let mut json = open.as_bytes().to_vec();
     json::string(&mut json, text);
@@ -196,12 +206,13 @@ impl Accumulate for Accumulator {
     ) -> Result<(), serde_json::Error> {
         let data = data.trim();
         if !data.starts_with('{') {
-            // Gateways end this stream with `[DONE]` too.
+            // Some gateways end this stream with `[DONE]` as well.
             self.common.terminated |= data == "[DONE]";
             return Ok(());
         }
         let mut repaired = String::new();
         let event: Event<'_> = json::event(data, &mut repaired)?;
+        // An error body has a `message` string and no type.
         let bare = event.kind.filled().is_none() && event.message.filled().is_some();
         if name == "error"
             || event.kind.get() == "error"
@@ -223,11 +234,12 @@ impl Accumulate for Accumulator {
         let body: Body<'_> = json::event(text, &mut repaired)?;
         self.common.named(None, body.id.filled());
         let message = body.message.and_then(|raw| self.common.read::<Message<'_>>(raw));
+        // In an error `message` is a string; in an answer it is an object.
         let words = body.message.is_some_and(|m| m.get().starts_with('"'));
         if words || body.error.is_some_and(|e| e.get() != "null") {
             self.common.error.get_or_insert_with(|| ErrorBody::read(text));
         } else if message.is_none() {
-            return Err(serde_json::Error::custom("there is no `message` in it"));
+            return Err(serde_json::Error::custom("`message` is missing"));
         }
         if let Some(message) = message {
             self.message(&message, None, &mut |_| ());
@@ -251,7 +263,7 @@ impl Accumulate for Accumulator {
             finish: finish_of(Family::CohereV2, self.common.finish.as_deref().unwrap_or("")),
             field: FINISH,
             matched_stop: None,
-            // A stop string has a value of its own.
+            // A stop string has its own finish value.
             stop_ambiguous: false,
             metadata: Map::new(),
         };

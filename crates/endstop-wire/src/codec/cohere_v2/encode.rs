@@ -1,8 +1,8 @@
-//! Messages to a `/v2/chat` request.
+//! Cohere v2 encoder: turns a conversation into a `/v2/chat` request.
 //!
-//! Structured output goes as `response_format` of type `json_object` with its schema; beside tools
-//! the API takes none, and the schema is told in words. An assistant message that says nothing and
-//! asks for nothing is left out, since the API refuses it.
+//! Structured output is sent as `response_format` of type `json_object` with its schema. The API
+//! does not accept that together with tools, so the schema is then described in the instructions.
+//! An assistant message without text and calls is left out, because the API rejects it.
 
 use crate::codec::request::{Fields, Kept, RequestSpec};
 use crate::dialect::Family;
@@ -16,15 +16,15 @@ use serde_json::value::RawValue;
 pub struct Encoder {
     kept: Kept,
     system: String,
-    /// The extra fields set the cap.
+    /// `true` if the extra fields set the cap.
     own_cap: bool,
     cap: Option<u64>,
-    /// All other fields, and the end.
+    /// All other fields and the closing brace.
     tail: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder of this spec.
+    /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
             kept: Kept::default(),
@@ -35,7 +35,7 @@ impl Encoder {
         }
     }
 
-    /// The body of the next call.
+    /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         let out = &mut self.kept.out;
@@ -96,7 +96,7 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
 }
 
 fn message(out: &mut Vec<u8>, m: &Message) {
-    // Results come first: they answer the turn before, whatever message they travel in.
+    // Results come first because they answer the previous turn, whatever message carries them.
     for part in &m.parts {
         if let Part::ToolResult(result) = part {
             open(out, "tool");
@@ -146,7 +146,7 @@ fn message(out: &mut Vec<u8>, m: &Message) {
     out.push(b'}');
 }
 
-/// The calls of an assistant message, and the plan that they follow.
+/// Writes the calls of an assistant message and the plan that precedes them.
 fn tool_calls(out: &mut Vec<u8>, m: &Message) {
     let plan = m.parts.iter().find_map(|part| match part {
         Part::Opaque { api, json } => back::<Plan<'_>>(api, json),
@@ -192,7 +192,7 @@ fn image(out: &mut Vec<u8>, image: &Image) {
     out.extend_from_slice(b"\"}}");
 }
 
-/// A plan by itself.
+/// A stored plan.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plan<'a> {
@@ -200,12 +200,12 @@ struct Plan<'a> {
     tool_plan: &'a RawValue,
 }
 
-/// What was kept to go back, where it is this.
+/// Parses an opaque part of this format, if it has the shape of `T`.
 fn back<'a, T: Deserialize<'a>>(api: &str, json: &'a str) -> Option<T> {
     (api == Family::CohereV2.as_str()).then(|| serde_json::from_str(json).ok()).flatten()
 }
 
-/// A block of content that was kept to go back.
+/// `true` if the opaque part is a content block to send back, and not a plan.
 fn is_thinking(api: &str, json: &str) -> bool {
     api == Family::CohereV2.as_str()
         && json::is_object(json)

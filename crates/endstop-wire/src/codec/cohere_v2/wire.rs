@@ -1,4 +1,4 @@
-//! The shapes of `/v2/chat`, lenient: a field of an unexpected type is a missing one.
+//! JSON shapes of `/v2/chat`. Parsing is lenient: a field of an unexpected type counts as missing.
 
 use crate::bounded::List;
 use crate::codec::common::Common;
@@ -10,12 +10,12 @@ use serde_json::value::RawValue;
 /// The field of the finish value.
 pub(crate) const FINISH: &str = "finish_reason";
 
-/// A whole body.
+/// A complete body.
 #[derive(Deserialize)]
 pub(super) struct Body<'a> {
     #[serde(borrow, default)]
     pub(super) id: Str<'a>,
-    /// An object; in an error its words.
+    /// An object in an answer, or the message string of an error.
     #[serde(borrow, default)]
     pub(super) message: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -41,14 +41,14 @@ pub(super) struct Event<'a> {
     pub(super) delta: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) logprobs: Option<&'a RawValue>,
-    // An error has these instead.
+    // An error has these fields instead.
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) message: Str<'a>,
 }
 
-/// What an event adds.
+/// Content of an event's `delta`.
 #[derive(Deserialize)]
 pub(super) struct Change<'a> {
     #[serde(borrow, default)]
@@ -57,12 +57,12 @@ pub(super) struct Change<'a> {
     pub(super) finish_reason: Str<'a>,
     #[serde(borrow, default)]
     pub(super) usage: Option<&'a RawValue>,
-    /// The words of what failed.
+    /// Message of a failure.
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
 }
 
-/// A message, or a piece of one: in a stream there is one object where a body has a list.
+/// A message or a fragment of one. A stream has one object in places that hold a list in a body.
 #[derive(Deserialize)]
 pub(super) struct Message<'a> {
     #[serde(borrow, default)]
@@ -73,7 +73,7 @@ pub(super) struct Message<'a> {
     pub(super) tool_calls: Option<&'a RawValue>,
 }
 
-/// A block of content; a piece of one does not repeat its type.
+/// A content block. Fragments do not repeat the block's type.
 #[derive(Deserialize)]
 pub(super) struct Block<'a> {
     #[serde(borrow, default)]
@@ -98,7 +98,7 @@ pub(super) struct Function<'a> {
     pub(super) arguments: Str<'a>,
 }
 
-/// Log-probabilities of a piece of text.
+/// Log probabilities of the tokens in a piece of text.
 #[derive(Deserialize)]
 pub(super) struct Logprobs {
     #[serde(default)]
@@ -125,8 +125,8 @@ struct Tokens {
     reasoning: Count,
 }
 
-/// Takes the tokens of `usage` (of `meta`, in the first chat) over: those of the model, and only
-/// where they are not told those that are billed.
+/// Adds the token counts of `usage` (`meta` in Cohere v1): those of the model or, only if they are
+/// missing, the billed ones.
 pub(crate) fn count(raw: &RawValue, to: &mut Usage) {
     let Some(counts) = lenient::<Counts<'_>>(raw) else {
         return;
@@ -139,7 +139,8 @@ pub(crate) fn count(raw: &RawValue, to: &mut Usage) {
     to.cached_input_tokens = counts.cached_tokens.0.or(to.cached_input_tokens);
 }
 
-/// The items of a list, or the one that is there instead; one that does not read breaks the turn.
+/// Returns the items of a list, or the single item in its place. An item that fails to parse marks
+/// the turn as broken.
 pub(super) fn items<'a, T: Deserialize<'a>>(
     common: &mut Common,
     raw: Option<&'a RawValue>,
@@ -154,7 +155,7 @@ pub(super) fn items<'a, T: Deserialize<'a>>(
     }
 }
 
-/// What reads, where it reads.
+/// Parses the value, or returns `None` if it has another shape.
 pub(super) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }

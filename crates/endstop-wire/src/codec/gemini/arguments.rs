@@ -1,27 +1,28 @@
-//! A call's arguments that come in pieces, each with the JSONPath of where it belongs.
+//! Assembly of a tool call's arguments that arrive in fragments, each with the JSONPath of its
+//! position.
 
 use super::wire::Piece;
 use serde_json::{Map, Value};
 
-/// The deepest place that is taken: no recursion over the value goes further.
+/// Maximum depth of a path, so that recursion over the value stays bounded.
 const DEEPEST: usize = 64;
 
-/// Arguments on their way.
+/// Partially received arguments.
 #[derive(Default)]
 pub(super) struct Arguments {
     root: Value,
-    /// The place of the string that goes on with the next piece.
+    /// Path of the string that the next fragment continues.
     open: String,
 }
 
-/// A step of a path.
+/// One step of a path.
 enum Step<'a> {
     Name(&'a str),
     Index(usize),
 }
 
 impl Arguments {
-    /// Puts a piece where it belongs; one that belongs nowhere is passed over.
+    /// Inserts a fragment at its position. A fragment without a valid position is ignored.
     pub(super) fn put(&mut self, piece: &Piece<'_>) {
         let path = piece.json_path.get();
         let Some(place) = steps(path).and_then(|steps| find(&mut self.root, &steps)) else {
@@ -31,18 +32,21 @@ impl Arguments {
             (Value::String(text), Some(more)) if self.open == path => text.push_str(more),
             (place, Some(text)) => *place = Value::from(text.as_ref()),
             (place, None) => {
+                // `nullValue` carries no data, so a fragment without any value means null.
                 let raw = piece.number_value.or(piece.bool_value);
                 *place =
                     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
             }
         }
+        // Clear first, because only a fragment marked as continuing may be extended.
         self.open.clear();
         if piece.will_continue.get() == "true" {
             self.open.push_str(path);
         }
     }
 
-    /// The arguments as JSON; what was cut lacks its end, so that it is not taken for whole.
+    /// Returns the arguments as JSON. If they were cut, the last byte is removed, so that they do
+    /// not parse and cannot be taken for complete.
     pub(super) fn json(&self, whole: bool) -> String {
         let mut json = match &self.root {
             Value::Null => Value::Object(Map::new()).to_string(),
@@ -55,7 +59,7 @@ impl Arguments {
     }
 }
 
-/// The steps of `$.list[0].name` or `$['a name']`.
+/// Splits a path such as `$.list[0].name` or `$['a name']` into its steps.
 fn steps(path: &str) -> Option<Vec<Step<'_>>> {
     let mut rest = path.strip_prefix('$')?;
     let mut steps = Vec::new();
@@ -84,8 +88,8 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
     Some(steps)
 }
 
-/// The value at the end of these steps, made where it is not there yet. A list grows by one at a
-/// time, so that an index cannot ask for memory.
+/// Returns the value at the end of these steps and creates missing ones. A list grows by one item
+/// at a time, so that a large index cannot allocate memory.
 fn find<'v>(root: &'v mut Value, steps: &[Step<'_>]) -> Option<&'v mut Value> {
     let mut at = root;
     for step in steps {
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_find_their_places() {
+    fn fragments_are_placed_by_path() {
         let a = arguments(&[
             r#"{"jsonPath":"$.a","stringValue":"Bos","willContinue":true}"#,
             r#"{"jsonPath":"$.a","stringValue":"ton","willContinue":true}"#,
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_nowhere_is_passed_over() {
+    fn fragment_with_bad_path_is_ignored() {
         let deep = format!(r#"{{"jsonPath":"${}","stringValue":"x"}}"#, ".a".repeat(100_000));
         let a = arguments(&[
             &deep,

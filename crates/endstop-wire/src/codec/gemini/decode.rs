@@ -1,4 +1,4 @@
-//! Gathers chunks, or a whole body, into a turn.
+//! Gemini decoder: collects stream chunks, or a complete body, into a turn.
 
 use super::arguments::Arguments;
 use super::wire::{
@@ -17,26 +17,26 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
 
-/// A turn on its way.
+/// A partially received turn.
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
     parts: Vec<Building>,
     calls: usize,
-    /// The last part is a call whose arguments go on.
+    /// Arguments of the last part, if that is a call that continues.
     open: Option<Arguments>,
-    /// Candidate 0 was there.
+    /// `true` if candidate 0 arrived.
     answered: bool,
     /// `promptFeedback.blockReason`.
     blocked: Option<String>,
-    /// The ratings that came last, as they came.
+    /// The most recent safety ratings, as raw JSON.
     ratings: String,
     metadata: Map<String, Value>,
     logprob_sum: f64,
     logprobs: u64,
 }
 
-/// A part on its way.
+/// A partially received part.
 enum Building {
     Text {
         text: String,
@@ -50,13 +50,14 @@ enum Building {
         arguments: String,
         signature: String,
     },
-    /// Kept as it came.
+    /// Any other part, stored as it arrived.
     Other(String),
 }
 
 impl Accumulator {
     pub(crate) fn new() -> Accumulator {
         let mut a = Accumulator::default();
+        // Gemini does not include thought tokens in `candidatesTokenCount`.
         a.common.usage.reasoning_apart = true;
         a
     }
@@ -71,6 +72,8 @@ impl Accumulator {
         }
         if let Some(f) = chunk.prompt_feedback.and_then(lenient::<Feedback<'_>>) {
             if let Some(reason) = f.block_reason.filled() {
+                // A blocked prompt has no candidate, so the reason is the only explanation of the
+                // empty turn.
                 self.blocked = Some(reason.to_owned());
                 self.rate(f.safety_ratings);
             }
@@ -88,7 +91,7 @@ impl Accumulator {
             self.part(raw, sink);
         }
         if let Some(value) = &candidate.finish_reason.0 {
-            // An empty string is kept only where nothing better came.
+            // An empty value is stored only until a real one arrives.
             if !value.is_empty() || self.common.finish.is_none() {
                 self.common.finish = Some(value.clone().into_owned());
             }
@@ -103,7 +106,7 @@ impl Accumulator {
         }
     }
 
-    /// Keeps what the provider says beside the finish value.
+    /// Stores additional facts that come with the finish value.
     fn note(&mut self, name: &str, text: &json::Str<'_>) {
         if let Some(text) = text.filled() {
             self.metadata.insert(name.to_owned(), Value::from(text));
@@ -111,6 +114,7 @@ impl Accumulator {
     }
 
     fn rate(&mut self, ratings: Option<&RawValue>) {
+        // Reuse the buffer and parse only at the end, because every chunk repeats the ratings.
         if let Some(raw) = ratings {
             raw.get().clone_into(&mut self.ratings);
         }
@@ -145,13 +149,15 @@ impl Accumulator {
                     _ => self.parts.push(Building::Thought(text.to_owned())),
                 }
             }
+            // A signed thought must be sent back unchanged, so its raw part is stored too.
             if !signature.is_empty() {
                 self.parts.push(Building::Other(raw.get().to_owned()));
             }
         } else if !text.is_empty() {
             sink(Delta::Text(text));
             match self.parts.last_mut() {
-                // A signature belongs to its own text alone.
+                // A signature covers only its own text, so texts may be joined only if neither is
+                // signed.
                 Some(Building::Text { text: so_far, signature: none })
                     if none.is_empty() && signature.is_empty() =>
                 {
@@ -167,11 +173,13 @@ impl Accumulator {
         }
     }
 
-    /// A call comes whole, or begins with its name, goes on without one and ends with a part that
-    /// does not say that it continues.
+    /// Handles a call. It arrives complete, or starts with its name, continues without one and ends
+    /// with a part that is not marked as continuing.
     fn call(&mut self, call: &Call<'_>, signed: &str, sink: DeltaSink<'_>) {
         let goes_on = call.will_continue.get() == "true";
         if let Some(name) = call.name.filled() {
+            // A new name ends the previous call, which was not marked as finished and may therefore
+            // be cut.
             self.close(false, sink);
             let place = self.calls;
             self.calls += 1;
@@ -192,7 +200,7 @@ impl Accumulator {
                 self.open = Some(Arguments::default());
             }
         }
-        // What goes on without a call that is open is a placeholder.
+        // A continuation without an open call is a placeholder.
         let Some(open) = &mut self.open else {
             return;
         };
@@ -204,7 +212,7 @@ impl Accumulator {
         }
     }
 
-    /// The arguments of the call that is open have ended, or were cut.
+    /// Finishes the open call's arguments. `whole` is `false` if they were cut.
     fn close(&mut self, whole: bool, sink: DeltaSink<'_>) {
         let Some(open) = self.open.take() else {
             return;
@@ -231,7 +239,9 @@ impl Accumulator {
                 }
                 Building::Thought(text) => parts.push(Part::Reasoning { text }),
                 Building::Call { place, id, name, arguments, signature } => {
+                    // The position makes generated ids unique within the response.
                     let mut id = if id.is_empty() { made_id(MADE_ID, of, place) } else { id };
+                    // Ids must be unique, because results are matched to calls by them.
                     while !ids.insert(id.clone()) {
                         id = format!("{MADE_ID}{id}_{place}");
                     }
@@ -244,22 +254,24 @@ impl Accumulator {
         parts
     }
 
-    /// What the turn's end means, and the field that says so.
+    /// Returns the meaning of the turn's end, and the field that determined it.
     fn ending(&mut self) -> (Finish, &'static str) {
         let raw = self.common.finish.as_deref().unwrap_or("");
         let whole = self.common.terminated;
         match finish_of(Family::Gemini, raw) {
-            // This API has no value of its own for tools.
+            // Gemini reports `STOP` for a turn with tool calls.
             Finish::Natural if self.calls > 0 => (Finish::ToolUse, FINISH),
             Finish::Missing => {
                 if let Some(reason) = self.blocked.take() {
                     self.common.finish = Some(reason);
                     (Finish::ContentFilter, "promptFeedback.blockReason")
+                // The response has no candidates at all, which Gemini sends for some failures.
                 } else if whole && !self.answered {
                     self.common.finish = Some("empty".to_owned());
                     (Finish::Unknown, "candidates")
                 } else if whole && self.calls == 0 {
-                    // A whole body has a value: without one nobody knows how the text ended.
+                    // A complete body must have a finish value. Without one it is unclear how the
+                    // text ended.
                     (Finish::Unknown, FINISH)
                 } else {
                     (Finish::Missing, FINISH)
@@ -270,7 +282,7 @@ impl Accumulator {
     }
 }
 
-/// The field of the finish value.
+/// Name of the field that carries the finish value.
 const FINISH: &str = "finishReason";
 
 impl Accumulate for Accumulator {
@@ -282,7 +294,7 @@ impl Accumulate for Accumulator {
     ) -> Result<(), serde_json::Error> {
         let data = data.trim();
         if !data.starts_with('{') {
-            // Gateways end this stream with `[DONE]` too.
+            // Some gateways end this stream with `[DONE]` as well.
             self.common.terminated |= data == "[DONE]";
             return Ok(());
         }
@@ -308,12 +320,14 @@ impl Accumulate for Accumulator {
     }
 
     fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+        // An open call was cut by the end of the response.
         self.close(false, &mut |_| ());
         let (finish, field) = self.ending();
         let parts = self.said();
         if self.logprobs > 0 {
             self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
         }
+        // Ratings are long and only explain a filtered turn.
         if finish == Finish::ContentFilter {
             let ratings = serde_json::from_str::<&RawValue>(&self.ratings);
             if let Some(ratings) = ratings.ok().and_then(noted) {
@@ -332,15 +346,15 @@ impl Accumulate for Accumulator {
     }
 }
 
-/// A part of a kind that is not read, and not just an empty text.
+/// `true` for a part of an unsupported kind, and not for an empty text.
 fn is_other(raw: &RawValue) -> bool {
     const READ: [&str; 4] = ["text", "thought", "thoughtSignature", "functionCall"];
     serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get())
         .is_ok_and(|fields| fields.keys().any(|name| !READ.contains(&name.as_str())))
 }
 
-/// The signature of the part that follows, with the mark of its kind: whoever keeps the history may
-/// leave a part out, and another's signature would be refused.
+/// Returns the signature of the next part as an opaque part, marked with that part's kind. The mark
+/// is needed because the history may drop a part, and Gemini rejects a signature on any other part.
 fn signed(kind: &str, signature: &str) -> Option<Part> {
     let json = || opaque(format!("{{{kind}\"thoughtSignature\":{signature}}}"));
     (!signature.is_empty()).then(json)

@@ -1,9 +1,8 @@
-//! Messages to a `generateContent` request.
+//! Gemini encoder: turns a conversation into a `generateContent` request.
 //!
-//! The model and whether to stream are said by the address, not by the body. Fields of
-//! `generationConfig` that the spec's extra fields have replace those made here, one by one. A
-//! system message at the start of the history joins `systemInstruction`; a later one is sent as the
-//! user's.
+//! The URL, and not the body, names the model and asks for a stream. Fields of `generationConfig`
+//! in the spec's extra fields replace those made here, one by one. A system message at the start of
+//! the history is added to `systemInstruction`; a later one is sent as a user message.
 
 use super::wire::MADE_ID;
 use crate::codec::request::{Fields, Kept, RequestSpec, Settings};
@@ -15,28 +14,29 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The extra field whose fields are merged.
+/// The extra field that is merged field by field instead of replaced.
 const CONFIG: &str = "generationConfig";
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     kept: Kept,
-    /// The role of the content that is still open at the end of what is kept.
+    /// Role of the content that is still open at the end of the encoded bytes.
     open: Option<&'static str>,
     system: String,
     /// System messages at the start of the history.
     preamble: String,
-    /// The extra fields set the instructions.
+    /// `true` if the extra fields set the instructions.
     own_system: bool,
     config: Settings,
     tail: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder of this spec.
+    /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         let mut extra = spec.extra.clone();
+        // The history is written by this encoder, so an extra field must not replace it.
         extra.remove("contents");
         let own = Settings::own(&mut extra, CONFIG);
         Encoder {
@@ -50,7 +50,7 @@ impl Encoder {
         }
     }
 
-    /// The body of the next call.
+    /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
@@ -90,12 +90,13 @@ impl Encoder {
             return self.preamble.push_str(&m.plain_text());
         }
         let role = if m.role == Role::Assistant { "model" } else { "user" };
-        // Results come first in their message.
+        // Results must come first in their message.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 function_response(self.part("user"), result);
             }
         }
+        // A signature waits here for the next part, which must be of the kind that it was made for.
         let mut pending: Option<Signature<'_>> = None;
         for part in &m.parts {
             let signed = match (pending.take(), part) {
@@ -105,6 +106,7 @@ impl Encoder {
                 (Some(s), Part::ToolCall(_)) if s.function_call.is_some() => {
                     Some(s.thought_signature)
                 }
+                // Any other part means that the signed part was dropped from the history.
                 (left, _) => {
                     self.left(role, left);
                     None
@@ -137,8 +139,9 @@ impl Encoder {
         self.left(role, pending);
     }
 
-    /// The signature of a text that is not there any more goes with an empty one, as Gemini itself
-    /// sends it; that of a call has no meaning without it.
+    /// Writes the signature of a text that is missing from the history, on an empty text, as Gemini
+    /// itself sends it. The signature of a missing call is dropped, because it has no meaning
+    /// without the call.
     fn left(&mut self, role: &'static str, signature: Option<Signature<'_>>) {
         if let Some(left) = signature.filter(|s| s.function_call.is_none()) {
             let out = self.part(role);
@@ -147,8 +150,8 @@ impl Encoder {
         }
     }
 
-    /// Room for a part in a content of this role: in the open one where the roles agree, since
-    /// adjacent contents of one role are one.
+    /// Begins a part in a content of this role. If the open content has the same role, the part
+    /// joins it, because adjacent contents of one role count as one.
     fn part(&mut self, role: &'static str) -> &mut Vec<u8> {
         let out = &mut self.kept.out;
         if self.open == Some(role) {
@@ -166,18 +169,18 @@ impl Encoder {
     }
 }
 
-/// A signature by itself: it belongs to the part that follows.
+/// A stored signature. It belongs to the part that follows.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Signature<'a> {
-    /// There where that part is a call.
+    /// Present if that part is a call.
     #[serde(default)]
     function_call: Option<IgnoredAny>,
     #[serde(borrow)]
     thought_signature: &'a RawValue,
 }
 
-/// The end of a part, with its signature.
+/// Ends a part, with its signature if there is one.
 fn sign(out: &mut Vec<u8>, signature: Option<&RawValue>) {
     if let Some(signature) = signature {
         json::key(out, "thoughtSignature");
@@ -186,7 +189,8 @@ fn sign(out: &mut Vec<u8>, signature: Option<&RawValue>) {
     out.push(b'}');
 }
 
-/// Models before Gemini 3 refuse a request that has both tools and a schema of the answer.
+/// `true` if the schema must be described in words: models before Gemini 3 reject a request that
+/// has both tools and an answer schema.
 fn schema_or_tools(spec: &RequestSpec) -> bool {
     let model = spec.model.rsplit('/').next().unwrap_or_default();
     !spec.tools.is_empty() && (model.starts_with("gemini-1") || model.starts_with("gemini-2"))
@@ -202,6 +206,7 @@ fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Settings {
     }
     if let (Some(schema), false) = (&spec.output_schema, schema_or_tools(spec)) {
         fields.field("responseMimeType", |out| out.extend_from_slice(b"\"application/json\""));
+        // A `responseSchema` of the user's own would conflict with ours.
         if !own.contains_key("responseSchema") {
             fields.field("responseJsonSchema", |out| json::value(out, &schema.schema));
         }
@@ -218,7 +223,8 @@ fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
                 json::comma(out);
                 out.push(b'{');
                 tool.name_fields(out);
-                // `parameters` takes only a part of JSON Schema. No schema means no parameters.
+                // `parameters` accepts only a subset of JSON Schema, so the full schema has its own
+                // field. A missing schema means that the tool has no parameters.
                 if !tool.parameters.is_null() {
                     json::key(out, "parametersJsonSchema");
                     json::value(out, &tool.parameters);
@@ -231,7 +237,8 @@ fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
     fields.finish()
 }
 
-/// `,"id":…`, where the id is the provider's own or another's: one that was made here means nothing.
+/// Writes `,"id":…` if the id came from a provider. Ids that were generated here are unknown to the
+/// server.
 fn id(out: &mut Vec<u8>, id: &str) {
     if !id.is_empty() && !id.starts_with(MADE_ID) {
         json::key(out, "id");
@@ -250,7 +257,7 @@ fn function_response(out: &mut Vec<u8>, result: &ToolResult) {
     out.extend_from_slice(b"}}}");
 }
 
-/// A call, whose part is still open.
+/// Writes a call. Its part stays open, so that a signature can follow.
 fn function_call(out: &mut Vec<u8>, call: &ToolCall) {
     out.extend_from_slice(b"{\"functionCall\":{\"name\":");
     json::called(out, &call.name);

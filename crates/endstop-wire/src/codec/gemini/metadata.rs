@@ -1,4 +1,4 @@
-//! The signal of a response whose fields somebody else has parsed.
+//! Termination signal from the metadata of a Gemini response that another client library parsed.
 //!
 //! ```
 //! use serde_json::json;
@@ -12,9 +12,10 @@ use crate::signal::finish::{Finish, certainty, finish_of};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
 
-/// The signal of a response's metadata; `finished` says whether its stream has ended (a whole
-/// response has). A value that ends a turn does so in an unfinished stream too. `hasFunctionCall`
-/// tells a turn that asks for tools, since the value is `STOP` there as well.
+/// Returns the signal for a response's metadata. `finished` is `true` if the stream has ended or
+/// the response is complete. A finish value that ends a turn does so in an unfinished stream too.
+/// `hasFunctionCall` marks a turn that requests tools, because the finish value is `STOP` in that
+/// case as well.
 pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) -> TerminationSignal {
     use SignalReason as R;
     let field = |name: &str| metadata.and_then(|m| m.get(name)).filter(|v| !v.is_null());
@@ -34,7 +35,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
         Finish::Unusable => (R::ErrorTermination, certainty(finish, &raw)),
         Finish::Paused => (R::Paused, certainty(finish, &raw)),
         Finish::Missing => (R::Unknown, Confidence::Low),
-        // A value that says that it says nothing.
+        // Values that state explicitly that no reason is given.
         Finish::Unknown if matches!(raw.as_str(), "FINISH_REASON_UNSPECIFIED" | "0") => {
             (R::Unknown, Confidence::Low)
         }
@@ -46,6 +47,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
     } else {
         s.from_field("finishReason", &raw)
     };
+    // Without a known value only the end of the stream can end the turn.
     if matches!(finish, Finish::Missing | Finish::Unknown) {
         s.should_terminate = finished;
     }

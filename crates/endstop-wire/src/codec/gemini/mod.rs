@@ -1,22 +1,22 @@
-//! Google's `generateContent`, of the Gemini API and of Vertex AI.
+//! Google `generateContent`, of the Gemini API and of Vertex AI.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `encode` | messages to a request, incrementally |
-//! | `decode` | gathers a body or a stream's chunks into a turn |
-//! | `arguments` | puts together the arguments of a call that is streamed in pieces |
-//! | `wire` | the shapes on the wire |
-//! | `metadata` | the signal of a response that someone else parsed |
+//! | `encode` | encodes messages into a request, incrementally |
+//! | `decode` | collects a body or a stream's chunks into a turn |
+//! | `arguments` | assembles the arguments of a call that is streamed in fragments |
+//! | `wire` | JSON shapes of responses |
+//! | `metadata` | detects the signal of a response that another library parsed |
 //!
-//! Candidate 0 alone is read. A stream is one of events (`alt=sse`) or one JSON array whose elements
-//! come over time; it has no end of its own, so that only a finish value makes it complete.
+//! Only candidate 0 is read. A stream consists of events (`alt=sse`) or of one JSON array whose
+//! elements arrive over time. It has no end marker, so only a finish value makes it complete.
 //!
-//! `STOP` also ends a turn that asks for tools: a call makes it one. A call without an id gets one,
-//! which is never sent back. Thoughts are kept in clear as [`endstop_core::Part::Reasoning`], to show
-//! and count; only a signed one is sent back. A `thoughtSignature` is an
-//! [`endstop_core::Part::Opaque`] before the text or the call that bears it, and is put into that
-//! part again when it is sent; signed thoughts, signed empty texts and parts of any other kind are
-//! opaque as they came.
+//! `STOP` also ends a turn that requests tools, so the presence of a call decides. A call without
+//! an id receives one that is never sent back. Thoughts are stored as plain text in
+//! [`endstop_core::Part::Reasoning`], to show and count them; only signed ones are sent back. A
+//! `thoughtSignature` is stored as an [`endstop_core::Part::Opaque`] before the text or call that
+//! carries it, and is inserted into that part again in the next request. Signed thoughts, signed
+//! empty texts and parts of any other kind are stored as opaque parts unchanged.
 
 mod arguments;
 mod decode;

@@ -1,4 +1,5 @@
-//! The shapes of `generateContent`, lenient: a field of an unexpected type is a missing one.
+//! JSON shapes of `generateContent`. Parsing is lenient: a field of an unexpected type counts as
+//! missing.
 
 use crate::bounded::{First, Indexed, List};
 use crate::json::{Count, Str};
@@ -8,7 +9,7 @@ use serde_json::value::RawValue;
 /// Prefix of an id that was generated here, for a call that came without one.
 pub(super) const MADE_ID: &str = "call_gemini_";
 
-/// A chunk of a stream, or a whole body.
+/// A chunk of a stream, or a complete body.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Chunk<'a> {
@@ -33,7 +34,7 @@ pub(super) struct Candidate<'a> {
     pub(super) index: Count,
     #[serde(borrow, default)]
     pub(super) content: Option<&'a RawValue>,
-    /// A name, or its number in the enumeration.
+    /// Name of the value, or its number in the enumeration.
     #[serde(borrow, default)]
     pub(super) finish_reason: Str<'a>,
     #[serde(borrow, default)]
@@ -61,7 +62,7 @@ pub(super) struct Content<'a> {
 pub(super) struct Part<'a> {
     #[serde(borrow, default)]
     pub(super) text: Str<'a>,
-    /// `true` where the text is a thought.
+    /// `true` if the text is a thought.
     #[serde(borrow, default)]
     pub(super) thought: Str<'a>,
     #[serde(borrow, default)]
@@ -79,14 +80,14 @@ pub(super) struct Call<'a> {
     pub(super) name: Str<'a>,
     #[serde(borrow, default)]
     pub(super) args: Option<&'a RawValue>,
-    /// Vertex streams the arguments so, where it was asked to.
+    /// Arguments in fragments, which Vertex AI sends if the request asks for it.
     #[serde(borrow, default)]
     pub(super) partial_args: Option<List<Piece<'a>>>,
     #[serde(borrow, default)]
     pub(super) will_continue: Str<'a>,
 }
 
-/// A piece of a call's arguments: a value, or a piece of a string, and where it belongs.
+/// A fragment of a call's arguments: a value or part of a string, and its position.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Piece<'a> {
@@ -113,7 +114,7 @@ pub(super) struct Feedback<'a> {
     pub(super) safety_ratings: Option<&'a RawValue>,
 }
 
-/// The tokens: thoughts are not among the candidates'.
+/// Token counts. Thoughts are not included in the candidates.
 #[derive(Deserialize)]
 pub(super) struct Usage {
     #[serde(default, rename = "promptTokenCount")]
@@ -126,7 +127,7 @@ pub(super) struct Usage {
     pub(super) thoughts: Count,
 }
 
-/// Log-probabilities of a candidate.
+/// Log probabilities of a candidate.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Logprobs {

@@ -1,4 +1,4 @@
-//! Gathers the objects of a stream, or a whole body, into a turn.
+//! Ollama decoder: collects a stream's objects, or a complete body, into a turn.
 
 use super::wire::{Call, Chunk, Logprob, MADE_ID, Message};
 use crate::codec::common::{Common, Said};
@@ -12,14 +12,15 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// A turn on its way.
+/// A partially received turn.
 #[derive(Default)]
 pub(crate) struct Accumulator {
     common: Common,
     parts: Vec<Part>,
     calls: usize,
     ids: HashSet<String>,
-    /// When the response began, as far as an id can have it: ids that are made differ by turn.
+    /// Creation time of the response, as far as it fits into an id, so that generated ids differ
+    /// between turns.
     begun: String,
     logprob_sum: f64,
     logprobs: u64,
@@ -35,6 +36,7 @@ impl Accumulator {
         if chunk.error.is_some_and(|e| e.get() != "null") {
             self.common.error.get_or_insert_with(|| ErrorBody::read(text));
         }
+        // The first object decides, because every object has a later time.
         if self.begun.is_empty() {
             let begun = chunk.created_at.get().chars().filter(char::is_ascii_alphanumeric);
             self.begun.extend(begun.take(64));
@@ -53,6 +55,7 @@ impl Accumulator {
             self.logprobs += 1;
         }
         if chunk.done.get() == "true" {
+            // Only `done` ends a stream. A server that stops earlier has failed.
             self.common.terminated = true;
             if let Some(value) = &chunk.done_reason.0 {
                 self.common.finish = Some(value.clone().into_owned());
@@ -90,7 +93,7 @@ impl Accumulator {
         }
     }
 
-    /// A call comes whole. One without a name is a placeholder.
+    /// Handles a call, which always arrives complete. A call without a name is a placeholder.
     fn call(&mut self, call: &Call<'_>, sink: DeltaSink<'_>) {
         let Some(function) = call.function.as_ref().filter(|f| f.name.filled().is_some()) else {
             return;
@@ -108,6 +111,7 @@ impl Accumulator {
         }
         let made = || format!("{MADE_ID}{}_{index}", self.begun);
         let mut id = call.id.filled().map_or_else(made, str::to_owned);
+        // Ids must be unique, because results are matched to calls by them.
         while !self.ids.insert(id.clone()) {
             id = format!("{MADE_ID}{id}_{index}");
         }
@@ -116,7 +120,7 @@ impl Accumulator {
 
     fn read(&mut self, data: &str, sink: DeltaSink<'_>) -> Result<(), serde_json::Error> {
         if !data.starts_with('{') {
-            // A list would be read as the fields in their order.
+            // serde would read a list as the struct's fields in their order.
             return serde_json::from_str::<Map<String, Value>>(data).map(|_| ());
         }
         let mut repaired = String::new();
@@ -126,7 +130,7 @@ impl Accumulator {
     }
 }
 
-/// The arguments as JSON text.
+/// Returns the arguments as JSON text. Some servers send that text as a string already.
 fn arguments(raw: &RawValue) -> String {
     match raw.get() {
         "null" => String::new(),
@@ -147,7 +151,7 @@ impl Accumulate for Accumulator {
             self.common.error.get_or_insert_with(|| ErrorBody::read(data));
             return Ok(());
         }
-        // Servers in front of it that send events end them with a mark that says nothing here.
+        // Gateways in front of Ollama may end the events with `[DONE]`, which has no meaning here.
         if data == "[DONE]" { Ok(()) } else { self.read(data, sink) }
     }
 
@@ -162,9 +166,9 @@ impl Accumulate for Accumulator {
     fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
         let raw = self.common.finish.as_deref().unwrap_or("");
         let (finish, by_done) = match finish_of(Family::Ollama, raw) {
-            // This API has no value of its own for tools.
+            // Ollama reports `stop` for a turn with tool calls.
             Finish::Natural if self.calls > 0 => (Finish::ToolUse, false),
-            // `done` alone: old servers have no value.
+            // Old servers send `done` without a `done_reason`.
             Finish::Missing if self.common.terminated => (Finish::Natural, true),
             finish => (finish, false),
         };

@@ -1,9 +1,9 @@
-//! Messages to a request of `/api/chat`.
+//! Ollama encoder: turns a conversation into an `/api/chat` request.
 //!
-//! Fields of `options` that the spec's extra fields have replace those made here, one by one. An
-//! image is sent where its bytes are in the message; of one that is elsewhere the model is told the
-//! address, since the server fetches none. A schema of the answer is told in words; beside tools it
-//! is told in words alone, since the field for it would keep the model from calling any.
+//! Fields of `options` in the spec's extra fields replace those made here, one by one. An inline
+//! image is sent; of a remote one the model receives only the URL, because the server does not
+//! fetch images. An answer schema is described in the instructions. It is also sent as `format`,
+//! unless the request has tools, because that field keeps the model from calling any.
 
 use super::wire::MADE_ID;
 use crate::codec::request::{Fields, Kept, RequestSpec, Settings};
@@ -11,7 +11,7 @@ use crate::json;
 use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Map, Value};
 
-/// The extra field whose fields are merged.
+/// The extra field that is merged field by field instead of replaced.
 const OPTIONS: &str = "options";
 
 /// Encodes the requests of one conversation.
@@ -20,16 +20,17 @@ pub struct Encoder {
     kept: Kept,
     system: String,
     options: Settings,
-    /// All other fields, and the end.
+    /// All other fields and the closing brace.
     tail: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder of this spec.
+    /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         let mut extra = spec.extra.clone();
         let own = Settings::own(&mut extra, OPTIONS);
         let mut options = Fields::over(&own);
+        // Ollama's default context is small, and it silently drops older messages that do not fit.
         if let Some(tokens) = spec.context_window {
             options.field("num_ctx", |out| json::value(out, &tokens));
         }
@@ -47,7 +48,7 @@ impl Encoder {
         }
     }
 
-    /// The body of the next call.
+    /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         let out = &mut self.kept.out;
@@ -89,13 +90,14 @@ fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
     } else if let Some(schema) = &spec.output_schema {
         fields.field("format", |out| json::value(out, &schema.schema));
     }
-    // Left out it would mean a stream.
+    // Ollama streams by default, so `false` must be sent explicitly.
     fields.field("stream", |out| json::value(out, &spec.stream));
+    // Make the server report an overlong conversation instead of dropping its oldest messages.
     fields.field("truncate", |out| out.extend_from_slice(b"false"));
     fields.finish()
 }
 
-/// A message of its own for each result, before what else the message says.
+/// Writes a message. Each tool result becomes a separate message before the rest.
 fn message(out: &mut Vec<u8>, m: &Message) {
     let role = match m.role {
         Role::System => "system",
@@ -110,6 +112,7 @@ fn message(out: &mut Vec<u8>, m: &Message) {
         }
     }
     let says = |p: &Part| !matches!(p, Part::ToolResult(_) | Part::Opaque { .. });
+    // A message with nothing but results must not leave an empty user message behind.
     if answers && !m.parts.iter().any(says) {
         return;
     }
@@ -157,7 +160,7 @@ fn thinking(out: &mut Vec<u8>, parts: &[Part]) {
     out.push(b'"');
 }
 
-/// The bytes of an image in base64, or else where it is.
+/// Returns the Base64 data of an image, or its URL as the error.
 fn bytes_of(image: &Image) -> Result<&str, &str> {
     match image {
         Image::Base64 { data, .. } => Ok(data),
@@ -227,7 +230,7 @@ fn tool_result(out: &mut Vec<u8>, result: &ToolResult) {
     out.push(b'}');
 }
 
-/// An id that is the provider's own or another's: one that was made here means nothing.
+/// Writes an id if it came from a provider. Ids that were generated here are unknown to the server.
 fn id(out: &mut Vec<u8>, name: &str, id: &str) {
     if !id.is_empty() && !id.starts_with(MADE_ID) {
         json::key(out, name);

@@ -1,21 +1,22 @@
-//! Ollama's own format: `/api/chat`.
+//! Ollama's native format, `/api/chat`.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `encode` | messages to a request, incrementally |
-//! | `decode` | gathers a body or a stream's objects into a turn |
-//! | `wire` | the shapes on the wire |
+//! | `encode` | encodes messages into a request, incrementally |
+//! | `decode` | collects a body or a stream's objects into a turn |
+//! | `wire` | JSON shapes of responses |
 //!
-//! A stream is a JSON object a line; the last one says `done`, and only that makes it complete. A
-//! whole answer is one such object. The answers of `/api/generate` are read too.
+//! A stream has one JSON object per line. The last one contains `done`, and only that makes the
+//! stream complete. A complete answer is a single such object. Answers of `/api/generate` are
+//! decoded too.
 //!
-//! `stop` also ends a turn that asks for tools: a call makes it one. A call without an id gets one,
-//! which is never sent back. `load` and `unload` end a request that nobody was asked to answer. A
-//! server without `done_reason` says by `done` alone that the answer is whole.
+//! `stop` also ends a turn that requests tools, so the presence of a call decides. A call without
+//! an id receives one that is never sent back. `load` and `unload` end a request that asked for no
+//! answer. If a server sends no `done_reason`, `done` alone marks the answer as complete.
 //!
-//! Left to itself, the server drops the oldest messages of a conversation that is longer than its
-//! context, and says nothing. So a request asks it not to (`truncate`), and tells the context window
-//! where it is known (`options.num_ctx`).
+//! By default, the server silently drops the oldest messages of a conversation that exceeds its
+//! context. Requests therefore disable this (`truncate`) and set the context window if it is known
+//! (`options.num_ctx`).
 
 mod decode;
 mod encode;

@@ -1,5 +1,5 @@
-//! The shapes of `/api/chat`, lenient but for the calls: a text or a count of an unexpected type is a
-//! missing one, a call that does not read would be one that nobody answers.
+//! JSON shapes of `/api/chat`. Parsing is lenient: a string or count of an unexpected type counts
+//! as missing. Calls are the exception, because a call that is lost here would never be answered.
 
 use crate::bounded::List;
 use crate::json::{Count, Str};
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 /// Prefix of an id that was generated here, for a call that came without one.
 pub(super) const MADE_ID: &str = "call_ollama_";
 
-/// An object of a stream, or a whole body.
+/// An object of a stream, or a complete body.
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
@@ -18,7 +18,7 @@ pub(super) struct Chunk<'a> {
     pub(super) created_at: Str<'a>,
     #[serde(borrow, default)]
     pub(super) message: Option<Message<'a>>,
-    /// What `/api/generate` has instead of a message.
+    /// Text of `/api/generate`, which has no message.
     #[serde(borrow, default)]
     pub(super) response: Str<'a>,
     #[serde(borrow, default)]
@@ -60,7 +60,7 @@ pub(super) struct Call<'a> {
 pub(super) struct Function<'a> {
     #[serde(borrow, default)]
     pub(super) name: Str<'a>,
-    /// An object; some servers in front of it write its text.
+    /// An object. Some gateways send its JSON text instead.
     #[serde(borrow, default)]
     pub(super) arguments: Option<&'a RawValue>,
 }

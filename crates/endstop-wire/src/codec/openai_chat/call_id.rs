@@ -1,15 +1,16 @@
-//! Ids of calls, as a server takes them.
+//! Tool call ids in the form that a strict server accepts.
 //!
-//! ```ignore
-//! assert_eq!(call_id("D681PevKs", Some(9)), "D681PevKs");
-//! assert_ne!(call_id("call_1", Some(9)), call_id("call_2", Some(9)));
-//! assert_eq!(call_id("call_1", None), "call_1");
+//! ```text
+//! call_id("D681PevKs", Some(9)) → "D681PevKs"   (already valid)
+//! call_id("call_1", Some(9))    → nine letters and digits derived from "call_1"
+//! call_id("call_1", None)       → "call_1"
 //! ```
 
 use std::borrow::Cow;
 
-/// The id, or one of `length` letters and digits that is made from it, always the same: a call and
-/// its result must agree, though the id is another server's or was made here.
+/// Returns the id, or a replacement of `length` letters and digits derived from it. The result is
+/// deterministic, because a call and its result must agree even if the id is from another server or
+/// was generated here.
 pub(super) fn call_id(id: &str, length: Option<usize>) -> Cow<'_, str> {
     const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let Some(length) = length else {
@@ -18,7 +19,7 @@ pub(super) fn call_id(id: &str, length: Option<usize>) -> Cow<'_, str> {
     if id.len() == length && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return Cow::Borrowed(id);
     }
-    // FNV-1a, in 128 bits so that nine characters and more are made of all of it.
+    // FNV-1a with 128 bits, so that all characters of the replacement depend on the whole id.
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     for byte in id.bytes() {
         hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
@@ -37,7 +38,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn ids_are_of_the_length_and_differ_where_theirs_do() {
+    fn derived_ids_are_valid_and_distinct() {
         let ids: Vec<String> = (0..10_000).map(|n| format!("call_turn_{n}")).collect();
         let made: HashSet<String> =
             ids.iter().map(|id| call_id(id, Some(9)).into_owned()).collect();

@@ -1,4 +1,4 @@
-//! Gathers chunks, or a whole body, into a turn.
+//! OpenAI Chat decoder: collects stream chunks, or a complete body, into a turn.
 
 use super::wire::{
     Call, Choice, Chunk, Content, Details, Function, Logprobs, Message, Usage, XGroq,
@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
-/// A turn on its way.
+/// A partially received turn.
 pub(crate) struct Accumulator {
     dialect: &'static Dialect,
     common: Common,
@@ -25,13 +25,13 @@ pub(crate) struct Accumulator {
     reasoning: String,
     refusal: String,
     calls: Vec<Building>,
-    /// Where the call of an index is.
+    /// Position in `calls` of each stream index.
     places: HashMap<u64, usize>,
-    /// Where the call of the old form is.
+    /// Position of the call in the old `function_call` form.
     legacy: Option<usize>,
-    /// `reasoning_details`, as they came, joined by commas.
+    /// `reasoning_details` as raw JSON items, joined by commas.
     details: String,
-    /// How many calls were shown.
+    /// Number of calls that were reported to the sink.
     shown: usize,
     matched_stop: Option<String>,
     native_finish: Option<String>,
@@ -39,22 +39,22 @@ pub(crate) struct Accumulator {
     logprobs: u64,
 }
 
-/// A tool call on its way.
+/// A partially received tool call.
 #[derive(Default)]
 struct Building {
     id: String,
     name: String,
     arguments: String,
     nesting: Nesting,
-    /// Whether its arguments are JSON, once their brackets are closed.
+    /// `true` if the arguments parse as JSON. Set once their brackets are closed.
     whole: Option<bool>,
-    /// Its place among the calls that were shown: a call without a name is none.
+    /// Position among the reported calls. A call without a name is never reported.
     shown: Option<usize>,
 }
 
 impl Building {
-    /// Takes more arguments. They are read when their brackets close, once, so that the work stays
-    /// linear in them.
+    /// Appends arguments. They are parsed only once, when their brackets close, so that the total
+    /// work stays linear.
     fn more(&mut self, arguments: &str) {
         self.arguments.push_str(arguments);
         if self.nesting.push(arguments) && self.whole.is_none() {
@@ -85,6 +85,7 @@ impl Accumulator {
 
     fn chunk(&mut self, chunk: Chunk<'_>, text: &str, streamed: bool, sink: DeltaSink<'_>) {
         self.common.named(chunk.model.filled(), chunk.id.filled());
+        // Some servers send the error's fields at the top level instead of inside `error`.
         let flat = chunk.choices.is_none()
             && (chunk.object.get() == "error"
                 || filled(chunk.detail).is_some()
@@ -96,10 +97,13 @@ impl Accumulator {
             self.usage(usage);
         }
         if let Some(x) = filled(chunk.x_groq).and_then(lenient::<XGroq<'_>>) {
+            // Groq repeats the usage here; the standard field takes precedence.
             if let Some(usage) = filled(x.usage).filter(|_| filled(chunk.usage).is_none()) {
                 self.usage(usage);
             }
             if let Some(e) = filled(x.error) {
+                // Restore the object around the field, because `ErrorBody` expects a complete error
+                // body.
                 let text = format!("{{\"error\":{}}}", e.get());
                 self.common.error.get_or_insert_with(|| ErrorBody::read(&text));
             }
@@ -111,7 +115,7 @@ impl Accumulator {
 
     fn choice(&mut self, choice: Choice<'_>, streamed: bool, sink: DeltaSink<'_>) {
         if let Some(value) = choice.finish_reason.0 {
-            // An empty string is kept only where nothing better came.
+            // An empty value is stored only until a real one arrives.
             if !value.is_empty() || self.common.finish.is_none() {
                 self.common.finish = Some(value.into_owned());
             }
@@ -120,7 +124,7 @@ impl Accumulator {
             self.native_finish = Some(native.to_owned());
         }
         for stop in [choice.stop_reason, choice.matched_stop].into_iter().flatten() {
-            // A number is a token, which is no stop string of the request.
+            // A number is a token id, which is not a stop string of the request.
             if stop.get().starts_with('"') {
                 self.matched_stop = serde_json::from_str(stop.get()).ok();
             }
@@ -138,7 +142,8 @@ impl Accumulator {
                 self.logprobs += 1;
             }
         }
-        // Some servers repeat the whole message beside every delta, or an empty delta beside it.
+        // Some servers repeat the complete message next to every delta, and others send an empty
+        // delta next to the message.
         let said = if streamed {
             choice.delta.or(choice.message)
         } else {
@@ -150,7 +155,7 @@ impl Accumulator {
     }
 
     fn message(&mut self, message: Message<'_>, sink: DeltaSink<'_>) {
-        // Servers that send both names send the same text in both.
+        // Servers that send both fields send the same text in both.
         let before = self.reasoning.len();
         self.reason(&message.reasoning_content, sink);
         if self.reasoning.len() == before {
@@ -162,6 +167,7 @@ impl Accumulator {
             sink(Delta::Refusal(text));
         }
         if let Some(list) = filled(message.reasoning_details) {
+            // Join raw items without parsing them, because they are only sent back.
             let inside = list.get().trim();
             let inside = inside.strip_prefix('[').and_then(|s| s.strip_suffix(']'));
             if let Some(inside) = inside.map(str::trim).filter(|s| !s.is_empty()) {
@@ -230,9 +236,10 @@ impl Accumulator {
         }
     }
 
-    /// A call of an index that is there goes on, unless it names a tool under another id: some
-    /// servers give every parallel call the index 0. Without an index a name begins another call
-    /// where the one before is whole, though it may bear the same id.
+    /// Handles a call or a fragment of one. A known index continues its call, unless the fragment
+    /// names a tool under another id, because some servers give every parallel call the index 0.
+    /// Without an index, a name starts another call if the previous one is complete, even if the id
+    /// is the same.
     fn call(&mut self, call: &Call<'_>, sink: DeltaSink<'_>) {
         let id = call.id.get();
         let name = call.function.as_ref().map_or("", |f| f.name.get());
@@ -260,6 +267,7 @@ impl Accumulator {
                 place
             }
         };
+        // Later fragments may repeat the id, so only the first one is stored.
         if self.calls[place].id.is_empty() {
             self.calls[place].id.push_str(id);
         }
@@ -268,7 +276,7 @@ impl Accumulator {
         }
     }
 
-    /// The old form has one call.
+    /// Handles the old `function_call` form, which allows one call.
     fn legacy(&mut self, function: &Function<'_>, sink: DeltaSink<'_>) {
         let place = match self.legacy {
             Some(place) => place,
@@ -291,6 +299,8 @@ impl Accumulator {
                 call.name.push_str(name);
                 call.shown = Some(self.shown);
                 sink(Delta::ToolCallStarted { index: self.shown, name });
+                // Arguments that arrived before the name are reported now, so that deltas start
+                // with the name.
                 if !call.arguments.is_empty() {
                     sink(Delta::ToolArguments { index: self.shown, json: &call.arguments });
                 }
@@ -300,6 +310,7 @@ impl Accumulator {
         let Some(raw) = filled(function.arguments) else {
             return;
         };
+        // The format requires a JSON string here, but some servers send the object itself.
         let text = if raw.get().starts_with('"') {
             lenient::<Str<'_>>(raw).unwrap_or_default()
         } else {
@@ -307,7 +318,7 @@ impl Accumulator {
         };
         if let Some(json) = text.filled() {
             call.more(json);
-            // What comes before the name waits for it.
+            // Arguments that arrive before the name wait for it.
             if let Some(index) = call.shown {
                 sink(Delta::ToolArguments { index, json });
             }
@@ -322,6 +333,7 @@ impl Accumulator {
         let output: Details =
             filled(u.completion_tokens_details).and_then(lenient).unwrap_or_default();
         let to = &mut self.common.usage;
+        // Use the first name that has a value, and keep the last known count if none has.
         let last = |to: &mut Option<u64>, from: &[crate::json::Count]| {
             *to = from.iter().find_map(|c| c.0).or(*to);
         };
@@ -341,6 +353,7 @@ impl Accumulator {
         last(&mut to.reasoning_tokens, &[output.reasoning, u.reasoning_tokens]);
         if self.dialect.reports_cost {
             let cost = filled(u.cost).and_then(lenient::<Value>);
+            // OpenRouter reports a number, Perplexity an object with `total_cost`.
             let usd = cost.and_then(|c| c.as_f64().or_else(|| c.get("total_cost")?.as_f64()));
             self.common.cost = usd.map(NanoUsd::from_usd).or(self.common.cost);
         }
@@ -351,12 +364,14 @@ impl Accumulator {
         let mut out = Vec::with_capacity(self.calls.len());
         for (n, call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
             if call.name.is_empty() {
+                // A call without a name is a placeholder.
                 continue;
             }
             let mut id = call.id;
             if id.is_empty() {
                 id = made_id("call_", self.common.id.as_deref(), n);
             }
+            // Ids must be unique, because results are matched to calls by them.
             while !ids.insert(id.clone()) {
                 id = format!("{id}_{n}");
             }
@@ -365,7 +380,7 @@ impl Accumulator {
         out
     }
 
-    /// What the server wants back with the message, as an object of its fields.
+    /// Returns the fields that the server requires back with this message, as one opaque object.
     fn echo(&self, has_calls: bool) -> Option<Part> {
         let mut json = Vec::new();
         json.push(b'{');
@@ -376,6 +391,8 @@ impl Accumulator {
             json.push(b']');
         }
         if let Some(field) = self.dialect.echo_reasoning {
+            // DeepSeek and similar servers require the reasoning back only for turns with tool
+            // calls.
             if has_calls && !self.reasoning.is_empty() {
                 json::key(&mut json, field);
                 json::string(&mut json, &self.reasoning);
@@ -409,7 +426,7 @@ impl Accumulate for Accumulator {
             return Ok(());
         }
         if !data.starts_with(['{', '[']) || "[DONE]".starts_with(data) {
-            return Ok(()); // a keep-alive, or a cut end
+            return Ok(()); // a keep-alive, or a cut `[DONE]`
         }
         let mut repaired = String::new();
         let chunk = json::event(data, &mut repaired)?;
@@ -419,7 +436,7 @@ impl Accumulate for Accumulator {
 
     fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
         let mut repaired = String::new();
-        // Some gateways wrap the object in a list of one.
+        // Some gateways wrap the object in an array of one.
         let inner = text.trim();
         let inner = if inner.starts_with('[') {
             let (object,): (&RawValue,) = serde_json::from_str(inner)?;
@@ -430,8 +447,9 @@ impl Accumulate for Accumulator {
         let chunk: Chunk<'_> = json::event(inner, &mut repaired)?;
         let chat = chunk.choices.is_some();
         self.chunk(chunk, text, false, &mut |_| ());
+        // Any other JSON object must not pass as an empty turn.
         if !chat && self.common.error.is_none() {
-            return Err(serde_json::Error::custom("there are no `choices` in it"));
+            return Err(serde_json::Error::custom("`choices` is missing"));
         }
         Ok(())
     }
@@ -461,6 +479,7 @@ impl Accumulate for Accumulator {
         let raw = self.common.finish.as_deref().unwrap_or("");
         let finish = finish_of(Family::OpenAiChat, raw);
         let mut metadata = Map::new();
+        // Only record the native value if it adds information.
         if let Some(native) = self.native_finish.filter(|n| n != raw) {
             metadata.insert("native_finish_reason".to_owned(), Value::from(native));
         }
@@ -476,12 +495,12 @@ impl Accumulate for Accumulator {
     }
 }
 
-/// A raw value that is there and not null.
+/// Returns the raw value, unless it is absent, null, false or empty.
 fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|r| !matches!(r.get(), "null" | "\"\"" | "{}" | "[]" | "false"))
 }
 
-/// What reads, where it reads.
+/// Parses the value, or returns `None` if it has another shape.
 fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }

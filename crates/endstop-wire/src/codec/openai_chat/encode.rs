@@ -1,8 +1,8 @@
-//! Messages to a chat completions request.
+//! OpenAI Chat encoder: turns a conversation into a Chat Completions request.
 //!
-//! A server that is strict gets no field that it does not know: a refusal goes as text, and what
-//! other servers want back is left out. It gets no assistant message that says nothing and asks for
-//! nothing, and one of a blank between a tool's word and another's.
+//! A strict server receives only fields that it knows: a refusal is sent as text, and the fields
+//! that other servers require back are omitted. It receives no assistant message without text and
+//! calls, and a blank assistant message is inserted between a tool result and a user message.
 
 use super::call_id::call_id;
 use crate::codec::request::{Fields, Kept, RequestSpec};
@@ -15,17 +15,17 @@ use endstop_core::{Image, Message, Part, Role, ToolCall};
 pub struct Encoder {
     kept: Kept,
     way: Way,
-    /// Who had the last word in what is kept.
+    /// Role of the last encoded message.
     last: Option<Role>,
     system: Option<String>,
-    /// `,"max_tokens":`, unless the spec's extra fields set it.
+    /// Name of the cap's field, unless the spec's extra fields set it.
     cap_key: Option<&'static str>,
     cap: Option<u64>,
-    /// All other fields, and the end.
+    /// All other fields and the closing brace.
     tail: Vec<u8>,
 }
 
-/// What of the dialect a message is written by.
+/// Dialect settings that affect how messages are written.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     strict: bool,
@@ -33,7 +33,7 @@ struct Way {
 }
 
 impl Encoder {
-    /// An encoder for this dialect.
+    /// Creates an encoder for this dialect.
     pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
         let cap_name = match dialect.cap_field {
             CapField::MaxTokens => "max_tokens",
@@ -50,7 +50,7 @@ impl Encoder {
         }
     }
 
-    /// The body of the next call.
+    /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         let out = &mut self.kept.out;
@@ -82,8 +82,8 @@ impl Encoder {
         &self.kept.out
     }
 
-    /// Writes a message as a strict server wants it: instructions at the start alone, later ones as
-    /// the user's.
+    /// Writes a message for a strict server, which accepts system messages only at the start. A
+    /// later system message is sent as a user message.
     fn strictly(&mut self, m: &Message) {
         let out = &mut self.kept.out;
         let blank = !m.parts.iter().any(|part| match part {
@@ -94,6 +94,7 @@ impl Encoder {
             _ => false,
         });
         if m.role == Role::Assistant {
+            // Mistral rejects an assistant message with neither text nor calls.
             if !blank {
                 assistant(out, m, self.way);
                 self.last = Some(Role::Assistant);
@@ -107,6 +108,8 @@ impl Encoder {
         if blank {
             return;
         }
+        // Mistral rejects a user message directly after a tool result, so a blank assistant message
+        // goes between them.
         if self.last == Some(Role::Tool) {
             open(out, "assistant");
             out.extend_from_slice(b",\"content\":\" \"}");
@@ -142,6 +145,7 @@ fn tail(spec: &RequestSpec, dialect: &Dialect) -> Vec<u8> {
         fields.field("response_format", |out| {
             out.extend_from_slice(b"{\"type\":\"json_schema\",\"json_schema\":{");
             json::key(out, "name");
+            // OpenAI requires a name.
             json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
             json::key(out, "schema");
             json::value(out, &schema.schema);
@@ -151,6 +155,7 @@ fn tail(spec: &RequestSpec, dialect: &Dialect) -> Vec<u8> {
     if spec.stream {
         fields.field("stream", |out| out.extend_from_slice(b"true"));
     }
+    // Without this option most servers omit the usage of a stream.
     if spec.stream && !dialect.strict {
         fields.field("stream_options", |out| {
             out.extend_from_slice(b"{\"include_usage\":true}");
@@ -168,9 +173,9 @@ fn message(out: &mut Vec<u8>, m: &Message, way: Way) {
     }
 }
 
-/// A message that is none of the assistant's.
+/// Writes a message of any role except the assistant.
 fn plain(out: &mut Vec<u8>, role: &str, m: &Message, way: Way) {
-    // Results that travel in a user message come first: they answer the turn before.
+    // Results inside a user message come first, because they answer the previous turn.
     tool_results_of(out, m, way);
     let is_said = |p: &Part| matches!(p, Part::Text { .. } | Part::Refusal { .. } | Part::Image(_));
     if !m.parts.iter().any(is_said) {
@@ -183,7 +188,7 @@ fn plain(out: &mut Vec<u8>, role: &str, m: &Message, way: Way) {
     said(out, role, m);
 }
 
-/// What is said, as a string, or a list of parts where there are images.
+/// Writes the content as a string, or as a list of parts if it contains images.
 fn said(out: &mut Vec<u8>, role: &str, m: &Message) {
     open(out, role);
     json::key(out, "content");
@@ -221,7 +226,7 @@ fn said(out: &mut Vec<u8>, role: &str, m: &Message) {
     out.extend_from_slice(b"]}");
 }
 
-/// The text parts as one string, without joining them first.
+/// Writes the text parts as one string, without allocating the joined text.
 fn text(out: &mut Vec<u8>, m: &Message) {
     out.push(b'"');
     for part in &m.parts {
@@ -246,6 +251,7 @@ fn assistant(out: &mut Vec<u8>, m: &Message, way: Way) {
     }
     open(out, "assistant");
     json::key(out, "content");
+    // Servers accept a null content only next to calls or a refusal.
     if has_text || !has_calls && refusal.is_none() {
         text(out, m);
     } else if let Some(refusal) = refusal.filter(|_| way.strict) {
@@ -278,11 +284,13 @@ fn assistant(out: &mut Vec<u8>, m: &Message, way: Way) {
     out.push(b'}');
 }
 
-/// The fields of an object, put into the message.
+/// Adds the fields of an opaque object to the message.
 fn opaque_fields(out: &mut Vec<u8>, json: &str) {
     let inside = json.trim();
     let inside = inside.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
     if let Some(inside) = inside.map(str::trim).filter(|s| !s.is_empty()) {
+        // The object comes from a journal that may have been edited, so check it before splicing
+        // raw JSON.
         if json::is_object(json) {
             out.push(b',');
             out.extend_from_slice(inside.as_bytes());
@@ -300,7 +308,7 @@ fn tool_call(out: &mut Vec<u8>, call: &ToolCall, way: Way) {
     out.extend_from_slice(b"}}");
 }
 
-/// A tool message each; what else is in the message follows as the user's.
+/// Writes one tool message per result. Other parts of the message follow as a user message.
 fn tool_results(out: &mut Vec<u8>, m: &Message, way: Way) {
     tool_results_of(out, m, way);
     if m.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Image(_))) {

@@ -1,15 +1,15 @@
-//! OpenAI's chat completions, and the many servers that speak it.
+//! OpenAI Chat Completions, and the many servers that imitate it.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `encode` | messages to a request, incrementally |
-//! | `decode` | gathers a body or a stream's chunks into a turn |
-//! | `wire` | the shapes on the wire |
-//! | `call_id` | ids of calls that a strict server takes |
+//! | `encode` | encodes messages into a request, incrementally |
+//! | `decode` | collects a body or a stream's chunks into a turn |
+//! | `wire` | JSON shapes of responses |
+//! | `call_id` | derives call ids that a strict server accepts |
 //!
-//! Choice 0 alone is read. `function_call`, the old single form, is a tool call; a call without a
-//! name is a placeholder and no call. A call without an id gets one; of two calls with one id the
-//! later gets another, since results name calls by it.
+//! Only choice 0 is read. `function_call`, the old form of a single call, becomes a tool call, and
+//! a call without a name is a placeholder that is ignored. A call without an id receives one. Of
+//! two calls with the same id the later receives another, because results refer to calls by id.
 
 mod call_id;
 mod decode;

@@ -1,4 +1,5 @@
-//! The shapes of chat completions, lenient: a field of an unexpected type is a missing one.
+//! JSON shapes of Chat Completions. Parsing is lenient: a field of an unexpected type counts as
+//! missing.
 
 use crate::bounded::{First, Indexed, List};
 use crate::json::{Count, Str};
@@ -9,7 +10,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A chunk of a stream, or a whole body.
+/// A chunk of a stream, or a complete body.
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
@@ -26,7 +27,7 @@ pub(super) struct Chunk<'a> {
     pub(super) error: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) x_groq: Option<&'a RawValue>,
-    // A flat error has these instead of choices.
+    // A flat error has these fields instead of choices.
     #[serde(borrow, default)]
     pub(super) message: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -45,15 +46,15 @@ pub(super) struct Choice<'a> {
     pub(super) message: Option<Message<'a>>,
     #[serde(borrow, default)]
     pub(super) finish_reason: Str<'a>,
-    /// vLLM: the stop string (or token id) that matched.
+    /// vLLM: the matched stop string or token id.
     #[serde(borrow, default)]
     pub(super) stop_reason: Option<&'a RawValue>,
-    /// sglang's name for it.
+    /// SGLang's name for the same.
     #[serde(borrow, default)]
     pub(super) matched_stop: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) logprobs: Option<&'a RawValue>,
-    /// Moonshot puts the usage here.
+    /// Usage, in Moonshot's streams.
     #[serde(borrow, default)]
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -100,7 +101,7 @@ pub(super) struct Call<'a> {
 pub(super) struct Function<'a> {
     #[serde(borrow, default)]
     pub(super) name: Str<'a>,
-    /// A string of JSON; some servers send the object itself.
+    /// A string of JSON. Some servers send the object itself.
     #[serde(borrow, default)]
     pub(super) arguments: Option<&'a RawValue>,
 }
@@ -170,7 +171,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     }
 }
 
-/// `usage`, with the names that dialects give the same counts.
+/// `usage`, with all names that dialects use for the same counts.
 #[derive(Deserialize, Default)]
 pub(super) struct Usage<'a> {
     #[serde(default)]
@@ -197,7 +198,7 @@ pub(super) struct Usage<'a> {
     pub(super) cost: Option<&'a RawValue>,
 }
 
-/// The details of either side of the usage.
+/// Details of the input or the output side of the usage.
 #[derive(Deserialize, Default)]
 pub(super) struct Details {
     #[serde(default, rename = "cached_tokens")]
@@ -208,7 +209,7 @@ pub(super) struct Details {
     pub(super) reasoning: Count,
 }
 
-/// Groq's own field.
+/// Groq's additional field.
 #[derive(Deserialize, Default)]
 pub(super) struct XGroq<'a> {
     #[serde(borrow, default)]
@@ -217,7 +218,7 @@ pub(super) struct XGroq<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
-/// Log-probabilities of a choice.
+/// Log probabilities of a choice.
 #[derive(Deserialize, Default)]
 pub(super) struct Logprobs {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Gathers events, or a whole body, into a turn.
+//! OpenAI Responses decoder: collects stream events, or a complete body, into a turn.
 
 use super::items::{self, Answer};
 use super::wire::{
@@ -17,46 +17,46 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
-/// A turn on its way.
+/// A partially received turn.
 pub(crate) struct Accumulator {
     dialect: &'static Dialect,
     common: Common,
     items: Vec<Building>,
-    /// Where the item of a place in the output is, and of an id.
+    /// Position in `items` of each output index. `ids` does the same for item ids.
     places: HashMap<u64, usize>,
     ids: HashMap<String, usize>,
-    /// How many calls were shown.
+    /// Number of calls that were reported to the sink.
     shown: usize,
-    /// The finish value is `incomplete_details.reason`, not the status.
+    /// `true` if the finish value comes from `incomplete_details.reason` and not from the status.
     incomplete: bool,
     metadata: Map<String, Value>,
     logprob_sum: f64,
     logprobs: u64,
 }
 
-/// An item on its way.
+/// A partially received output item.
 #[derive(Default)]
 struct Building {
-    /// Its place in the output.
+    /// Index of the item in the output.
     at: u64,
-    /// As it came last; empty where its beginning was lost.
+    /// The most recent raw item. Empty if its start was lost.
     raw: String,
-    /// It came whole.
+    /// `true` once the complete item has arrived.
     done: bool,
-    // What its deltas add up to.
+    // Concatenated deltas of the item.
     said: Words,
     arguments: String,
-    /// Its place among the calls that were shown.
+    /// Position among the reported calls.
     call: Option<usize>,
 }
 
-/// What an item says.
+/// Text content of an item.
 #[derive(Default)]
 struct Words {
     text: String,
     refusal: String,
     reasoning: String,
-    /// A piece that does not read.
+    /// A content part that failed to parse, with its text.
     unread: Option<(serde_json::Error, String)>,
 }
 
@@ -82,18 +82,19 @@ impl Accumulator {
         }
     }
 
-    /// The response as it is at its end; `named` is the status that the event's name tells.
+    /// Takes the response in its final state. `named` is the status implied by the event's name.
     fn ended(&mut self, r: &Response<'_>, named: Option<&str>, sink: DeltaSink<'_>) {
         self.common.named(r.model.filled(), r.id.filled());
         if let Some(usage) = filled(r.usage) {
             self.usage(usage);
         }
         if filled(r.error).is_some() {
-            // What the response ended with is the last word, above an event before it.
+            // The final response's error replaces that of an earlier event, because it is more
+            // specific.
             self.common.error = None;
             self.error(r.error, "");
         }
-        // An event that ends the stream may still carry the status of its beginning.
+        // The event that ends a stream may still carry a status from its beginning.
         let running = |status: &&str| matches!(*status, "queued" | "in_progress");
         let status = match named {
             Some(name) => r.status.filled().filter(|s| !running(s)).or(Some(name)),
@@ -101,7 +102,7 @@ impl Accumulator {
         };
         let details = filled(r.incomplete_details).and_then(lenient::<IncompleteDetails<'_>>);
         let reason = details.as_ref().and_then(|d| d.reason.filled());
-        // A response with such a reason is not whole, though some servers say `completed`.
+        // A response with such a reason is incomplete, even if the server reports `completed`.
         self.incomplete =
             matches!(status, Some("incomplete" | "completed") | None) && reason.is_some();
         self.common.finish = status.map(str::to_owned);
@@ -114,8 +115,8 @@ impl Accumulator {
                 self.metadata.insert("content_filters".to_owned(), found);
             }
         }
-        // What was gathered stands, unless the whole has more: some servers leave the output out
-        // of the last event, others send nothing but the last event.
+        // Keep the collected items unless the final response has more. Some servers leave the
+        // output out of the last event, and others send nothing but the last event.
         let output = r.output.as_deref().unwrap_or_default();
         if self.items.is_empty() {
             for (at, raw) in (0..).zip(output) {
@@ -124,7 +125,8 @@ impl Accumulator {
         } else if output.len() > self.items.len()
             || output.len() == self.items.len() && self.items.iter().any(|b| !b.done)
         {
-            // What does not read would be lost; `done` would say so.
+            // Parse each item now, so that an unreadable one is reported. `done` would do this, but
+            // it is not called here.
             for raw in output {
                 let _: Option<Item<'_>> = self.common.read(raw);
             }
@@ -138,7 +140,8 @@ impl Accumulator {
         }
     }
 
-    /// An error, in `text` as a whole: the object inside tells the code, where there is one.
+    /// Records an error. `text` is the whole event; if it contains an error object, that object
+    /// carries the code.
     fn error(&mut self, inside: Option<&RawValue>, text: &str) {
         self.common.error.get_or_insert_with(|| match inside.map(RawValue::get) {
             Some(inside) if inside.starts_with('{') || text.is_empty() => {
@@ -162,16 +165,19 @@ impl Accumulator {
         to.reasoning_tokens = output.reasoning.0.or(to.reasoning_tokens);
         if self.dialect.reports_cost {
             let usd = filled(u.cost).and_then(lenient::<f64>).map(NanoUsd::from_usd);
+            // A tick is a ten-billionth of a dollar, so ten of them are a nano-dollar. Round up to
+            // keep the cost an upper bound.
             let ticks = u.cost_in_usd_ticks.0.map(|ticks| NanoUsd(ticks.div_ceil(10)));
             self.common.cost = usd.or(ticks).or(self.common.cost);
         }
     }
 
-    /// Where the item of this place in the output is, or of this id where an event names no place;
-    /// it begins here where it is new.
+    /// Returns the position of the item with this output index, or with this id if the event has no
+    /// index. A new item is created.
     fn place(&mut self, at: Option<u64>, id: &str) -> Option<usize> {
         let known = match at {
             Some(at) => self.places.get(&at).copied(),
+            // An event with neither index nor id continues the latest item.
             None if id.is_empty() => self.items.len().checked_sub(1),
             None => self.ids.get(id).copied(),
         };
@@ -187,8 +193,9 @@ impl Accumulator {
         Some(new)
     }
 
-    /// The place behind the last item.
+    /// Returns the output index after the last item.
     fn next(&self) -> u64 {
+        // Saturate because the index comes from the server.
         self.items.last().map_or(0, |b| b.at.saturating_add(1))
     }
 
@@ -197,12 +204,12 @@ impl Accumulator {
             return;
         };
         let id = item.id.filled().unwrap_or(id);
-        // Without a place and an id it is another one.
+        // An item with neither index nor id is a new one.
         let at = at.or_else(|| id.is_empty().then(|| self.next()));
         let Some(place) = self.place(at, id) else {
             return;
         };
-        // An item that is sent again does not begin again.
+        // A repeated `added` event does not start the item again.
         if self.items[place].raw.is_empty() {
             raw.get().clone_into(&mut self.items[place].raw);
             self.show(place, &item, sink);
@@ -214,7 +221,7 @@ impl Accumulator {
             return;
         };
         let id = item.id.filled().unwrap_or(id);
-        // Without a place and an id it is the last one, or another where that is done.
+        // An item with neither index nor id is the last one or, if that is done, a new one.
         let another = id.is_empty() && self.items.last().is_some_and(|b| b.done);
         let Some(place) = self.place(at.or_else(|| another.then(|| self.next())), id) else {
             return;
@@ -223,7 +230,7 @@ impl Accumulator {
         let building = &mut self.items[place];
         raw.get().clone_into(&mut building.raw);
         building.done = true;
-        // What was not streamed is shown now.
+        // Report content that was not streamed.
         if building.said.is_empty() {
             let said = words(&item, &mut |_| ());
             for delta in [
@@ -240,6 +247,8 @@ impl Accumulator {
         }
         let answer = items::answer_of(item.kind.get());
         if let (Some(index), Some(answer)) = (building.call, answer) {
+            // Deltas of a custom call are plain text, so its arguments are reported here as one
+            // JSON object.
             if answer == Answer::Custom || building.arguments.is_empty() {
                 let json = items::arguments(&item, raw.get(), answer);
                 sink(Delta::ToolArguments { index, json: &json });
@@ -247,7 +256,7 @@ impl Accumulator {
         }
     }
 
-    /// Shows that a call begins, where it is certainly the client's.
+    /// Reports the start of a call, if it is certainly a call for the client.
     fn show(&mut self, place: usize, item: &Item<'_>, sink: DeltaSink<'_>) {
         let answer = items::answer_of(item.kind.get());
         let client = match answer {
@@ -287,7 +296,7 @@ impl Accumulator {
                     sink(Delta::ToolArguments { index, json: more });
                 }
             }
-            // No JSON: it is shown when it is whole.
+            // The input is not JSON. It is reported as a whole when the item is done.
             "response.custom_tool_call_input.delta" => building.arguments.push_str(more),
             _ => {
                 building.said.reasoning.push_str(more);
@@ -296,19 +305,22 @@ impl Accumulator {
         }
     }
 
-    /// `stored`: the response ended, so that its items can go back.
+    /// Builds the turn's parts. `stored` is `true` if the response ended, so that the server knows
+    /// its items.
     fn parts(&mut self, stored: bool, cut: bool) -> Vec<Part> {
         let mut built = std::mem::take(&mut self.items);
+        // Events of parallel items may interleave, so restore the output's order.
         built.sort_by_key(|b| b.at);
         let items: Vec<Item<'_>> =
             built.iter().map(|b| serde_json::from_str(&b.raw).unwrap_or_default()).collect();
-        // A call whose answer is in the output was the server's.
+        // A call whose result is already in the output was run by the server.
         let answered: HashSet<&str> = items
             .iter()
             .filter(|item| item.kind.get().ends_with("_output"))
             .map(|item| item.call_id.get())
             .collect();
-        // Reasoning that was cut before what it led to would be rejected.
+        // The API rejects reasoning without the item it led to, so reasoning at the cut end is
+        // dropped.
         let led_to = |item: &Item<'_>| item.kind.get() != "reasoning";
         let kept = if cut { items.iter().rposition(led_to).unwrap_or(0) } else { items.len() };
         let of = self.common.id.clone();
@@ -335,9 +347,12 @@ impl Accumulator {
                 let own = items::call_id(item);
                 let made = || made_id("call_", of.as_deref(), n);
                 let mut id = if own.is_empty() { made() } else { own.to_owned() };
+                // Ids must be unique, because results are matched to calls by them.
                 while !ids.insert(id.clone()) {
                     id = format!("{id}_{n}");
                 }
+                // A call with a generated id cannot be sent back by its item, because the server
+                // does not know the id.
                 if stored && id == own {
                     match answer {
                         Answer::Function => parts.extend(mark(item)),
@@ -356,6 +371,8 @@ impl Accumulator {
                     if let Some((e, raw)) = &whole.unread {
                         self.common.broken.get_or_insert_with(|| Broken::json(e, raw));
                     }
+                    // Prefer the complete item; use the streamed text if the item was cut or
+                    // arrived without content.
                     let streamed = !b.said.is_empty() && (!b.done || whole.is_empty());
                     let said = if streamed { &b.said } else { &whole };
                     let part = |text: &String, part: fn(String) -> Part| {
@@ -388,7 +405,7 @@ impl Accumulate for Accumulator {
     ) -> Result<(), serde_json::Error> {
         let data = data.trim();
         if !data.starts_with('{') {
-            // Gateways end the stream with `[DONE]` too.
+            // Some gateways end the stream with `[DONE]` as well.
             self.common.terminated |= data == "[DONE]";
             return Ok(());
         }
@@ -424,7 +441,7 @@ impl Accumulate for Accumulator {
             _ if kind == "error" || filled(event.error).is_some() => {
                 self.error(event.error, data);
             }
-            // Beginnings carry the response too; the rest tells what the pieces tell.
+            // Start events carry the response too. All other events repeat what the deltas contain.
             _ => {
                 if let Some(r) = event.response.and_then(lenient::<Response<'_>>) {
                     self.common.named(r.model.filled(), r.id.filled());
@@ -435,9 +452,9 @@ impl Accumulate for Accumulator {
     }
 
     fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
-        // A list would read as the fields in their order.
+        // serde would read a list as the struct's fields in their order.
         if text.trim_start().starts_with('[') {
-            return Err(serde_json::Error::custom("it is a list, not an object"));
+            return Err(serde_json::Error::custom("expected an object, found a list"));
         }
         let mut repaired = String::new();
         let r: Response<'_> = json::event(text, &mut repaired)?;
@@ -449,7 +466,7 @@ impl Accumulate for Accumulator {
             self.ended(&r, None, &mut |_| ());
         }
         if !response && self.common.error.is_none() {
-            return Err(serde_json::Error::custom("there is no `output` in it"));
+            return Err(serde_json::Error::custom("`output` is missing"));
         }
         Ok(())
     }
@@ -461,6 +478,8 @@ impl Accumulate for Accumulator {
     fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
         let raw = self.common.finish.as_deref().unwrap_or("");
         let finish = finish_of(Family::OpenAiResponses, raw);
+        // Items of an aborted or failed response are not stored by the server and cannot be
+        // referenced.
         let stored = self.common.terminated
             && self.common.error.is_none()
             && matches!(
@@ -474,7 +493,7 @@ impl Accumulate for Accumulator {
         let calls = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
         let said = Said {
             parts,
-            // A status does not tell what the model asks for; the items do, and nothing contradicts.
+            // The status does not show that the model requests tools, but the items do.
             finish: if calls && finish == Finish::Natural { Finish::ToolUse } else { finish },
             field: if self.incomplete { "incomplete_details.reason" } else { "status" },
             matched_stop: None,
@@ -485,10 +504,10 @@ impl Accumulate for Accumulator {
     }
 }
 
-/// The status that the last event of a stream is named after.
+/// Returns the status that the name of a stream's last event implies.
 fn ended_by(kind: &str) -> Option<&'static str> {
     Some(match kind {
-        // OpenRouter says `done`.
+        // OpenRouter uses `response.done`.
         "response.completed" | "response.done" => "completed",
         "response.incomplete" => "incomplete",
         "response.failed" => "failed",
@@ -497,13 +516,14 @@ fn ended_by(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// What a message or reasoning says; `logprob` takes those of its tokens.
+/// Returns the text content of a message or reasoning item. `logprob` receives the log probability
+/// of each token.
 fn words(item: &Item<'_>, logprob: &mut dyn FnMut(f64)) -> Words {
     let mut said = Words::default();
     let reasoning = item.kind.get() == "reasoning";
     for raw in [filled(item.summary), filled(item.content)].into_iter().flatten() {
         let Some(pieces) = lenient::<List<&RawValue>>(raw) else {
-            // Some servers send the text itself.
+            // Some servers send a plain string instead of a list.
             let text = lenient::<json::Str<'_>>(raw).unwrap_or_default();
             let to = if reasoning { &mut said.reasoning } else { &mut said.text };
             to.push_str(text.get());
@@ -530,10 +550,11 @@ fn words(item: &Item<'_>, logprob: &mut dyn FnMut(f64)) -> Words {
     said
 }
 
-/// The longest id that the API takes back; some gateways make longer ones.
+/// Longest id that the API accepts back, in bytes. Some gateways generate longer ones.
 const ID_CAP: usize = 64;
 
-/// What a message or a call goes back with besides what it says, where there is anything.
+/// Returns an opaque part with the fields that a message or call must carry when it is sent back,
+/// or `None` if there are none.
 fn mark(item: &Item<'_>) -> Option<Part> {
     let mut json = b"{".to_vec();
     let call = item.kind.get() == "function_call";

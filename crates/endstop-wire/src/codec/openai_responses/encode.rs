@@ -1,10 +1,10 @@
-//! Messages to a responses request.
+//! OpenAI Responses encoder: turns a conversation into a Responses request.
 //!
-//! Structured output goes as `text.format` of type `json_schema`. The API has no stop strings: they
-//! are left out. The whole history is sent each time; reasoning goes back as the items that came,
-//! which the server has stored. Whoever switches that off with `store: false` among the extra
-//! fields asks for `include: ["reasoning.encrypted_content"]` too: reasoning without it is then
-//! left out, since the server would not know it.
+//! Structured output is sent as `text.format` of type `json_schema`. The API has no stop strings,
+//! so they are omitted. The whole history is sent with every request. Reasoning is sent back as the
+//! original items, which the server has stored. A caller who disables storage with `store: false`
+//! in the extra fields must also request `include: ["reasoning.encrypted_content"]`; reasoning
+//! without that content is then omitted, because the server would not know it.
 
 use super::items::{Answer, answer_of, call_id, write_answer};
 use super::wire::{Item, filled};
@@ -19,17 +19,17 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub struct Encoder {
     kept: Kept,
-    /// The calls that want another answer than a plain function's, and who called.
+    /// Calls that require another result type than a plain function's, with their `caller` field.
     special: HashMap<String, (Answer, Option<String>)>,
     own_cap: bool,
-    /// The server keeps what it said.
+    /// `true` if the server stores its responses.
     stores: bool,
     cap: Option<u64>,
     tail: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder of this spec.
+    /// Creates an encoder for this spec.
     pub fn new(spec: &RequestSpec) -> Encoder {
         Encoder {
             kept: Kept::default(),
@@ -41,7 +41,7 @@ impl Encoder {
         }
     }
 
-    /// The body of the next call.
+    /// Returns the body of the next call.
     pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
@@ -63,7 +63,7 @@ impl Encoder {
     }
 
     fn message(&mut self, m: &Message) {
-        // Results come first: they answer the turn before.
+        // Results come first because they answer the previous turn.
         for part in &m.parts {
             if let Part::ToolResult(result) = part {
                 let special = self.special.get(&result.call_id);
@@ -76,7 +76,7 @@ impl Encoder {
             }
         }
         let mut rest = m.parts.as_slice();
-        // What the message behind it goes back with.
+        // Fields for the next message, from its mark.
         let mut mark = None;
         while let Some(part) = rest.first() {
             let run = rest.iter().take_while(|p| is_said(p)).count();
@@ -90,7 +90,7 @@ impl Encoder {
                 Part::Opaque { api, json } if api == Family::OpenAiResponses.as_str() => {
                     let json = json.trim();
                     let item = serde_json::from_str::<Item<'_>>(json).ok();
-                    // A list would read as the fields in their order.
+                    // serde would read a list as the struct's fields in their order.
                     let Some(item) = item.filter(|_| json.starts_with('{')) else {
                         continue;
                     };
@@ -102,6 +102,8 @@ impl Encoder {
                     let caller = filled(item.caller).map(|caller| caller.get().to_owned());
                     let special = answer.filter(|a| *a != Answer::Function || caller.is_some());
                     if let (Some(call), Some(answer)) = (waits, special) {
+                        // Remember how this call must be answered; its result comes in a later
+                        // message.
                         self.special.insert(call.id.clone(), (answer, caller));
                     }
                     let out = &mut self.kept.out;
@@ -112,13 +114,15 @@ impl Encoder {
                             function_call(out, call, Some(json));
                             rest = &rest[1..];
                         }
-                        // A mark whose call is not there.
+                        // The call that this mark belongs to was dropped from the history.
                         ("function_call", ..) => {}
                         ("reasoning", ..)
                             if !self.stores && item.encrypted_content.get().is_empty() => {}
                         (_, waits, answer) => {
                             json::comma(out);
                             out.extend_from_slice(json.as_bytes());
+                            // The raw item already contains the call, so skip the part that repeats
+                            // it.
                             if waits.is_some() && answer.is_some() {
                                 rest = &rest[1..];
                             }
@@ -131,7 +135,7 @@ impl Encoder {
     }
 }
 
-/// A call of a function: with the fields that it came with, or its id alone.
+/// Writes a function call with its original fields, or with its id only.
 fn function_call(out: &mut Vec<u8>, call: &ToolCall, mark: Option<&str>) {
     json::comma(out);
     if let Some(mark) = mark {
@@ -160,7 +164,7 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
                 json::comma(out);
                 out.extend_from_slice(b"{\"type\":\"function\"");
                 tool.fields(out, "parameters");
-                // Where it is left out, the API makes the schema a strict one.
+                // If `strict` is omitted, the API converts the schema into a strict one.
                 out.extend_from_slice(b",\"strict\":false}");
             }
             out.push(b']');
@@ -172,6 +176,7 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
     if let Some(schema) = &spec.output_schema {
         fields.field("text", |out| {
             out.extend_from_slice(b"{\"format\":{\"type\":\"json_schema\",\"name\":");
+            // The API requires a name.
             json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
             json::key(out, "schema");
             json::value(out, &schema.schema);
@@ -184,7 +189,7 @@ fn tail(spec: &RequestSpec) -> Vec<u8> {
     fields.finish()
 }
 
-/// What goes into a message's content.
+/// `true` for a part that belongs into a message's content.
 fn is_said(part: &Part) -> bool {
     match part {
         Part::Text { text } | Part::Refusal { text } => !text.is_empty(),
@@ -193,7 +198,7 @@ fn is_said(part: &Part) -> bool {
     }
 }
 
-/// A message: with the fields that it came with, or of its role alone.
+/// Writes a message with its original fields, or with its role only.
 fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
     let assistant = role == Role::Assistant;
     json::comma(out);
@@ -211,7 +216,7 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
         },
     );
     json::key(out, "content");
-    // The plain form is what every server takes.
+    // Every server accepts the plain form, so prefer it.
     if mark.is_none() && parts.iter().all(|p| matches!(p, Part::Text { .. })) {
         out.push(b'"');
         for part in parts {
@@ -240,7 +245,7 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
                 json::string(out, text);
                 out.push(b'}');
             }
-            // The model's own images are items of their own.
+            // Images by the model are separate items, so they are not repeated here.
             Part::Image(image) if !assistant => {
                 json::comma(out);
                 out.extend_from_slice(
@@ -263,7 +268,7 @@ fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
     out.extend_from_slice(b"]}");
 }
 
-/// An object without its end.
+/// Returns the JSON object without its closing brace.
 fn open(json: &str) -> &str {
     json.strip_suffix('}').unwrap_or(json)
 }

@@ -1,11 +1,11 @@
-//! The items that wait for the client, as data: what it is asked to run, and how it answers.
+//! Output items that the client must answer, as data: the call to run and the type of its result.
 
 use super::wire::{Item, filled, lenient};
 use crate::json::{self, Str};
 use endstop_core::ToolResult;
 use serde_json::value::RawValue;
 
-/// How an answer is written.
+/// Type of a result item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Function,
@@ -18,7 +18,7 @@ pub(super) enum Answer {
     McpApproval,
 }
 
-/// The calls: the item's type, and the answer that the API wants for it.
+/// Item types of calls, with the result type that the API requires.
 const CALLS: &[(&str, Answer)] = &[
     ("function_call", Answer::Function),
     ("custom_tool_call", Answer::Custom),
@@ -30,18 +30,18 @@ const CALLS: &[(&str, Answer)] = &[
     ("mcp_approval_request", Answer::McpApproval),
 ];
 
-/// The answer to an item that a client may have to run; `None` for all others.
+/// Returns the result type for an item that a client may have to run, or `None` for any other item.
 pub(super) fn answer_of(kind: &str) -> Option<Answer> {
     CALLS.iter().find(|(name, _)| *name == kind).map(|(_, answer)| *answer)
 }
 
-/// The id that the answer names.
+/// Returns the id that the result must name.
 pub(super) fn call_id<'a>(item: &'a Item<'_>) -> &'a str {
     item.call_id.filled().unwrap_or(item.id.get())
 }
 
-/// The tool's name: the item's own, or its type's. An approval never goes by the name of the remote
-/// tool, which could be that of a local one.
+/// Returns the tool's name, which is the item's own or derived from its type. An approval request
+/// never uses the remote tool's name, because a local tool could have the same name.
 pub(super) fn tool_name<'a>(item: &'a Item<'_>, answer: Answer) -> &'a str {
     let kind = item.kind.get();
     match answer {
@@ -51,7 +51,7 @@ pub(super) fn tool_name<'a>(item: &'a Item<'_>, answer: Answer) -> &'a str {
     }
 }
 
-/// The arguments of the call, as a JSON object wherever the item has one: what it asks for, or the
+/// Returns the arguments of the call, as a JSON object if the item has one. Otherwise returns the
 /// item itself.
 pub(super) fn arguments(item: &Item<'_>, raw: &str, answer: Answer) -> String {
     let text = |raw: &RawValue| {
@@ -70,7 +70,7 @@ pub(super) fn arguments(item: &Item<'_>, raw: &str, answer: Answer) -> String {
     .unwrap_or_else(|| raw.to_owned())
 }
 
-/// The free text that a custom tool takes, as an object.
+/// Wraps the free text input of a custom tool in an object.
 pub(super) fn custom(input: &str) -> String {
     let mut out = b"{\"input\":".to_vec();
     json::string(&mut out, input);
@@ -78,7 +78,7 @@ pub(super) fn custom(input: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Writes the item that answers a call, to the `caller` that the call names.
+/// Writes the item that answers a call, with the `caller` that the call named.
 pub(super) fn write_answer(
     out: &mut Vec<u8>,
     result: &ToolResult,
@@ -130,6 +130,7 @@ pub(super) fn write_answer(
             out.push(b'}');
         }
         Answer::ToolSearch => {
+            // The API requires a list of tools, so any other result means that none were found.
             out.extend_from_slice(b",\"execution\":\"client\",\"status\":\"completed\",\"tools\":");
             match serde_json::from_str::<Vec<&RawValue>>(&result.content) {
                 Ok(_) => out.extend_from_slice(result.content.trim().as_bytes()),
@@ -137,7 +138,8 @@ pub(super) fn write_answer(
             }
         }
         Answer::McpApproval => {
-            // Anything but a clear yes is a no: the remote tool runs behind it.
+            // Anything but an explicit approval is a rejection, because the remote tool runs right
+            // after it.
             let approve = !failed && result.content.trim() == "approve";
             json::key(out, "approve");
             json::value(out, &approve);

@@ -1,5 +1,6 @@
-//! The signal of a response whose fields somebody else has parsed: `status` with
-//! `incomplete_details` as on the wire, or a `finish_reason` in the spelling of chat completions.
+//! Termination signal from the metadata of a Responses API response that another client library
+//! parsed. The metadata has `status` and `incomplete_details` as on the wire, or a `finish_reason`
+//! with Chat Completions values.
 //!
 //! ```
 //! use serde_json::json;
@@ -13,9 +14,9 @@ use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
 
-/// The signal of a response's metadata; `finished` says whether its stream has ended (a whole
-/// response has). A value that ends a turn does so in an unfinished stream too, and an `eventType`
-/// that ends the stream ends it, whatever `finished` says.
+/// Returns the signal for a response's metadata. `finished` is `true` if the stream has ended or
+/// the response is complete. A value that ends a turn does so in an unfinished stream too, and so
+/// does an `eventType` that ends the stream.
 pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) -> TerminationSignal {
     use SignalReason as R;
     let get = |name: &str| {
@@ -27,6 +28,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
     let details = metadata.and_then(|m| m.get("incomplete_details"));
     let reason = details.and_then(|d| d["reason"].as_str()).filter(|s| !s.is_empty());
     let status = get("status").or(event.filter(|e| matches!(*e, "incomplete" | "failed")));
+    // Precedence: a translated `finish_reason`, the reason of an incomplete response, the status.
     let (family, field, raw) = match (get("finish_reason"), reason, status) {
         (Some(raw), _, _) => (Family::OpenAiChat, "finish_reason", raw),
         (None, Some(raw), Some("incomplete")) => {
@@ -42,6 +44,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
     };
     let (reason, confidence) = meaning(finish_of(family, raw));
     let mut s = TerminationSignal::new(reason, confidence).from_field(field, raw);
+    // An unknown value must not end a stream that is still running.
     if reason == R::Unknown {
         s.should_terminate = finished;
     }
@@ -49,7 +52,7 @@ pub fn detect_metadata(metadata: Option<&Map<String, Value>>, finished: bool) ->
     s
 }
 
-/// The reason that a value is by itself, and how sure.
+/// Returns the reason that a value stands for on its own, and the confidence in it.
 pub(super) fn meaning(finish: Finish) -> (SignalReason, Confidence) {
     use SignalReason as R;
     match finish {

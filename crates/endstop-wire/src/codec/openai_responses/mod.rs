@@ -1,24 +1,26 @@
-//! OpenAI's Responses, and the servers that speak it.
+//! OpenAI Responses API, and the servers that imitate it.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `encode` | messages to a request, incrementally |
-//! | `decode` | gathers a body or a stream's events into a turn |
-//! | `wire` | the shapes on the wire |
-//! | `items` | which items are the client's to answer, and with what |
-//! | `metadata` | the signal of a response that someone else parsed |
-//! | `xai` | the same of xAI's |
+//! | `encode` | encodes messages into a request, incrementally |
+//! | `decode` | collects a body or a stream's events into a turn |
+//! | `wire` | JSON shapes of responses |
+//! | `items` | defines which items the client must answer, and how |
+//! | `metadata` | detects the signal of a response that another library parsed |
+//! | `xai` | detects the signal of an xAI response that another library parsed |
 //!
-//! A response is a list of items. Reasoning is kept twice: in clear as
-//! [`endstop_core::Part::Reasoning`], to show and count, and whole as
-//! [`endstop_core::Part::Opaque`], to send back. Items of the server's own work (searches, code,
-//! remote tools) are opaque alone. An opaque part of type `message` or `function_call` is a mark: it
-//! has the fields (`id`, `phase`, `caller`, `namespace`) that the next message or call goes back
-//! with. Every other call that waits for the client (`custom_tool_call`, `shell_call` …) is a
-//! [`endstop_core::Part::ToolCall`] behind its item, which goes back as it came.
+//! A response is a list of items. Reasoning is stored twice: as plain text in
+//! [`endstop_core::Part::Reasoning`], to show and count it, and as the complete item in
+//! [`endstop_core::Part::Opaque`], to send it back. Items of the server's own work (searches, code,
+//! remote tools) are stored as opaque parts only. An opaque part of type `message` or
+//! `function_call` is a mark: it holds the fields (`id`, `phase`, `caller`, `namespace`) that the
+//! next message or call carries when it is sent back. Every other call for the client
+//! (`custom_tool_call`, `shell_call` and others) is a [`endstop_core::Part::ToolCall`] after its
+//! item, which is sent back unchanged.
 //!
-//! The status inside the last event decides, not the event's name. A response that came to no end
-//! is not stored, so none of its items can be named again: it has no opaque parts.
+//! The status inside the last event decides, not the event's name. The server does not store a
+//! response that did not end, so its items cannot be referenced and such a turn has no opaque
+//! parts.
 
 mod decode;
 mod encode;

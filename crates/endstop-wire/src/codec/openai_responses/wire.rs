@@ -1,4 +1,5 @@
-//! The shapes of responses, lenient: a field of an unexpected type is a missing one.
+//! JSON shapes of the Responses API. Parsing is lenient: a field of an unexpected type counts as
+//! missing.
 
 use crate::bounded::List;
 use crate::json::{Count, Str};
@@ -24,7 +25,7 @@ pub(super) struct Event<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
-/// A response: a whole body, or what a stream's events carry.
+/// A response: a complete body, or the payload of a stream event.
 #[derive(Deserialize)]
 pub(super) struct Response<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -43,7 +44,7 @@ pub(super) struct Response<'a> {
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
-    /// Azure: what its filters found.
+    /// Azure: findings of its content filters.
     #[serde(borrow, default)]
     pub(super) content_filters: Option<&'a RawValue>,
 }
@@ -71,7 +72,7 @@ pub(super) struct Item<'a> {
     pub(super) summary: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) encrypted_content: Str<'a>,
-    /// A string of JSON; some items have the object itself.
+    /// A string of JSON. Some items have the object itself.
     #[serde(borrow, default)]
     pub(super) arguments: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -80,10 +81,10 @@ pub(super) struct Item<'a> {
     pub(super) action: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) operation: Option<&'a RawValue>,
-    /// Who runs a `tool_search_call`.
+    /// `client` or `server`: the side that runs a `tool_search_call`.
     #[serde(borrow, default)]
     pub(super) execution: Str<'a>,
-    // What a message or a call goes back with.
+    // Fields that a message or call must carry when it is sent back.
     #[serde(borrow, default)]
     pub(super) phase: Str<'a>,
     #[serde(borrow, default)]
@@ -94,7 +95,7 @@ pub(super) struct Item<'a> {
     pub(super) caller: Option<&'a RawValue>,
 }
 
-/// A piece of a message's content, or of reasoning.
+/// A part of a message's or reasoning item's content.
 #[derive(Deserialize)]
 pub(super) struct Piece<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -124,12 +125,12 @@ pub(super) struct Usage<'a> {
     pub(super) output_tokens_details: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) cost: Option<&'a RawValue>,
-    /// xAI: ten thousand millions of them are a dollar.
+    /// xAI: the cost in ten-billionths of a dollar.
     #[serde(default)]
     pub(super) cost_in_usd_ticks: Count,
 }
 
-/// The details of either side of the usage.
+/// Details of the input or the output side of the usage.
 #[derive(Deserialize, Default)]
 pub(super) struct Details {
     #[serde(default, rename = "cached_tokens")]
@@ -140,12 +141,12 @@ pub(super) struct Details {
     pub(super) reasoning: Count,
 }
 
-/// What reads, where it reads.
+/// Parses the value, or returns `None` if it has another shape.
 pub(super) fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// A raw value that is there and not null.
+/// Returns the raw value, unless it is absent or null.
 pub(super) fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|r| r.get() != "null")
 }

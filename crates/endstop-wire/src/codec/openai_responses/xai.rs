@@ -1,5 +1,6 @@
-//! xAI's responses whose fields somebody else has parsed: its own statuses are those of OpenAI's,
-//! but an `incomplete` one needs no details, and a filter is told by a `finish_reason`.
+//! Termination signal from the metadata of an xAI response that another client library parsed. The
+//! statuses are OpenAI's, but an `incomplete` one needs no details, and a content filter is
+//! reported in `finish_reason`.
 //!
 //! ```
 //! use serde_json::json;
@@ -14,11 +15,12 @@ use crate::signal::finish::{Finish, finish_of};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
 
-/// The signal of a response's metadata; `finished` says whether its stream has ended (a whole
-/// response has), `delta` that it is a piece of a stream, which has no details of its own.
+/// Returns the signal for a response's metadata. `finished` is `true` if the stream has ended or
+/// the response is complete. `delta` is `true` for a stream event, which has no details.
 ///
-/// The order: a filter, what cut the answer, the status, the event that ends the stream, any other
-/// `finish_reason`. A value that ends a turn does so in an unfinished stream too.
+/// Values are checked in this order: a filter, the reason of a cut answer, the status, the event
+/// that ends the stream, any other `finish_reason`. A value that ends a turn does so in an
+/// unfinished stream too.
 pub fn detect_xai_metadata(
     metadata: Option<&Map<String, Value>>,
     finished: bool,
@@ -40,9 +42,10 @@ pub fn detect_xai_metadata(
         (_, Some(raw @ "content_filter"), ..) => {
             of(Finish::ContentFilter, "incomplete_details.reason", raw)
         }
-        // Details are of an incomplete answer, also where the status says that it is whole.
+        // Details mean that the answer is incomplete, even if the status reports it as complete.
         (_, Some(raw), Some("incomplete" | "completed") | None, _) if !delta => {
             let finish = match finish_of(Family::OpenAiResponses, raw) {
+                // xAI may also report the output cap as `max_tokens`.
                 Finish::Unknown if raw == "max_tokens" => Finish::Length,
                 finish => finish,
             };
@@ -65,6 +68,7 @@ pub fn detect_xai_metadata(
     };
     let ((reason, confidence), field, raw) = found;
     let mut s = TerminationSignal::new(reason, confidence).from_field(field, raw);
+    // An unknown value must not end a stream that is still running.
     if reason == R::Unknown {
         s.should_terminate = finished;
     }
@@ -72,7 +76,7 @@ pub fn detect_xai_metadata(
     s
 }
 
-/// What a response that says it is whole asks for.
+/// Returns the meaning of a response that is reported as complete.
 fn whole(chat: Option<(Finish, &str)>, metadata: Option<&Map<String, Value>>) -> Finish {
     let calls = metadata.and_then(|m| m.get("tool_calls")).and_then(Value::as_array);
     match chat {
