@@ -205,31 +205,16 @@ impl Limits {
 
 /// Builds the message for an unknown name: the nearest valid name first, then all of them.
 pub fn unknown_key(key: &str, choices: &[&str]) -> String {
+    // 64 characters bound the work for a hostile key; no real name is that long.
+    let start: String = key.chars().take(64).collect();
     let near = choices
         .iter()
-        .map(|choice| (edit_distance(key, choice), *choice))
+        .map(|choice| (strsim::levenshtein(&start, choice), *choice))
         // Allow one typo, and one more for every four characters of the name.
         .filter(|(distance, choice)| *distance <= 1 + choice.len() / 4)
         .min();
     let hint = near.map_or(String::new(), |(_, choice)| format!(" (did you mean `{choice}`?)"));
     format!("unknown name{hint}; expected one of {}", choices.join(", "))
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    // 64 characters bound the work for a hostile key; no real name is that long.
-    let b: Vec<char> = b.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        // Levenshtein distance in one row: `diagonal` is the previous row's cell to the upper left.
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 fn wants(what: &str, got: &Value) -> String {

@@ -19,16 +19,19 @@
 //! blank variable counts as missing. Names of variables, URLs and paths are those of each
 //! provider's own SDK or documentation. If a provider documents no variable, none is invented.
 
+mod error;
 mod host;
 mod login;
+mod path;
 mod place;
 mod resolve;
 mod secret;
 mod signing;
 
+pub use error::ResolveError;
 pub use host::is_loopback;
 pub use login::Login;
 pub use place::Place;
-pub use resolve::{Overrides, ResolveError, ResolvedModel, resolve, resolve_with};
+pub use resolve::{Overrides, ResolvedModel, resolve, resolve_with};
 pub use secret::Secret;
 pub use signing::SigningKeys;

@@ -13,7 +13,8 @@
 //! # Ok::<(), endstop_wire::endpoint::ResolveError>(())
 //! ```
 
-use super::resolve::{ResolveError, in_path};
+use super::error::ResolveError;
+use super::path::in_path;
 use super::signing::is_region;
 use crate::catalog::providers::{Endpoint, PlaceVars, Provider};
 use crate::dialect::Family;

@@ -1,7 +1,9 @@
 //! Resolution of `provider/model` and the environment to a URL, a key and headers.
 
+use super::error::ResolveError;
 use super::host;
 use super::login::{Login, login};
+use super::path::in_path;
 use super::place::{self, Place};
 use super::secret::Secret;
 use super::signing::SigningKeys;
@@ -213,203 +215,6 @@ impl ResolvedModel {
     }
 }
 
-/// Escapes a name for use in a path, so that it cannot end the path or start an escape.
-pub(super) fn in_path(name: &str) -> String {
-    let hex = |n: u8| char::from(b"0123456789ABCDEF"[usize::from(n)]);
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                out.push(char::from(byte));
-            }
-            _ => out.extend(['%', hex(byte >> 4), hex(byte & 15)]),
-        }
-    }
-    out
-}
-
-/// Error for a model that cannot be resolved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ResolveError {
-    /// The text is not of the form `provider/model`.
-    NotAModel {
-        /// The given text.
-        spec: String,
-        /// Provider that was probably meant.
-        did_you_mean: Option<&'static str>,
-    },
-    /// The provider does not exist.
-    UnknownProvider {
-        /// The given name.
-        name: String,
-        /// Provider that was probably meant.
-        did_you_mean: Option<&'static str>,
-    },
-    /// The provider does not support the requested format.
-    UnsupportedApi {
-        /// The provider.
-        provider: &'static Provider,
-        /// The format.
-        api: Family,
-    },
-    /// The provider requires a key and none is set.
-    MissingKey {
-        /// The provider.
-        provider: &'static Provider,
-    },
-    /// The provider's URL or signature requires a region and none is set.
-    MissingRegion {
-        /// The provider.
-        provider: &'static Provider,
-    },
-    /// The region is not valid.
-    NotARegion {
-        /// The provider.
-        provider: &'static Provider,
-        /// The given region.
-        region: String,
-    },
-    /// The provider's URL requires a setting that no variable provides.
-    MissingSetting {
-        /// The provider.
-        provider: &'static Provider,
-        /// Name of the setting, for example `project`.
-        what: &'static str,
-        /// Variables that may provide it.
-        vars: &'static [&'static str],
-        /// Example of a value.
-        example: &'static str,
-    },
-    /// The value cannot be part of the provider's URL.
-    NotASetting {
-        /// The provider.
-        provider: &'static Provider,
-        /// Name of the setting, for example `project`.
-        what: &'static str,
-        /// The given value.
-        value: String,
-        /// Variables that may provide it.
-        vars: &'static [&'static str],
-        /// Example of a value.
-        example: &'static str,
-    },
-    /// The model uses another format at this provider.
-    OtherApi {
-        /// The model.
-        model: String,
-        /// The requested format.
-        api: Family,
-        /// The format that the model uses.
-        own: Family,
-    },
-    /// The model's name does not show which of the provider's formats it uses.
-    UnknownFormat {
-        /// The provider.
-        provider: &'static Provider,
-        /// The model.
-        model: String,
-    },
-    /// Requests in this format can only be made for another vendor's models.
-    WrongModel {
-        /// The format.
-        api: Family,
-        /// The model.
-        model: String,
-    },
-}
-
-impl fmt::Display for ResolveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ResolveError::NotAModel { spec, did_you_mean } => {
-                write!(f, "`{spec}` is not PROVIDER/MODEL")?;
-                match did_you_mean {
-                    Some(id) => write!(f, "; did you mean `{id}/{}`?", spec.trim_matches('/')),
-                    None => write!(f, "; providers: {}", ids()),
-                }
-            }
-            ResolveError::UnknownProvider { name, did_you_mean } => {
-                write!(f, "unknown provider `{name}`")?;
-                if let Some(id) = did_you_mean {
-                    write!(f, "; did you mean `{id}`?")?;
-                }
-                write!(f, " (providers: {})", ids())
-            }
-            ResolveError::UnsupportedApi { provider, api } => {
-                if let Some(other) = api.read_only() {
-                    return write!(f, "{api} can only be decoded, not requested; use {other}");
-                }
-                let apis: Vec<&str> = provider.endpoints.iter().map(|e| e.api.as_str()).collect();
-                let choices = apis.join(", ");
-                write!(f, "{} does not speak {api}; it speaks {choices}", provider.name)
-            }
-            ResolveError::MissingKey { provider } => {
-                let vars: Vec<&str> = provider.key_vars.iter().map(|var| var.name).collect();
-                write!(f, "no key for {}: set {}", provider.name, vars.join(" or "))?;
-                match (provider.signing, provider.login) {
-                    (Some(pair), _) => write!(f, ", or {} and {}", pair.id, pair.secret),
-                    (None, Some(login)) => {
-                        write!(f, " or {}, or run `{}`", login.file, login.command)
-                    }
-                    (None, None) => Ok(()),
-                }
-            }
-            ResolveError::MissingRegion { provider } => {
-                let vars = provider.region_vars.join(" or ");
-                write!(f, "no region for {}: set {vars}, for example to us-east-1", provider.name)
-            }
-            ResolveError::NotARegion { provider, region } => {
-                let vars = provider.region_vars.join(" or ");
-                write!(
-                    f,
-                    "invalid region `{region}` for {}; set {vars}, for example to us-east-1",
-                    provider.name
-                )
-            }
-            ResolveError::MissingSetting { provider, what, vars, example } => {
-                let vars = vars.join(" or ");
-                write!(f, "no {what} for {}: set {vars}, for example to {example}", provider.name)
-            }
-            ResolveError::NotASetting { provider, what, value, vars, example } => {
-                let vars = vars.join(" or ");
-                write!(
-                    f,
-                    "invalid {what} `{value}` for {}; set {vars}, for example to {example}",
-                    provider.name
-                )
-            }
-            ResolveError::OtherApi { model, api, own } => {
-                write!(f, "`{model}` uses {own}, not {api}; omit --api or set it to {own}")
-            }
-            ResolveError::UnknownFormat { provider, model } => {
-                let known = provider
-                    .places
-                    .iter()
-                    .map(|vars| format!("{}… uses {}", vars.models, vars.api));
-                write!(
-                    f,
-                    "the name `{model}` does not show which format {} uses for it ({}); set it with --api",
-                    provider.name,
-                    known.collect::<Vec<_>>().join(", ")
-                )
-            }
-            ResolveError::WrongModel { api, model } => write!(
-                f,
-                "{api} requests can only be made for Anthropic models, and `{model}` is not one; use {}",
-                Family::BedrockConverse
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ResolveError {}
-
-fn ids() -> String {
-    let ids: Vec<&str> = PROVIDERS.iter().map(|provider| provider.id).collect();
-    ids.join(", ")
-}
-
 /// Resolves `provider/model`. `env` looks up a variable.
 pub fn resolve(
     spec: &str,
@@ -544,26 +349,13 @@ fn nearest(name: &str) -> Option<&'static str> {
     if let Some((_, id)) = HINTS.iter().find(|(hint, _)| *hint == name) {
         return Some(id);
     }
-    let closest =
-        PROVIDERS.iter().map(|provider| (edits(&name, provider.id), provider.id)).min()?;
+    let closest = PROVIDERS
+        .iter()
+        .map(|provider| (strsim::levenshtein(&name, provider.id), provider.id))
+        .min()?;
     // A short id could be reached from any short name, so the distance must be less than both
     // lengths.
     (closest.0 <= 2 && closest.0 < closest.1.len().min(name.len())).then_some(closest.1)
-}
-
-/// Returns the Levenshtein distance: the number of characters to insert, delete or replace.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! assert_eq!(*keys.out_of_body(&body), clean);
 //! ```
 
-use super::KnownKeys;
+use super::known::KnownKeys;
 use crate::stream::eventstream::{Decoder, HeaderValue, frame};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -12,8 +12,8 @@
 //! assert!(keys.out_of_json(r#"{"type":"turn_ended"}"#).is_none());
 //! ```
 
-use super::REDACTED;
 use super::known::{Cut, KnownKeys, apply};
+use super::names::REDACTED;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::ops::Range;

@@ -11,8 +11,10 @@
 //!
 //! Credentials of a known format are found as well, even if they are not among the keys.
 
-use super::value::{Needle, changes, needles};
-use super::{REDACTED, patterns, variables};
+use super::entropy::changes;
+use super::names::REDACTED;
+use super::value::{Needle, needles};
+use super::{patterns, variables};
 use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

@@ -6,7 +6,8 @@
 //! assert_eq!(address("https://me:pw@host/v1?key=abc&alt=sse"), "https://host/v1?key=[redacted]&alt=sse");
 //! ```
 
-use super::REDACTED;
+/// Replacement for a removed credential.
+pub const REDACTED: &str = "[redacted]";
 
 /// Words in the names of credentials. `tokens` is not among them, because rate limits count tokens.
 const WORDS: [&str; 17] = [

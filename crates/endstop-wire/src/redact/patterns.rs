@@ -5,7 +5,7 @@
 //! wire format `xai-responses` is not a key of xAI. If the prefix is short, a key also needs a long
 //! part with digits in it.
 
-use super::value::{changes, is_secret_value};
+use super::entropy::{changes, is_specific};
 use memchr::memmem;
 use std::ops::Range;
 
@@ -329,7 +329,8 @@ fn password(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     let at = memchr::memrchr(b'@', &rest[..len])?;
     let colon = memchr::memchr(b':', &rest[..at])?;
     let text = std::str::from_utf8(&rest[colon + 1..at]).ok()?;
-    is_secret_value(text).then_some(from + colon + 1..from + at)
+    let is_secret = is_specific(text) || begins(text.as_bytes());
+    is_secret.then_some(from + colon + 1..from + at)
 }
 
 /// A block of PEM that has a private key, to its end; if that is missing, as far as the key goes.

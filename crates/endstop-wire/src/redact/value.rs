@@ -13,18 +13,15 @@
 //!
 //! Numbers, dates and paths do not count.
 
+use super::entropy::{
+    SHORTEST, SHORTEST_MIXED, SHORTEST_RANDOM, changes, is_date, is_path, is_random, is_specific,
+};
 use super::patterns;
-use super::variables::is_secret_name;
+use super::secret_names::is_secret_name;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// Minimum length of a value that is searched for.
-const SHORTEST: usize = 8;
-/// Minimum length of a value that counts because it mixes letters and digits.
-const SHORTEST_MIXED: usize = 12;
-/// Minimum length of a part that counts as random, whatever the variable's name is.
-const SHORTEST_RANDOM: usize = 20;
 /// Line length in the output of the `base64` command.
 const BASE64_LINE: usize = 76;
 
@@ -39,84 +36,10 @@ pub(super) struct Needle {
 /// `true` if this value is specific enough to search for.
 pub(super) fn is_secret_value(value: &str) -> bool {
     let value = value.trim();
-    if value.len() < SHORTEST || is_path(value) || is_date(value) {
-        return false;
-    }
     // A short key inside a longer text does not make the whole text a secret.
-    if patterns::find(value.as_bytes()).first().is_some_and(|at| at.len() * 2 > value.len()) {
-        return true;
-    }
-    let bytes = value.as_bytes();
-    let letters = bytes.iter().any(u8::is_ascii_alphabetic) || !value.is_ascii();
-    if !letters {
-        return false;
-    }
-    let changes = changes(bytes);
-    if bytes.iter().any(u8::is_ascii_digit) {
-        return value.len() >= SHORTEST_MIXED || changes >= 3;
-    }
-    if value.len() < SHORTEST_MIXED {
-        return changes >= 3;
-    }
-    let symbols = bytes.iter().any(|byte| b"!#$%^&*~".contains(byte));
-    symbols || changes >= 4 || is_phrase(value) || is_gibberish(value)
-}
-
-/// Returns how often the characters change between lower case, upper case and digits, within parts
-/// without other characters. A capital followed by lower case counts as no change.
-pub(super) fn changes(bytes: &[u8]) -> usize {
-    let class = |byte: u8| match byte {
-        b'a'..=b'z' => 1,
-        b'A'..=b'Z' => 2,
-        b'0'..=b'9' => 3,
-        _ => 0u8,
-    };
-    let change = |pair: &[u8]| {
-        let (a, b) = (class(pair[0]), class(pair[1]));
-        a != b && a != 0 && b != 0 && (a, b) != (2, 1)
-    };
-    bytes.windows(2).filter(|pair| change(pair)).count()
-}
-
-/// `true` if a value is random, whatever its name is: one of its parts is long and changes often.
-pub(super) fn is_random(value: &str) -> bool {
-    value
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .any(|part| part.len() >= SHORTEST_RANDOM && changes(part.as_bytes()) >= 4)
-}
-
-fn is_path(value: &str) -> bool {
-    let drive = matches!(value.as_bytes(), [letter, b':', b'\\' | b'/', ..] if letter.is_ascii_alphabetic());
-    let rooted =
-        drive || ["/", "~/", "./", "../", "file:"].iter().any(|start| value.starts_with(start));
-    // Base64 may begin with a slash, so random values and those with padding are not paths.
-    rooted && !is_random(value) && !value.ends_with('=')
-}
-
-fn is_date(value: &str) -> bool {
-    let year = value.bytes().take_while(u8::is_ascii_digit).count();
-    year == 4 && value.bytes().all(|byte| byte.is_ascii_digit() || b"-:TZ.+ ".contains(&byte))
-}
-
-/// `true` for at least four words, as in a pass phrase.
-fn is_phrase(value: &str) -> bool {
-    let mut words = 0;
-    let mut before = b' ';
-    for byte in value.bytes() {
-        let begins = !before.is_ascii_alphabetic()
-            || before.is_ascii_lowercase() && byte.is_ascii_uppercase();
-        words += usize::from(byte.is_ascii_alphabetic() && begins);
-        before = byte;
-    }
-    value.len() >= SHORTEST_RANDOM && words >= 4 && !value.contains('/')
-}
-
-/// `true` for letters that are not words: a run longer than any word, or six consonants in a row.
-fn is_gibberish(value: &str) -> bool {
-    let is_consonant = |c: char| c.is_ascii_alphabetic() && !"aeiouyAEIOUY".contains(c);
-    let consonants = value.split(|c| !is_consonant(c)).map(str::len).max();
-    let letters = value.split(|c: char| !c.is_ascii_alphabetic()).map(str::len).max();
-    consonants >= Some(6) || letters >= Some(24)
+    let is_key =
+        || patterns::find(value.as_bytes()).first().is_some_and(|at| at.len() * 2 > value.len());
+    is_specific(value) || value.len() >= SHORTEST && !is_path(value) && !is_date(value) && is_key()
 }
 
 /// Returns the parts of a secret value to search for: the secret strings of JSON, each line of a
@@ -233,7 +156,7 @@ fn of_address(value: &str, found: &mut Vec<Needle>) -> bool {
         }
     }
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-        if super::is_secret_parameter(name) || is_secret_name(name) {
+        if super::names::is_secret_parameter(name) || is_secret_name(name) {
             push(value);
         }
     }
