@@ -12,13 +12,13 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 pub(super) fn output(answer: ServerResult) -> ToolOutput {
     match answer {
         ServerResult::CallToolResult(result) => of_result(result),
-        ServerResult::InputRequiredResult(_) => ToolOutput::error(
-            "the server asks for input in the middle of the call, and is given none",
-        ),
-        ServerResult::CreateTaskResult(_) => ToolOutput::error(
-            "the server made a task of the call instead of answering it, and tasks are not followed",
-        ),
-        _ => ToolOutput::error("the server's answer is none to a call of a tool"),
+        ServerResult::InputRequiredResult(_) => {
+            ToolOutput::error("the server asked for input during the call, which is not supported")
+        }
+        ServerResult::CreateTaskResult(_) => {
+            ToolOutput::error("the server answered the call with a task, which is not supported")
+        }
+        _ => ToolOutput::error("the server's answer is not the result of a tool call"),
     }
 }
 
@@ -39,12 +39,12 @@ fn of_result(result: CallToolResult) -> ToolOutput {
                     let kind = mime_type.as_deref().unwrap_or("unknown type");
                     kept.named(&format!("resource {uri}"), kind, blob.len());
                 }
-                _ => kept.part("[a resource of a kind that is not known]"),
+                _ => kept.part("[resource of an unknown type]"),
             },
             ContentBlock::ResourceLink(link) => {
                 kept.part(&format!("[resource {}: {}]", link.uri, link.name));
             }
-            _ => kept.part("[content of a kind that is not known]"),
+            _ => kept.part("[content of an unknown type]"),
         }
     }
     // A server says the same in its text, where it has one.

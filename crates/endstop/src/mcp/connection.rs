@@ -118,7 +118,7 @@ impl Connection {
         };
         let mut problem = match refused.kind {
             McpErrorKind::Timeout => format!(
-                "it was not ready within {}: give it longer, or see whether it waits for something",
+                "it was not ready within {}: allow more time, or check what it is waiting for",
                 seconds(server.ready_within)
             ),
             _ => refused.problem,
@@ -128,11 +128,11 @@ impl Connection {
             if refused.kind == McpErrorKind::Start
                 && let Some(how) = process.ended().await
             {
-                problem = format!("it ended before it was ready: {how}");
+                problem = format!("it exited before it was ready: {how}");
             }
             // It has nothing to bring to an end.
             if let Some(said) = process.kill().await.short() {
-                problem = format!("{problem}; it said: {said}");
+                problem = format!("{problem}; its output: {said}");
             }
         }
         Err(McpError::new(&server.name, refused.kind, problem))
@@ -189,18 +189,18 @@ impl Connection {
             answered = open.answered() => match answered {
                 Some(Ok(answer)) => answer::output(answer),
                 Some(Err(error)) => ToolOutput::error(self.failed(error).await),
-                None => ToolOutput::error(self.dead(" in the middle of the call").await),
+                None => ToolOutput::error(self.dead(" during the call").await),
             },
             () = self.gone.cancelled() => {
                 open.handle = None;
-                ToolOutput::error(self.dead(" in the middle of the call").await)
+                ToolOutput::error(self.dead(" during the call").await)
             }
             () = context.cancelled() => {
                 if let Some(telling) = open.tell() {
                     telling.await;
                 }
                 ToolOutput::error(
-                    "stopped: the server was told so, and may have done what it was asked or not",
+                    "stopped: the server was notified, but may already have carried out the call",
                 )
             }
         }
@@ -213,7 +213,7 @@ impl Connection {
                 format!("the server refused: {} ({})", excerpt(&error.message), error.code.0)
             }
             ServiceError::TransportSend(error) => {
-                format!("the server could not be asked: {}", innermost(&*error.error))
+                format!("the request could not be sent to the server: {}", innermost(&*error.error))
             }
             ServiceError::TransportClosed => self.dead("").await,
             other => excerpt(&other.to_string()),
@@ -222,14 +222,12 @@ impl Connection {
 
     /// That it is gone, and how.
     async fn dead(&self, when: &str) -> String {
-        let ended = format!("the MCP server `{}` has ended{when}", self.name);
+        let ended = format!("the MCP server `{}` exited{when}", self.name);
         let Some(process) = &self.process else { return ended };
         let how = process.ended().await.map(|how| format!(" ({how})")).unwrap_or_default();
         let said =
-            process.said.short().map(|said| format!("; it said: {said}")).unwrap_or_default();
-        format!(
-            "{ended}{how}{said}. It is not started again, and its tools cannot be called any more"
-        )
+            process.said.short().map(|said| format!("; its output: {said}")).unwrap_or_default();
+        format!("{ended}{how}{said}. It is not restarted, so its tools can no longer be called")
     }
 
     /// Ends it.
@@ -321,7 +319,7 @@ fn why(error: &ClientInitializeError) -> Refused {
             return other_version(&theirs.join(", "));
         }
         E::ConnectionClosed(_) => {
-            (McpErrorKind::Start, "it hung up before it was ready".to_owned())
+            (McpErrorKind::Start, "it closed the connection before it was ready".to_owned())
         }
         E::TransportError { error, .. } => {
             let problem = format!("it could not be reached: {}", innermost(&*error.error));
@@ -332,7 +330,7 @@ fn why(error: &ClientInitializeError) -> Refused {
             (McpErrorKind::Protocol, problem)
         }
         // Their words may hold a whole message.
-        _ => (McpErrorKind::Protocol, "it did not answer as a server of MCP does".to_owned()),
+        _ => (McpErrorKind::Protocol, "its answer is not a valid MCP message".to_owned()),
     };
     Refused { kind, problem }
 }
@@ -351,7 +349,7 @@ fn other_version(theirs: &str) -> Refused {
     let ours: Vec<&str> =
         ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect();
     let problem = format!(
-        "it speaks version {} of the protocol, and this program {}: take another version of the server",
+        "it speaks version {} of MCP, but this program supports {}; use another version of the server",
         excerpt(theirs),
         ours.join(", ")
     );
@@ -374,7 +372,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
         }
     }
     match cause.downcast_ref::<reqwest::Error>() {
-        Some(error) if error.is_timeout() => "it took too long".to_owned(),
+        Some(error) if error.is_timeout() => "the request timed out".to_owned(),
         Some(error) => match error.status() {
             Some(status) => format!("HTTP {status}"),
             None => "the request failed".to_owned(),

@@ -37,13 +37,13 @@ pub(super) fn transport(
     allow_http: bool,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     let shown = address(url);
-    let parsed = Url::parse(url).map_err(|error| format!("`{shown}` is no address: {error}"))?;
+    let parsed = Url::parse(url).map_err(|error| format!("invalid address `{shown}`: {error}"))?;
     if !matches!(parsed.scheme(), "http" | "https") {
-        return Err(format!("`{shown}` is no address of HTTP: it begins with http:// or https://"));
+        return Err(format!("invalid address `{shown}`: expected http:// or https://"));
     }
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err(format!(
-            "{shown}: a user or a password in the address is not taken: give a header"
+            "{shown}: a user name or password in the address is not supported; set a header instead"
         ));
     }
     if cleartext(&parsed, allow_http) && (!headers.is_empty() || shown != url) {
@@ -54,9 +54,9 @@ pub(super) fn transport(
     let mut custom = HashMap::new();
     for (name, value) in headers {
         let key = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| format!("`{name}` is no name of a header"))?;
+            .map_err(|_| format!("invalid header name `{name}`"))?;
         let mut value = HeaderValue::from_str(value).map_err(|_| {
-            format!("the value of the header `{name}` has characters that none takes")
+            format!("invalid value of the header `{name}`: it contains characters that a header must not have")
         })?;
         value.set_sensitive(true);
         custom.insert(key, value);

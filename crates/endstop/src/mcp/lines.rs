@@ -83,7 +83,7 @@ impl Lines {
             }
             let Some((size, read)) = self.too_large.take() else { return Some(Ok(())) };
             let problem = format!(
-                "the server's answer has {size} bytes, and more than {LARGEST_MESSAGE} are not taken: ask for less"
+                "the server's answer has {size} bytes, but at most {LARGEST_MESSAGE} are accepted; ask for less"
             );
             return Some(Err(read.answers().map(|id| (id, problem))));
         }
@@ -105,7 +105,7 @@ impl Lines {
         if error.is_data()
             && let Some(id) = read.answers()
         {
-            return Some(failed((id, format!("the server's answer is none: {error}"))));
+            return Some(failed((id, format!("the server's answer is invalid: {error}"))));
         }
         self.said.take(&self.line);
         None

@@ -175,7 +175,7 @@ impl McpServer {
     pub async fn connect(&self) -> Result<McpTools, McpError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         if !(1..=LONGEST_NAME).contains(&self.name.len()) || !self.name.bytes().all(fits) {
-            let problem = "a server's name is 1 to 32 letters, digits, `_` and `-`";
+            let problem = "invalid server name: expected 1 to 32 letters, digits, `_` or `-`";
             return Err(McpError::new(&self.name, McpErrorKind::Config, problem));
         }
         let deadline = Instant::now() + self.ready_within;

@@ -149,7 +149,7 @@ async fn hold(mut leash: Leash, errors: ChildStdout, said: &Said, end: &End) -> 
                     killed = true;
                     deadline = Some(Instant::now() + STEP);
                 }
-                None => break "it was killed and did not die".to_owned(),
+                None => break "it was killed but has not exited".to_owned(),
             },
             read = read_some(&mut errors, &mut buffer) => said.take(&buffer[..read]),
         }
@@ -181,7 +181,7 @@ pub(super) fn line_of<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Resu
 pub(super) fn line_of<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Result<String, String> {
     let quoted = |word: W| match word.as_ref() {
         word if word.contains(['"', '%', '!']) => Err(format!(
-            "the word {word:?} has a character that `cmd` reads itself: give the command as a line"
+            "the word {word:?} has a character that `cmd` interprets; give the command as one line"
         )),
         word => Ok(format!("\"{word}\"")),
     };

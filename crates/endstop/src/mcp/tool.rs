@@ -106,7 +106,7 @@ pub(super) async fn all(
     }
     if listed.is_empty() {
         return Err(wrong(match left_out.first() {
-            Some(problem) => format!("it has no tool that can be used: {problem}"),
+            Some(problem) => format!("none of its tools can be used: {problem}"),
             None => "it has no tools".to_owned(),
         }));
     }
@@ -116,7 +116,7 @@ pub(super) async fn all(
         let name = name_of(&server.name, &described.name);
         if let Some(other) = taken.insert(name.clone(), described.name.to_string()) {
             return Err(wrong(format!(
-                "its tools `{other}` and `{}` would both be named `{name}`: take one of them alone",
+                "its tools `{other}` and `{}` would both be named `{name}`; select only one of them",
                 described.name
             )));
         }
@@ -143,7 +143,7 @@ impl Listed {
         let name = &described.name;
         if name.len() > LONGEST_REMOTE_NAME {
             let problem = format!(
-                "tool `{}` is left out: its name has {} bytes, and {LONGEST_REMOTE_NAME} are allowed",
+                "tool `{}` is left out: its name has {} bytes, but at most {LONGEST_REMOTE_NAME} are allowed",
                 cut(name, 64),
                 name.len()
             );
@@ -156,7 +156,7 @@ impl Listed {
         }
         let bytes = serde_json::to_string(&described.input_schema).map_or(0, |json| json.len());
         let problem = if bytes > LARGEST_SCHEMA {
-            format!("its schema has {bytes} bytes, and {LARGEST_SCHEMA} are allowed")
+            format!("its schema has {bytes} bytes, but at most {LARGEST_SCHEMA} are allowed")
         } else if self.schemas + bytes > MOST_SCHEMAS {
             format!("its schema and those before it have more than {MOST_SCHEMAS} bytes")
         } else {

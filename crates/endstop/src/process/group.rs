@@ -64,7 +64,7 @@ pub(super) fn spawn(mut command: Command, mark: Option<Mark>) -> io::Result<(Gro
     let (tell, exit) = oneshot::channel();
     // The thread waits for this; should it have gone, the group dies with this error.
     give.send(Watched { child, members, exit: tell, mark })
-        .map_err(|_| io::Error::other("the thread that reaps has ended"))?;
+        .map_err(|_| io::Error::other("the reaper thread has ended"))?;
     Ok((group, exit))
 }
 

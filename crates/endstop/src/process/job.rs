@@ -40,7 +40,7 @@ pub(super) fn spawn(command: Command) -> io::Result<(Group, Exit)> {
     let child = Arc::new(Mutex::new(wrapped.spawn()?));
     let group = Group(Arc::clone(&child));
     let (tell, exit) = oneshot::channel();
-    give.send((child, tell)).map_err(|_| io::Error::other("the thread that reaps has ended"))?;
+    give.send((child, tell)).map_err(|_| io::Error::other("the reaper thread has ended"))?;
     Ok((group, exit))
 }
 

@@ -124,7 +124,7 @@ pub struct CommandLine {
 /// How a command ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Its exit status. `None`: it was killed and did not die (then it is among `left`), or nobody
+    /// Its exit status. `None`: it was killed but has not exited (then it is among `left`), or nobody
     /// knows how it ended, since its [keeper] was killed.
     pub status: Option<ExitStatus>,
     /// What it printed: standard output and standard error as they came.
@@ -252,7 +252,7 @@ impl CommandLine {
                 finished.left = ended.left;
                 finished.orphans = ended.orphans;
             }
-            Some(Err(_)) => return Err(io::Error::other("the thread that reaps has ended")),
+            Some(Err(_)) => return Err(io::Error::other("the reaper thread has ended")),
             None => finished.left.extend(running.leader()),
         }
         // The group is dead; what is still in the pipe is read, and it is closed.
@@ -281,7 +281,7 @@ impl CommandLine {
         if let Some(dir) = &self.dir {
             // The system's message would not say that it is the folder which is missing.
             if !dir.is_dir() {
-                let problem = format!("the working folder {} is not there", dir.display());
+                let problem = format!("the working folder {} does not exist", dir.display());
                 return Err(io::Error::new(io::ErrorKind::NotFound, problem));
             }
             command.current_dir(dir);
@@ -316,12 +316,12 @@ impl Finished {
 fn how(status: Option<ExitStatus>, left: &[u32], orphans: Option<Orphans>) -> String {
     let Some(status) = status else {
         let Some(Orphans { killed, all_found }) = orphans else {
-            return "it was killed and did not die".to_owned();
+            return "it was killed but has not exited".to_owned();
         };
         let killed = match killed {
-            0 => "no process of it was found".to_owned(),
-            1 => "1 process of it was killed".to_owned(),
-            n => format!("{n} processes of it were killed"),
+            0 => "none of its processes was found".to_owned(),
+            1 => "1 of its processes was killed".to_owned(),
+            n => format!("{n} of its processes were killed"),
         };
         // Those that could not be killed are named on their own.
         let missed = if all_found || !left.is_empty() { "" } else { ", others may still run" };

@@ -51,7 +51,7 @@ impl Leash {
                 Ok(status) => how(status, &ended.left, ended.orphans),
                 Err(error) => format!("it could not be started: {error}"),
             },
-            Err(_) => "nobody knows how it ended".to_owned(),
+            Err(_) => "its exit status is unknown".to_owned(),
         }
     }
 }

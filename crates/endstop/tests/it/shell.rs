@@ -431,7 +431,7 @@ async fn a_command_that_cannot_be_started_is_an_error_that_names_the_reason() {
     );
     let output = Shell::default().call(arguments("true"), context).await;
     assert!(output.is_error);
-    assert!(output.content.contains("/nonexistent/folder is not there"), "{output:?}");
+    assert!(output.content.contains("/nonexistent/folder does not exist"), "{output:?}");
     let output = Shell::default().call(Map::new(), ToolContext::detached("call_1")).await;
     assert_eq!(output, ToolOutput::error("the argument `command` is missing"));
     let output = shell("a\0b").await;

@@ -137,7 +137,7 @@ async fn what_cannot_start_is_an_error_as_without_a_keeper() {
     let error = CommandLine::new("a\0b").run(&stop).await.unwrap_err();
     assert!(error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains("nul"));
     let error = CommandLine::new("true").in_dir("/nonexistent").run(&stop).await.unwrap_err();
-    assert!(error.to_string().contains("/nonexistent is not there"), "{error}");
+    assert!(error.to_string().contains("/nonexistent does not exist"), "{error}");
     // Longer than an argument may be, and than what waits in a socket.
     let long = format!("true {}", "x".repeat(3_000_000));
     let error = CommandLine::new(long).run(&stop).await.unwrap_err();
@@ -338,7 +338,7 @@ async fn a_keeper_that_is_killed_is_replaced() {
     let done = run(line).await;
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     // The shell and its three children; this program has not agreed to adopt orphans.
-    let how = "killed with its keeper: 4 processes of it were killed, others may still run";
+    let how = "killed with its keeper: 4 of its processes were killed, others may still run";
     assert_eq!(done.how(), how);
     assert!(done.status.is_none() && !done.success() && done.left.is_empty());
     assert!(alive(mark).is_empty());

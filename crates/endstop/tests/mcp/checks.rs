@@ -96,7 +96,7 @@ async fn large_schemas_are_left_out_by_name() {
     assert_eq!(names(&tools), ["played__echo"]);
     let [problem] = tools.left_out() else { panic!("{:?}", tools.left_out()) };
     assert!(problem.starts_with("tool `large` is left out: its schema has 70"), "{problem}");
-    assert!(problem.ends_with("and 65536 are allowed"), "{problem}");
+    assert!(problem.ends_with("but at most 65536 are allowed"), "{problem}");
     // One that was asked for by name is an error; one that was not is no problem.
     let error = refused(large.server().only(["large"])).await;
     assert_eq!(error.kind, McpErrorKind::Tools);
@@ -153,7 +153,7 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         (
             played("exits"),
             McpErrorKind::Start,
-            "exit status 3; it said: no licence for the key [redacted]",
+            "exit status 3; its output: no licence for the key [redacted]",
         ),
         (played("deaf").ready_within(soon), McpErrorKind::Timeout, "not ready within 0.7 s"),
         (
@@ -174,7 +174,7 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         (McpServer::stdio("x", "true"), McpErrorKind::Start, "exit status 0"),
         (McpServer::stdio("x", "a\0b"), McpErrorKind::Start, "could not be started"),
         (McpServer::stdio("x", "cat").ready_within(soon), McpErrorKind::Protocol, ""),
-        (McpServer::stdio("x", "yes").ready_within(soon), McpErrorKind::Timeout, "it said: y"),
+        (McpServer::stdio("x", "yes").ready_within(soon), McpErrorKind::Timeout, "its output: y"),
         (McpServer::stdio("a b", "true"), McpErrorKind::Config, "1 to 32 letters"),
         (McpServer::http("x", "no address"), McpErrorKind::Config, "no address"),
         (McpServer::http("x", "ftp://host/"), McpErrorKind::Config, "https://"),
@@ -296,11 +296,11 @@ async fn a_server_that_is_killed_ends_the_call_and_those_after_it() {
     };
     let (output, killed) = tokio::join!(calling, kill);
     assert!(killed.elapsed() < IN_TIME, "{:?}", killed.elapsed());
-    let words = "the MCP server `played` has ended in the middle of the call (killed by signal 9)";
+    let words = "the MCP server `played` exited during the call (killed by signal 9)";
     assert!(output.is_error && output.content.starts_with(words), "{output:?}");
     let began = Instant::now();
     let output = call(&tools, "echo", "hello").await;
-    assert!(output.is_error && output.content.contains("It is not started again"), "{output:?}");
+    assert!(output.is_error && output.content.contains("It is not restarted"), "{output:?}");
     assert!(began.elapsed() < IN_TIME);
     // Nor does what it left.
     gone(mark);
@@ -312,7 +312,7 @@ async fn a_server_that_exits_says_why() {
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "die", "").await;
     assert!(output.is_error, "{output:?}");
-    assert!(output.content.contains("(exit status 7); it said: out of luck"), "{output:?}");
+    assert!(output.content.contains("(exit status 7); its output: out of luck"), "{output:?}");
 }
 
 /// The most memory that this process has had since it was last forgotten, in KiB.
@@ -387,7 +387,7 @@ async fn junk_between_messages_is_no_message() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "junk", "").await;
-    assert!(output.is_error && output.content.contains("answer is none"), "{output:?}");
+    assert!(output.is_error && output.content.contains("answer is invalid"), "{output:?}");
     assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
 }
 

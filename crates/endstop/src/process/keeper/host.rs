@@ -111,7 +111,7 @@ pub(in super::super) fn spawn(mut keeper: Command, order: Order) -> io::Result<(
     let kept = Kept(Arc::clone(&line));
     let (tell, exit) = oneshot::channel();
     give.send(Watched { keeper: child, line, exit: tell, mark })
-        .map_err(|_| io::Error::other("the thread that reaps has ended"))?;
+        .map_err(|_| io::Error::other("the reaper thread has ended"))?;
     // Not among its arguments: who looks for a command by its words (`pkill -f`) is to find the
     // command, not its keeper. It waits in the socket until the keeper has started.
     report::send_line(&kept.0.stream, command.as_bytes())?;

@@ -113,7 +113,7 @@ async fn the_file_is_its_owner_s_and_says_what_it_is() {
 async fn a_run_is_found_by_the_beginning_of_its_id_and_as_the_last() {
     let place = Place::new();
     let journal = place.journal();
-    assert!(journal.find("last").unwrap_err().problem.contains("no run in it yet"));
+    assert!(journal.find("last").unwrap_err().problem.contains("contains no run yet"));
     for _ in 0..3 {
         agent([Turn::text("a")], &journal).build().unwrap().run("q").unwrap().outcome().await;
     }

@@ -106,7 +106,7 @@ async fn a_later_version_and_what_is_no_journal_are_refused_and_left_alone() {
     rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
     let error = SqliteJournal::open(&other).unwrap_err();
     assert_eq!(error.kind, JournalErrorKind::Damaged);
-    assert!(error.problem.contains("no journal of Endstop"), "{error}");
+    assert!(error.problem.contains("not an Endstop journal"), "{error}");
     let text = place.dir.path().join("notes.txt");
     std::fs::write(&text, "dear diary, ".repeat(100)).unwrap();
     assert_eq!(SqliteJournal::open(&text).unwrap_err().kind, JournalErrorKind::Damaged);
@@ -137,7 +137,7 @@ async fn a_run_whose_journal_is_held_for_ever_ends_and_says_so() {
     assert_eq!(outcome.termination, Termination::Stop);
     let warnings = warnings.lock().unwrap();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("another process holds it"), "{warnings:?}");
+    assert!(warnings[0].contains("another process has locked it"), "{warnings:?}");
     drop(held);
 }
 
