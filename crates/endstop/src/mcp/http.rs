@@ -1,4 +1,4 @@
-//! A server at an address.
+//! Connects to an MCP server at an HTTP address.
 //!
 //! ```text
 //! let transport = transport("https://host/mcp", &headers, false)?;
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a stream of events that has broken is asked for again.
+/// Retry policy for a broken event stream: four retries, after 0.25 to 2 seconds.
 #[derive(Debug)]
 struct AFewTimes;
 
@@ -26,11 +26,11 @@ impl SseRetryPolicy for AFewTimes {
     }
 }
 
-/// What carries messages to this address and back.
+/// Returns a transport for this address.
 ///
 /// # Errors
 /// The address or a header is invalid, or a header or a credential would be sent to another machine
-/// over `http://` and that is not allowed. A header's value is not in the message.
+/// over `http://` without permission. The message does not contain header values.
 pub(super) fn transport(
     url: &str,
     headers: &[(String, String)],
@@ -46,6 +46,7 @@ pub(super) fn transport(
             "{shown}: a user name or password in the address is not supported; set a header instead"
         ));
     }
+    // `shown` differs from `url` if the address contains a credential that was cut out.
     if cleartext(&parsed, allow_http) && (!headers.is_empty() || shown != url) {
         return Err(format!(
             "{shown}: its headers or the credential in its address would be sent unencrypted to another machine: use https://, or allow it with --allow-http (`McpServer::allow_http` in code)"
@@ -58,6 +59,7 @@ pub(super) fn transport(
         let mut value = HeaderValue::from_str(value).map_err(|_| {
             format!("invalid value of the header `{name}`: it contains characters that a header must not have")
         })?;
+        // Keeps the value out of the HTTP client's own debug output.
         value.set_sensitive(true);
         custom.insert(key, value);
     }
