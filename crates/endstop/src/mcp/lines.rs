@@ -65,8 +65,7 @@ impl Lines {
     /// read is stored.
     async fn next(&mut self) -> Option<Result<(), Option<Answer>>> {
         loop {
-            // `fill_buf` and `consume` are used because no bytes are lost if the future is dropped
-            // at this `await`; that would not hold for `read_until`.
+            // Not `read_until`, because that would store the whole of a line that is too large.
             let bytes = self.output.fill_buf().await.ok().filter(|bytes| !bytes.is_empty())?;
             let newline = bytes.iter().position(|byte| *byte == b'\n');
             let taken = newline.map_or(bytes.len(), |at| at + 1);

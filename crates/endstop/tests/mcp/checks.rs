@@ -1,8 +1,8 @@
-//! What holds of servers that are processes.
+//! Tests of MCP servers that run as processes.
 
 use crate::processes::{alive, gone, marker, soon, started};
 use crate::support::{Played, call, tool};
-use endstop::mcp::{McpError, McpErrorKind, McpServer};
+use endstop::mcp::{McpError, McpErrorKind, McpServer, McpTools};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::ToolOutput;
 use endstop::{AgentBuilder, AgentLoop, Limits, Outcome, Termination};
@@ -10,7 +10,8 @@ use serde_json::json;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What hangs does so for a thousand seconds; a slow machine does not.
+/// Bound for calls that must not hang. A server that hangs does so for a thousand seconds, so the
+/// bound may be long enough for a busy machine.
 const IN_TIME: Duration = Duration::from_secs(20);
 
 pub fn all() -> Vec<(&'static str, fn())> {
@@ -45,7 +46,7 @@ fn agent(tools: &endstop::mcp::McpTools, name: &str) -> AgentBuilder {
     tools.tools().fold(AgentLoop::builder(ScriptedModel::new(turns)), AgentBuilder::shared_tool)
 }
 
-/// A conversation as text.
+/// Returns a conversation as text.
 fn told(outcome: &Outcome) -> String {
     serde_json::to_value(&outcome.messages).unwrap().to_string()
 }
@@ -97,7 +98,7 @@ async fn large_schemas_are_left_out_by_name() {
     let [problem] = tools.left_out() else { panic!("{:?}", tools.left_out()) };
     assert!(problem.starts_with("tool `large` is left out: its schema has 70"), "{problem}");
     assert!(problem.ends_with("but at most 65536 are allowed"), "{problem}");
-    // One that was asked for by name is an error; one that was not is no problem.
+    // A tool that was requested by name is an error; otherwise it is only left out.
     let error = refused(large.server().only(["large"])).await;
     assert_eq!(error.kind, McpErrorKind::Tools);
     assert!(error.to_string().contains("tool `large` is left out"), "{error}");
@@ -134,13 +135,15 @@ async fn it_is_given_no_secrets() {
 async fn refused(server: McpServer) -> McpError {
     let began = Instant::now();
     let error = server.connect().await.expect_err("it cannot be used");
-    assert!(began.elapsed() < Duration::from_secs(9), "{error} after {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(40), "{error} after {:?}", began.elapsed());
     assert!(error.to_string().starts_with(&format!("MCP server `{}`: ", error.server)));
     error
 }
 
 async fn what_cannot_be_used_is_an_error_that_says_why() {
     let soon = Duration::from_millis(700);
+    // Long enough for the start of a server and its handshake on a busy machine.
+    let later = Duration::from_secs(3);
     let mut folders = Vec::new();
     let mut played = |mode| {
         let played = Played::new(mode);
@@ -157,9 +160,9 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         ),
         (played("deaf").ready_within(soon), McpErrorKind::Timeout, "not ready within 0.7 s"),
         (
-            played("slow-list").ready_within(soon),
+            played("slow-list").ready_within(later),
             McpErrorKind::Timeout,
-            "not list its tools within 0.7 s",
+            "not list its tools within 3 s",
         ),
         (played("clash"), McpErrorKind::Tools, "`a.b` and `a/b` would both be named `played__a_b`"),
         (played("none"), McpErrorKind::Tools, "has no tools"),
@@ -174,11 +177,11 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         (McpServer::stdio("x", "true"), McpErrorKind::Start, "exit status 0"),
         (McpServer::stdio("x", "a\0b"), McpErrorKind::Start, "could not be started"),
         (McpServer::stdio("x", "cat").ready_within(soon), McpErrorKind::Protocol, ""),
-        (McpServer::stdio("x", "yes").ready_within(soon), McpErrorKind::Timeout, "its output: y"),
+        (McpServer::stdio("x", "yes").ready_within(later), McpErrorKind::Timeout, "its output: y"),
         (McpServer::stdio("a b", "true"), McpErrorKind::Config, "1 to 32 letters"),
         (McpServer::http("x", "no address"), McpErrorKind::Config, "no address"),
         (McpServer::http("x", "ftp://host/"), McpErrorKind::Config, "https://"),
-        (McpServer::http("x", "http://me:hidden@host/"), McpErrorKind::Config, "give a header"),
+        (McpServer::http("x", "http://me:hidden@host/"), McpErrorKind::Config, "set a header"),
         (McpServer::http("x", "http://127.0.0.1:9/"), McpErrorKind::Start, "refused"),
         (
             McpServer::http("x", "http://127.0.0.1:9/").header("a b", "c"),
@@ -195,15 +198,15 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         let text = error.to_string();
         assert!(text.contains(words), "{text} has not: {words}");
         assert!(!text.contains("sk-abc") && !text.contains("hidden"), "{text}");
-        // A program that says back what it is told is no server, however that is noticed.
+        // A program that echoes its input is not a server; the kind of the error does not matter.
         if !words.is_empty() {
             assert_eq!(error.kind, kind, "{text}");
         }
     }
 }
 
-/// Runs an agent until the server has been called, does this, and gives the outcome and how long it
-/// took from then.
+/// Runs an agent until the server was called, then calls `stop`. Returns the outcome and the time
+/// that the run took from then.
 async fn stopped(
     played: &Played,
     name: &str,
@@ -223,7 +226,7 @@ async fn stopped(
     (outcome, took)
 }
 
-/// Waiting for a tool would be as long as the tool.
+/// Limits with a grace period so long that waiting for the tool would fail the test.
 fn without_grace() -> Limits {
     Limits { cancel_grace: Duration::from_secs(1000), ..Limits::default() }
 }
@@ -241,12 +244,12 @@ async fn a_time_limit_is_told() {
     let played = Played::new("good");
     let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
     let (outcome, took) = stopped(&played, "played__hang", limits, |_| ()).await;
-    // The model is told, and goes on.
+    // The model gets the error and continues.
     assert_eq!(outcome.termination, Termination::Stop);
     assert!(told(&outcome).contains("300"), "{}", told(&outcome));
     assert!(took < IN_TIME, "{took:?}");
     assert!(played.was_told(), "{}", played.heard());
-    // A server's own limit.
+    // A limit that the server's configuration sets.
     let tools = played.server().timeout(Duration::from_millis(200)).connect().await.unwrap();
     assert_eq!(tool(&tools, "played__hang").timeout(), Some(Duration::from_millis(200)));
 }
@@ -296,13 +299,14 @@ async fn a_server_that_is_killed_ends_the_call_and_those_after_it() {
     };
     let (output, killed) = tokio::join!(calling, kill);
     assert!(killed.elapsed() < IN_TIME, "{:?}", killed.elapsed());
-    let words = "the MCP server `played` exited during the call (killed by signal 9)";
+    let words = "the MCP server `played` exited during the call";
     assert!(output.is_error && output.content.starts_with(words), "{output:?}");
+    assert_end_is_reported(&tools, "(killed by signal 9)").await;
     let began = Instant::now();
     let output = call(&tools, "echo", "hello").await;
     assert!(output.is_error && output.content.contains("It is not restarted"), "{output:?}");
     assert!(began.elapsed() < IN_TIME);
-    // Nor does what it left.
+    // The process that the server had started is dead too.
     gone(mark);
     tools.close().await;
 }
@@ -311,11 +315,25 @@ async fn a_server_that_exits_says_why() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "die", "").await;
-    assert!(output.is_error, "{output:?}");
-    assert!(output.content.contains("(exit status 7); its output: out of luck"), "{output:?}");
+    assert!(output.is_error && output.content.contains("exited during the call"), "{output:?}");
+    assert_end_is_reported(&tools, "(exit status 7); its output: out of luck").await;
 }
 
-/// The most memory that this process has had since it was last forgotten, in KiB.
+/// Checks that calls report how the server ended. The first call after its end waits only a quarter
+/// of a second for that, which is too short on a busy machine, so later calls are tried too.
+async fn assert_end_is_reported(tools: &McpTools, words: &str) {
+    let began = Instant::now();
+    loop {
+        let output = call(tools, "echo", "").await;
+        assert!(output.is_error, "{output:?}");
+        if output.content.contains(words) {
+            return;
+        }
+        assert!(began.elapsed() < IN_TIME, "{output:?}");
+    }
+}
+
+/// Returns the peak memory of this process since `forget_peak`, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
@@ -337,7 +355,7 @@ async fn a_huge_answer_is_not_held() {
     println!("  100 MiB in one message: {more} KiB more at the peak");
     assert!(output.is_error && output.content.contains("104857"), "{output:?}");
     assert!(more < 16 * 1024, "{more} KiB more at the peak");
-    // The connection is as it was.
+    // The connection still works.
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 
@@ -405,7 +423,7 @@ async fn it_ends_when_its_input_ends() {
     let pid = played.pid();
     tools.close().await;
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
-    // By itself: nobody killed it.
+    // The server exited by itself.
     assert!(played.heard().ends_with("the end of the input\n"), "{}", played.heard());
     let output = call(&tools, "echo", "").await;
     assert!(output.is_error && output.content.contains("exit status 0"), "{output:?}");
@@ -428,7 +446,7 @@ async fn a_drop_kills() {
     started(mark, 1).await;
     let echo = tool(&tools, "played__echo");
     drop(tools);
-    // A tool holds its server.
+    // A tool keeps its server alive.
     assert_eq!(alive(mark).len(), 1);
     drop(echo);
     gone(mark);

@@ -27,13 +27,13 @@ pub(super) const RUNS_AND_LOG: &str = "
 CREATE TABLE runs (
     number      INTEGER PRIMARY KEY,
     id          TEXT NOT NULL UNIQUE,
-    continues   TEXT,              -- the ended run that this one goes on with
+    continues   TEXT,              -- the ended run that this run continues
     started_ms  INTEGER NOT NULL,  -- Unix time
     version     TEXT NOT NULL,     -- of Endstop
     provider    TEXT,
     model       TEXT,
     task        TEXT NOT NULL,
-    header      TEXT NOT NULL,     -- empty: see parts and conversation; else JSON, whole
+    header      TEXT NOT NULL,     -- empty: stored in parts and conversation; otherwise all of it, as JSON
     driver      TEXT,              -- the process that drives it
     ended_ms    INTEGER,
     termination TEXT,
@@ -42,16 +42,16 @@ CREATE TABLE runs (
     cost_usd    REAL,
     outcome     TEXT,              -- JSON; its messages are ended_conversation
     verified    INTEGER,
-    conversation INTEGER,          -- that it began with; 0: an empty one; NULL: the header has it
-    ended_conversation INTEGER     -- that it ended with; NULL: the outcome has it
+    conversation INTEGER,          -- the one that the run began with; 0: empty; NULL: in the header
+    ended_conversation INTEGER     -- the one that the run ended with; NULL: in the outcome
 ) STRICT;
 CREATE TABLE log (
     key         INTEGER PRIMARY KEY, -- number of the run << 32 | place in it, from 0, without a gap
     at_ns       INTEGER NOT NULL,  -- on the run's clock
     wall_ms     INTEGER NOT NULL,  -- Unix time
     name        TEXT NOT NULL,
-    event       TEXT NOT NULL,     -- JSON: what the kernel was told
-    effects     TEXT               -- JSON: what it asked for then, about to be done
+    event       TEXT NOT NULL,     -- JSON: the event that the kernel received
+    effects     TEXT               -- JSON: the effects that the kernel requested; written before they are performed
 ) STRICT;
 CREATE VIEW events (run, seq, at_ns, wall_ms, name, event, effects) AS
     SELECT runs.id, log.key & 4294967295, at_ns, wall_ms, name, event, effects
@@ -68,13 +68,13 @@ CREATE TABLE texts (
 ) STRICT;
 CREATE TABLE conversations (
     number      INTEGER PRIMARY KEY AUTOINCREMENT,
-    before      INTEGER NOT NULL,  -- the conversation without its last message; 0: an empty one
+    before      INTEGER NOT NULL,  -- the conversation without its last message; 0: empty
     text        INTEGER NOT NULL   -- its last message
 ) STRICT;
 CREATE UNIQUE INDEX conversations_by_end ON conversations (before, text);
 CREATE TABLE parts (
     run         INTEGER NOT NULL,
-    place       TEXT NOT NULL,     -- where it stands in the header: a JSON pointer
+    place       TEXT NOT NULL,     -- its place in the header: a JSON pointer
     text        INTEGER NOT NULL,
     PRIMARY KEY (run, place)
 ) STRICT, WITHOUT ROWID;

@@ -1,4 +1,4 @@
-//! What is kept, when, and for whom.
+//! What the journal stores, when it is written, and who may read it.
 
 use super::{Note, Place, agent, echo};
 use endstop::journal::{Journal, JournalErrorKind, SqliteJournal};
@@ -40,7 +40,8 @@ async fn a_run_is_kept_with_all_that_it_was_made_of() {
     let tools: Vec<&str> = whole.header.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(tools, ["echo", "finish"]);
     let names: Vec<&str> = whole.events.iter().map(|event| event.kind.name()).collect();
-    // A turn says itself what was streamed of it; the last was decided on in mid-stream.
+    // A complete turn contains everything that was streamed, so it has no deltas. The policy
+    // stopped the last turn in mid-stream.
     assert_eq!(names.first(), Some(&"start"));
     assert_eq!(names.iter().filter(|name| **name == "tool_ended").count(), 1);
     assert!(whole.damage.is_none());
@@ -56,7 +57,7 @@ async fn what_is_about_to_be_done_is_on_disk_before_it_is_done() {
     let place = Place::new();
     let journal = place.journal();
     let file = place.file();
-    // The tool looks into the journal by itself, as another process would.
+    // The tool opens the journal itself, as another process would.
     let look = tool_fn("look", "Looks.", move |_: Note, _| {
         let file = file.clone();
         async move {
@@ -98,7 +99,7 @@ async fn the_file_is_its_owner_s_and_says_what_it_is() {
     );
     assert_eq!(version, 3);
     assert!(names.starts_with("start,"), "{names}");
-    // A run ends once, and what happened stands, whoever writes.
+    // Triggers keep ended runs and stored events unchanged, whichever program writes.
     for change in [
         "UPDATE runs SET termination = 'stop', outcome = '{}'",
         "UPDATE log SET event = '{}'",

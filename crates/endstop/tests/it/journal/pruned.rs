@@ -1,4 +1,4 @@
-//! Old runs are removed, those that are needed stay, and the file gets smaller.
+//! Pruning removes old runs, keeps those that are still needed, and makes the file smaller.
 
 use super::{Place, agent, echo};
 use endstop::journal::{
@@ -9,7 +9,7 @@ use endstop::{Message, MessageId, Role, RunSpec};
 use serde_json::json;
 use std::time::Duration;
 
-/// A run that ended, with so many bytes that no other run has.
+/// Makes a run that has ended, with this many bytes that no other run shares.
 async fn ended_run(journal: &SqliteJournal, nth: usize, bytes: usize) -> String {
     let text: String = format!("{nth} is told. ").chars().cycle().take(bytes).collect();
     let turns = [Turn::call("echo", &json!({"text": text})), Turn::text("done")];
@@ -17,7 +17,7 @@ async fn ended_run(journal: &SqliteJournal, nth: usize, bytes: usize) -> String 
     agent.run(format!("task {nth}")).unwrap().outcome().await.run_id.unwrap()
 }
 
-/// A run that was begun and not ended; it is driven until the log is dropped.
+/// Makes a run that has not ended. It is driven until the returned log is dropped.
 fn begun_run(journal: &SqliteJournal, id: &str) -> Box<dyn RunJournal> {
     let task = Message::text(MessageId(0), Role::User, format!("the task of {id}"));
     let spec = RunSpec { run_id: Some(id.to_owned()), ..RunSpec::new(vec![task]) };
@@ -129,7 +129,7 @@ async fn unfinished_runs_stay_unless_named() {
     };
     let pruned = journal.prune(&spec).unwrap();
     assert_eq!((pruned.removed, pruned.spared), (vec![ended], 2));
-    // One that another process drives is not removed by any bound.
+    // No bound removes a run that another process drives.
     let spec = PruneSpec { unfinished: Some(Duration::ZERO), ..spec };
     let pruned = journal.prune(&spec).unwrap();
     assert_eq!((pruned.removed, pruned.spared), (vec!["died".to_owned()], 1));
@@ -206,7 +206,7 @@ async fn journal_opened_to_read_refuses_prune() {
     ended_run(&journal, 0, 100).await;
     let read = SqliteJournal::read(place.file()).unwrap();
     let spec = PruneSpec { keep: Some(0), ..PruneSpec::default() };
-    assert!(read.prune(&spec).unwrap_err().problem.contains("to be read"));
+    assert!(read.prune(&spec).unwrap_err().problem.contains("read-only"));
     assert_eq!(read.runs(10).unwrap().len(), 1);
 }
 
