@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 pub fn all() -> Vec<(&'static str, fn())> {
     crate::checks![
-        its_tools_are_called_over_http,
-        a_cancel_goes_over_http,
-        a_server_that_hangs_up_is_an_error,
-        a_huge_answer_over_http_is_not_held,
-        what_is_no_server_says_so,
+        tools_are_called_over_http,
+        cancel_is_sent_over_http,
+        closed_connection_is_tool_error,
+        huge_http_answer_is_refused,
+        address_without_mcp_is_error,
     ]
 }
 
@@ -160,7 +160,7 @@ fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
     }
 }
 
-async fn its_tools_are_called_over_http() {
+async fn tools_are_called_over_http() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     assert_eq!(tools.protocol_version(), "2025-11-25");
@@ -173,7 +173,7 @@ async fn its_tools_are_called_over_http() {
     tools.close().await;
 }
 
-async fn a_cancel_goes_over_http() {
+async fn cancel_is_sent_over_http() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     let turns = [Turn::call("played__hang", &json!({})), Turn::text("done")];
@@ -196,7 +196,7 @@ async fn a_cancel_goes_over_http() {
     tools.close().await;
 }
 
-async fn a_server_that_hangs_up_is_an_error() {
+async fn closed_connection_is_tool_error() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     for name in ["leave", "broken"] {
@@ -211,7 +211,7 @@ async fn a_server_that_hangs_up_is_an_error() {
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 
-async fn a_huge_answer_over_http_is_not_held() {
+async fn huge_http_answer_is_refused() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     let output = call(&tools, "huge", "").await;
@@ -219,7 +219,7 @@ async fn a_huge_answer_over_http_is_not_held() {
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 
-async fn what_is_no_server_says_so() {
+async fn address_without_mcp_is_error() {
     let site = Site::new("teapot");
     let error = site.server().connect().await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Start, "{error}");

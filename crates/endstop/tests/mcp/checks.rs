@@ -16,27 +16,27 @@ const IN_TIME: Duration = Duration::from_secs(20);
 
 pub fn all() -> Vec<(&'static str, fn())> {
     crate::checks![
-        its_tools_are_listed_and_called,
+        tools_are_listed_and_called,
         pages_of_tools_are_one_list,
         large_schemas_are_left_out_by_name,
-        it_is_given_no_secrets,
-        what_cannot_be_used_is_an_error_that_says_why,
-        a_cancel_is_told_and_ends_the_call,
-        a_time_limit_is_told,
-        a_terminate_is_told,
-        who_does_not_read_holds_up_nothing,
-        a_server_that_is_killed_ends_the_call_and_those_after_it,
-        a_server_that_exits_says_why,
-        a_huge_answer_is_not_held,
+        server_gets_no_secrets,
+        unusable_server_is_explained_error,
+        cancel_notifies_server_and_ends_call,
+        time_limit_notifies_server,
+        terminate_notifies_server,
+        server_that_stops_reading_blocks_nothing,
+        killed_server_ends_all_calls,
+        exit_status_of_server_is_reported,
+        huge_answer_is_not_stored,
         floods_are_bounded,
-        a_flood_without_end_holds_up_nothing,
-        what_it_asks_for_is_refused,
-        answers_to_nobody_are_nobodys,
-        junk_between_messages_is_no_message,
+        endless_flood_blocks_nothing,
+        requests_of_server_are_refused,
+        unrequested_answers_are_ignored,
+        lines_without_message_are_ignored,
         errors_are_tool_errors_without_keys,
-        it_ends_when_its_input_ends,
-        who_does_not_leave_is_killed,
-        a_drop_kills,
+        server_exits_when_input_ends,
+        server_that_stays_is_killed,
+        drop_kills_server,
     ]
 }
 
@@ -51,7 +51,7 @@ fn told(outcome: &Outcome) -> String {
     serde_json::to_value(&outcome.messages).unwrap().to_string()
 }
 
-async fn its_tools_are_listed_and_called() {
+async fn tools_are_listed_and_called() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     assert_eq!(tools.protocol_version(), "2025-11-25");
@@ -119,7 +119,7 @@ async fn large_schemas_are_left_out_by_name() {
     assert!(error.to_string().len() < 500, "{error}");
 }
 
-async fn it_is_given_no_secrets() {
+async fn server_gets_no_secrets() {
     let played = Played::new("good");
     let server = played.server().allow_variable("ENDSTOP_TEST_PASSWORD");
     let tools = server.connect().await.unwrap();
@@ -140,7 +140,7 @@ async fn refused(server: McpServer) -> McpError {
     error
 }
 
-async fn what_cannot_be_used_is_an_error_that_says_why() {
+async fn unusable_server_is_explained_error() {
     let soon = Duration::from_millis(700);
     // Long enough for the start of a server and its handshake on a busy machine.
     let later = Duration::from_secs(3);
@@ -231,7 +231,7 @@ fn without_grace() -> Limits {
     Limits { cancel_grace: Duration::from_secs(1000), ..Limits::default() }
 }
 
-async fn a_cancel_is_told_and_ends_the_call() {
+async fn cancel_notifies_server_and_ends_call() {
     let played = Played::new("good");
     let (outcome, took) =
         stopped(&played, "played__hang", without_grace(), AgentLoop::cancel).await;
@@ -240,7 +240,7 @@ async fn a_cancel_is_told_and_ends_the_call() {
     assert!(played.was_told(), "{}", played.heard());
 }
 
-async fn a_time_limit_is_told() {
+async fn time_limit_notifies_server() {
     let played = Played::new("good");
     let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
     let (outcome, took) = stopped(&played, "played__hang", limits, |_| ()).await;
@@ -254,7 +254,7 @@ async fn a_time_limit_is_told() {
     assert_eq!(tool(&tools, "played__hang").timeout(), Some(Duration::from_millis(200)));
 }
 
-async fn a_terminate_is_told() {
+async fn terminate_notifies_server() {
     let played = Played::new("good");
     let (outcome, took) =
         stopped(&played, "played__hang", without_grace(), AgentLoop::terminate).await;
@@ -263,7 +263,7 @@ async fn a_terminate_is_told() {
     assert!(played.was_told(), "{}", played.heard());
 }
 
-async fn who_does_not_read_holds_up_nothing() {
+async fn server_that_stops_reading_blocks_nothing() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let mute = tool(&tools, "played__mute");
@@ -284,7 +284,7 @@ async fn who_does_not_read_holds_up_nothing() {
     assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
 }
 
-async fn a_server_that_is_killed_ends_the_call_and_those_after_it() {
+async fn killed_server_ends_all_calls() {
     let (played, mark) = (Played::new("good"), marker());
     let tools = played.with_child(mark).connect().await.unwrap();
     started(mark, 1).await;
@@ -311,7 +311,7 @@ async fn a_server_that_is_killed_ends_the_call_and_those_after_it() {
     tools.close().await;
 }
 
-async fn a_server_that_exits_says_why() {
+async fn exit_status_of_server_is_reported() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "die", "").await;
@@ -344,7 +344,7 @@ fn forget_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-async fn a_huge_answer_is_not_held() {
+async fn huge_answer_is_not_stored() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     call(&tools, "echo", "warm").await;
@@ -375,7 +375,7 @@ async fn floods_are_bounded() {
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 
-async fn a_flood_without_end_holds_up_nothing() {
+async fn endless_flood_blocks_nothing() {
     let played = Played::new("good");
     let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
     let (outcome, took) = stopped(&played, "played__spout", limits, |_| ()).await;
@@ -384,7 +384,7 @@ async fn a_flood_without_end_holds_up_nothing() {
     assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
 }
 
-async fn what_it_asks_for_is_refused() {
+async fn requests_of_server_are_refused() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "ask", "").await;
@@ -394,14 +394,14 @@ async fn what_it_asks_for_is_refused() {
     assert_eq!(output, ToolOutput::ok(answers));
 }
 
-async fn answers_to_nobody_are_nobodys() {
+async fn unrequested_answers_are_ignored() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     assert_eq!(call(&tools, "lie", "").await, ToolOutput::ok("the first"));
     assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
 }
 
-async fn junk_between_messages_is_no_message() {
+async fn lines_without_message_are_ignored() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "junk", "").await;
@@ -417,7 +417,7 @@ async fn errors_are_tool_errors_without_keys() {
     assert_eq!(output, ToolOutput::error("the server refused: not so: [redacted] (-32602)"));
 }
 
-async fn it_ends_when_its_input_ends() {
+async fn server_exits_when_input_ends() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let pid = played.pid();
@@ -430,7 +430,7 @@ async fn it_ends_when_its_input_ends() {
     tools.close().await;
 }
 
-async fn who_does_not_leave_is_killed() {
+async fn server_that_stays_is_killed() {
     let (played, mark) = (Played::new("stays"), marker());
     let tools = played.with_child(mark).connect().await.unwrap();
     let began = Instant::now();
@@ -440,7 +440,7 @@ async fn who_does_not_leave_is_killed() {
     gone(mark);
 }
 
-async fn a_drop_kills() {
+async fn drop_kills_server() {
     let (played, mark) = (Played::new("stays"), marker());
     let tools = played.with_child(mark).connect().await.unwrap();
     started(mark, 1).await;

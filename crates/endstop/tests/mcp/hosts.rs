@@ -5,7 +5,7 @@ use crate::support::{Played, runtime};
 use std::process::{Command, ExitCode};
 
 pub fn all() -> Vec<(&'static str, fn())> {
-    crate::checks![a_server_dies_with_a_host_that_is_killed]
+    crate::checks![server_dies_with_killed_host]
 }
 
 /// Plays a host that keeps a server running until the host is killed.
@@ -30,7 +30,7 @@ impl Drop for Host {
     }
 }
 
-async fn a_server_dies_with_a_host_that_is_killed() {
+async fn server_dies_with_killed_host() {
     use std::io::{BufRead, BufReader};
     let mark = crate::processes::marker();
     let mut host = Host(

@@ -46,7 +46,7 @@ impl Drop for Holder {
 }
 
 #[tokio::test]
-async fn held_file_does_not_delay_a_cancel() {
+async fn locked_file_does_not_delay_cancel() {
     let place = Place::new();
     let journal = place.journal();
     let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
@@ -79,7 +79,7 @@ async fn held_file_does_not_delay_a_cancel() {
 }
 
 #[tokio::test]
-async fn held_file_does_not_block_the_thread() {
+async fn locked_file_does_not_block_thread() {
     let place = Place::new();
     let journal = place.journal();
     let held = Holder::of(place.file());
@@ -107,7 +107,7 @@ async fn held_file_does_not_block_the_thread() {
 }
 
 #[tokio::test]
-async fn tool_waits_for_its_record_in_a_held_file() {
+async fn tool_waits_for_record_in_locked_file() {
     let place = Place::new();
     let journal = place.journal();
     let (file, late) = (place.file(), Arc::new(AtomicU32::new(0)));
@@ -187,7 +187,7 @@ impl RunJournal for SlowLog {
 }
 
 #[tokio::test]
-async fn slow_journals_of_two_runs_wait_side_by_side() {
+async fn slow_journals_of_runs_wait_concurrently() {
     let place = Place::new();
     let journal = Slow { inner: place.journal(), written: Arc::default() };
     let seen = Arc::clone(&journal.written);

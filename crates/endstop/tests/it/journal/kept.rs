@@ -8,7 +8,7 @@ use endstop::{Registry, Termination};
 use serde_json::json;
 
 #[tokio::test]
-async fn a_run_is_kept_with_all_that_it_was_made_of() {
+async fn run_is_stored_with_its_configuration() {
     let place = Place::new();
     let journal = place.journal();
     let turns = [Turn::call("echo", &json!({"text": "hello"})), Turn::text("FINAL(42)")];
@@ -53,7 +53,7 @@ async fn a_run_is_kept_with_all_that_it_was_made_of() {
 }
 
 #[tokio::test]
-async fn what_is_about_to_be_done_is_on_disk_before_it_is_done() {
+async fn record_is_on_disk_before_effect() {
     let place = Place::new();
     let journal = place.journal();
     let file = place.file();
@@ -80,7 +80,7 @@ async fn what_is_about_to_be_done_is_on_disk_before_it_is_done() {
 }
 
 #[tokio::test]
-async fn the_file_is_its_owner_s_and_says_what_it_is() {
+async fn file_is_private_and_marked() {
     let place = Place::new();
     let journal = place.journal();
     agent([Turn::text("a")], &journal).build().unwrap().run("q").unwrap().outcome().await;
@@ -111,7 +111,7 @@ async fn the_file_is_its_owner_s_and_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_run_is_found_by_the_beginning_of_its_id_and_as_the_last() {
+async fn run_is_found_by_id_prefix() {
     let place = Place::new();
     let journal = place.journal();
     assert!(journal.find("last").unwrap_err().problem.contains("contains no run yet"));

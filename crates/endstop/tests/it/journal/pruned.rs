@@ -96,7 +96,7 @@ async fn older_than_counts_from_the_end() {
 }
 
 #[tokio::test]
-async fn max_bytes_removes_the_oldest_until_it_fits() {
+async fn max_bytes_removes_oldest_until_it_fits() {
     let place = Place::new();
     let journal = place.journal();
     let mut made = Vec::new();
@@ -158,7 +158,7 @@ async fn unfinished_bound_spares_young_runs() {
 }
 
 #[tokio::test]
-async fn stopped_prune_leaves_a_whole_journal() {
+async fn stopped_prune_leaves_intact_journal() {
     let place = Place::new();
     let journal = place.journal();
     for nth in 0..5 {
@@ -200,7 +200,7 @@ async fn runs_continue_while_others_are_removed() {
 }
 
 #[tokio::test]
-async fn journal_opened_to_read_refuses_prune() {
+async fn read_only_journal_refuses_prune() {
     let place = Place::new();
     let journal = place.journal();
     ended_run(&journal, 0, 100).await;
@@ -211,7 +211,7 @@ async fn journal_opened_to_read_refuses_prune() {
 }
 
 #[tokio::test]
-async fn last_run_is_the_one_begun_last() {
+async fn last_run_ignores_clock() {
     let place = Place::new();
     let journal = place.journal();
     ended_run(&journal, 0, 100).await;

@@ -77,7 +77,7 @@ fn turns_kept(run: &RecordedRun) -> usize {
 }
 
 #[tokio::test]
-async fn a_run_that_died_after_any_record_goes_on_and_repeats_nothing() {
+async fn resume_after_any_record_repeats_nothing() {
     let counted = Arc::new(AtomicU32::new(0));
     let count = |repeatable: bool| {
         let counted = Arc::clone(&counted);
@@ -149,7 +149,7 @@ async fn a_run_that_died_after_any_record_goes_on_and_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_at_a_limit_goes_on_as_another_where_the_limit_is_raised() {
+async fn raised_limit_continues_as_new_run() {
     let place = Place::new();
     let journal = place.journal();
     let limits = |max_turns| Limits { max_turns: Some(max_turns), ..Limits::default() };
@@ -197,7 +197,7 @@ async fn a_run_that_ended_at_a_limit_goes_on_as_another_where_the_limit_is_raise
 }
 
 #[tokio::test]
-async fn a_loop_that_is_not_as_the_run_began_is_told_so_and_asks() {
+async fn changed_configuration_needs_consent_to_resume() {
     let place = Place::new();
     let journal = place.journal();
     let id = {
@@ -220,7 +220,7 @@ async fn a_loop_that_is_not_as_the_run_began_is_told_so_and_asks() {
 }
 
 #[tokio::test]
-async fn a_run_under_way_is_not_taken_from_who_drives_it() {
+async fn driven_run_cannot_be_resumed_elsewhere() {
     let place = Place::new();
     let journal = place.journal();
     let hang = tool_fn("count", "Hangs.", |_: Note, context| async move {
@@ -246,7 +246,7 @@ async fn a_run_under_way_is_not_taken_from_who_drives_it() {
 }
 
 #[tokio::test]
-async fn without_a_journal_or_a_run_of_that_name_the_error_says_what_to_do() {
+async fn missing_journal_or_run_names_fix() {
     let place = Place::new();
     let journal = place.journal();
     let none = agent([], &journal).build().unwrap();
@@ -261,7 +261,7 @@ async fn without_a_journal_or_a_run_of_that_name_the_error_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_was_spent_before_is_booked_once_in_the_budget_of_the_loop_that_goes_on() {
+async fn resume_books_earlier_spending_once() {
     // Also if a call was running, which is booked as an estimate and repeated.
     for after in 1..10 {
         let place = Place::new();
@@ -439,7 +439,7 @@ fn nearly_full(turns: Vec<Turn>, journal: &SqliteJournal) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn a_compaction_that_was_under_way_is_asked_for_again() {
+async fn interrupted_compaction_is_requested_again() {
     let place = Place::new();
     let id = {
         let inner = place.journal();

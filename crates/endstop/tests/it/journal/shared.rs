@@ -57,7 +57,7 @@ async fn long_chat_takes_linear_space() {
 }
 
 #[tokio::test]
-async fn each_run_of_a_chat_loads_whole() {
+async fn each_chat_run_loads_completely() {
     let place = Place::new();
     let journal = place.journal();
     let turns = (0..6).flat_map(|nth| {
@@ -119,7 +119,7 @@ async fn forked_conversations_keep_their_own_endings() {
 }
 
 #[tokio::test]
-async fn changed_first_message_shares_the_other_texts() {
+async fn changed_first_message_shares_other_texts() {
     let place = Place::new();
     let journal = place.journal();
     for nth in 0..20 {

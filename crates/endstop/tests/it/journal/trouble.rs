@@ -20,7 +20,7 @@ async fn one_run(journal: &SqliteJournal) -> Outcome {
 }
 
 #[tokio::test]
-async fn of_a_file_that_was_cut_the_whole_part_is_read() {
+async fn intact_part_of_truncated_file_loads() {
     let place = Place::new();
     let id = {
         let journal = place.journal();
@@ -65,7 +65,7 @@ async fn of_a_file_that_was_cut_the_whole_part_is_read() {
 }
 
 #[tokio::test]
-async fn a_record_that_does_not_read_ends_what_is_used() {
+async fn unreadable_record_ends_loaded_events() {
     let place = Place::new();
     let journal = place.journal();
     let outcome = one_run(&journal).await;
@@ -91,7 +91,7 @@ async fn a_record_that_does_not_read_ends_what_is_used() {
 }
 
 #[tokio::test]
-async fn a_later_version_and_what_is_no_journal_are_refused_and_left_alone() {
+async fn later_version_and_other_files_are_refused() {
     let place = Place::new();
     let journal = place.journal();
     one_run(&journal).await;
@@ -121,7 +121,7 @@ async fn a_later_version_and_what_is_no_journal_are_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_run_whose_journal_is_held_for_ever_ends_and_says_so() {
+async fn run_warns_if_journal_stays_locked() {
     let place = Place::new();
     let journal = place.journal();
     let mut other = rusqlite::Connection::open(place.file()).unwrap();
@@ -192,7 +192,7 @@ impl RunJournal for FullLog {
 }
 
 #[tokio::test]
-async fn what_a_full_disk_did_not_take_is_given_again() {
+async fn refused_records_are_passed_again() {
     let place = Place::new();
     let (full, refused) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
     let journal =

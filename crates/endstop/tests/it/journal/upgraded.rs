@@ -197,7 +197,7 @@ async fn unreadable_row_survives_the_upgrade() {
 }
 
 #[tokio::test]
-async fn row_of_version_2_is_readable_after_upgrade() {
+async fn version_2_row_loads_after_upgrade() {
     // A process of the earlier version that still has the file open continues to write complete
     // rows.
     let place = Place::new();
