@@ -76,7 +76,7 @@ pub struct RecordedRun {
     pub effects: Vec<Vec<Value>>,
     /// The outcome as it was written, if the run has ended.
     pub outcome: Option<Value>,
-    /// `true` if a verifier accepted the work, `None` if none has checked it.
+    /// `true` if a verifier accepted the work, `false` if it rejected it, `None` if there was none.
     pub verified: Option<bool>,
     /// Number of secrets that were cut out of the conversation when it was written; `[redacted]`
     /// stands in their place. A `[redacted]` that the user wrote is not counted.

@@ -57,16 +57,17 @@ impl Leash {
 }
 
 impl CommandLine {
-    /// Starts it, to talk with it.
+    /// Starts the command, connected to this process.
     ///
     /// # Errors
-    /// It could not be started. Where it has a keeper, [`Leash::ended`] may say so instead.
+    /// The command could not be started. With a keeper, [`Leash::ended`] may report that instead.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.
     #[cfg(unix)]
     pub(crate) fn talk(&self) -> io::Result<Talk> {
         let mut starting = self.starting()?;
+        // One socket for both directions, because a keeper has only one descriptor to pass on.
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         starting.talk_over(theirs.into())?;
         let (errors, their_errors) = io::pipe()?;
@@ -79,10 +80,10 @@ impl CommandLine {
         Ok(Talk { leash, input: Box::new(input), output: Box::new(output), errors })
     }
 
-    /// Starts it, to talk with it.
+    /// Starts the command, connected to this process.
     ///
     /// # Errors
-    /// It could not be started.
+    /// The command could not be started.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.

@@ -53,7 +53,7 @@ async fn result_has_output_and_exit_status() {
 }
 
 #[tokio::test]
-async fn exit_status_is_an_answer_not_error() {
+async fn exit_status_is_not_error() {
     for (line, status) in [
         ("echo a | grep b", 1),
         ("test -f /nonexistent", 1),

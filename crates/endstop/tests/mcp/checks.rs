@@ -405,7 +405,10 @@ async fn lines_without_message_are_ignored() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "junk", "").await;
-    assert!(output.is_error && output.content.contains("answer is invalid"), "{output:?}");
+    assert!(
+        output.is_error && output.content.contains("not the result of a tool call"),
+        "{output:?}"
+    );
     assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
 }
 

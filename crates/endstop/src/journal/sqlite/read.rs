@@ -35,7 +35,7 @@ pub struct RunSummary {
     pub turns: Option<u32>,
     /// Cost in US dollars; `None` if it is not known.
     pub cost_usd: Option<f64>,
-    /// `true` if a verifier accepted the work, `None` if none has checked it.
+    /// `true` if a verifier accepted the work, `false` if it rejected it, `None` if there was none.
     pub verified: Option<bool>,
     /// `true` if the run has not ended and a live process drives it.
     pub running: bool,

@@ -107,7 +107,7 @@ async fn locked_file_does_not_block_thread() {
 }
 
 #[tokio::test]
-async fn tool_waits_for_record_in_locked_file() {
+async fn tool_waits_for_its_record() {
     let place = Place::new();
     let journal = place.journal();
     let (file, late) = (place.file(), Arc::new(AtomicU32::new(0)));

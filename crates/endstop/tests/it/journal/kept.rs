@@ -1,4 +1,4 @@
-//! What the journal stores, when it is written, and who may read it.
+//! Tests of what the journal stores, when it is written, and who may read it.
 
 use super::{Note, Place, agent, echo};
 use endstop::journal::{Journal, JournalErrorKind, SqliteJournal};

@@ -96,7 +96,7 @@ async fn older_than_counts_from_the_end() {
 }
 
 #[tokio::test]
-async fn max_bytes_removes_oldest_until_it_fits() {
+async fn max_bytes_removes_oldest_runs() {
     let place = Place::new();
     let journal = place.journal();
     let mut made = Vec::new();

@@ -315,7 +315,7 @@ impl<F: Fn(&Record) -> bool + Send> RunJournal for WatchedRun<F> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn inner_spending_is_journalled_when_it_happens() {
+async fn inner_spending_is_journalled_at_once() {
     let place = Place::new();
     let (spent, dead) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
     // The process dies after two reports of spending. The outer run has no other event between

@@ -91,7 +91,7 @@ async fn unreadable_record_ends_loaded_events() {
 }
 
 #[tokio::test]
-async fn later_version_and_other_files_are_refused() {
+async fn later_version_is_refused() {
     let place = Place::new();
     let journal = place.journal();
     one_run(&journal).await;
