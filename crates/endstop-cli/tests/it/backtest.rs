@@ -567,10 +567,10 @@ fn runs_of_a_journal_are_judged_by_their_own_events() {
     cli.write("j.db", damaged);
     let done = cli.run(explain).exits(0);
     assert!(done.stdout.contains("■ limits fires"), "{}", done.stdout);
-    done.notes(&["j.db:2: run ", "header does not read"]);
+    done.notes(&["j.db:2: run ", "header cannot be read"]);
     cli.run(["backtest", "j.db", "--explain", "gone"])
         .exits(2)
-        .notes(&["header does not read", "no such run"]);
+        .notes(&["header cannot be read", "no such run"]);
 }
 
 /// The bytes with the first quote of each such text blanked, so that what has it is no JSON.

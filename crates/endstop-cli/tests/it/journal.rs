@@ -171,7 +171,7 @@ fn a_journal_that_cannot_be_used_is_told_of() {
     cli.write("notes.txt", "dear diary, ".repeat(100));
     let with =
         |journal: &str| agent_args(&server, "openai-chat", &["Is it?", "--journal", journal]);
-    cli.run(with("notes.txt")).exits(2).notes(&["--journal notes.txt", "no journal of Endstop"]);
+    cli.run(with("notes.txt")).exits(2).notes(&["--journal notes.txt", "not an Endstop journal"]);
     assert!(cli.read("notes.txt").starts_with("dear diary"));
     cli.run(with("/proc/none/j.db")).exits(2).notes(&["--journal /proc/none/j.db"]);
     cli.run(with("off")).exits(0);

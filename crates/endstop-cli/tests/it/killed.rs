@@ -233,7 +233,7 @@ fn signal_to_keeper_leaves_none(signal: Signal) {
         assert!(alive(&run.length).is_empty(), "none is left when it is told");
         let told = run.server.requests()[1].body.to_string();
         assert!(told.contains("killed with its keeper: "), "{told}");
-        assert!(told.contains("of it were killed]"), "nothing is in doubt: {told}");
+        assert!(told.contains("of its processes were killed]"), "nothing is in doubt: {told}");
         eventually("its orphans are reaped", || zombies(run.endstop()) == 0);
         assert_eq!(run.finish().exits(0).outcome()["termination"], "stop");
     }

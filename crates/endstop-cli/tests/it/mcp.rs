@@ -47,9 +47,9 @@ fn a_server_that_cannot_be_used_costs_nothing() {
     let cli = Cli::new();
     let server = playing(looking());
     for (flag, words) in [
-        ("files=echo no luck >&2; exit 3", "exit status 3; it said: no luck"),
+        ("files=echo no luck >&2; exit 3", "exit status 3; its output: no luck"),
         ("files", "--mcp wants NAME=COMMAND"),
-        ("a b=true", "MCP server `a b`: a server's name is"),
+        ("a b=true", "MCP server `a b`: invalid server name"),
         ("web=https://host/?key=abc", "as `$NAME` of a variable"),
     ] {
         let done = cli.agent(&server, "openai-chat", &["go", "--mcp", flag]).exits(2);

@@ -372,7 +372,7 @@ fn written_files_are_the_owners_alone() {
     }
     fs::set_permissions(cli.path("j.db"), Permissions::from_mode(0o666)).unwrap();
     let again = [&run[..], &more, &["--overwrite"]].concat();
-    cli.run(again).exits(0).notes(&["other users could use it (mode 0666)"]);
+    cli.run(again).exits(0).notes(&["other users could access it (mode 0666)"]);
     assert_eq!(mode("j.db"), 0o600);
 }
 

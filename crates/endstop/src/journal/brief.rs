@@ -1,5 +1,5 @@
-//! An effect in short, as a journal keeps it: what is done, under which id. The rest follows from
-//! the events.
+//! The short form of an effect that a journal stores: the action and its id. Everything else
+//! follows from the events, so storing it again would only make the journal larger.
 //!
 //! ```
 //! use endstop::journal::brief;
@@ -14,19 +14,20 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// An effect in short; `None` for what changes nothing outside the run: a timer, an event for
-/// observers, but for what became of the conversation.
+/// Returns the short form of an effect. Returns `None` for an effect that changes nothing outside
+/// the run, such as a timer or an event for observers. Compaction events are the exception, because
+/// they say what became of the conversation.
 pub fn brief(effect: &Effect) -> Option<Value> {
     serde_json::to_value(Brief::of(effect)?).ok()
 }
 
-/// The effects in short, as a record has them; `None`: there are none.
+/// Returns the short forms as one JSON array for a record, or `None` if there are none.
 pub(crate) fn briefs(effects: &[Effect]) -> Option<String> {
     let briefs: Vec<Brief<'_>> = effects.iter().filter_map(Brief::of).collect();
     if briefs.is_empty() { None } else { serde_json::to_string(&briefs).ok() }
 }
 
-/// An effect that is kept.
+/// An effect that is stored, serialised in its short form.
 struct Brief<'e>(&'e Effect);
 
 impl Brief<'_> {
@@ -52,6 +53,8 @@ impl Serialize for Brief<'_> {
         };
         match self.0 {
             Effect::StartTools { calls } => {
+                // The arguments of the calls are in the `turn_ended` event, so they are not
+                // repeated here.
                 let mut map = named(serializer, "start_tools", None)?;
                 map.serialize_entry("calls", &Starts(calls))?;
                 map.end()
@@ -80,13 +83,14 @@ impl Serialize for Brief<'_> {
                 map.serialize_entry("before", before)?;
                 map.end()
             }
+            // Only the compaction events get here, because `Brief::of` rejects the others.
             Effect::Emit(event) => event.serialize(serializer),
             effect => effect.serialize(serializer),
         }
     }
 }
 
-/// Tool calls that are started, in short.
+/// The short form of started tool calls: ids and names, without arguments.
 struct Starts<'e>(&'e [ToolStart]);
 
 impl Serialize for Starts<'_> {

@@ -1,5 +1,5 @@
-//! The journal: what a run did, kept as it does it, so that it goes on after its process died and
-//! anybody can say later why it ended.
+//! The journal: records what a run does while it does it, so that the run can be resumed after its
+//! process died, replayed, and explained later.
 //!
 //! ```
 //! # #[cfg(feature = "journal")]
@@ -15,16 +15,18 @@
 //! let outcome = agent.run("What is the capital of France?")?.outcome().await;
 //!
 //! let run = journal.load(outcome.run_id.as_deref().unwrap_or_default())?;
-//! // The same events give the same outcome, to the byte.
+//! // The same events give the same outcome, byte for byte.
 //! let again = run.replay(None)?;
 //! assert_eq!(serde_json::to_string(again.outcome().unwrap())?, serde_json::to_string(&outcome)?);
 //! # Ok(()) }
 //! # #[cfg(not(feature = "journal"))] fn main() {}
 //! ```
 //!
-//! A record is written before what it asks for is done: the event that came, and the effects that
-//! the kernel wants performed. The kernel decides by its events alone, so that the list of them is
-//! the run: to explain it, to replay it, and to go on with it ([`AgentLoop::resume`]).
+//! A record holds an event and the effects that the kernel requested in response. It is written
+//! before those effects are performed, because a process that is killed in between must know on
+//! resume what may already have happened. The kernel decides from its events alone, so the list of
+//! events is the run: it is enough to explain it, to replay it, and to resume it
+//! ([`AgentLoop::resume`]).
 //!
 //! [`AgentLoop::resume`]: crate::AgentLoop::resume
 
@@ -46,100 +48,102 @@ use endstop_wire::redact::KnownKeys;
 use std::fmt;
 use std::time::Duration;
 
-/// Where runs are kept.
+/// A store for runs.
 pub trait Journal: Send + Sync {
-    /// A run begins. Nothing of it was done yet.
+    /// Starts the record of a new run, before anything of the run was done.
     ///
     /// # Errors
-    /// It cannot be kept.
+    /// The run cannot be stored.
     fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError>;
 
-    /// A run that is kept, whole.
+    /// Loads one complete run.
     ///
     /// # Errors
-    /// There is none of this id, or nothing of it can be read.
+    /// There is no run with this id, or none of it can be read.
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError>;
 
-    /// Goes on with a run that has not ended, behind its last event.
+    /// Resumes the record of a run that has not ended: new records follow its last event.
     ///
     /// # Errors
-    /// There is none of this id, it has ended, or another process drives it.
+    /// There is no run with this id, it has ended, or another process drives it.
     fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError>;
 }
 
-/// Where one run is kept.
+/// The record of one run.
 pub trait RunJournal: Send {
-    /// Keeps these, all or none, behind those before. They are kept when this returns: a process
-    /// that is killed then does not lose them.
+    /// Appends these records, all or none of them. They are stored when this returns: the process
+    /// may be killed afterwards without losing them.
     ///
     /// # Errors
-    /// They are not kept, and may be given again with what comes next.
+    /// None of them is stored. The caller may pass them again together with the next ones.
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError>;
 
-    /// As [`append`](Self::append), if that needs no waiting: neither for a disk, nor for another
-    /// process, nor for another run. `None`: nothing was written, and `append` is called on a thread
-    /// that may block. The default never tries.
+    /// Appends the records only if that needs no waiting: neither for a disk, nor for another
+    /// process, nor for another run. Returns `None` if nothing was written; the caller then calls
+    /// [`append`](Self::append) on a thread that may block. The default implementation never tries.
     fn try_append(&mut self, records: &[Record]) -> Option<Result<(), JournalError>> {
         let _ = records;
         None
     }
 
-    /// Stores the messages that the run ended with, without `keys` and apart from its outcome, so that
-    /// runs of one conversation share them. Called right before [`ended`](Self::ended), with which they
-    /// may be written. The default does not: it returns `false`, and the outcome's text contains them.
+    /// Stores the messages that the run ended with, without `keys` and apart from its outcome, so
+    /// that runs of one conversation share them. Called right before [`ended`](Self::ended), which
+    /// may write them in the same transaction. The default implementation returns `false`; the
+    /// messages then stay in the text of the outcome.
     fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
         let _ = (messages, keys);
         false
     }
 
-    /// The run has ended; nothing comes after it. `text` is the outcome as JSON, without the keys that
-    /// are known; its list of messages is empty if [`messages`](Self::messages) took them.
+    /// Records that the run has ended; nothing follows. `text` is the outcome as JSON, without the
+    /// known keys. Its list of messages is empty if [`messages`](Self::messages) took them.
     ///
     /// # Errors
-    /// The outcome is not kept; it follows from the records.
+    /// The outcome is not stored. It can still be derived from the records.
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError>;
 }
 
-/// One step of a run: what the kernel was told, and what it asked for then.
+/// One step of a run: an event, and the effects that the kernel requested in response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// When, on the run's clock.
+    /// Time since the run began, on the run's clock.
     pub at: Duration,
-    /// When, in Unix milliseconds.
+    /// Wall-clock time in Unix milliseconds.
     pub wall_ms: u64,
-    /// The event's name, as its JSON has it: `turn_ended`.
+    /// Name of the event as in its JSON, for example `turn_ended`.
     pub name: String,
-    /// The event as JSON. The events are the run.
+    /// The event as JSON. The events alone determine the run.
     pub event: String,
-    /// What the kernel asked for then, as a JSON array: it is about to be done. It follows from the
-    /// events, and is kept for whoever reads, and to notice a kernel that decides otherwise.
+    /// The requested effects as a JSON array; they are about to be performed. They follow from the
+    /// events and are stored for human readers, and so that a replay notices a kernel that decides
+    /// differently.
     pub effects: Option<String>,
 }
 
-/// What is wrong with a journal.
+/// Error of a journal operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalError {
-    /// The journal: its file.
+    /// Path of the journal's file.
     pub journal: String,
-    /// What is wrong, and what to do.
+    /// Description of the problem and of how to fix it.
     pub problem: String,
-    /// Why, as far as a program may want to know.
+    /// Category of the problem, for programs.
     pub kind: JournalErrorKind,
 }
 
-/// Why a journal does not do what was asked of it.
+/// Category of a [`JournalError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JournalErrorKind {
-    /// It cannot be opened, read or written: no such folder, no permission, a full disk.
+    /// The file cannot be opened, read or written: no such folder, no permission, a full disk.
     Io,
-    /// Another process holds it, or the run.
+    /// Another process has locked the file or drives the run.
     Busy,
-    /// It is damaged, or no journal.
+    /// The file is damaged, or it is not a journal.
     Damaged,
-    /// A later version of Endstop made it.
+    /// The file was written by a later version of Endstop.
     Newer,
-    /// There is no such run.
+    /// The journal has no such run.
     NotFound,
 }
 

@@ -1,4 +1,4 @@
-//! A run as a journal has it: what it was made of, and its events.
+//! A run as stored in a journal: the header that it was started with, and its events.
 //!
 //! ```
 //! use endstop::journal::{RecordedRun, RunHeader};
@@ -24,34 +24,36 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// What a run was made of.
+/// The configuration that a run was started with.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunHeader {
-    /// Its id.
+    /// Id of the run.
     pub id: String,
-    /// The run that it goes on with, which had ended.
+    /// Id of the ended run that this run continues.
     pub continues: Option<String>,
-    /// The version of Endstop that made it.
+    /// Version of Endstop that started the run.
     pub version: String,
-    /// When it began, in Unix milliseconds.
+    /// Start time in Unix milliseconds.
     pub started_ms: u64,
-    /// The kernel's part of it.
+    /// The kernel's part of the configuration.
     pub spec: RunSpec,
-    /// Its policy as configuration spells it, where it came from there; else its name.
+    /// The policy as it is written in configuration, or its name if it was built in code.
     pub policy: Option<Value>,
-    /// Instructions.
+    /// System instructions.
     pub system: Option<String>,
-    /// The tools as the model knew them.
+    /// The tools as the model saw them.
     pub tools: Vec<ToolDefinition>,
-    /// The JSON Schema of its answer.
+    /// JSON Schema of the answer.
     pub output_schema: Option<Value>,
-    /// What whoever started it wants to know again; never a key.
+    /// Settings of the program that started the run, which it reads back on resume. Must not
+    /// contain a key.
     pub settings: Value,
-    /// How many secrets were cut out of this, and of what was before in a run that this one resumes.
+    /// Number of secrets that were cut out of this header, plus those cut out of the earlier events
+    /// if the run resumes another one.
     #[serde(skip_serializing_if = "is_zero")]
     pub redacted: u64,
-    /// What must not be written.
+    /// Secrets that must not be written to the journal.
     #[serde(skip)]
     pub keys: KnownKeys,
 }
@@ -61,36 +63,36 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A run as a journal has it.
+/// One run, read back from a journal.
 #[derive(Debug, Default)]
 pub struct RecordedRun {
-    /// What it was made of.
+    /// The configuration that it was started with.
     pub header: RunHeader,
-    /// Its events.
+    /// The events, in order.
     pub events: Vec<Event>,
-    /// When each event was, in Unix milliseconds.
+    /// Time of each event in Unix milliseconds.
     pub wall_ms: Vec<u64>,
-    /// What the kernel asked for behind each event, as JSON.
+    /// The effects that the kernel requested in response to each event, as JSON.
     pub effects: Vec<Vec<Value>>,
-    /// Its outcome as it was written, once it ended.
+    /// The outcome as it was written, if the run has ended.
     pub outcome: Option<Value>,
-    /// Whether a verifier found the work right.
+    /// `true` if a verifier accepted the work, `false` if it rejected it, `None` if there was none.
     pub verified: Option<bool>,
-    /// How many secrets were cut out of the conversation when it was written: it says `[redacted]`
-    /// there. A user's own `[redacted]` does not count.
+    /// Number of secrets that were cut out of the conversation when it was written; `[redacted]`
+    /// stands in their place. A `[redacted]` that the user wrote is not counted.
     pub redacted: u64,
-    /// What could not be read: everything before it was.
+    /// Description of the part that could not be read. Everything before that part was read.
     pub damage: Option<String>,
 }
 
-/// Something that is not as it was when the run began.
+/// A difference between the current configuration and the one that the run was started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What: `model`, `tool shell`, `policy` …
+    /// Name of the setting: `model`, `tool shell`, `policy` …
     pub what: String,
-    /// How it was.
+    /// Value when the run was started.
     pub was: String,
-    /// How it is.
+    /// Value now.
     pub is: String,
 }
 
@@ -101,11 +103,11 @@ impl fmt::Display for Change {
 }
 
 impl RecordedRun {
-    /// The run again, up to its last event. Without a policy of the caller's, the one that
-    /// configuration can name is built again.
+    /// Replays the run up to its last event. If the caller passes no policy, the policy is rebuilt
+    /// from the configuration in the header.
     ///
     /// # Errors
-    /// Its policy was code, and is wanted.
+    /// The policy was built in code and none was passed, so it cannot be rebuilt.
     pub fn replay(
         &self,
         policy: Option<Box<dyn TerminationPolicy>>,
@@ -117,10 +119,10 @@ impl RecordedRun {
         Ok(replay)
     }
 
-    /// The run before its first event.
+    /// Returns the specification of the run as it was before its first event.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay).
+    /// As for [`replay`](Self::replay).
     pub fn spec(
         &self,
         policy: Option<Box<dyn TerminationPolicy>>,
@@ -137,31 +139,36 @@ impl RecordedRun {
         let registry = Registry::new();
         registry.build(spec).map(endstop_core::Policy::into_inner).map_err(|problem| JournalError {
             journal: format!("run {}", self.header.id),
-            problem: format!("its policy cannot be made again without the code of it: {problem}"),
+            problem: format!(
+                "its policy cannot be rebuilt without the code that defined it: {problem}"
+            ),
             kind: JournalErrorKind::NotFound,
         })
     }
 
-    /// The limits that held at last.
+    /// Returns the limits that applied last: those of the latest resume that changed them, or else
+    /// those of the header.
     pub fn limits(&self) -> &Limits {
         let raised = self.events.iter().rev().find_map(|event| match &event.kind {
+            // A resume may raise the limits; the last one that did so wins.
             EventKind::Resumed(with) => with.limits.as_ref(),
             _ => None,
         });
         raised.unwrap_or(&self.header.spec.limits)
     }
 
-    /// The task.
+    /// Returns the task message.
     pub fn task(&self) -> &str {
         &self.header.spec.task
     }
 
-    /// What differs between the run as it began and one of this header.
+    /// Returns the differences between the run's original configuration and this header.
     pub fn changes(&self, now: &RunHeader) -> Vec<Change> {
         let then = &self.header;
         let mut changes = Vec::new();
         let mut differs = |what: &str, was: String, is: String| {
-            // What was cut out of the header is not known any more: it may be what it is.
+            // A redacted value cannot be compared exactly, because its secret is not stored. It
+            // counts as unchanged if the text around `[redacted]` matches.
             let same = if then.redacted > 0 { stands_for(&was, &is) } else { was == is };
             if !same {
                 changes.push(Change { what: what.to_owned(), was, is });
@@ -194,7 +201,7 @@ impl RecordedRun {
     }
 }
 
-/// All that makes a tool what it is.
+/// Returns everything that identifies a tool: its description, its schema and its policy.
 fn shown(tool: &ToolDefinition, header: &RunHeader) -> String {
     let spec: Option<&ToolSpec> = header.spec.tools.iter().find(|spec| spec.name == tool.name);
     let spec = spec.and_then(|spec| serde_json::to_string(spec).ok()).unwrap_or_default();

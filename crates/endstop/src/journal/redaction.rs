@@ -1,11 +1,13 @@
-//! Secrets cut out of what a journal keeps, and the count of them, so that a resumed run knows that its
-//! conversation is not what the model said and was told.
+//! Redaction of records before they are stored. Each record also stores how many secrets were cut
+//! out of it, because a resumed run must know that its stored conversation differs from the real
+//! one.
 //!
 //! ```json
 //! {"event":"tool_ended","tool":5,"report":{"content":"TOKEN=[redacted]", …},"redacted":1}
 //! ```
 //!
-//! A user may write `[redacted]` as well: only the count tells a cut from that.
+//! The count is needed because a user may write `[redacted]` too: the text alone does not tell a
+//! cut from that.
 
 #[cfg(feature = "journal")]
 use endstop_core::EventKind;
@@ -14,20 +16,22 @@ use endstop_wire::redact::KnownKeys;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The member with the count.
+/// The JSON member that stores the count.
 const COUNT: &str = "redacted";
 
-/// A record without secrets, with the count of those that were cut now and before.
+/// Returns the record without secrets. The count of cuts in it includes those of an earlier pass.
 pub(crate) fn without_secrets(keys: &KnownKeys, record: String) -> String {
     let Some((mut clean, cuts)) = keys.out_of_json(&record) else { return record };
     if let Value::Object(members) = &mut clean {
+        // A record may pass through here twice: in the recorder, and in a journal with keys of its
+        // own.
         let before = members.get(COUNT).and_then(Value::as_u64).unwrap_or(0);
         members.insert(COUNT.to_owned(), before.saturating_add(cuts).into());
     }
     clean.to_string()
 }
 
-/// How many secrets were cut out of a stored object.
+/// Returns how many secrets were cut out of a stored JSON object.
 #[cfg(feature = "journal")]
 pub(crate) fn cuts_of(object: &str) -> u64 {
     #[derive(Deserialize)]
@@ -35,15 +39,18 @@ pub(crate) fn cuts_of(object: &str) -> u64 {
         #[serde(default)]
         redacted: u64,
     }
+    // Almost no record has the member, so most are not parsed a second time.
     if !object.contains("\"redacted\":") {
         return 0;
     }
     serde_json::from_str::<Counted>(object).map_or(0, |counted| counted.redacted)
 }
 
-/// How many secrets were cut out of what an event says to the model.
+/// Returns how many secrets were cut out of the parts of an event that belong to the conversation.
 #[cfg(feature = "journal")]
 pub(crate) fn cuts_for_model(kind: &EventKind, record: &str) -> u64 {
+    // Only these events carry text of the conversation. A cut in any other event, for example in an
+    // error message, does not change what the model sees on resume.
     let says = matches!(
         kind,
         EventKind::Delta { .. }

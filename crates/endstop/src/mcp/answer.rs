@@ -1,4 +1,4 @@
-//! What a server answers, as text for a model.
+//! Converts a server's answer to text for the model.
 //!
 //! ```text
 //! let output = output(ServerResult::CallToolResult(result)); // a tool's output
@@ -8,21 +8,22 @@ use crate::process::Capture;
 use crate::tool::ToolOutput;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 
-/// What a tool answers where the server has answered so.
+/// Returns the tool output for an answer of the server.
 pub(super) fn output(answer: ServerResult) -> ToolOutput {
     match answer {
         ServerResult::CallToolResult(result) => of_result(result),
-        ServerResult::InputRequiredResult(_) => ToolOutput::error(
-            "the server asks for input in the middle of the call, and is given none",
-        ),
-        ServerResult::CreateTaskResult(_) => ToolOutput::error(
-            "the server made a task of the call instead of answering it, and tasks are not followed",
-        ),
-        _ => ToolOutput::error("the server's answer is none to a call of a tool"),
+        ServerResult::InputRequiredResult(_) => {
+            ToolOutput::error("the server asked for input during the call, which is not supported")
+        }
+        ServerResult::CreateTaskResult(_) => {
+            ToolOutput::error("the server answered the call with a task, which is not supported")
+        }
+        _ => ToolOutput::error("the server's answer is not the result of a tool call"),
     }
 }
 
-/// The beginning and the end of what it says. What a model cannot read is named.
+/// Returns the beginning and the end of a result as text. Content that a model cannot read as text
+/// is replaced by a placeholder.
 fn of_result(result: CallToolResult) -> ToolOutput {
     let mut kept = Kept::default();
     for block in result.content {
@@ -39,15 +40,15 @@ fn of_result(result: CallToolResult) -> ToolOutput {
                     let kind = mime_type.as_deref().unwrap_or("unknown type");
                     kept.named(&format!("resource {uri}"), kind, blob.len());
                 }
-                _ => kept.part("[a resource of a kind that is not known]"),
+                _ => kept.part("[resource of an unknown type]"),
             },
             ContentBlock::ResourceLink(link) => {
                 kept.part(&format!("[resource {}: {}]", link.uri, link.name));
             }
-            _ => kept.part("[content of a kind that is not known]"),
+            _ => kept.part("[content of an unknown type]"),
         }
     }
-    // A server says the same in its text, where it has one.
+    // By the protocol, structured content repeats the text, so it is used only if there is no text.
     if !kept.any
         && let Some(value) = result.structured_content
     {
@@ -57,7 +58,7 @@ fn of_result(result: CallToolResult) -> ToolOutput {
     ToolOutput { content, is_error: result.is_error == Some(true), ..ToolOutput::default() }
 }
 
-/// Parts, one a line, within the bounds of a command's output.
+/// Collects parts, one per line, within the size limit for the output of a command.
 #[derive(Default)]
 struct Kept {
     capture: Capture,
@@ -72,7 +73,7 @@ impl Kept {
         self.capture.take(text.as_bytes());
     }
 
-    /// What is there in base64 alone.
+    /// Adds a placeholder for content that exists only as base64.
     fn named(&mut self, what: &str, kind: &str, base64: usize) {
         self.part(&format!("[{what}: {kind}, {} bytes, not shown]", base64 / 4 * 3));
     }
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_content_is_text_or_named() {
+    fn content_kinds_become_text_or_placeholder() {
         let all = json!({"content": [
             {"type": "text", "text": "one"},
             {"type": "image", "data": "QUJD", "mimeType": "image/png"},
@@ -109,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_is_cut_in_the_middle() {
+    fn long_answer_is_cut_in_middle() {
         let long = "x".repeat(1_000_000);
         let output = said(json!({"content": [{"type": "text", "text": long}]}));
         assert!(output.content.len() < 66_000 && output.content.contains("934464 bytes left out"));
     }
 
     #[test]
-    fn an_answer_of_another_kind_is_none() {
+    fn other_answer_kind_is_error() {
         for other in [json!({"tools": []}), json!({"some": "thing"})] {
             assert!(said(other.clone()).is_error, "{other}");
         }

@@ -1,4 +1,4 @@
-//! A server that is there: what both agreed on, its calls, its end.
+//! A connection to an MCP server: the handshake, tool calls, and the end.
 //!
 //! ```text
 //! let connection = Connection::open(&server, deadline).await?;
@@ -30,10 +30,10 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// How long it is tried to tell a server that a call was stopped.
+/// Time limit for notifying a server that a call was stopped.
 const TELL: Duration = Duration::from_millis(250);
 
-/// How long a connection may take to its end, beside its process.
+/// Time limit for closing a connection, apart from its process.
 const CLOSE: Duration = Duration::from_secs(2);
 
 type Running = RunningService<RoleClient, Refuser>;
@@ -42,14 +42,15 @@ pub(super) struct Connection {
     name: String,
     version: String,
     peer: Peer<RoleClient>,
-    /// Nothing comes from the server any more.
+    /// Cancelled when nothing more comes from the server.
     gone: CancellationToken,
     process: Option<Process>,
-    /// Dropping it ends the connection.
+    /// Dropping this value ends the connection.
     running: Mutex<Option<Running>>,
 }
 
-/// Answers what a server asks for: that it is not given.
+/// Refuses all requests of a server. Only `list_roots` is written out, because the crate's default
+/// would answer it with an empty list instead of an error.
 struct Refuser;
 
 impl ClientHandler for Refuser {
@@ -68,7 +69,7 @@ impl ClientHandler for Refuser {
 }
 
 impl Connection {
-    /// Reaches the server and agrees with it on a version.
+    /// Starts or contacts the server and agrees with it on a version of the protocol.
     pub(super) async fn open(
         server: &McpServer,
         deadline: Instant,
@@ -118,21 +119,21 @@ impl Connection {
         };
         let mut problem = match refused.kind {
             McpErrorKind::Timeout => format!(
-                "it was not ready within {}: give it longer, or see whether it waits for something",
+                "it was not ready within {}: allow more time, or check what it is waiting for",
                 seconds(server.ready_within)
             ),
             _ => refused.problem,
         };
         if let Some(process) = process {
-            // How it ended is news where it ended by itself.
+            // The exit status explains the problem only if the server exited by itself.
             if refused.kind == McpErrorKind::Start
                 && let Some(how) = process.ended().await
             {
-                problem = format!("it ended before it was ready: {how}");
+                problem = format!("it exited before it was ready: {how}");
             }
-            // It has nothing to bring to an end.
+            // The server has done nothing yet, so it is killed without waiting for it to exit.
             if let Some(said) = process.kill().await.short() {
-                problem = format!("{problem}; it said: {said}");
+                problem = format!("{problem}; its output: {said}");
             }
         }
         Err(McpError::new(&server.name, refused.kind, problem))
@@ -146,13 +147,13 @@ impl Connection {
         &self.version
     }
 
-    /// It was not ready in time.
+    /// Returns the error for a server that was not ready in time.
     pub(super) fn late(&self, what: &str, limit: Duration) -> McpError {
         let problem = format!("{what} within {}", seconds(limit));
         McpError::new(&self.name, McpErrorKind::Timeout, problem)
     }
 
-    /// A page of its tools.
+    /// Lists one page of the server's tools.
     pub(super) async fn list(
         &self,
         page: PaginatedRequestParams,
@@ -166,13 +167,14 @@ impl Connection {
         }
     }
 
-    /// Calls a tool. Where the call is stopped or dropped, the server is told.
+    /// Calls a tool. Notifies the server if the call is stopped or dropped.
     pub(super) async fn call(
         &self,
         tool: &str,
         arguments: Map<String, Value>,
         context: &ToolContext,
     ) -> ToolOutput {
+        // The client would accept the request and wait for an answer that cannot come.
         if self.gone.is_cancelled() {
             return ToolOutput::error(self.dead("").await);
         }
@@ -185,62 +187,65 @@ impl Connection {
         };
         let mut open = Open { handle: Some(handle), context };
         tokio::select! {
+            // An answer that has arrived is used even if the call was stopped at the same moment.
             biased;
             answered = open.answered() => match answered {
                 Some(Ok(answer)) => answer::output(answer),
                 Some(Err(error)) => ToolOutput::error(self.failed(error).await),
-                None => ToolOutput::error(self.dead(" in the middle of the call").await),
+                None => ToolOutput::error(self.dead(" during the call").await),
             },
             () = self.gone.cancelled() => {
+                // The connection is gone, so dropping `open` must not try to notify the server.
                 open.handle = None;
-                ToolOutput::error(self.dead(" in the middle of the call").await)
+                ToolOutput::error(self.dead(" during the call").await)
             }
             () = context.cancelled() => {
                 if let Some(telling) = open.tell() {
                     telling.await;
                 }
                 ToolOutput::error(
-                    "stopped: the server was told so, and may have done what it was asked or not",
+                    "stopped: the server was notified, but may already have carried out the call",
                 )
             }
         }
     }
 
-    /// Why there is no answer, for a model.
+    /// Describes a failed call, for the model.
     async fn failed(&self, error: ServiceError) -> String {
         match error {
             ServiceError::McpError(error) => {
                 format!("the server refused: {} ({})", excerpt(&error.message), error.code.0)
             }
             ServiceError::TransportSend(error) => {
-                format!("the server could not be asked: {}", innermost(&*error.error))
+                format!("the request could not be sent to the server: {}", innermost(&*error.error))
             }
             ServiceError::TransportClosed => self.dead("").await,
             other => excerpt(&other.to_string()),
         }
     }
 
-    /// That it is gone, and how.
+    /// Describes how the server ended, for the model.
     async fn dead(&self, when: &str) -> String {
-        let ended = format!("the MCP server `{}` has ended{when}", self.name);
+        let ended = format!("the MCP server `{}` exited{when}", self.name);
         let Some(process) = &self.process else { return ended };
         let how = process.ended().await.map(|how| format!(" ({how})")).unwrap_or_default();
         let said =
-            process.said.short().map(|said| format!("; it said: {said}")).unwrap_or_default();
-        format!(
-            "{ended}{how}{said}. It is not started again, and its tools cannot be called any more"
-        )
+            process.said.short().map(|said| format!("; its output: {said}")).unwrap_or_default();
+        format!("{ended}{how}{said}. It is not restarted, so its tools can no longer be called")
     }
 
-    /// Ends it.
+    /// Closes the connection and ends a server process.
     pub(super) async fn close(&self) {
+        // Taken out, so that a second call of `close` finds nothing to do.
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(process) = &self.process {
+            // First, because a message that is being written to a process that does not read would
+            // delay the close.
             process.closing.cancel();
         }
         let service = async {
             if let Some(mut running) = running {
-                // Where it takes too long it is dropped, and with it what it holds.
+                // A connection that takes too long to close is dropped.
                 let _ = running.close_with_timeout(CLOSE).await;
             }
         };
@@ -253,14 +258,14 @@ impl Connection {
     }
 }
 
-/// A call under way. Where it is dropped the server is told, and the run waits for that.
+/// A running call. If it is dropped, the server is notified, and the run waits for that.
 struct Open<'a> {
     handle: Option<RequestHandle<RoleClient>>,
     context: &'a ToolContext,
 }
 
 impl Open<'_> {
-    /// The answer; `None`: the connection has ended.
+    /// Waits for the answer. Returns `None` if the connection has ended.
     async fn answered(&mut self) -> Option<Result<rmcp::model::ServerResult, ServiceError>> {
         let answered = match &mut self.handle {
             Some(handle) => (&mut handle.rx).await.ok(),
@@ -270,12 +275,12 @@ impl Open<'_> {
         answered
     }
 
-    /// Tells the server that nobody waits for an answer any more.
+    /// Notifies the server that the answer is no longer needed.
     fn tell(&mut self) -> Option<impl Future<Output = ()> + Send + 'static> {
         let handle = self.handle.take()?;
         Some(async move {
             let why = Some("the call was stopped".to_owned());
-            // A server that does not read is not waited for.
+            // A server that does not read its input must not delay the run.
             let _ = timeout(TELL, handle.cancel(why)).await;
         })
     }
@@ -289,14 +294,14 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Why there is no connection.
+/// The reason for which there is no connection.
 struct Refused {
     kind: McpErrorKind,
     problem: String,
 }
 
-/// Says who we are and hears who it is. A server of the newest protocol is asked first what it
-/// speaks; others refuse that, and are greeted as they know it.
+/// Performs the handshake. Servers of the newest protocol are asked for their versions first; older
+/// servers refuse that request and then get `initialize`.
 async fn agree<T: Transport<RoleClient> + 'static>(
     transport: T,
     deadline: Instant,
@@ -321,7 +326,7 @@ fn why(error: &ClientInitializeError) -> Refused {
             return other_version(&theirs.join(", "));
         }
         E::ConnectionClosed(_) => {
-            (McpErrorKind::Start, "it hung up before it was ready".to_owned())
+            (McpErrorKind::Start, "it closed the connection before it was ready".to_owned())
         }
         E::TransportError { error, .. } => {
             let problem = format!("it could not be reached: {}", innermost(&*error.error));
@@ -331,13 +336,13 @@ fn why(error: &ClientInitializeError) -> Refused {
             let problem = format!("it refused: {} ({})", excerpt(&error.message), error.code.0);
             (McpErrorKind::Protocol, problem)
         }
-        // Their words may hold a whole message.
-        _ => (McpErrorKind::Protocol, "it did not answer as a server of MCP does".to_owned()),
+        // The texts of these errors may contain a whole message of the server.
+        _ => (McpErrorKind::Protocol, "its answer is not a valid MCP message".to_owned()),
     };
     Refused { kind, problem }
 }
 
-/// The version that was agreed on, if it is one that is known.
+/// Returns the version that client and server agreed on, if the client knows it.
 fn version_of(info: Option<Arc<ServerPeerInfo>>) -> Result<String, Refused> {
     let version = info.map(|info| info.protocol_version.clone()).unwrap_or_default();
     if ProtocolVersion::KNOWN_VERSIONS.contains(&version) {
@@ -351,20 +356,20 @@ fn other_version(theirs: &str) -> Refused {
     let ours: Vec<&str> =
         ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect();
     let problem = format!(
-        "it speaks version {} of the protocol, and this program {}: take another version of the server",
+        "it speaks version {} of MCP, but this program supports {}; use another version of the server",
         excerpt(theirs),
         ours.join(", ")
     );
     Refused { kind: McpErrorKind::Version, problem }
 }
 
-/// The innermost cause says it: "Connection refused". Without credentials, and so without the
-/// address that the HTTP client names.
+/// Returns the innermost cause, for example "Connection refused", because the outer errors only
+/// wrap it. Contains no credentials, and therefore not the address that the HTTP client names.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     loop {
         let next = match cause.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
-            // It does not call it its source.
+            // This error does not return its cause as its `source`.
             Some(StreamableHttpError::Client(error)) => Some(error as &(dyn Error + 'static)),
             _ => cause.source(),
         };
@@ -374,7 +379,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
         }
     }
     match cause.downcast_ref::<reqwest::Error>() {
-        Some(error) if error.is_timeout() => "it took too long".to_owned(),
+        Some(error) if error.is_timeout() => "the request timed out".to_owned(),
         Some(error) => match error.status() {
             Some(status) => format!("HTTP {status}"),
             None => "the request failed".to_owned(),

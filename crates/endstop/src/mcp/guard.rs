@@ -1,11 +1,11 @@
-//! What lies between a server and the client: what floods is dropped here, and the end is seen.
+//! Wraps a transport: drops messages that flood the client, and reports the end of the connection.
 //!
 //! ```text
-//! let guarded = Guard::new(transport, gone); // `gone` is cancelled where nothing comes any more
+//! let guarded = Guard::new(transport, gone); // cancels `gone` at the end
 //! ```
 //!
-//! The client answers each request of a server, and starts a task for each notification. A server
-//! that sends them faster than it reads the answers would fill the memory.
+//! The client answers each request of a server and starts a task for each notification. A server
+//! that sends them faster than it reads the answers would exhaust the memory.
 
 use rmcp::RoleClient;
 use rmcp::model::JsonRpcMessage;
@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_util::sync::CancellationToken;
 
-/// How many requests of a server may wait for their answers to be sent; those beyond get none.
+/// Number of a server's requests whose answers may be waiting to be sent. Further requests get no
+/// answer.
 const OPEN_REQUESTS: usize = 64;
 
-/// A transport that is guarded.
+/// A transport with these protections.
 pub(super) struct Guard<T> {
     inner: T,
     open: Arc<AtomicUsize>,
@@ -32,12 +33,13 @@ impl<T> Guard<T> {
     }
 }
 
-/// One of the answers that are being sent.
+/// An answer that is being sent.
 struct Answering(Arc<AtomicUsize>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        // A server that gave two requests one id is answered once.
+        // The count is not exact, because a server that used one id for two requests is answered
+        // once. It must not wrap below zero.
         let less = |open: usize| open.checked_sub(1);
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
@@ -55,6 +57,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Guard<T> {
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
         let answers = matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_));
+        // The guard is held by the future, so the count also drops if sending fails or is aborted.
         let answering = answers.then(|| Answering(Arc::clone(&self.open)));
         let sending = self.inner.send(message);
         async move {
@@ -66,10 +69,12 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Guard<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            // What is dropped may come faster than it is read.
+            // Dropped messages may arrive without a pause, and this loop would then never yield to
+            // other tasks.
             tokio::task::coop::consume_budget().await;
             match self.inner.receive().await {
-                // Nothing is done with any: not with progress, which moves no limit, not with logs.
+                // No notification has an effect: progress does not extend a time limit, and logs
+                // are not shown.
                 Some(JsonRpcMessage::Notification(_)) => {}
                 Some(message @ JsonRpcMessage::Request(_)) => {
                     if self.open.load(Ordering::Relaxed) < OPEN_REQUESTS {

@@ -1,4 +1,4 @@
-//! A server at an address.
+//! Connects to an MCP server at an HTTP address.
 //!
 //! ```text
 //! let transport = transport("https://host/mcp", &headers, false)?;
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a stream of events that has broken is asked for again.
+/// Retry policy for a broken event stream: four retries, after 0.25 to 2 seconds.
 #[derive(Debug)]
 struct AFewTimes;
 
@@ -26,26 +26,27 @@ impl SseRetryPolicy for AFewTimes {
     }
 }
 
-/// What carries messages to this address and back.
+/// Returns a transport for this address.
 ///
 /// # Errors
 /// The address or a header is invalid, or a header or a credential would be sent to another machine
-/// over `http://` and that is not allowed. A header's value is not in the message.
+/// over `http://` without permission. The message does not contain header values.
 pub(super) fn transport(
     url: &str,
     headers: &[(String, String)],
     allow_http: bool,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     let shown = address(url);
-    let parsed = Url::parse(url).map_err(|error| format!("`{shown}` is no address: {error}"))?;
+    let parsed = Url::parse(url).map_err(|error| format!("invalid address `{shown}`: {error}"))?;
     if !matches!(parsed.scheme(), "http" | "https") {
-        return Err(format!("`{shown}` is no address of HTTP: it begins with http:// or https://"));
+        return Err(format!("invalid address `{shown}`: expected http:// or https://"));
     }
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err(format!(
-            "{shown}: a user or a password in the address is not taken: give a header"
+            "{shown}: a user name or password in the address is not supported; set a header instead"
         ));
     }
+    // `shown` differs from `url` if the address contains a credential that was cut out.
     if cleartext(&parsed, allow_http) && (!headers.is_empty() || shown != url) {
         return Err(format!(
             "{shown}: its headers or the credential in its address would be sent unencrypted to another machine: use https://, or allow it with --allow-http (`McpServer::allow_http` in code)"
@@ -54,10 +55,11 @@ pub(super) fn transport(
     let mut custom = HashMap::new();
     for (name, value) in headers {
         let key = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| format!("`{name}` is no name of a header"))?;
+            .map_err(|_| format!("invalid header name `{name}`"))?;
         let mut value = HeaderValue::from_str(value).map_err(|_| {
-            format!("the value of the header `{name}` has characters that none takes")
+            format!("invalid value of the header `{name}`: it contains characters that a header must not have")
         })?;
+        // Keeps the value out of the HTTP client's own debug output.
         value.set_sensitive(true);
         custom.insert(key, value);
     }

@@ -1,12 +1,13 @@
-//! Messages over the standard streams of a process, one a line.
+//! Exchanges messages over the standard streams of a process, one per line.
 //!
 //! ```text
 //! let lines = Lines::new(talk.input, talk.output, said); // a transport of the client
-//! lines.closing().cancel(); // ends writing, also where the process does not read
+//! lines.closing().cancel(); // ends writing, even if the process does not read
 //! ```
 //!
-//! What is no message goes where complaints go: servers print what they should not. A message that is
-//! too large is not held; the call that it answers is told so.
+//! A line that is not a message is treated like standard error, because some servers print log
+//! lines to standard output. A message that is too large is not stored; the call that it answers
+//! ends with an error.
 
 use super::LARGEST_MESSAGE;
 use super::stdio::Said;
@@ -24,16 +25,17 @@ use tokio_util::sync::CancellationToken;
 type Input = Box<dyn AsyncWrite + Send + Unpin>;
 type Output = Box<dyn AsyncRead + Send + Unpin>;
 
-/// A line's room is given back where it was larger.
+/// Capacity that the line buffer is shrunk to after a longer line.
 const USUAL_LINE: usize = 64 * 1024;
 
 pub(super) struct Lines {
     input: Arc<Mutex<Option<Input>>>,
     closing: CancellationToken,
     output: BufReader<Output>,
-    /// The line under way.
+    /// The current line.
     line: Vec<u8>,
-    /// The line under way is too large: how large it is by now, and whose answer.
+    /// Set if the current line is too large: its size so far, and the parser that finds the request
+    /// it answers.
     too_large: Option<(u64, TopLevel)>,
     said: Said,
 }
@@ -50,16 +52,20 @@ impl Lines {
         }
     }
 
-    /// Where this is cancelled nothing more is written.
+    /// Returns the token that stops all writing when it is cancelled.
     pub(super) fn closing(&self) -> CancellationToken {
         self.closing.clone()
     }
 
-    /// The next line, or who is answered by one that is too large; `Ok(None)`: by that, nobody.
+    /// Reads the next line into `line`. For a line that is too large, returns the error for the
+    /// request that it answers, or `Err(None)` if it answers none. Returns `None` at the end of the
+    /// output.
     ///
-    /// It may be dropped and called again: what was read of a line is kept.
+    /// The future may be dropped and the method called again, because the part of a line that was
+    /// read is stored.
     async fn next(&mut self) -> Option<Result<(), Option<Answer>>> {
         loop {
+            // Not `read_until`, because that would store the whole of a line that is too large.
             let bytes = self.output.fill_buf().await.ok().filter(|bytes| !bytes.is_empty())?;
             let newline = bytes.iter().position(|byte| *byte == b'\n');
             let taken = newline.map_or(bytes.len(), |at| at + 1);
@@ -83,13 +89,13 @@ impl Lines {
             }
             let Some((size, read)) = self.too_large.take() else { return Some(Ok(())) };
             let problem = format!(
-                "the server's answer has {size} bytes, and more than {LARGEST_MESSAGE} are not taken: ask for less"
+                "the server's answer has {size} bytes, but at most {LARGEST_MESSAGE} are accepted; ask for less"
             );
             return Some(Err(read.answers().map(|id| (id, problem))));
         }
     }
 
-    /// What the line says. `None`: nothing that is for the client.
+    /// Parses the line. Returns `None` if it contains no message.
     fn read(&self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let line = self.line.trim_ascii();
         if line.is_empty() {
@@ -99,20 +105,20 @@ impl Lines {
             Ok(message) => return Some(message),
             Err(error) => error,
         };
-        // An answer that cannot be read is one: its call need not wait for another.
+        // An answer that cannot be parsed still ends its call, because no other answer will come.
         let mut read = TopLevel::default();
         read.take(line);
         if error.is_data()
             && let Some(id) = read.answers()
         {
-            return Some(failed((id, format!("the server's answer is none: {error}"))));
+            return Some(failed((id, format!("the server's answer is invalid: {error}"))));
         }
         self.said.take(&self.line);
         None
     }
 }
 
-/// A request, and why there is no answer to it.
+/// A request id, and the reason for which the request has no valid answer.
 type Answer = (RequestId, String);
 
 fn failed((id, problem): Answer) -> RxJsonRpcMessage<RoleClient> {
@@ -132,6 +138,8 @@ impl Transport<RoleClient> for Lines {
             line.push(b'\n');
             let closed = || io::Error::new(io::ErrorKind::NotConnected, "the connection is closed");
             let written = async {
+                // The lock keeps two messages from being interleaved, because `write_all` may write
+                // in parts.
                 let mut input = input.lock().await;
                 let input = input.as_mut().ok_or_else(closed)?;
                 input.write_all(&line).await?;
@@ -147,7 +155,8 @@ impl Transport<RoleClient> for Lines {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            // Lines that are no messages may come faster than they are read.
+            // Lines that are not messages may arrive without a pause, and this loop would then
+            // never yield to other tasks.
             tokio::task::coop::consume_budget().await;
             match self.next().await? {
                 Ok(()) => {
@@ -166,7 +175,7 @@ impl Transport<RoleClient> for Lines {
 
     async fn close(&mut self) -> Result<(), io::Error> {
         self.closing.cancel();
-        // The end of what the process reads.
+        // Closes the standard input of the process.
         *self.input.lock().await = None;
         Ok(())
     }

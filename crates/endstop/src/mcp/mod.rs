@@ -1,4 +1,4 @@
-//! Tools of MCP servers: processes that are talked with, and addresses.
+//! Tools of MCP servers, which are reached as child processes or over HTTP.
 //!
 //! ```no_run
 //! use endstop::AgentLoop;
@@ -11,24 +11,25 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - **A server that cannot be started, or that speaks another version of the protocol, is an error
-//!   of [`connect`](McpServer::connect)**, before a model is paid. So is one that says nothing.
-//! - A call that is cancelled, runs out of time or belongs to a run that is terminated ends at once,
-//!   and the server is told so (`notifications/cancelled`).
-//! - **A server that dies ends its calls as tool errors.** It is not started again: what it knew is
-//!   gone, and nobody would see it. Over HTTP each call is a request of its own, and goes where the
-//!   server is again.
-//! - Of a result 64 KiB are kept, its beginning and its end, as of a command's output; a message of
-//!   more than 4 MiB is not held at all, and its call ends as an error (16 MiB where a server answers
-//!   over HTTP with plain JSON).
-//! - A schema of more than 64 KiB, or beyond 1 MiB for all tools of a server, is not sent to a model:
-//!   the tool is [left out](McpTools::left_out).
-//! - What a server asks for itself (sampling, elicitation, roots) is refused, and never run. Its
-//!   notifications are not read.
-//! - A process is run as [commands](crate::process) are: it has a keeper where `main` called
-//!   [`serve_if_asked`](crate::process::keeper::serve_if_asked), dies with all that it started, and is
-//!   not given variables whose names look like those of secrets, unless they are allowed by name.
-//! - Values of headers are not in `Debug`, errors or logs.
+//! - **A server that cannot be started, that does not answer, or that speaks another version of the
+//!   protocol is an error of [`connect`](McpServer::connect)**, before any model call is paid for.
+//! - A call ends at once if it is cancelled, if its time limit is reached, or if its run is
+//!   terminated. The server is notified (`notifications/cancelled`).
+//! - **If a server dies, its calls end as tool errors.** The server is not restarted, because its
+//!   state is lost and the model would not notice. Over HTTP each call is a separate request, so
+//!   calls succeed again once the server is back.
+//! - A result is cut to 64 KiB, its beginning and its end, as the output of a command is. A message
+//!   of more than 4 MiB is not stored at all, and its call ends as an error (16 MiB if a server
+//!   answers over HTTP with plain JSON).
+//! - A tool is [left out](McpTools::left_out) if its schema is larger than 64 KiB, or if the
+//!   schemas of all tools of the server exceed 1 MiB.
+//! - Requests of a server (sampling, elicitation, roots) are refused. Its notifications are
+//!   ignored.
+//! - A server process runs as [commands](crate::process) do: it has a keeper if `main` called
+//!   [`serve_if_asked`](crate::process::keeper::serve_if_asked), and its whole process tree is
+//!   killed when it ends. It does not get variables that look like secrets unless they are allowed
+//!   by name.
+//! - Header values do not appear in `Debug` output, errors or logs.
 
 mod answer;
 mod connection;
@@ -48,16 +49,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The largest message that is held.
+/// The largest message that is accepted, in bytes.
 const LARGEST_MESSAGE: usize = 4 << 20;
 
-/// How long a server has to be ready, unless told otherwise.
+/// Default time that a server has to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// The longest name of a server: it stands before the name of each of its tools.
+/// The longest name of a server. The name is a prefix of its tools' names, which providers limit.
 const LONGEST_NAME: usize = 32;
 
-/// An MCP server, and how it is reached.
+/// Configuration of an MCP server.
 #[derive(Clone)]
 pub struct McpServer {
     name: String,
@@ -71,18 +72,20 @@ pub struct McpServer {
 enum Place {
     /// A command line for the shell, its folder, and the variables that it may see.
     Process { line: Result<String, String>, dir: Option<PathBuf>, allowed: Vec<String> },
-    /// An address, and what goes with each request.
+    /// An address, and the headers of each request.
     Address { url: String, headers: Vec<(String, String)>, allow_http: bool },
 }
 
 impl McpServer {
-    /// A process that is talked with over its standard streams, by a command line for `sh -c`
-    /// (Windows: `cmd /C`). `name` is 1 to 32 letters, digits, `_` and `-`.
+    /// Creates a server that runs as a child process and exchanges messages over its standard
+    /// streams. `line` is a command line for `sh -c` (Windows: `cmd /C`). `name` is 1 to 32
+    /// letters, digits, `_` and `-`.
     pub fn stdio(name: impl Into<String>, line: impl Into<String>) -> McpServer {
         McpServer::process(name.into(), Ok(line.into()))
     }
 
-    /// The same, by a program and its arguments, none of which the shell reads.
+    /// Creates a server that runs as a child process, from a program and its arguments, which the
+    /// shell does not interpret.
     pub fn command<W: AsRef<str>>(
         name: impl Into<String>,
         words: impl IntoIterator<Item = W>,
@@ -94,7 +97,7 @@ impl McpServer {
         McpServer::at(name, Place::Process { line, dir: None, allowed: Vec::new() })
     }
 
-    /// A server at an address, over streamable HTTP.
+    /// Creates a server that is reached at an address over streamable HTTP.
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> McpServer {
         let place = Place::Address { url: url.into(), headers: Vec::new(), allow_http: false };
         McpServer::at(name.into(), place)
@@ -104,7 +107,7 @@ impl McpServer {
         McpServer { name, place, only: None, timeout: None, ready_within: READY_WITHIN }
     }
 
-    /// A header of each request; nothing of a process.
+    /// Adds a header to each request. Has no effect on a server that runs as a process.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> McpServer {
         if let Place::Address { headers, .. } = &mut self.place {
@@ -113,9 +116,9 @@ impl McpServer {
         self
     }
 
-    /// Allows headers and credentials of the address to be sent to another machine over `http://`,
-    /// where everyone on the way can read them. Without it that is an error of
-    /// [`connect`](Self::connect).
+    /// Allows headers and credentials in the address to be sent to another machine over `http://`,
+    /// although everyone on the way can read them. Without this, [`connect`](Self::connect) returns
+    /// an error.
     #[must_use]
     pub fn allow_http(mut self) -> McpServer {
         if let Place::Address { allow_http, .. } = &mut self.place {
@@ -124,7 +127,7 @@ impl McpServer {
         self
     }
 
-    /// Lets a process see a variable of the environment whose name looks like a secret.
+    /// Lets a server process see an environment variable that looks like a secret.
     #[must_use]
     pub fn allow_variable(mut self, name: impl Into<String>) -> McpServer {
         if let Place::Process { allowed, .. } = &mut self.place {
@@ -133,7 +136,7 @@ impl McpServer {
         self
     }
 
-    /// The folder that a process runs in.
+    /// Sets the folder in which a server process runs.
     #[must_use]
     pub fn in_dir(mut self, folder: impl Into<PathBuf>) -> McpServer {
         if let Place::Process { dir, .. } = &mut self.place {
@@ -142,40 +145,41 @@ impl McpServer {
         self
     }
 
-    /// Takes these tools alone, by the names that the server gives them.
+    /// Uses only these tools, given by the server's own names.
     #[must_use]
     pub fn only<N: Into<String>>(mut self, tools: impl IntoIterator<Item = N>) -> McpServer {
         self.only = Some(tools.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The time limit of each call; without one the run's `tool_timeout` counts.
+    /// Sets the time limit of each call. The default is the run's `tool_timeout`.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> McpServer {
         self.timeout = Some(limit);
         self
     }
 
-    /// How long the server has to be ready (30 s).
+    /// Sets the time that the server has to become ready (default 30 s).
     #[must_use]
     pub fn ready_within(mut self, limit: Duration) -> McpServer {
         self.ready_within = limit;
         self
     }
 
-    /// Starts it or calls it, agrees on a version of the protocol, and asks for its tools.
+    /// Starts or contacts the server, agrees on a version of the protocol, and lists its tools.
     ///
     /// # Errors
-    /// Its name or its address is none, it cannot be started or reached, it is not ready in time, it
-    /// speaks another version of the protocol, it has no tools or not those that were asked for, two
-    /// of them would have one name. The message names the server and what it said.
+    /// The server's name or address is invalid, it cannot be started or reached, it is not ready in
+    /// time, it speaks another version of the protocol, it has no tools, one of the requested tools
+    /// is missing or too large, or two tools would have the same name. The message names the server
+    /// and quotes its output.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O and time.
     pub async fn connect(&self) -> Result<McpTools, McpError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         if !(1..=LONGEST_NAME).contains(&self.name.len()) || !self.name.bytes().all(fits) {
-            let problem = "a server's name is 1 to 32 letters, digits, `_` and `-`";
+            let problem = "invalid server name: expected 1 to 32 letters, digits, `_` or `-`";
             return Err(McpError::new(&self.name, McpErrorKind::Config, problem));
         }
         let deadline = Instant::now() + self.ready_within;
@@ -189,12 +193,12 @@ impl McpServer {
         }
     }
 
-    /// The values of its headers: what a journal or a log must not have.
+    /// Returns the values of the headers, which must not be written to a journal or a log.
     pub fn known_keys(&self) -> KnownKeys {
         match &self.place {
             Place::Address { headers, .. } => {
                 KnownKeys::new(headers.iter().flat_map(|(_, value)| {
-                    // Also without the scheme before it.
+                    // A server may echo the token without its scheme, for example without `Bearer`.
                     [value.as_str(), value.split_once(' ').map_or("", |(_, rest)| rest)]
                 }))
             }
@@ -208,7 +212,7 @@ impl fmt::Debug for McpServer {
         let mut shown = f.debug_struct("McpServer");
         shown.field("name", &self.name);
         match &self.place {
-            // A command line may have a key among its words.
+            // A command line may contain a key, so it is not shown.
             Place::Process { dir, allowed, .. } => {
                 shown.field("dir", dir).field("allowed", allowed);
             }
@@ -221,8 +225,8 @@ impl fmt::Debug for McpServer {
     }
 }
 
-/// The tools of a server that is there. Where this and the tools are dropped, a process is killed;
-/// [`close`](McpTools::close) lets it end by itself.
+/// The tools of a connected server. When this value and the tools are dropped, a server process is
+/// killed; [`close`](McpTools::close) lets it exit by itself.
 pub struct McpTools {
     connection: Arc<Connection>,
     tools: Vec<Arc<dyn Tool>>,
@@ -230,30 +234,32 @@ pub struct McpTools {
 }
 
 impl McpTools {
-    /// The server's name.
+    /// Returns the name of the server.
     pub fn name(&self) -> &str {
         self.connection.name()
     }
 
-    /// The version of the protocol that was agreed on.
+    /// Returns the version of the protocol that client and server agreed on.
     pub fn protocol_version(&self) -> &str {
         self.connection.version()
     }
 
-    /// Its tools, in its order. Each is named `SERVER__TOOL`, with `_` for what providers do not take
-    /// in a name.
+    /// Returns the tools in the server's order. Each is named `SERVER__TOOL`; characters that
+    /// providers do not accept in a name become `_`.
     pub fn tools(&self) -> impl Iterator<Item = Arc<dyn Tool>> + '_ {
         self.tools.iter().map(Arc::clone)
     }
 
-    /// Why tools of the server are not among [`tools`](McpTools::tools), a sentence for each: their
-    /// names or schemas are too large. Such a tool is an error if it was asked for by name.
+    /// Returns the reasons for which tools of the server are not among [`tools`](McpTools::tools),
+    /// one sentence per tool: their names or schemas are too large. If such a tool was requested by
+    /// name, [`connect`](McpServer::connect) returns an error instead.
     pub fn left_out(&self) -> &[String] {
         &self.left_out
     }
 
-    /// Ends the connection, and a process: its input ends, after a second it is asked to end, after
-    /// another it is killed with all that it started. Returns when it is gone. Calls after it fail.
+    /// Closes the connection. A server process first gets the end of its input, after a second
+    /// SIGTERM, and after another second it is killed with all its children. Returns when the
+    /// process is gone. Later calls fail.
     pub async fn close(&self) {
         self.connection.close().await;
     }
@@ -269,31 +275,31 @@ impl fmt::Debug for McpTools {
     }
 }
 
-/// Why there are no tools of a server. Its text names the server and says what to do.
+/// Error of [`McpServer::connect`]. Its text names the server and the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpError {
-    /// The server's name.
+    /// Name of the server.
     pub server: String,
-    /// What kind of problem it is.
+    /// Category of the problem.
     pub kind: McpErrorKind,
     problem: String,
 }
 
-/// What kind of problem there is with a server.
+/// Category of an [`McpError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum McpErrorKind {
-    /// It is configured wrongly.
+    /// The configuration of the server is invalid.
     Config,
-    /// It could not be started or reached, or ended before it was ready.
+    /// The server could not be started or reached, or exited before it was ready.
     Start,
-    /// It was not ready in time.
+    /// The server was not ready in time.
     Timeout,
-    /// It speaks another version of the protocol.
+    /// The server speaks another version of the protocol.
     Version,
-    /// It did not answer as the protocol says, or refused.
+    /// The server returned an error or an invalid answer.
     Protocol,
-    /// It has not the tools that were asked for, or has two of one name.
+    /// The requested tools are missing, or two tools would have the same name.
     Tools,
 }
 

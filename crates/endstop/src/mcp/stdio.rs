@@ -1,9 +1,9 @@
-//! The process of a server: started, heard, ended.
+//! Runs the process of a stdio server: starts it, reads its standard error, and ends it.
 //!
 //! ```text
 //! let (process, lines) = Process::start(line, dir, &allowed, gone)?;
-//! process.said.short(); // what it complained of
-//! process.close().await; // its input ends, it is asked, it is killed
+//! process.said.short(); // its log output
+//! process.close().await; // closes its input, then SIGTERM, then SIGKILL
 //! ```
 
 use super::lines::Lines;
@@ -17,28 +17,29 @@ use tokio::process::ChildStdout;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// How long a process has at each step to its end: without input, asked, killed.
+/// Time that a process has at each step of its shutdown: input closed, asked to end, killed.
 const STEP: Duration = Duration::from_secs(1);
 
-/// How long its complaints are read after it has ended: somebody else may hold the pipe.
+/// Time to read standard error after the process has ended. Bounded, because another process may
+/// still hold the pipe.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// How much of each end of its complaints is kept.
+/// Number of bytes that are stored of each end of the log output.
 const KEEP: usize = 240;
 
 /// The process of a server. Dropping it kills the process.
 pub(super) struct Process {
     pub(super) said: Said,
-    /// Its input is to end.
+    /// Cancelled to close the input of the process.
     pub(super) closing: CancellationToken,
-    /// It is to end.
+    /// Cancelled to shut the process down.
     close: CancellationToken,
     ended: Arc<OnceLock<String>>,
     over: CancellationToken,
     kill: DropGuard,
 }
 
-/// What a process complained of, in short.
+/// The log output of a process, shortened: standard error and lines that are not messages.
 #[derive(Clone)]
 pub(super) struct Said(Arc<Mutex<Capture>>);
 
@@ -47,7 +48,7 @@ impl Said {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take(bytes);
     }
 
-    /// Its words, without credentials; nothing where it said nothing.
+    /// Returns the log output without credentials, or `None` if it is empty.
     pub(super) fn short(&self) -> Option<String> {
         let text = self.0.lock().unwrap_or_else(PoisonError::into_inner).text();
         Some(excerpt(text.trim())).filter(|text| !text.is_empty())
@@ -55,7 +56,7 @@ impl Said {
 }
 
 impl Process {
-    /// Starts it. `gone`: nothing comes from it any more.
+    /// Starts the process. `gone` is cancelled when nothing more comes from it.
     pub(super) fn start(
         line: &str,
         dir: Option<&Path>,
@@ -83,7 +84,7 @@ impl Process {
         let end = End { close: process.close.clone(), gone, kill };
         let holding = async move {
             let how = hold(leash, errors, &said, &end).await;
-            // It is set here alone.
+            // No other place sets this value, so `set` cannot fail.
             let _ = ended.set(how);
             over.cancel();
         };
@@ -92,20 +93,20 @@ impl Process {
         Ok((process, lines))
     }
 
-    /// How it ended, where it has or does so very soon.
+    /// Describes how the process ended, if it has ended or does so within a quarter of a second.
     pub(super) async fn ended(&self) -> Option<&str> {
         let _ = timeout(STEP / 4, self.over.cancelled()).await;
         self.ended.get().map(String::as_str)
     }
 
-    /// Kills it; returns when it is gone.
+    /// Kills the process and returns when it is gone.
     pub(super) async fn kill(self) -> Said {
         self.kill.disarm().cancel();
         self.over.cancelled().await;
         self.said
     }
 
-    /// Ends it; returns when it is gone.
+    /// Shuts the process down and returns when it is gone.
     pub(super) async fn close(&self) {
         self.closing.cancel();
         self.close.cancel();
@@ -113,14 +114,14 @@ impl Process {
     }
 }
 
-/// Why a process is to end.
+/// The signals that make a process end.
 struct End {
     close: CancellationToken,
     gone: CancellationToken,
     kill: CancellationToken,
 }
 
-/// Holds a process to its end, and says how it ended.
+/// Supervises a process until its end and describes how it ended.
 async fn hold(mut leash: Leash, errors: ChildStdout, said: &Said, end: &End) -> String {
     let mut buffer = vec![0; 4096];
     let mut errors = Some(errors);
@@ -130,26 +131,33 @@ async fn hold(mut leash: Leash, errors: ChildStdout, said: &Said, end: &End) -> 
     let how = loop {
         tokio::select! {
             biased;
+            // `biased` with the end first, so that a process that has ended is not signalled. The
+            // output is read last, because a flood of it must not delay a kill.
             how = leash.ended() => break how,
             () = end.kill.cancelled(), if !killed => {
                 killed = true;
+                // Skip the gentle steps, so that the next deadline only reports a process that has
+                // not exited.
                 steps.by_ref().for_each(drop);
                 leash.kill();
                 deadline = Some(Instant::now() + STEP * 2);
             }
             () = end.close.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STEP),
+            // A process that closed its output gets the same shutdown, because no answer can come
+            // any more.
             () = end.gone.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STEP),
             () = reached(deadline) => match steps.next() {
                 Some(step) => {
                     step(&leash);
                     deadline = Some(Instant::now() + STEP);
                 }
-                // Whoever kills what a command has left waits as long, and says who did not die.
+                // The process layer waits this long for the deaths, so wait once more for its
+                // report of survivors.
                 None if !killed => {
                     killed = true;
                     deadline = Some(Instant::now() + STEP);
                 }
-                None => break "it was killed and did not die".to_owned(),
+                None => break "it was killed but has not exited".to_owned(),
             },
             read = read_some(&mut errors, &mut buffer) => said.take(&buffer[..read]),
         }
@@ -164,7 +172,8 @@ async fn hold(mut leash: Leash, errors: ChildStdout, said: &Said, end: &End) -> 
     how
 }
 
-/// A command line of a program and its arguments, none of which the shell reads.
+/// Returns the command line of a program and its arguments, quoted so that the shell does not
+/// interpret them.
 #[cfg(unix)]
 pub(super) fn line_of<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Result<String, String> {
     let quoted = |word: W| format!("'{}'", word.as_ref().replace('\'', r"'\''"));
@@ -172,16 +181,17 @@ pub(super) fn line_of<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Resu
     if words.is_empty() {
         return Err("the command is empty".to_owned());
     }
-    // The process is the server then, and not a shell that waits for it.
+    // With `exec` the process is the server and not a shell that waits for it.
     Ok(format!("exec {}", words.join(" ")))
 }
 
-/// A command line of a program and its arguments. `cmd` reads some characters also within quotes.
+/// Returns the command line of a program and its arguments. `cmd` interprets some characters even
+/// within quotes, so those are refused.
 #[cfg(windows)]
 pub(super) fn line_of<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Result<String, String> {
     let quoted = |word: W| match word.as_ref() {
         word if word.contains(['"', '%', '!']) => Err(format!(
-            "the word {word:?} has a character that `cmd` reads itself: give the command as a line"
+            "the word {word:?} has a character that `cmd` interprets; give the command as one line"
         )),
         word => Ok(format!("\"{word}\"")),
     };

@@ -1,4 +1,4 @@
-//! A tool of a server, and the list of them.
+//! Lists the tools of an MCP server and wraps each as a [`Tool`].
 //!
 //! ```text
 //! let tools = all(&server, &connection, deadline).await?;
@@ -16,27 +16,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How many tools a server may have: more, no model takes.
+/// The most tools that a server may have. No model accepts more.
 const MOST_TOOLS: usize = 1000;
 
-/// The longest name that providers take.
+/// The longest tool name that providers accept.
 const LONGEST_NAME: usize = 64;
 
 /// The largest schema of a tool's arguments, in bytes of JSON.
 const LARGEST_SCHEMA: usize = 64 * 1024;
 
-/// The most bytes of schemas of all tools of a server: each call of the model has them all.
+/// The most bytes of all schemas of a server, because each model call contains all of them.
 const MOST_SCHEMAS: usize = 1024 * 1024;
 
-/// The longest name of a server's own for a tool, in bytes.
+/// The longest name that a server may give a tool, in bytes.
 const LONGEST_REMOTE_NAME: usize = 256;
 
-/// The longest description, in bytes: a model pays for it with each call.
+/// The longest description in bytes, because each model call pays for it. A longer one is cut.
 const LONGEST_DESCRIPTION: usize = 8 * 1024;
 
 struct McpTool {
     name: String,
-    /// As the server calls it.
+    /// The server's own name for the tool.
     remote: String,
     description: String,
     schema: Value,
@@ -59,6 +59,7 @@ impl Tool for McpTool {
     }
     fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_> {
         Box::pin(async move {
+            // A call that was cancelled before it started must not reach the server.
             if context.is_cancelled() {
                 return ToolOutput::error("stopped before it started");
             }
@@ -79,7 +80,8 @@ impl Tool for McpTool {
     }
 }
 
-/// The server's tools, or those of them that were asked for, and why others were left out.
+/// Returns the server's tools, or those that were requested, and the reasons for which others were
+/// left out.
 pub(super) async fn all(
     server: &McpServer,
     connection: &Arc<Connection>,
@@ -99,14 +101,14 @@ pub(super) async fn all(
                 return Err(wrong(format!("tool `{name}`: {}", unknown_key(name, &names))));
             }
         }
-        // It was asked for by name.
+        // The tool was requested by name, so leaving it out silently would be wrong.
         if let Some(problem) = left_out.first() {
             return Err(wrong(problem.clone()));
         }
     }
     if listed.is_empty() {
         return Err(wrong(match left_out.first() {
-            Some(problem) => format!("it has no tool that can be used: {problem}"),
+            Some(problem) => format!("none of its tools can be used: {problem}"),
             None => "it has no tools".to_owned(),
         }));
     }
@@ -116,7 +118,7 @@ pub(super) async fn all(
         let name = name_of(&server.name, &described.name);
         if let Some(other) = taken.insert(name.clone(), described.name.to_string()) {
             return Err(wrong(format!(
-                "its tools `{other}` and `{}` would both be named `{name}`: take one of them alone",
+                "its tools `{other}` and `{}` would both be named `{name}`; select only one of them",
                 described.name
             )));
         }
@@ -125,25 +127,25 @@ pub(super) async fn all(
     Ok((tools, left_out))
 }
 
-/// What a server has listed so far.
+/// The tools that a server has listed so far.
 #[derive(Default)]
 struct Listed {
     tools: Vec<Described>,
-    /// The names of all, also of those that were not asked for.
+    /// The names of all tools, including those that were not requested.
     names: Vec<String>,
-    /// Why tools are not among `tools`.
+    /// The reasons for which tools are not among `tools`.
     left_out: Vec<String>,
-    /// Bytes of the schemas.
+    /// Total bytes of the schemas.
     schemas: usize,
 }
 
 impl Listed {
-    /// Takes the next tool, unless it was not asked for or is too large.
+    /// Adds a tool, unless it was not requested or is too large.
     fn take(&mut self, described: Described, only: Option<&[String]>) {
         let name = &described.name;
         if name.len() > LONGEST_REMOTE_NAME {
             let problem = format!(
-                "tool `{}` is left out: its name has {} bytes, and {LONGEST_REMOTE_NAME} are allowed",
+                "tool `{}` is left out: its name has {} bytes, but at most {LONGEST_REMOTE_NAME} are allowed",
                 cut(name, 64),
                 name.len()
             );
@@ -156,7 +158,7 @@ impl Listed {
         }
         let bytes = serde_json::to_string(&described.input_schema).map_or(0, |json| json.len());
         let problem = if bytes > LARGEST_SCHEMA {
-            format!("its schema has {bytes} bytes, and {LARGEST_SCHEMA} are allowed")
+            format!("its schema has {bytes} bytes, but at most {LARGEST_SCHEMA} are allowed")
         } else if self.schemas + bytes > MOST_SCHEMAS {
             format!("its schema and those before it have more than {MOST_SCHEMAS} bytes")
         } else {
@@ -173,7 +175,8 @@ async fn list(connection: &Connection, only: Option<&[String]>) -> Result<Listed
     loop {
         let asked = PaginatedRequestParams::default().with_cursor(cursor);
         let page = connection.list(asked).await?;
-        // A page that brings nothing but another would go on for ever.
+        // A page without tools ends the list, because a server could otherwise send empty pages for
+        // ever.
         let more = page.next_cursor.filter(|_| !page.tools.is_empty());
         page.tools.into_iter().for_each(|tool| listed.take(tool, only));
         if listed.names.len() > MOST_TOOLS {
@@ -187,8 +190,9 @@ async fn list(connection: &Connection, only: Option<&[String]>) -> Result<Listed
     }
 }
 
-/// What the server says of itself are hints. Believed is what makes a run careful, and that a tool
-/// only reads: then it may run beside others, and again.
+/// Wraps a tool. A server's annotations are hints that it may get wrong. Two of them are used:
+/// `readOnlyHint`, which allows the tool to run in parallel and to be repeated, and
+/// `idempotentHint`, which allows it to be repeated.
 fn tool(
     server: &McpServer,
     name: String,
@@ -198,7 +202,7 @@ fn tool(
     let hints = described.annotations.unwrap_or_default();
     let reads = hints.read_only_hint == Some(true);
     let mut schema = (*described.input_schema).clone();
-    // Providers refuse a schema of arguments that does not say what they are.
+    // Providers refuse a schema of arguments without a `type`.
     schema.entry("type").or_insert_with(|| "object".into());
     McpTool {
         remote: described.name.into_owned(),
@@ -209,6 +213,7 @@ fn tool(
         schema: Value::Object(schema),
         repeatable: reads || hints.idempotent_hint == Some(true),
         parallel_safe: reads,
+        // A server process runs on this machine; a server at an address does not change its files.
         touches_machine: matches!(server.place, Place::Process { .. }),
         timeout: server.timeout,
         connection: Arc::clone(connection),
@@ -219,7 +224,7 @@ fn shortened(text: &str) -> String {
     cut(text, LONGEST_DESCRIPTION)
 }
 
-/// A text of at most so many bytes, and a mark where it was cut.
+/// Returns at most `most` bytes of the text, with a mark if it was cut.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -228,8 +233,8 @@ fn cut(text: &str, most: usize) -> String {
     format!("{} …", &text[..end])
 }
 
-/// `SERVER__TOOL`, as providers take it. One that is too long keeps its beginning, and a number of
-/// the whole in place of the rest.
+/// Returns the name `SERVER__TOOL` in the form that providers accept. A name that is too long keeps
+/// its beginning; a hash of the whole name replaces the rest.
 fn name_of(server: &str, tool: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let tool: String = tool.chars().map(|c| if fits(c) { c } else { '_' }).collect();
@@ -237,7 +242,8 @@ fn name_of(server: &str, tool: &str) -> String {
     if name.len() <= LONGEST_NAME {
         return name;
     }
-    // FNV-1a: the same in every run, so that a run that goes on has the same tools.
+    // FNV-1a is stable across processes, unlike Rust's default hasher, so that a resumed run has
+    // the same tool names.
     let number = name
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -249,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_such_as_providers_take() {
+    fn tool_names_fit_provider_rules() {
         assert_eq!(name_of("git", "log"), "git__log");
         assert_eq!(name_of("git", "a.b/c d\u{e9}"), "git__a_b_c_d_");
         let long = |end: &str| name_of("server", &format!("{}{end}", "x".repeat(80)));
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_cut_between_characters() {
+    fn description_is_cut_between_characters() {
         let text = "é".repeat(LONGEST_DESCRIPTION);
         let short = shortened(&text);
         assert!(short.len() < LONGEST_DESCRIPTION + 8 && short.ends_with("é …"));

@@ -1,4 +1,4 @@
-//! Whose answer a message is that is too large to be held: its id, read while it goes by.
+//! Finds the request id of a message that is too large to store, by scanning it as it passes by.
 //!
 //! ```text
 //! let mut message = TopLevel::default();
@@ -9,19 +9,19 @@
 
 use rmcp::model::RequestId;
 
-/// The longest key or id that is kept.
+/// The longest key or id that is stored, in bytes.
 const LONGEST: usize = 64;
 
-/// The members of an object that tell whose answer it is. Constant memory, linear work, the same
-/// however the bytes are cut.
+/// Scans the top-level members of a JSON object for the id of the request that it answers. Needs
+/// constant memory and linear time, and the result does not depend on how the bytes are split.
 #[derive(Debug, Default)]
 pub(super) struct TopLevel {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Whether what comes is the value of a member.
+    /// `true` while the scanner is inside the value of a member.
     in_value: bool,
-    /// The key or the value under way.
+    /// The current key or value.
     word: Vec<u8>,
     key: Vec<u8>,
     id: Option<RequestId>,
@@ -29,14 +29,15 @@ pub(super) struct TopLevel {
 }
 
 impl TopLevel {
-    /// Takes the next bytes.
+    /// Scans the next bytes.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.byte(*byte);
         }
     }
 
-    /// The request that it answers, as far as it was read; `None` where it is a request itself.
+    /// Returns the id of the request that the message answers, or `None` if the message is itself a
+    /// request.
     pub(super) fn answers(&self) -> Option<RequestId> {
         self.id.clone().filter(|_| !self.is_request)
     }
@@ -80,7 +81,7 @@ impl TopLevel {
         }
     }
 
-    /// A member has come to its end.
+    /// Handles the end of a member.
     fn member(&mut self) {
         let value = std::mem::take(&mut self.word);
         if std::mem::take(&mut self.in_value) {
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_is_read_wherever_it_stands_and_however_it_is_cut() {
+    fn id_is_read_at_any_cut() {
         let seven = Some(RequestId::Number(7));
         let text = Some(RequestId::String("a\"b".into()));
         for (message, id) in [
@@ -123,7 +124,7 @@ mod tests {
                 assert_eq!(read.answers(), id, "{message} cut at {cut}");
             }
         }
-        // Nothing of it is kept.
+        // The long value is not stored.
         let mut long = TopLevel::default();
         long.take(br#"{"result":""#);
         (0..100_000).for_each(|_| long.take(b"xxxxxxxxxx"));

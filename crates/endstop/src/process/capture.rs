@@ -1,4 +1,5 @@
-//! Output that is bounded in memory: its beginning and its end are kept, and the cut is marked.
+//! Captures output in bounded memory: the beginning and the end are stored, and a mark shows the
+//! cut.
 //!
 //! ```
 //! use endstop::process::Capture;
@@ -9,10 +10,10 @@
 
 use std::collections::VecDeque;
 
-/// The bytes kept of each end of an output, unless told otherwise.
+/// Default number of bytes that are stored of each end.
 const KEEP: usize = 32 * 1024;
 
-/// An output of which the beginning and the end are kept.
+/// An output of which the beginning and the end are stored.
 #[derive(Clone, Debug)]
 pub struct Capture {
     keep: usize,
@@ -28,17 +29,17 @@ impl Default for Capture {
 }
 
 impl Capture {
-    /// Keeps at most this many bytes of each end.
+    /// Creates a capture that stores at most this many bytes of each end.
     pub fn keeping(keep: usize) -> Capture {
         Capture { keep, head: Vec::new(), tail: VecDeque::new(), left_out: 0 }
     }
 
-    /// Takes the next bytes of the output.
+    /// Appends the next bytes of the output.
     pub fn take(&mut self, bytes: &[u8]) {
         let room = (self.keep - self.head.len()).min(bytes.len());
         let (first, rest) = bytes.split_at(room);
         self.head.extend_from_slice(first);
-        // Of what comes now only the last `keep` bytes can be in the tail.
+        // Only the last `keep` bytes can end up in the tail, so the others are not copied.
         let (gone, last) = rest.split_at(rest.len().saturating_sub(self.keep));
         let over = (self.tail.len() + last.len()).saturating_sub(self.keep);
         self.tail.drain(..over);
@@ -46,13 +47,13 @@ impl Capture {
         self.left_out += (gone.len() + over) as u64;
     }
 
-    /// How many bytes were left out in the middle.
+    /// Returns the number of bytes that were left out in the middle.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The output, with a mark where it was cut. Bytes that are no UTF-8 are replaced; a cut never
-    /// makes such bytes of a character.
+    /// Returns the output, with a mark at the cut. Invalid UTF-8 is replaced; a character that the
+    /// cut splits is left out as a whole instead.
     pub fn text(&self) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         if self.left_out == 0 {
@@ -71,16 +72,16 @@ impl Capture {
     }
 }
 
-/// Without the first bytes of a character whose others were left out.
+/// Returns the bytes without an incomplete character at their end.
 fn without_cut_end(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(bytes) {
-        // `error_len` is `None` only where the bytes end inside a character.
+        // `error_len` is `None` only if the bytes end inside a character.
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
         _ => bytes,
     }
 }
 
-/// Without the last bytes (three at most) of a character whose first was left out.
+/// Returns the bytes without the rest of a split character at their start (at most three bytes).
 fn without_cut_start(bytes: &[u8]) -> &[u8] {
     let inside = bytes.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count();
     &bytes[inside..]
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_the_bytes_come_the_same_is_kept() {
+    fn chunk_size_does_not_change_capture() {
         let all: Vec<u8> = (0..500u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
         let mut whole = Capture::keeping(100);
         whole.take(&all);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_output_is_kept_as_it_is() {
+    fn short_output_is_unchanged() {
         let mut capture = Capture::keeping(4);
         capture.take(b"a\xff");
         capture.take("\u{e9}".as_bytes());
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_was_cut_is_left_out_whole() {
+    fn split_character_is_left_out() {
         let mut capture = Capture::keeping(4);
         capture.take("ab€€€cd".as_bytes());
         assert_eq!(capture.text(), "ab\n[… 9 bytes left out …]\ncd");

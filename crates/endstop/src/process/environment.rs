@@ -1,13 +1,13 @@
-//! Which variables of the environment a command does not get to see.
+//! Withholds secrets from the environment of commands.
 //!
-//! A command that a model wrote does not need the key that pays for the model. Variables that
-//! [hold a secret](is_secret_variable), by their name or by their value, are therefore not handed on,
-//! unless they are allowed by name. This keeps secrets out of what a command prints by accident; it is
-//! not a wall: a command of the same user can still read the files of that user.
+//! A command that a model wrote does not need the API key of the model. Therefore variables that
+//! [hold a secret](is_secret_variable), by their name or by their value, are not passed on unless
+//! they are allowed by name. This keeps secrets out of what a command prints by accident. It is not
+//! a security boundary, because a command can still read the files of its user.
 
 use endstop_wire::redact::{KnownKeys, is_secret_variable};
 
-/// The variables of this process that a command must not get.
+/// Returns the names of this process's variables that a command must not get.
 pub(super) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
     let is_withheld = |name: &str, value: &str| {
         is_secret_variable(name, value) && !allowed.iter().any(|allowed| allowed == name)
@@ -18,9 +18,11 @@ pub(super) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
         .collect()
 }
 
-/// The secrets among this process's variables: what a journal or a log must not have.
+/// Returns the secrets among this process's variables, which must not be written to a journal or a
+/// log.
 pub(super) fn secrets() -> KnownKeys {
-    // A path to a file of credentials is not one.
+    // The path to a credentials file is not a secret itself, for example
+    // `GOOGLE_APPLICATION_CREDENTIALS`.
     let is_path = |value: &std::ffi::OsString| std::path::Path::new(value).exists();
     let variables = std::env::vars_os().filter(|(_, value)| !is_path(value));
     KnownKeys::of_variables(variables.map(|(name, value)| {

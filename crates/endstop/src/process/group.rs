@@ -1,19 +1,18 @@
-//! A process group that is signalled only while its number is surely its own.
+//! A process group that is only signalled while its id certainly belongs to it.
 //!
 //! ```text
 //! let (group, exit) = group::spawn(command, Some(Mark::new()))?;
 //! group.ask(); // SIGTERM to all of them
-//! let ended = exit.await?; // whoever was left has been killed, and the leader reaped
+//! let ended = exit.await?; // the rest was killed, the leader reaped
 //! ```
 //!
-//! The number of a group is that of its leader, and a number that nobody has any more goes to
-//! somebody else. A zombie still has its number. So the leader is *watched* without being reaped
-//! (`waitid` with `WNOWAIT`), the rest of the group is killed while the zombie holds the number,
-//! and only then is the leader reaped. Every signal goes through a lock under which it is known
-//! whether that has happened.
+//! The id of a group is the process id of its leader, and the system reuses the id of a process
+//! that is gone. A zombie still holds its id. Therefore the leader is *watched* without reaping it
+//! (`waitid` with `WNOWAIT`), the rest of the group is killed while the zombie holds the id, and
+//! only then is the leader reaped. Every signal takes a lock that protects the flag `reaped`.
 //!
-//! The watching is done by a thread of its own, not by a task: it reaps also when the future was
-//! dropped, the runtime has gone down or the loop was terminated.
+//! A separate thread watches, not a task, because it must reap the leader even if the future was
+//! dropped, the runtime was shut down, or the loop was terminated.
 
 use super::PATIENCE;
 use super::running::{Ended, Exit};
@@ -27,15 +26,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// A command's process group; dropping it kills the group at once.
+/// The process group of a command. Dropping it kills the group at once.
 #[derive(Debug)]
 pub(super) struct Group(Arc<Members>);
 
-/// The members of a group, signalled as long as its number is theirs.
+/// The members of a group. They are signalled only as long as the id is theirs.
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) leader: Pid,
-    /// Whether the leader was reaped: from then on the number may be somebody else's.
+    /// `true` once the leader was reaped. From then on the id may belong to another process.
     reaped: Mutex<bool>,
 }
 
@@ -46,13 +45,13 @@ struct Watched {
     mark: Option<Mark>,
 }
 
-/// Starts the command as the leader of a new group. Whoever carries the mark when it has ended is
-/// killed too.
+/// Starts the command as the leader of a new group. Processes that carry the mark when the command
+/// has ended are killed too.
 pub(super) fn spawn(mut command: Command, mark: Option<Mark>) -> io::Result<(Group, Exit)> {
     if let Some(mark) = &mark {
         mark.put(&mut command);
     }
-    // The watcher first: a child that nobody can watch must not be started.
+    // Start the watcher first, because without it a started child would never be reaped.
     let (give, take) = mpsc::channel::<Watched>();
     std::thread::Builder::new()
         .name("endstop-reaper".to_owned())
@@ -62,13 +61,13 @@ pub(super) fn spawn(mut command: Command, mark: Option<Mark>) -> io::Result<(Gro
     let members = Arc::new(Members::led_by(Pid::from_child(&child)));
     let group = Group(Arc::clone(&members));
     let (tell, exit) = oneshot::channel();
-    // The thread waits for this; should it have gone, the group dies with this error.
+    // The thread waits for this message. If the thread is gone, dropping `group` kills the command.
     give.send(Watched { child, members, exit: tell, mark })
-        .map_err(|_| io::Error::other("the thread that reaps has ended"))?;
+        .map_err(|_| io::Error::other("the reaper thread has ended"))?;
     Ok((group, exit))
 }
 
-/// Waits for the leader's end, kills what it left, reaps it, tells.
+/// Waits for the leader to end, kills the rest of the group, reaps the leader, and reports.
 fn watch(watched: Watched) {
     let Watched { mut child, members, exit, mark } = watched;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -80,8 +79,9 @@ fn watch(watched: Watched) {
     };
     let status = {
         let mut reaped = members.reaped();
-        // Still a zombie: the number is the group's. Whom it left in the background dies now.
-        // (It is not where the host ignores SIGCHLD, so that the system reaps by itself.)
+        // The leader is a zombie, so the id still belongs to the group, and its background
+        // processes can be killed. (If the host ignores SIGCHLD, the system has reaped the leader
+        // by itself; `waitid` then fails, and nothing is signalled.)
         if looked.is_ok() {
             let _ = kill_process_group(members.leader, Signal::KILL);
         }
@@ -90,26 +90,27 @@ fn watch(watched: Watched) {
         status
     };
     let left = mark.map(|mark| mark.kill_all(Instant::now() + PATIENCE)).unwrap_or_default();
-    // Nobody may be listening any more.
+    // The receiver is gone if the future was dropped.
     let _ = exit.send(Ended { status: status.map(Some), left, orphans: None });
 }
 
 impl Members {
-    /// The group of a process that leads one, and that has not been reaped.
+    /// Returns the group of a process that leads one and that has not been reaped.
     pub(super) fn led_by(leader: Pid) -> Members {
         Members { leader, reaped: Mutex::new(false) }
     }
 
-    /// Signals all of them, as long as the number is theirs.
+    /// Signals all members, unless the leader was reaped.
     pub(super) fn signal(&self, signal: Signal) {
         if !*self.reaped() {
-            // It fails where nobody is left to signal, which is what is wanted, and where none of
-            // them is ours to signal: then they are there when the waiting for them is over.
+            // Fails if no process is left, which is the desired state, or if this process may not
+            // signal any of them. In the second case they are reported as alive when the wait for
+            // them is over.
             let _ = kill_process_group(self.leader, signal);
         }
     }
 
-    /// Whether the leader was reaped. While this is held, nobody signals.
+    /// Locks the flag that the leader was reaped. No thread can signal while the lock is held.
     pub(super) fn reaped(&self) -> MutexGuard<'_, bool> {
         self.reaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,7 +127,7 @@ impl Group {
         self.0.signal(Signal::KILL);
     }
 
-    /// Who leads it.
+    /// Returns the process id of the leader.
     pub(super) fn leader(&self) -> Option<u32> {
         u32::try_from(self.0.leader.as_raw_nonzero().get()).ok()
     }

@@ -1,15 +1,15 @@
-//! Windows: a command in a job object, which dies whole. There is no gentle signal: whoever is
-//! asked to end is killed after the grace.
+//! Windows: runs a command in a job object, which is killed as a whole. There is no gentle signal,
+//! so a command that is asked to end is killed after the grace period.
 //!
 //! ```text
 //! let (group, exit) = group::spawn(command)?;
 //! drop(group); // every process of the job is killed
 //! ```
 //!
-//! The job is killed by the system when its last handle is closed, and this process has the only
-//! one: a host that is killed takes its commands along. `process-wrap` sets that limit
-//! (`JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE`) on its jobs for tokio alone, under `KillOnDrop`, and
-//! never on those for std.
+//! The system kills the job when its last handle is closed. Only this process has a handle, so a
+//! host that is killed takes its commands with it. `process-wrap` sets that limit
+//! (`JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE`) only on its jobs for tokio, under `KillOnDrop`, and never
+//! on those for std.
 
 use super::running::{Ended, Exit};
 use process_wrap::tokio::{ChildWrapper, CommandWrap, JobObject, KillOnDrop};
@@ -19,16 +19,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How often it is looked whether the command has ended.
+/// Interval at which the command is checked for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 type Shared = Arc<Mutex<Box<dyn ChildWrapper>>>;
 
-/// A command's job; dropping it kills the job at once.
+/// The job of a command. Dropping it kills the job at once.
 #[derive(Debug)]
 pub(super) struct Group(Shared);
 
-/// Starts the command in a new job. Whom a process of the job starts is in the job too.
+/// Starts the command in a new job. Processes that it starts are in the job too.
 pub(super) fn spawn(command: Command) -> io::Result<(Group, Exit)> {
     let (give, take) = mpsc::channel::<(Shared, oneshot::Sender<Ended>)>();
     std::thread::Builder::new()
@@ -40,13 +40,13 @@ pub(super) fn spawn(command: Command) -> io::Result<(Group, Exit)> {
     let child = Arc::new(Mutex::new(wrapped.spawn()?));
     let group = Group(Arc::clone(&child));
     let (tell, exit) = oneshot::channel();
-    give.send((child, tell)).map_err(|_| io::Error::other("the thread that reaps has ended"))?;
+    give.send((child, tell)).map_err(|_| io::Error::other("the reaper thread has ended"))?;
     Ok((group, exit))
 }
 
 fn watch(child: &Shared, exit: oneshot::Sender<Ended>) {
     let status: io::Result<ExitStatus> = loop {
-        // The inner child is the leader alone: who it left in the background does not hold this.
+        // The inner child is only the leader, so background processes do not delay its end.
         match lock(child).inner_mut().try_wait() {
             Ok(None) => {}
             Ok(Some(status)) => break Ok(status),
@@ -63,7 +63,7 @@ fn lock(child: &Shared) -> MutexGuard<'_, Box<dyn ChildWrapper>> {
 }
 
 impl Group {
-    /// There is nothing to ask with; the grace passes.
+    /// Does nothing, because there is no signal to ask with; the grace period passes.
     #[expect(clippy::unused_self, reason = "the same shape everywhere")]
     pub(super) fn ask(&self) {}
 
@@ -72,7 +72,7 @@ impl Group {
         let _ = lock(&self.0).start_kill();
     }
 
-    /// Who leads it.
+    /// Returns the process id of the leader.
     pub(super) fn leader(&self) -> Option<u32> {
         lock(&self.0).id()
     }

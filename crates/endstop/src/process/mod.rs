@@ -1,4 +1,4 @@
-//! Command lines that die whole: nothing that a command started outlives it.
+//! Runs shell commands and kills the whole process tree of a command when it ends.
 //!
 //! ```
 //! use endstop::process::{CommandLine, Stop};
@@ -9,20 +9,22 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - A command runs in a process group of its own (Windows: a job object). When it ends, however
-//!   it ends, whoever is left of its group is killed: a background child does not outlive it.
-//! - [`Stop`] asks the whole group to end (SIGTERM) and kills it after a grace. Dropping the
+//! - Each command runs in its own process group (Windows: a job object). However the command ends,
+//!   the rest of its group is then killed, so no background child outlives it.
+//! - [`Stop`] asks the whole group to end (SIGTERM) and kills it after a grace period. Dropping the
 //!   future kills it at once.
-//! - On Linux, children that left the group (`setsid`, daemons) are killed too when the command has
-//!   ended or is killed; elsewhere they are not found.
-//! - Where this process is killed itself, also with SIGKILL, its commands die with it: on Unix if
-//!   its `main` has called [`keeper::serve_if_asked`], on Windows always. Without that call they
-//!   go on, and children that left the group are found by a mark in their environment alone.
-//! - A command that kills its keeper is killed by this process; all of it is found on Linux once
-//!   `main` has called [`keeper::adopt_orphans`]. What was not found is reported ([`Orphans`]).
-//! - Who could not be killed is named ([`Finished::left`]).
-//! - The result never waits for the end of a pipe that somebody else still holds.
-//! - What a command prints is bounded in memory ([`Capture`]), in the order in which it came.
+//! - On Linux, children that left the group (`setsid`, daemons) are killed too when the command
+//!   ends or is killed. On other systems they are not found.
+//! - If this process is killed itself, even with SIGKILL, its commands die with it: on Windows
+//!   always, on Unix if its `main` has called [`keeper::serve_if_asked`]. Without that call they
+//!   keep running, and children that left the group are found only by a mark in their environment.
+//! - If a command kills its [keeper] (the supervisor process between this process and the command),
+//!   this process kills the command instead. On Linux all of its processes are found if `main` has
+//!   called [`keeper::adopt_orphans`]. [`Orphans`] reports what was not found.
+//! - Processes that could not be killed are listed in [`Finished::left`].
+//! - The result does not wait for the end of a pipe that another process still holds.
+//! - The output of a command is bounded in memory ([`Capture`]). Standard output and standard error
+//!   stay in the order in which they came.
 
 mod capture;
 mod environment;
@@ -47,22 +49,23 @@ pub use capture::Capture;
 #[cfg(feature = "mcp")]
 pub(crate) use talk::{Leash, Talk};
 
-/// Keeps other processes of this user from reading this process's memory and its environment, and from
-/// tracing it: the key that pays for the model is in both. Call it first in `main`.
+/// Prevents other processes of this user from tracing this process and from reading its memory and
+/// environment, because both contain the API key of the model. Call it first in `main`.
 ///
-/// On Linux this holds against processes without privileges, as the commands of an agent should be; the
-/// process leaves no core dump then. Elsewhere it does nothing.
+/// On Linux this holds against processes without privileges, which the commands of an agent should
+/// be. The process then writes no core dump. On other systems the call does nothing.
 pub fn hide_from_other_processes() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-        // A kernel that refuses it leaves the process as it is: nothing else depends on it.
+        // If the kernel refuses, the process stays as it is; nothing else depends on this.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 
-/// The secrets among this process's variables, by name and by value: what a journal or a log must not
-/// have. What counts is [written there](endstop_wire::redact#what-is-a-secret).
+/// Returns the secrets among this process's environment variables, by name and by value. They must
+/// not be written to a journal or a log. The rules are in [the documentation of
+/// redaction](endstop_wire::redact#what-is-a-secret).
 pub fn environment_secrets() -> endstop_wire::redact::KnownKeys {
     environment::secrets()
 }
@@ -78,30 +81,32 @@ use tokio::process::ChildStdout;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// How long the pipe is read after the command has ended: somebody else may hold it for ever.
+/// Time to read the pipe after the command has ended. Bounded, because another process may hold the
+/// pipe for ever.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// How long a killed command is waited for: one that hangs in the kernel cannot be killed.
+/// Time to wait for the end of a killed command. Bounded, because a process that hangs in the
+/// kernel cannot be killed.
 const DEATH: Duration = Duration::from_secs(2);
 
-/// How long whoever kills what a command has left waits for the deaths; less than [`DEATH`], so that
-/// it can say who did not die.
+/// Time to wait for the deaths of a command's remaining processes. Shorter than [`DEATH`], so that
+/// the survivors can still be reported.
 #[cfg(unix)]
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// When a command must stop, and how.
+/// Tells a command when to stop, and how.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// Asks it to end; after the grace it is killed.
+    /// Asks the command to end. It is killed after the grace period.
     pub ask: CancellationToken,
-    /// Kills it at once, also in the middle of its grace.
+    /// Kills the command at once, even during its grace period.
     pub kill: CancellationToken,
-    /// How long it has to end once it was asked; zero: it is not asked, but killed.
+    /// Time that the command has to end after it was asked. Zero: it is killed without being asked.
     pub grace: Duration,
 }
 
 impl Stop {
-    /// It runs until it ends by itself.
+    /// Returns a `Stop` that is never triggered: the command runs until it ends by itself.
     pub fn never() -> Stop {
         Stop {
             ask: CancellationToken::new(),
@@ -111,7 +116,7 @@ impl Stop {
     }
 }
 
-/// A command line and how it is run.
+/// A shell command line and how to run it.
 #[derive(Clone, Debug)]
 pub struct CommandLine {
     line: String,
@@ -121,37 +126,38 @@ pub struct CommandLine {
     hunt_strays: bool,
 }
 
-/// How a command ended.
+/// Result of a command that has ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Its exit status. `None`: it was killed and did not die (then it is among `left`), or nobody
-    /// knows how it ended, since its [keeper] was killed.
+    /// Exit status. `None` if the command was killed but has not exited (it is then in `left`), or
+    /// if the status is unknown because the [keeper] was killed.
     pub status: Option<ExitStatus>,
-    /// What it printed: standard output and standard error as they came.
+    /// Standard output and standard error, in the order in which they came.
     pub output: Capture,
-    /// Whether it was stopped, not only done.
+    /// `true` if the command was asked to end or killed, `false` if it ended by itself.
     pub stopped: bool,
-    /// Whether its output may have gone on: somebody still held the pipe when reading ended.
+    /// `true` if another process still held the pipe when reading ended, so that output may be
+    /// missing.
     pub pipe_held: bool,
-    /// Who could not be killed, by process number: a process that hangs in the kernel, or that is
-    /// another user's (`sudo`). Empty: nobody is left that was found.
+    /// Process ids of processes that could not be killed: a process that hangs in the kernel, or
+    /// one of another user (`sudo`). Empty if all processes that were found have died.
     pub left: Vec<u32>,
-    /// What became of its processes, if its [keeper] was killed or stopped.
+    /// Outcome for the remaining processes if the [keeper] was killed or stopped.
     pub orphans: Option<Orphans>,
 }
 
-/// What became of the processes of a command whose [keeper] was killed or stopped.
+/// Outcome for the processes of a command whose [keeper] was killed or stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orphans {
-    /// How many of them were found and killed.
+    /// Number of processes that were found and killed.
     pub killed: usize,
-    /// Whether none can have been missed. `false`: those that have left the command's session, and
-    /// that carry no mark, may still run.
+    /// `true` if none can have been missed. `false`: processes that left the command's session and
+    /// carry no mark may still run.
     pub all_found: bool,
 }
 
 impl CommandLine {
-    /// A command line for `sh -c` (Windows: `cmd /C`).
+    /// Creates a command line for `sh -c` (Windows: `cmd /C`).
     pub fn new(line: impl Into<String>) -> CommandLine {
         CommandLine {
             line: line.into(),
@@ -162,38 +168,39 @@ impl CommandLine {
         }
     }
 
-    /// Runs it in this folder.
+    /// Runs the command in this folder.
     #[must_use]
     pub fn in_dir(mut self, dir: impl Into<PathBuf>) -> CommandLine {
         self.dir = Some(dir.into());
         self
     }
 
-    /// Lets it see a variable of the environment whose name looks like a secret.
+    /// Lets the command see an environment variable that looks like a secret.
     #[must_use]
     pub fn allow_variable(mut self, name: impl Into<String>) -> CommandLine {
         self.allowed.push(name.into());
         self
     }
 
-    /// Lets it see the whole environment: for a command of the user's own, not of a model's.
+    /// Lets the command see the whole environment. For commands that the user wrote, not the model.
     #[must_use]
     pub fn whole_environment(mut self) -> CommandLine {
         self.whole_environment = true;
         self
     }
 
-    /// Lets daemons that it starts outside its process group live on.
+    /// Lets daemons that the command starts outside its process group keep running.
     #[must_use]
     pub fn leave_daemons(mut self) -> CommandLine {
         self.hunt_strays = false;
         self
     }
 
-    /// Runs it to its end, or until it is stopped.
+    /// Runs the command to its end, or until it is stopped.
     ///
     /// # Errors
-    /// It could not be started; the message names the reason. How it ended is no error.
+    /// The command could not be started; the message states the reason. A failed command is not an
+    /// error.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O and time.
@@ -217,6 +224,7 @@ impl CommandLine {
         let ended = loop {
             tokio::select! {
                 biased;
+                // First: an end that coincides with a stop counts as an end, with its exit status.
                 ended = &mut exit => break Some(ended),
                 () = stop.kill.cancelled(), if !killed => {
                     finished.stopped = true;
@@ -236,6 +244,8 @@ impl CommandLine {
                     }
                 }
                 () = reached(deadline) => {
+                    // The command survived a kill for `DEATH`, so it hangs in the kernel. Do not
+                    // wait longer.
                     if killed {
                         break None;
                     }
@@ -252,10 +262,10 @@ impl CommandLine {
                 finished.left = ended.left;
                 finished.orphans = ended.orphans;
             }
-            Some(Err(_)) => return Err(io::Error::other("the thread that reaps has ended")),
+            Some(Err(_)) => return Err(io::Error::other("the reaper thread has ended")),
             None => finished.left.extend(running.leader()),
         }
-        // The group is dead; what is still in the pipe is read, and it is closed.
+        // The group is dead. Read what is left in the pipe, but not for ever.
         let end = Instant::now() + DRAIN;
         while pipe.is_some() {
             let Ok(read) = timeout_at(end, read_some(&mut pipe, &mut buffer)).await else {
@@ -270,18 +280,19 @@ impl CommandLine {
     fn spawn(&self, output: io::PipeWriter) -> io::Result<(Running, Exit)> {
         let mut starting = self.starting()?;
         starting.command().stdout(output.try_clone()?).stderr(output);
-        // The command, and with it our copies of the writing end, are dropped in there.
+        // `start` consumes the command and with it our copies of the writing end. A copy that
+        // stayed open would keep the pipe from ending.
         starting.start()
     }
 
-    /// It, in its folder and with its environment.
+    /// Prepares the command with its folder and its environment.
     fn starting(&self) -> io::Result<Starting> {
         let mut starting = Starting::new(&self.line, self.hunt_strays)?;
         let command = starting.command();
         if let Some(dir) = &self.dir {
-            // The system's message would not say that it is the folder which is missing.
+            // The system's error does not say whether the program or the folder is missing.
             if !dir.is_dir() {
-                let problem = format!("the working folder {} is not there", dir.display());
+                let problem = format!("the working folder {} does not exist", dir.display());
                 return Err(io::Error::new(io::ErrorKind::NotFound, problem));
             }
             command.current_dir(dir);
@@ -296,34 +307,35 @@ impl CommandLine {
 }
 
 impl Finished {
-    /// Whether it ended by itself and says that it succeeded.
+    /// Returns `true` if the command ended by itself with a successful exit status.
     pub fn success(&self) -> bool {
         !self.stopped && self.status.is_some_and(|status| status.success())
     }
 
-    /// Whether it ran to its own end, with whatever exit status.
+    /// Returns `true` if the command ended by itself with any exit status.
     pub fn exited(&self) -> bool {
         !self.stopped && self.status.is_some_and(|status| status.code().is_some())
     }
 
-    /// How it ended, in words: `exit status 3`, `killed by signal 9`.
+    /// Describes how the command ended, for example `exit status 3` or `killed by signal 9`.
     pub fn how(&self) -> String {
         how(self.status, &self.left, self.orphans)
     }
 }
 
-/// How a command ended, in words.
+/// Describes how a command ended.
 fn how(status: Option<ExitStatus>, left: &[u32], orphans: Option<Orphans>) -> String {
     let Some(status) = status else {
         let Some(Orphans { killed, all_found }) = orphans else {
-            return "it was killed and did not die".to_owned();
+            return "it was killed but has not exited".to_owned();
         };
         let killed = match killed {
-            0 => "no process of it was found".to_owned(),
-            1 => "1 process of it was killed".to_owned(),
-            n => format!("{n} processes of it were killed"),
+            0 => "none of its processes was found".to_owned(),
+            1 => "1 of its processes was killed".to_owned(),
+            n => format!("{n} of its processes were killed"),
         };
-        // Those that could not be killed are named on their own.
+        // Processes that could not be killed are listed separately, so they are not mentioned
+        // again.
         let missed = if all_found || !left.is_empty() { "" } else { ", others may still run" };
         return format!("killed with its keeper: {killed}{missed}");
     };
@@ -345,7 +357,8 @@ fn shell(line: impl AsRef<std::ffi::OsStr>) -> Command {
 fn shell(line: &str) -> Command {
     use std::os::windows::process::CommandExt;
     let mut command = Command::new("cmd");
-    // `cmd` reads the rest of its line by its own rules: it must not be quoted for it.
+    // `cmd` parses its command line by its own rules, so the line must not be quoted as an
+    // argument.
     command.arg("/D").arg("/S").arg("/C").raw_arg(format!("\"{line}\""));
     command
 }
@@ -367,7 +380,8 @@ pub(crate) async fn reached(deadline: Option<Instant>) {
     }
 }
 
-/// Reads what there is. At the end of the pipe it is closed; further reads never return.
+/// Reads the available bytes. Closes the pipe at its end; after that, the future never completes,
+/// so that a `select!` ignores it.
 pub(crate) async fn read_some(pipe: &mut Option<ChildStdout>, buffer: &mut [u8]) -> usize {
     let Some(reader) = pipe else { return std::future::pending().await };
     match reader.read(buffer).await {

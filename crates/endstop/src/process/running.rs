@@ -1,8 +1,8 @@
-//! A command under way, held by its keeper or by this process itself.
+//! A running command, which is supervised either by a keeper or by this process itself.
 //!
 //! ```text
 //! let mut starting = Starting::new("make", true)?;
-//! starting.command().current_dir("/src"); // of the keeper, or of the shell itself
+//! starting.command().current_dir("/src"); // set on the keeper, or on the shell itself
 //! let (running, exit) = starting.start()?;
 //! ```
 
@@ -16,21 +16,21 @@ use std::io;
 use std::process::{Command, ExitStatus, Stdio};
 use tokio::sync::oneshot;
 
-/// How a command ended.
+/// Result of a command, as the reaper reports it.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// Its status; `None`: it did not die, or nobody knows.
+    /// Exit status; `None` if the command has not exited or its status is unknown.
     pub(super) status: io::Result<Option<ExitStatus>>,
-    /// The numbers of those that could not be killed.
+    /// Process ids of processes that could not be killed.
     pub(super) left: Vec<u32>,
-    /// What became of its processes where its keeper was killed.
+    /// Outcome for its processes if its keeper was killed.
     pub(super) orphans: Option<Orphans>,
 }
 
-/// The end, told once all that is left of the command has been killed.
+/// Receives the result after all remaining processes of the command have been killed.
 pub(super) type Exit = oneshot::Receiver<Ended>;
 
-/// A command that has not started.
+/// A command that is prepared but not started.
 pub(super) struct Starting {
     command: Command,
     #[cfg(unix)]
@@ -39,14 +39,15 @@ pub(super) struct Starting {
 
 #[cfg(unix)]
 enum By {
-    /// A keeper, and what it is to be told.
+    /// Started by a keeper, with the order to send to it.
     Keeper(keeper::Order),
-    /// This process.
+    /// Started by this process.
     Host(Option<Mark>),
 }
 
 impl Starting {
-    /// A command line, to be run without input unless it is given one. `hunt_strays`: also those who leave its group die.
+    /// Prepares a command line. The command has no input unless [`talk_over`](Self::talk_over)
+    /// gives it one. With `hunt_strays`, processes that leave its group are killed too.
     pub(super) fn new(line: &str, hunt_strays: bool) -> io::Result<Starting> {
         #[cfg(unix)]
         {
@@ -61,7 +62,7 @@ impl Starting {
         }
         #[cfg(windows)]
         {
-            // Nobody leaves a job: there are no strays to hunt.
+            // A process cannot leave a job, so there are no strays to find.
             let _ = hunt_strays;
             let mut command = super::shell(line);
             command.stdin(Stdio::null());
@@ -69,14 +70,14 @@ impl Starting {
         }
     }
 
-    /// What is started first: the folder, the environment and the outputs that it is given are the
-    /// command's.
+    /// Returns the process that is started first, the keeper or the shell. Its folder, environment
+    /// and outputs are inherited by the command.
     pub(super) fn command(&mut self) -> &mut Command {
         &mut self.command
     }
 
-    /// Gives it this both to read from and to write to. It is one socket: a keeper has but one
-    /// descriptor left to hand on.
+    /// Gives the command this socket as both input and output. It is one socket because a keeper
+    /// has only one free descriptor to pass on: its input is the connection to the host.
     #[cfg(all(unix, feature = "mcp"))]
     pub(super) fn talk_over(&mut self, socket: std::os::fd::OwnedFd) -> io::Result<()> {
         match &self.by {
@@ -87,7 +88,7 @@ impl Starting {
         Ok(())
     }
 
-    /// Starts it.
+    /// Starts the command.
     pub(super) fn start(self) -> io::Result<(Running, Exit)> {
         #[cfg(unix)]
         let (group, exit) = match self.by {
@@ -103,18 +104,18 @@ impl Starting {
     }
 }
 
-/// A command under way; dropping it kills it at once.
+/// A running command. Dropping it kills the command at once.
 #[derive(Debug)]
 pub(super) enum Running {
-    /// By its keeper.
+    /// Supervised by a keeper.
     #[cfg(unix)]
     Kept(keeper::Kept),
-    /// By this process.
+    /// Supervised by this process.
     Held(Group),
 }
 
 impl Running {
-    /// Asks every process of its group to end.
+    /// Asks every process of the command's group to end.
     pub(super) fn ask(&self) {
         match self {
             #[cfg(unix)]
@@ -123,7 +124,7 @@ impl Running {
         }
     }
 
-    /// Kills it and all that it started.
+    /// Kills the command and everything that it started.
     pub(super) fn kill(&self) {
         match self {
             #[cfg(unix)]
@@ -132,7 +133,7 @@ impl Running {
         }
     }
 
-    /// Its process number, as far as it is known.
+    /// Returns the process id of the command, if it is known.
     pub(super) fn leader(&self) -> Option<u32> {
         match self {
             #[cfg(unix)]

@@ -1,9 +1,9 @@
-//! Processes that left their command's group (`setsid`, a double fork) and are its children all
-//! the same. Linux only: each command gets a mark in its environment that its children inherit,
-//! and whoever carries the mark when the command has ended is killed.
+//! Finds processes that left their command's group (`setsid`, a double fork) but descend from the
+//! command. Linux only: each command gets a mark in its environment that its children inherit, and
+//! every process that carries the mark when the command has ended is killed.
 //!
-//! A process that rewrites its own environment is not found by its mark. A
-//! [keeper](super::keeper) finds it all the same, as long as it is a child of the command's.
+//! A process that clears its environment is not found by its mark. A [keeper](super::keeper) still
+//! finds it as long as it descends from the command.
 
 use super::tree::{self, Process};
 use rustix::process::Pid;
@@ -15,10 +15,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// The variable that carries the mark.
+/// Name of the variable that carries the mark.
 const VARIABLE: &str = "ENDSTOP_COMMAND";
 
-/// A command's mark; no two are the same.
+/// The mark of a command, which is unique.
 #[derive(Clone, Debug)]
 pub(super) struct Mark(OsString);
 
@@ -26,12 +26,13 @@ impl Mark {
     pub(super) fn new() -> Mark {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // The hasher's keys are random, so that processes in other namespaces differ too.
+        // The hasher's keys are random, so that marks of hosts with the same process id in
+        // different PID namespaces differ.
         let random = RandomState::new().build_hasher().finish();
         Mark(format!("{}-{number}-{random:016x}", std::process::id()).into())
     }
 
-    /// A mark that somebody else made.
+    /// Returns the mark that the host has made.
     pub(super) fn of(text: OsString) -> Mark {
         Mark(text)
     }
@@ -45,16 +46,17 @@ impl Mark {
         command.env(VARIABLE, &self.0);
     }
 
-    /// Kills all who carry the mark, but not after `end`; gives the numbers of those who are still
-    /// there then.
+    /// Kills all processes that carry the mark, until `end` at the latest. Returns the process ids
+    /// of those that are still alive then.
     pub(super) fn kill_all(&self, end: Instant) -> Vec<u32> {
         tree::kill_all(|| self.carriers(), end)
     }
 
-    /// Those who carry the mark.
+    /// Returns the processes that carry the mark.
     pub(super) fn carriers(&self) -> Vec<Process> {
         let entry = [VARIABLE.as_bytes(), b"=", self.0.as_bytes()].concat();
-        // Read again after the look, so that the mark is surely of the process that was seen.
+        // The environment is read again after `look`, because the id may have passed to another
+        // process in between.
         tree::numbers()
             .filter_map(|pid| carries(pid, &entry).then(|| tree::look(pid))?)
             .filter(|seen| !seen.ended && carries(seen.pid, &entry))
@@ -63,7 +65,7 @@ impl Mark {
 }
 
 fn carries(pid: Pid, entry: &[u8]) -> bool {
-    // Of a process that has ended (a zombie) the environment is empty; another user's is refused.
+    // The environment of a zombie is empty; reading that of another user's process is refused.
     fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()))
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one == entry))
 }

@@ -1,5 +1,5 @@
-//! A command that is talked with: it reads what we write and we read what it writes, for as long as
-//! both like. It dies whole, as every command.
+//! Runs a command with which the host exchanges data in both directions, as with an MCP server. Its
+//! process tree is killed as that of every command.
 //!
 //! ```text
 //! let Talk { mut leash, input, output, errors } = CommandLine::new("cat").talk()?;
@@ -14,18 +14,18 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::process::ChildStdout;
 
-/// A command under way and its three lines.
+/// A running command and its three streams.
 pub(crate) struct Talk {
     pub(crate) leash: Leash,
-    /// What it reads; dropping it is the end of that.
+    /// The command's standard input. Dropping it closes the input.
     pub(crate) input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// What it writes.
+    /// The command's standard output.
     pub(crate) output: Box<dyn AsyncRead + Send + Unpin>,
-    /// What it complains of.
+    /// The command's standard error.
     pub(crate) errors: ChildStdout,
 }
 
-/// What a command is held by; dropping it kills the command at once.
+/// Handle of a running command. Dropping it kills the command at once.
 #[derive(Debug)]
 pub(crate) struct Leash {
     running: Running,
@@ -33,40 +33,41 @@ pub(crate) struct Leash {
 }
 
 impl Leash {
-    /// Asks every process of its group to end.
+    /// Asks every process of the command's group to end.
     pub(crate) fn ask(&self) {
         self.running.ask();
     }
 
-    /// Kills it and all that it started.
+    /// Kills the command and everything that it started.
     pub(crate) fn kill(&self) {
         self.running.kill();
     }
 
-    /// Waits until it has ended and what it left is dead; says how it ended, in words. It may be
-    /// dropped and called again, until it has said so.
+    /// Waits until the command has ended and its remaining processes are dead, and describes how it
+    /// ended. The future may be dropped and the method called again until it has returned once.
     pub(crate) async fn ended(&mut self) -> String {
         match (&mut self.exit).await {
             Ok(ended) => match ended.status {
                 Ok(status) => how(status, &ended.left, ended.orphans),
                 Err(error) => format!("it could not be started: {error}"),
             },
-            Err(_) => "nobody knows how it ended".to_owned(),
+            Err(_) => "its exit status is unknown".to_owned(),
         }
     }
 }
 
 impl CommandLine {
-    /// Starts it, to talk with it.
+    /// Starts the command, connected to this process.
     ///
     /// # Errors
-    /// It could not be started. Where it has a keeper, [`Leash::ended`] may say so instead.
+    /// The command could not be started. With a keeper, [`Leash::ended`] may report that instead.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.
     #[cfg(unix)]
     pub(crate) fn talk(&self) -> io::Result<Talk> {
         let mut starting = self.starting()?;
+        // One socket for both directions, because a keeper has only one descriptor to pass on.
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         starting.talk_over(theirs.into())?;
         let (errors, their_errors) = io::pipe()?;
@@ -79,10 +80,10 @@ impl CommandLine {
         Ok(Talk { leash, input: Box::new(input), output: Box::new(output), errors })
     }
 
-    /// Starts it, to talk with it.
+    /// Starts the command, connected to this process.
     ///
     /// # Errors
-    /// It could not be started.
+    /// The command could not be started.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.

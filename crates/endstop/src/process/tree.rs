@@ -1,13 +1,14 @@
-//! Who is whose child, read from `/proc`, and killing that hits nobody else. Linux only.
+//! Reads the process tree from `/proc` and kills processes without hitting an unrelated one. Linux
+//! only.
 //!
 //! ```text
 //! let end = Instant::now() + Duration::from_secs(1);
-//! let left = tree::kill_all(|| tree::below(keeper), end); // who did not die
+//! let left = tree::kill_all(|| tree::below(keeper), end); // those that are still alive
 //! ```
 //!
-//! A number may go to another process between the look and the signal. So a process is held by a
-//! descriptor first and looked at again: what started at the same instant under the same number is
-//! the same process, and a signal through the descriptor reaches no other.
+//! A process id may pass to another process between the look and the signal. Therefore the process
+//! is first held by a descriptor (pidfd) and then looked at again. The same id with the same start
+//! time is the same process, and a signal through the descriptor reaches no other.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -16,27 +17,28 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How long deaths are waited for before it is looked again: somebody may have come meanwhile.
+/// Time to wait for deaths before looking for processes again, because new ones may have been
+/// started.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A process as it was seen.
+/// A process as it was when it was looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) parent: i32,
     pub(super) session: i32,
-    /// It has ended, and only waits to be reaped.
+    /// `true` if the process has ended and only waits to be reaped.
     pub(super) ended: bool,
-    /// When it was started, in ticks since the machine was.
+    /// Start time, in clock ticks since the machine was booted.
     started: u64,
 }
 
-/// The processes of the machine, as far as they can be seen.
+/// Returns all processes that this process can see.
 pub(super) fn all() -> impl Iterator<Item = Process> {
     numbers().filter_map(look)
 }
 
-/// The numbers of all processes.
+/// Returns the ids of all processes.
 pub(super) fn numbers() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").ok();
     entries.into_iter().flatten().flatten().filter_map(|entry| {
@@ -44,32 +46,35 @@ pub(super) fn numbers() -> impl Iterator<Item = Pid> {
     })
 }
 
-/// Looks at one process; `None`: it is not there.
+/// Looks at one process. Returns `None` if it does not exist.
 pub(super) fn look(pid: Pid) -> Option<Process> {
     let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     parse(pid, &String::from_utf8_lossy(&stat))
 }
 
-/// `pid (name) state parent group session …`; the name may hold anything.
+/// Parses `pid (name) state parent group session …`. The name may contain any character, so the
+/// fields are counted from the last `) `.
 fn parse(pid: Pid, stat: &str) -> Option<Process> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
-    // The first thread may have ended before the others: then the process goes on.
+    // The first thread may end before the others; the process then still runs. Field 17 is the
+    // number of threads.
     let ended = matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1;
     let started = fields.get(19)?.parse().ok()?;
     Some(Process { pid, parent: number(1)?, session: number(3)?, ended, started })
 }
 
-/// The children of a process, their children, and so on; not those that have ended.
+/// Returns the descendants of a process, without those that have ended.
 pub(super) fn below(root: Pid) -> Vec<Process> {
     let root = root.as_raw_nonzero().get();
     let mut parents = vec![root];
     let mut family = HashSet::from([root]);
     let mut found = Vec::new();
     while let Some(parent) = parents.pop() {
-        // The kernel's own list is by far faster than a look at every process: whoever starts a
-        // successor and ends at once is to be met alive. Some kernels are built without it.
+        // The kernel's list of children is far faster than looking at every process. Speed matters
+        // because a process that starts a successor and exits at once must be met alive. Some
+        // kernels are built without the list.
         let Some(children) = children(parent) else { return by_parents(root) };
         for child in children.into_iter().filter(|child| family.insert(*child)) {
             parents.push(child);
@@ -79,7 +84,7 @@ pub(super) fn below(root: Pid) -> Vec<Process> {
     found
 }
 
-/// The children of a process, also those that have ended and wait to be reaped.
+/// Returns the children of a process, including those that have ended and wait to be reaped.
 pub(super) fn children_of(parent: Pid) -> Vec<Process> {
     let number = parent.as_raw_nonzero().get();
     match children(number) {
@@ -88,8 +93,8 @@ pub(super) fn children_of(parent: Pid) -> Vec<Process> {
     }
 }
 
-/// The numbers of a process's children; none of a process that is gone. `None`: the kernel has no
-/// such list.
+/// Returns the ids of a process's children; an empty list if the process is gone, and `None` if the
+/// kernel has no such list.
 fn children(parent: i32) -> Option<Vec<i32>> {
     let mut children = Vec::new();
     let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else { return Some(children) };
@@ -98,7 +103,8 @@ fn children(parent: i32) -> Option<Vec<i32>> {
             Ok(list) => {
                 children.extend(list.split_ascii_whitespace().flat_map(str::parse::<i32>));
             }
-            // The thread may have ended; then its `stat` is gone too.
+            // The thread may have ended; then its `stat` is gone too, and the kernel does have the
+            // list.
             Err(_) if thread.path().join("stat").exists() => return None,
             Err(_) => {}
         }
@@ -106,12 +112,12 @@ fn children(parent: i32) -> Option<Vec<i32>> {
     Some(children)
 }
 
-/// The same by looking at every process.
+/// Returns the descendants by looking at every process.
 fn by_parents(root: i32) -> Vec<Process> {
     let mut rest: Vec<Process> = all().collect();
     let mut family = HashSet::from([root]);
     let mut found = Vec::new();
-    // Numbers do not tell who came first: they start anew after the highest.
+    // Ids do not show which process is older, because they wrap around, so one pass is not enough.
     loop {
         let (children, others): (Vec<_>, Vec<_>) =
             rest.into_iter().partition(|process| family.contains(&process.parent));
@@ -124,8 +130,8 @@ fn by_parents(root: i32) -> Vec<Process> {
     }
 }
 
-/// Kills whom `find` finds until it finds nobody, but not after `end`; gives the numbers of those
-/// who are still there then.
+/// Kills the processes that `find` returns, until it returns none or until `end`. Returns the ids
+/// of those that are still alive then.
 pub(super) fn kill_all(find: impl Fn() -> Vec<Process>, end: Instant) -> Vec<u32> {
     loop {
         let found = find();
@@ -145,7 +151,7 @@ pub(super) fn pids(processes: &[Process]) -> Vec<u32> {
     processes.iter().map(|process| process.pid.as_raw_nonzero().get() as u32).collect()
 }
 
-/// Kills this process and no other; `None`: it is gone, or it is not ours to kill.
+/// Kills exactly this process. Returns `None` if it is gone or may not be killed.
 pub(super) fn kill(process: &Process) -> Option<OwnedFd> {
     let held = pidfd_open(process.pid, PidfdFlags::empty()).ok()?;
     let again = look(process.pid)?;
@@ -156,12 +162,12 @@ pub(super) fn kill(process: &Process) -> Option<OwnedFd> {
     Some(held)
 }
 
-/// Waits until one of them has ended, or the time is over.
+/// Waits until one of the processes has ended, or until the time is over.
 fn one_has_ended(held: &[OwnedFd], at_most: Duration) {
     let mut fds: Vec<PollFd<'_>> = held.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let at_most =
         Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
-    // An interrupted wait only makes the next look come sooner.
+    // An interrupted wait only makes the next look happen sooner.
     let _ = poll(&mut fds, Some(&at_most));
 }
 
@@ -170,7 +176,7 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
-    /// A process that has a child of its own.
+    /// Starts a process that has a child.
     fn parent() -> Child {
         Command::new("sh").args(["-c", "sleep 1000 & wait"]).spawn().unwrap()
     }
@@ -184,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_anything() {
+    fn any_process_name_is_parsed() {
         let pid = Pid::from_raw(7).unwrap();
         let rest = "S 3 5 4 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 99 0";
         let seen = parse(pid, &format!("7 (a) Z 1 (b) {rest}")).unwrap();
         assert_eq!((seen.parent, seen.session), (3, 4));
         assert!(!seen.ended && seen.started == 99);
-        // The first thread of two has ended: the process has not.
+        // The first thread of two has ended; the process has not.
         let threads = "Z 3 5 4 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 2 0 99 0";
         assert!(!parse(pid, &format!("7 (a) {threads}")).unwrap().ended);
         assert!(parse(pid, &format!("7 (a) {}", rest.replace('S', "Z"))).unwrap().ended);
@@ -198,17 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn children_of_children_are_found_and_killed() {
+    fn grandchildren_are_found_and_killed() {
         let mut child = parent();
         let pid = Pid::from_child(&child);
         until(|| below(pid).len() == 1);
         let grandchild = below(pid)[0];
         assert_eq!(grandchild.parent, pid.as_raw_nonzero().get());
-        // By either way; they do not see it in the same state.
+        // Both ways find it; its state may have changed in between.
         let all: Vec<Pid> = by_parents(grandchild.parent).iter().map(|one| one.pid).collect();
         assert_eq!(all, [grandchild.pid]);
         let own = rustix::process::getpid();
-        assert!(below(own).iter().any(|one| one.pid == grandchild.pid), "and from further up");
+        // Repeated, because the kernel's list may skip a child while another one is being reaped.
+        until(|| below(own).iter().any(|one| one.pid == grandchild.pid));
         let end = Instant::now() + Duration::from_secs(10);
         assert_eq!(kill_all(|| below(pid), end), [0; 0]);
         assert!(look(grandchild.pid).is_none_or(|seen| seen.ended));
@@ -217,9 +224,11 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_went_to_somebody_else_is_not_killed() {
+    fn reused_process_id_is_not_killed() {
         let mut child = parent();
         let seen = look(Pid::from_child(&child)).unwrap();
+        // A child that starts only after `kill_all` below would be left behind.
+        until(|| below(seen.pid).len() == 1);
         assert!(kill(&Process { started: seen.started + 1, ..seen }).is_none());
         assert!(child.try_wait().unwrap().is_none(), "it lives");
         let end = Instant::now() + Duration::from_secs(10);
@@ -229,9 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_killed_is_named() {
+    fn survivor_of_kill_is_reported() {
         let mut child = parent();
         let seen = look(Pid::from_child(&child)).unwrap();
+        until(|| below(seen.pid).len() == 1);
         let other = Process { started: seen.started + 1, ..seen };
         let left = kill_all(|| vec![other], Instant::now() + Duration::from_millis(30));
         assert_eq!(left, [child.id()]);

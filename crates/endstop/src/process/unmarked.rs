@@ -1,11 +1,11 @@
-//! Unix without `/proc`: there is nothing to find a mark with, so none is put, and whoever leaves
-//! the group of its command is not found.
+//! Unix without `/proc`: marks cannot be found, so none are set, and processes that leave the group
+//! of their command are not found.
 
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use std::time::Instant;
 
-/// The place of a command's mark.
+/// Stands in for the mark of a command.
 #[derive(Clone, Debug)]
 pub(super) struct Mark;
 

@@ -185,6 +185,6 @@ mod tests {
         let said = "[exit status 0; processes 4711, 4712 could not be killed and may go on]";
         assert_eq!(report(&finished), ToolOutput::error(said));
         finished.status = None;
-        assert!(report(&finished).content.starts_with("[it was killed and did not die; proc"));
+        assert!(report(&finished).content.starts_with("[it was killed but has not exited; proc"));
     }
 }

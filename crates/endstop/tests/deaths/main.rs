@@ -1,12 +1,13 @@
-//! A run whose process is killed with `kill -9`, after each record of its journal and at moments that
-//! nobody chose: it goes on, no step that had finished is done again, none is lost, and it ends once.
+//! Kills the process of a run with `kill -9` after each record of its journal and at random
+//! moments. The resumed run must not repeat or lose a step that had finished, and it must end
+//! exactly once.
 //!
 //! ```text
-//! cargo test -p endstop --test deaths                        # each record, and 12 moments
-//! ENDSTOP_DEATHS=200 cargo test -p endstop --test deaths     # 200 moments
+//! cargo test -p endstop --test deaths                        # each record, and 12 random moments
+//! ENDSTOP_DEATHS=200 cargo test -p endstop --test deaths     # 200 random moments
 //! ```
 //!
-//! The program is its own victim: with arguments it is the process that runs the agent.
+//! The program also plays the victim: with arguments it is the process that runs the agent.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

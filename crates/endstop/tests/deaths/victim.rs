@@ -1,7 +1,8 @@
 //! The process that runs the agent: `victim JOURNAL URL STEPS AFTER [RUN]`.
 //!
-//! Each step writes its number to the file STEPS, with a line for its begin and one for its end.
-//! After so many records of the journal it kills itself (`0`: never). With RUN it goes on.
+//! Each step writes two lines with its number to the file STEPS, one at its start and one at its
+//! end. The process kills itself after AFTER records of the journal (`0`: never). With RUN it
+//! resumes that run.
 
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A journal that kills its process behind a record.
+/// A journal that kills its own process after a given number of records.
 #[derive(Clone)]
 struct Deadly {
     inner: SqliteJournal,
@@ -35,7 +36,7 @@ impl Deadly {
 }
 
 fn count_down(left: &AtomicU32) {
-    // 0 and below never comes to 1 again.
+    // The check comes first, so that 0 never wraps around and counts down to 1.
     if left.load(Ordering::SeqCst) > 0 && left.fetch_sub(1, Ordering::SeqCst) == 1 {
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
@@ -102,7 +103,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         let steps = steps.clone();
         async move {
             let mut file = OpenOptions::new().append(true).create(true).open(&steps).unwrap();
-            // A line is one write: a death must not leave half of one.
+            // One write per line, so that a death does not leave half a line.
             file.write_all(format!("begin {}\n", step.number).as_bytes()).unwrap();
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
             file.write_all(format!("end {}\n", step.number).as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Who kills, and looks at what is left.
+//! Starts and kills the victim, and checks what is left.
 
 use endstop::Outcome;
 use endstop::journal::{RecordedRun, SqliteJournal};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const STEPS: u64 = 20;
 
-/// What one run came to.
+/// Result of one run with all its deaths.
 struct Seen {
     deaths: u32,
     outcome: Value,
@@ -20,7 +20,8 @@ struct Seen {
     ended: Vec<u64>,
 }
 
-/// A model that asks for step after step: as many as it has results of, and one more.
+/// A scripted model that requests one step after another. The number of results in the request
+/// tells it which step is next.
 fn model(request: &Request) -> Reply {
     let messages = request.body["messages"].as_array().unwrap();
     let done = messages.iter().filter(|message| message["role"] == "tool").count() as u64;
@@ -29,7 +30,7 @@ fn model(request: &Request) -> Reply {
     } else {
         Turn::text("All steps are done.")
     };
-    // Its counting is its own: a prompt that is a little longer costs a little more.
+    // The usage grows with the prompt, as with a real model.
     Reply::turn(request, &turn.usage(100 + 20 * done, 15))
 }
 
@@ -45,13 +46,17 @@ pub(crate) fn all() -> ExitCode {
     let (mut cut, mut may_have_run) = (0, 0);
     for after in 1..=records {
         let seen = play(&url, |life| if life == 0 { After::Records(after) } else { After::Never });
-        assert_eq!(seen.deaths, 1, "after record {after}");
+        // A turn that takes longer than a second journals its deltas too, so on a busy machine this
+        // run may have fewer records than the first one had. It then ends before its death.
+        let written = seen.run.events.len() as u32 + 2;
+        let expected = u32::from(after <= written);
+        assert_eq!(seen.deaths, expected, "after record {after} of {written}");
         let told = check(&seen, &whole, &format!("after record {after}"));
         cut += told.0;
         may_have_run += told.1;
     }
     println!(
-        "killed after each of {records} records: {records} runs went on, each ended once; {cut} model calls were cut and made again, {may_have_run} steps were told as may have run"
+        "killed after each of {records} records: {records} runs resumed, each ended once; {cut} model calls were repeated, {may_have_run} steps were reported as possibly done"
     );
 
     let moments = std::env::var("ENDSTOP_DEATHS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
@@ -59,7 +64,7 @@ pub(crate) fn all() -> ExitCode {
     let (mut deaths, mut cut, mut may_have_run) = (0, 0, 0);
     let mut seed = 0x5eed_u64;
     for moment in 0..moments {
-        // Each life but the last is cut somewhere within the time of a whole run.
+        // Each life but the last is cut at a random moment within the duration of a whole run.
         let seen = play(&url, |life| {
             seed = seed
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -73,12 +78,12 @@ pub(crate) fn all() -> ExitCode {
         may_have_run += told.1;
     }
     println!(
-        "killed at moments that nobody chose: {moments} runs, {deaths} deaths, each ended once; {cut} model calls were cut and made again, {may_have_run} steps were told as may have run"
+        "killed at random moments: {moments} runs, {deaths} deaths, each ended once; {cut} model calls were repeated, {may_have_run} steps were reported as possibly done"
     );
     ExitCode::SUCCESS
 }
 
-/// When a life ends.
+/// When a process of the run is killed.
 enum After {
     Records(u32),
     Time(Duration),
@@ -98,7 +103,7 @@ fn victim(dir: &Path, url: &str, after: u32, run: Option<&str>) -> Child {
         .unwrap()
 }
 
-/// Plays a run through all its lives.
+/// Plays a run, resuming it in a new process after each death.
 fn play(url: &str, mut lives: impl FnMut(u32) -> After) -> Seen {
     let dir = tempfile::tempdir().unwrap();
     let mut deaths = 0;
@@ -112,7 +117,7 @@ fn play(url: &str, mut lives: impl FnMut(u32) -> After) -> Seen {
             child.kill().unwrap();
         }
         let done = child.wait_with_output().unwrap();
-        // It may have been killed before it had begun anything.
+        // The process may have been killed before the run was in the journal.
         let journal = SqliteJournal::read(dir.path().join("journal.db")).ok();
         let last = journal.as_ref().and_then(|journal| journal.find("last").ok());
         let died = !done.status.success();
@@ -137,13 +142,14 @@ fn play(url: &str, mut lives: impl FnMut(u32) -> After) -> Seen {
                 };
             }
         }
-        assert!(died, "it ended, and its outcome is not kept");
+        assert!(died, "the process ended without storing an outcome");
         run = last;
     }
-    panic!("the last life did not go to its end: {}", dir.keep().display())
+    panic!("the last process did not finish the run: {}", dir.keep().display())
 }
 
-/// What must hold; how many model calls were cut, and steps told as may have run.
+/// Checks the result. Returns the number of model calls that were cut, and of steps that were
+/// reported as possibly done.
 fn check(seen: &Seen, whole: &Seen, what: &str) -> (u64, u64) {
     let outcome = &seen.outcome;
     assert_eq!(outcome["termination"], "stop", "{what}: {outcome}");
@@ -170,19 +176,19 @@ fn check(seen: &Seen, whole: &Seen, what: &str) -> (u64, u64) {
         }
     }
     assert!(may_have_run <= u64::from(seen.deaths), "{what}");
-    // No step is done twice; one that did not begin was told as one that may have.
+    // No step is done twice. A step that did not begin may have been reported as possibly done.
     let mut once = seen.begun.clone();
     once.dedup();
     assert_eq!(once, seen.begun, "{what}: a step was repeated");
     assert!(seen.begun.is_sorted(), "{what}: {:?}", seen.begun);
     assert!(must_have_begun.iter().all(|step| seen.begun.contains(step)), "{what}");
-    // The cost is that of the whole run, and what the cut attempts are booked for.
+    // The cost is that of the uninterrupted run plus the estimates for the cut calls.
     let cut = outcome["model_calls"].as_u64().unwrap() - (STEPS + 1);
     assert!(cut <= u64::from(seen.deaths), "{what}");
     let cost = |outcome: &Value| outcome["cost_usd"].as_f64().unwrap();
     let (least, more) = (cost(&whole.outcome), cost(outcome) - cost(&whole.outcome));
     assert!(more > -1e-9, "{what}: {more} of {least}");
-    // An estimate is at most the longest prompt, a token for each four bytes, and the words.
+    // An estimate is at most the longest prompt (one token per four bytes) plus the output.
     assert!(more <= cut as f64 * 0.01 + 1e-9, "{what}: {more} for {cut} cut calls");
     assert_eq!(outcome["usage"]["estimated"], cut > 0, "{what}");
     let replay = seen.run.replay(None).unwrap();

@@ -153,7 +153,7 @@ async fn a_command_whose_folder_goes_ends_and_the_next_is_told_what_is_missing()
     let results = results(&outcome);
     assert_eq!(results[0].content, "gone\n[exit status 0]");
     assert_eq!(results[1].status, ToolStatus::Error);
-    let says = format!("the working folder {} is not there", work.display());
+    let says = format!("the working folder {} does not exist", work.display());
     assert!(results[1].content.contains(&says), "{results:?}");
 }
 

@@ -1,23 +1,25 @@
-//! Processes that a test has started, found in `/proc`.
+//! Finds the processes that a test has started in `/proc`.
 //!
-//! Each test marks its processes with a number that only its own command lines have: the length of
-//! their `sleep`.
+//! Each test marks its processes with a number that occurs only in its own command lines: the
+//! length of their `sleep`.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// As long as no test waits in earnest.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// Time after which a test counts as hanging. Long, because a busy machine is slow to start and to
+/// reap processes; a process that is not stopped sleeps far longer.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// A length for `sleep` that nobody else has.
+/// Returns a length for `sleep` that no other test uses.
 pub(crate) fn marker() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Processes of other runs of these tests have other numbers.
+    // The process id separates test processes that run at the same time.
     100_000_000 + (std::process::id() % 1_000_000) * 100 + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The processes whose command line has exactly this word; zombies have no command line.
+/// Returns the processes that have exactly this word in their command line. Zombies have no command
+/// line.
 pub(crate) fn alive(word: u32) -> Vec<u32> {
     let word = word.to_string();
     fs::read_dir("/proc")
@@ -32,7 +34,7 @@ pub(crate) fn alive(word: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Children of this process that have ended and that nobody has reaped.
+/// Returns the `stat` of each child of this process that has ended and was not reaped.
 pub(crate) fn zombies() -> Vec<String> {
     let parent = std::process::id().to_string();
     fs::read_dir("/proc")
@@ -40,7 +42,7 @@ pub(crate) fn zombies() -> Vec<String> {
         .flatten()
         .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
         .filter(|stat| {
-            // `pid (name) state parent …`; the name may hold anything.
+            // `pid (name) state parent …`; the name may contain any character.
             let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
             let mut fields = fields.split(' ');
             fields.next() == Some("Z") && fields.next() == Some(&parent)
@@ -48,7 +50,7 @@ pub(crate) fn zombies() -> Vec<String> {
         .collect()
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 #[track_caller]
 pub(crate) fn soon(what: &str, so: impl Fn() -> bool) {
     let end = Instant::now() + SOON;
@@ -58,6 +60,7 @@ pub(crate) fn soon(what: &str, so: impl Fn() -> bool) {
     }
 }
 
+/// Waits until at least `count` processes have this word in their command line.
 pub(crate) async fn started(word: u32, count: usize) {
     let end = Instant::now() + SOON;
     while alive(word).len() < count {
@@ -66,9 +69,14 @@ pub(crate) async fn started(word: u32, count: usize) {
     }
 }
 
-/// Nothing of it lives, and nobody is left to reap.
+/// Waits until no process with this word is left and the children of this process are reaped.
 #[track_caller]
 pub(crate) fn gone(word: u32) {
     soon("its processes are gone", || alive(word).is_empty());
-    soon("its processes are reaped", || zombies().is_empty());
+    // Only the zombies of this moment: tests that run at the same time make new ones all the time.
+    let ended = zombies();
+    soon("its processes are reaped", || {
+        let now = zombies();
+        ended.iter().all(|one| !now.contains(one))
+    });
 }

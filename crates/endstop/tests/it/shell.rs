@@ -1,6 +1,7 @@
-//! Commands die whole: by a cancel, a time limit, a terminate, a drop, and when they end.
+//! Tests of the shell tool: a cancel, a time limit, a terminate, a drop and its own end all kill the
+//! whole process tree of a command.
 //!
-//! This process has no keeper: what holds here is held by the group and by the mark.
+//! This process has no keeper, so only the process group and the mark are tested here.
 
 use crate::processes::{SOON, alive, gone, marker, soon, started};
 use crate::support::{agent, over};
@@ -40,7 +41,7 @@ async fn shell(command: &str) -> ToolOutput {
 }
 
 #[tokio::test]
-async fn the_model_is_told_what_was_printed_and_how_it_ended() {
+async fn result_has_output_and_exit_status() {
     let output = shell("echo one; echo two >&2; printf three").await;
     assert_eq!(output, ToolOutput::ok("one\ntwo\nthree\n[exit status 0]"));
     let output = shell("echo no; exit 3").await;
@@ -52,13 +53,13 @@ async fn the_model_is_told_what_was_printed_and_how_it_ended() {
 }
 
 #[tokio::test]
-async fn exit_status_is_an_answer_not_error() {
+async fn exit_status_is_not_error() {
     for (line, status) in [
         ("echo a | grep b", 1),
         ("test -f /nonexistent", 1),
         ("exit 255", 255),
         ("no-such-program 2>/dev/null", 127),
-        // A signal that killed a child of the shell is a status of the shell.
+        // If a signal kills a child of the shell, the shell reports an exit status.
         ("sh -c 'kill -9 $$' 2>/dev/null; exit $?", 137),
     ] {
         let output = shell(line).await;
@@ -86,7 +87,7 @@ async fn unreadable_timeout_is_answered_not_run() {
     );
 }
 
-/// A run that makes these calls of the shell, a turn each, then ends.
+/// Runs an agent that makes these shell calls, one per turn, and then ends.
 async fn calling(calls: &[Value], limits: Limits) -> Outcome {
     let turns = calls.iter().map(|call| Turn::call("shell", call));
     let agent = agent(turns.chain([Turn::text("done")])).tool(Shell::default()).limits(limits);
@@ -141,12 +142,12 @@ async fn schema_tells_default_and_longest_timeout() {
 }
 
 #[tokio::test]
-async fn it_has_no_input() {
+async fn shell_command_has_no_input() {
     assert_eq!(shell("cat; echo done").await, ToolOutput::ok("done\n[exit status 0]"));
 }
 
 #[tokio::test]
-async fn a_cancel_stops_the_whole_group() {
+async fn cancel_stops_whole_group() {
     let mark = marker();
     let (tokens, context) = context(Duration::from_secs(60));
     let tool = Shell::default();
@@ -166,12 +167,12 @@ async fn a_cancel_stops_the_whole_group() {
 }
 
 #[tokio::test]
-async fn who_ignores_the_request_is_killed_after_the_grace() {
+async fn deaf_command_is_killed_after_grace() {
     let mark = marker();
     let grace = Duration::from_millis(300);
     let (tokens, context) = context(grace);
     let tool = Shell::default();
-    // What is ignored stays ignored in the children.
+    // The children inherit the ignored signal.
     let line = format!("trap '' TERM; sleep {mark} & sleep {mark}; sleep {mark}");
     let mut call = tool.call(arguments(&line), context);
     tokio::select! {
@@ -188,7 +189,7 @@ async fn who_ignores_the_request_is_killed_after_the_grace() {
 }
 
 #[tokio::test]
-async fn who_uses_the_grace_to_clean_up_is_heard() {
+async fn cleanup_in_grace_is_reported() {
     let mark = marker();
     let (tokens, context) = context(SOON);
     let tool = Shell::default();
@@ -198,7 +199,7 @@ async fn who_uses_the_grace_to_clean_up_is_heard() {
         _ = &mut call => panic!("it does not end by itself"),
         () = started(mark, 1) => {}
     }
-    // The trap is set before the sleep is started.
+    // The trap is in place, because the shell sets it before it starts the sleep.
     tokens.call.cancel();
     let output = call.await;
     assert_eq!(output.content, "cleaned\n[stopped before it was done: exit status 7]");
@@ -206,7 +207,7 @@ async fn who_uses_the_grace_to_clean_up_is_heard() {
 }
 
 #[tokio::test]
-async fn without_a_grace_it_is_killed_at_once() {
+async fn zero_grace_kills_at_once() {
     let mark = marker();
     let (tokens, context) = context(Duration::ZERO);
     let tool = Shell::default();
@@ -222,7 +223,7 @@ async fn without_a_grace_it_is_killed_at_once() {
 }
 
 #[tokio::test]
-async fn a_terminate_cuts_the_grace_short() {
+async fn terminate_cuts_grace_short() {
     let mark = marker();
     let (tokens, context) = context(Duration::from_secs(600));
     let tool = Shell::default();
@@ -233,7 +234,7 @@ async fn a_terminate_cuts_the_grace_short() {
         () = started(mark, 1) => {}
     }
     tokens.call.cancel();
-    // The grace goes on: the command was asked and stays.
+    // The command was asked and is still in its grace period.
     let still = tokio::time::timeout(Duration::from_millis(100), &mut call).await;
     assert!(still.is_err());
     tokens.whole_loop.cancel();
@@ -242,7 +243,7 @@ async fn a_terminate_cuts_the_grace_short() {
 }
 
 #[tokio::test]
-async fn dropping_the_call_kills_at_once() {
+async fn dropped_call_kills_at_once() {
     let mark = marker();
     let tool = Shell::default();
     let line = format!("trap '' TERM; sleep {mark} & sleep {mark}");
@@ -256,8 +257,8 @@ async fn dropping_the_call_kills_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_dropped_when_it_had_just_started_leaves_nothing() {
-    // Polled once, it has started its command; whether the shell runs yet or not, it dies.
+async fn call_dropped_early_leaves_no_process() {
+    // One poll starts the command. It must die whether or not its shell runs yet.
     for _ in 0..20 {
         let mark = marker();
         let tool = Shell::default();
@@ -271,7 +272,7 @@ async fn a_call_that_was_dropped_when_it_had_just_started_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_never_polled_starts_nothing() {
+async fn unpolled_call_starts_nothing() {
     let mark = marker();
     let tool = Shell::default();
     drop(tool.call(arguments(&format!("sleep {mark}")), ToolContext::detached("call_1")));
@@ -279,7 +280,7 @@ async fn a_call_that_was_never_polled_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_starts_nothing() {
+async fn cancelled_call_starts_nothing() {
     let (tokens, context) = context(SOON);
     tokens.call.cancel();
     let dir = tempfile::tempdir().unwrap();
@@ -291,7 +292,7 @@ async fn a_cancelled_call_starts_nothing() {
 }
 
 #[test]
-fn a_runtime_that_goes_down_takes_its_commands_along() {
+fn runtime_shutdown_kills_commands() {
     let mark = marker();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let tasks = tokio_util::task::TaskTracker::new();
@@ -305,7 +306,7 @@ fn a_runtime_that_goes_down_takes_its_commands_along() {
 }
 
 #[tokio::test]
-async fn a_time_limit_stops_it() {
+async fn timeout_kills_command() {
     let mark = marker();
     let line = format!("sleep {mark} & sleep {mark}");
     let limit = Duration::from_millis(200);
@@ -315,7 +316,7 @@ async fn a_time_limit_stops_it() {
 }
 
 #[tokio::test]
-async fn what_it_leaves_in_the_background_dies_when_it_ends() {
+async fn background_processes_die_with_command() {
     let mark = marker();
     let begun = Instant::now();
     let output = shell(&format!("sleep {mark} & sleep {mark} & echo done")).await;
@@ -324,27 +325,29 @@ async fn what_it_leaves_in_the_background_dies_when_it_ends() {
     gone(mark);
 }
 
-/// The same by the group alone, as on systems without `/proc`.
+/// Tests the process group alone, as on systems without `/proc`.
 #[tokio::test]
-async fn the_group_dies_with_its_leader() {
+async fn group_dies_with_leader() {
     let mark = marker();
     let tool = Shell::default().leave_daemons();
     let line = format!("trap '' TERM HUP; sleep {mark} & sleep {mark} & echo done");
     let output = tool.call(arguments(&line), ToolContext::detached("call_1")).await;
-    assert_eq!(output, ToolOutput::ok("done\n[exit status 0]"));
+    // Without a mark the result does not wait for the deaths, so on a busy machine a dying process may
+    // still hold the pipe, and the status is followed by a remark.
+    assert!(!output.is_error && output.content.starts_with("done\n[exit status 0"), "{output:?}");
     gone(mark);
 }
 
 #[tokio::test]
-async fn who_left_the_group_dies_too() {
+async fn process_outside_group_dies_too() {
     let mark = marker();
-    // A session of its own, its parent gone: a daemon.
+    // A daemon: it is in its own session, and its parent is gone.
     let line = format!("(setsid sleep {mark} >/dev/null 2>&1 &); setsid sleep {mark} & echo done");
     let output = shell(&line).await;
     assert!(!output.is_error, "{output:?}");
     gone(mark);
 
-    // The same on a drop.
+    // The same if the call is dropped.
     let mark = marker();
     let tool = Shell::default();
     let line = format!("setsid sleep {mark} & sleep {mark}");
@@ -358,7 +361,7 @@ async fn who_left_the_group_dies_too() {
 }
 
 #[tokio::test]
-async fn a_stranger_who_holds_the_pipe_does_not_hold_the_result() {
+async fn held_pipe_does_not_delay_result() {
     let mark = marker();
     let begun = Instant::now();
     let tool = Shell::default().leave_daemons();
@@ -366,7 +369,7 @@ async fn a_stranger_who_holds_the_pipe_does_not_hold_the_result() {
     let output = tool.call(arguments(&line), ToolContext::detached("call_1")).await;
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert!(output.content.starts_with("done\n[exit status 0"), "{output:?}");
-    // `setsid` may not have run yet when the group was killed.
+    // `setsid` may not have left the group yet when the group was killed.
     if output.content.contains("may go on") {
         soon("the daemon lives", || alive(mark).len() == 1);
     }
@@ -377,7 +380,7 @@ async fn a_stranger_who_holds_the_pipe_does_not_hold_the_result() {
 }
 
 #[tokio::test]
-async fn a_flood_stays_bounded() {
+async fn flood_of_output_is_bounded() {
     let output = shell("head -c 100000000 /dev/zero | tr '\\0' x; echo end; echo end >&2").await;
     assert!(output.content.len() < 66_000, "{}", output.content.len());
     assert!(output.content.starts_with("xxx"));
@@ -386,7 +389,7 @@ async fn a_flood_stays_bounded() {
 }
 
 #[tokio::test]
-async fn an_endless_flood_can_be_cancelled() {
+async fn endless_output_can_be_cancelled() {
     let (tokens, context) = context(Duration::from_secs(60));
     let tool = Shell::default();
     let mut call = pin!(tool.call(arguments("yes"), context));
@@ -397,13 +400,13 @@ async fn an_endless_flood_can_be_cancelled() {
     assert!(output.content.contains("stopped before it was done"), "{output:?}");
 }
 
-/// The environment cannot be changed in a process with threads: this test runs itself again in
-/// one that has secrets.
+/// The environment of a process with threads cannot be changed safely, so this test runs itself again
+/// in a process that has secrets.
 #[tokio::test]
-async fn secrets_are_not_handed_on() {
+async fn shell_withholds_secrets() {
     if std::env::var_os("ENDSTOP_TEST_API_KEY").is_none() {
         let again = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "shell::secrets_are_not_handed_on"])
+            .args(["--exact", "shell::shell_withholds_secrets"])
             .env("ENDSTOP_TEST_API_KEY", "hidden")
             .env("ENDSTOP_TEST_PASSWORD", "allowed")
             .env("ENDSTOP_TEST_PLAIN", "shown")
@@ -421,7 +424,7 @@ async fn secrets_are_not_handed_on() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_be_started_is_an_error_that_names_the_reason() {
+async fn start_failure_names_reason() {
     let context = ToolContext::new(
         "call_1".to_owned(),
         CancellationToken::new(),
@@ -431,7 +434,7 @@ async fn a_command_that_cannot_be_started_is_an_error_that_names_the_reason() {
     );
     let output = Shell::default().call(arguments("true"), context).await;
     assert!(output.is_error);
-    assert!(output.content.contains("/nonexistent/folder is not there"), "{output:?}");
+    assert!(output.content.contains("/nonexistent/folder does not exist"), "{output:?}");
     let output = Shell::default().call(Map::new(), ToolContext::detached("call_1")).await;
     assert_eq!(output, ToolOutput::error("the argument `command` is missing"));
     let output = shell("a\0b").await;
@@ -439,7 +442,7 @@ async fn a_command_that_cannot_be_started_is_an_error_that_names_the_reason() {
 }
 
 #[tokio::test]
-async fn it_runs_in_the_working_folder() {
+async fn command_runs_in_working_folder() {
     let dir = tempfile::tempdir().unwrap();
     let real = dir.path().canonicalize().unwrap();
     let finished = CommandLine::new("pwd").in_dir(&real).run(&Stop::never()).await.unwrap();
@@ -448,7 +451,7 @@ async fn it_runs_in_the_working_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_end_each_for_itself() {
+async fn parallel_shells_end_independently() {
     let mark = marker();
     let calls = tokio_util::task::TaskTracker::new();
     let mut running = Vec::new();

@@ -1,5 +1,5 @@
-//! Commands that have a keeper. The program of these tests calls `serve_if_asked` in its `main`, so
-//! it has a `main` of its own: `cargo test -p endstop --test kept [PART OF A NAME]`.
+//! Tests of commands that run under a keeper. `main` must call `serve_if_asked`, so these tests do
+//! not use the default test harness: `cargo test -p endstop --test kept [PART OF A NAME]`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! What holds of servers at an address. The server is a socket that speaks as much HTTP as it must.
+//! Tests of MCP servers over HTTP. The server is a socket that speaks just enough HTTP.
 
 use crate::support::call;
 use endstop::mcp::{McpErrorKind, McpServer};
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 pub fn all() -> Vec<(&'static str, fn())> {
     crate::checks![
-        its_tools_are_called_over_http,
-        a_cancel_goes_over_http,
-        a_server_that_hangs_up_is_an_error,
-        a_huge_answer_over_http_is_not_held,
-        what_is_no_server_says_so,
+        tools_are_called_over_http,
+        cancel_is_sent_over_http,
+        closed_connection_is_tool_error,
+        huge_http_answer_is_refused,
+        address_without_mcp_is_error,
     ]
 }
 
-/// A server, and what it heard: the headers, and the messages.
+/// A server, and the headers and messages that it received.
 struct Site {
     url: String,
     heard: Arc<Mutex<Vec<(String, Value)>>>,
@@ -55,7 +55,7 @@ impl Site {
     }
 }
 
-/// A request with its headers in small letters; nothing at the end of the connection.
+/// Reads the headers and the body of a request; `None` at the end of the connection.
 fn request(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -117,7 +117,7 @@ fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
                 match message["params"]["name"].as_str().unwrap() {
                     "echo" => send("200 OK", kind, &text),
                     "hang" => {
-                        // Until the client hangs up.
+                        // Wait until the client closes the connection.
                         let _ = reader.read(&mut [0; 1]);
                         return;
                     }
@@ -143,7 +143,7 @@ fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
                         events.push_str(&format!("event: message\ndata: {text}\n\n"));
                         send("200 OK", "text/event-stream", &events)
                     }
-                    // It begins, and never ends.
+                    // The event stream begins and then breaks off.
                     _ => send("200 OK", "text/event-stream", ": nothing\n\n"),
                 }
             }
@@ -160,7 +160,7 @@ fn serve(stream: TcpStream, mode: &str, log: &Mutex<Vec<(String, Value)>>) {
     }
 }
 
-async fn its_tools_are_called_over_http() {
+async fn tools_are_called_over_http() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     assert_eq!(tools.protocol_version(), "2025-11-25");
@@ -173,7 +173,7 @@ async fn its_tools_are_called_over_http() {
     tools.close().await;
 }
 
-async fn a_cancel_goes_over_http() {
+async fn cancel_is_sent_over_http() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     let turns = [Turn::call("played__hang", &json!({})), Turn::text("done")];
@@ -189,14 +189,14 @@ async fn a_cancel_goes_over_http() {
     assert_eq!(outcome.termination, endstop::Termination::Cancelled);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let id = site.messages("tools/call")[0]["id"].clone();
-    crate::processes::soon("it is told", || {
+    crate::processes::soon("the server is notified", || {
         let told = site.messages("notifications/cancelled");
         told.iter().any(|told| told["params"]["requestId"] == id)
     });
     tools.close().await;
 }
 
-async fn a_server_that_hangs_up_is_an_error() {
+async fn closed_connection_is_tool_error() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     for name in ["leave", "broken"] {
@@ -204,13 +204,14 @@ async fn a_server_that_hangs_up_is_an_error() {
         let output = call(&tools, name, "").await;
         assert!(output.is_error, "{name}: {output:?}");
         assert!(!output.content.contains("hidden"), "{name}: {output:?}");
-        assert!(began.elapsed() < Duration::from_secs(10), "{name}: {:?}", began.elapsed());
+        // The retries alone take four seconds.
+        assert!(began.elapsed() < Duration::from_secs(30), "{name}: {:?}", began.elapsed());
     }
-    // The next request is one of its own.
+    // The next call is a new request.
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 
-async fn a_huge_answer_over_http_is_not_held() {
+async fn huge_http_answer_is_refused() {
     let site = Site::new("good");
     let tools = site.server().connect().await.unwrap();
     let output = call(&tools, "huge", "").await;
@@ -218,7 +219,7 @@ async fn a_huge_answer_over_http_is_not_held() {
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 
-async fn what_is_no_server_says_so() {
+async fn address_without_mcp_is_error() {
     let site = Site::new("teapot");
     let error = site.server().connect().await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Start, "{error}");

@@ -1,8 +1,8 @@
-//! What holds of servers that are processes.
+//! Tests of MCP servers that run as processes.
 
 use crate::processes::{alive, gone, marker, soon, started};
 use crate::support::{Played, call, tool};
-use endstop::mcp::{McpError, McpErrorKind, McpServer};
+use endstop::mcp::{McpError, McpErrorKind, McpServer, McpTools};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::ToolOutput;
 use endstop::{AgentBuilder, AgentLoop, Limits, Outcome, Termination};
@@ -10,32 +10,33 @@ use serde_json::json;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What hangs does so for a thousand seconds; a slow machine does not.
+/// Bound for calls that must not hang. A server that hangs does so for a thousand seconds, so the
+/// bound may be long enough for a busy machine.
 const IN_TIME: Duration = Duration::from_secs(20);
 
 pub fn all() -> Vec<(&'static str, fn())> {
     crate::checks![
-        its_tools_are_listed_and_called,
+        tools_are_listed_and_called,
         pages_of_tools_are_one_list,
         large_schemas_are_left_out_by_name,
-        it_is_given_no_secrets,
-        what_cannot_be_used_is_an_error_that_says_why,
-        a_cancel_is_told_and_ends_the_call,
-        a_time_limit_is_told,
-        a_terminate_is_told,
-        who_does_not_read_holds_up_nothing,
-        a_server_that_is_killed_ends_the_call_and_those_after_it,
-        a_server_that_exits_says_why,
-        a_huge_answer_is_not_held,
+        server_gets_no_secrets,
+        unusable_server_is_explained_error,
+        cancel_notifies_server_and_ends_call,
+        time_limit_notifies_server,
+        terminate_notifies_server,
+        server_that_stops_reading_blocks_nothing,
+        killed_server_ends_all_calls,
+        exit_status_of_server_is_reported,
+        huge_answer_is_not_stored,
         floods_are_bounded,
-        a_flood_without_end_holds_up_nothing,
-        what_it_asks_for_is_refused,
-        answers_to_nobody_are_nobodys,
-        junk_between_messages_is_no_message,
+        endless_flood_blocks_nothing,
+        requests_of_server_are_refused,
+        unrequested_answers_are_ignored,
+        lines_without_message_are_ignored,
         errors_are_tool_errors_without_keys,
-        it_ends_when_its_input_ends,
-        who_does_not_leave_is_killed,
-        a_drop_kills,
+        server_exits_when_input_ends,
+        server_that_stays_is_killed,
+        drop_kills_server,
     ]
 }
 
@@ -45,12 +46,12 @@ fn agent(tools: &endstop::mcp::McpTools, name: &str) -> AgentBuilder {
     tools.tools().fold(AgentLoop::builder(ScriptedModel::new(turns)), AgentBuilder::shared_tool)
 }
 
-/// A conversation as text.
+/// Returns a conversation as text.
 fn told(outcome: &Outcome) -> String {
     serde_json::to_value(&outcome.messages).unwrap().to_string()
 }
 
-async fn its_tools_are_listed_and_called() {
+async fn tools_are_listed_and_called() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     assert_eq!(tools.protocol_version(), "2025-11-25");
@@ -96,8 +97,8 @@ async fn large_schemas_are_left_out_by_name() {
     assert_eq!(names(&tools), ["played__echo"]);
     let [problem] = tools.left_out() else { panic!("{:?}", tools.left_out()) };
     assert!(problem.starts_with("tool `large` is left out: its schema has 70"), "{problem}");
-    assert!(problem.ends_with("and 65536 are allowed"), "{problem}");
-    // One that was asked for by name is an error; one that was not is no problem.
+    assert!(problem.ends_with("but at most 65536 are allowed"), "{problem}");
+    // A tool that was requested by name is an error; otherwise it is only left out.
     let error = refused(large.server().only(["large"])).await;
     assert_eq!(error.kind, McpErrorKind::Tools);
     assert!(error.to_string().contains("tool `large` is left out"), "{error}");
@@ -118,7 +119,7 @@ async fn large_schemas_are_left_out_by_name() {
     assert!(error.to_string().len() < 500, "{error}");
 }
 
-async fn it_is_given_no_secrets() {
+async fn server_gets_no_secrets() {
     let played = Played::new("good");
     let server = played.server().allow_variable("ENDSTOP_TEST_PASSWORD");
     let tools = server.connect().await.unwrap();
@@ -134,13 +135,15 @@ async fn it_is_given_no_secrets() {
 async fn refused(server: McpServer) -> McpError {
     let began = Instant::now();
     let error = server.connect().await.expect_err("it cannot be used");
-    assert!(began.elapsed() < Duration::from_secs(9), "{error} after {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(40), "{error} after {:?}", began.elapsed());
     assert!(error.to_string().starts_with(&format!("MCP server `{}`: ", error.server)));
     error
 }
 
-async fn what_cannot_be_used_is_an_error_that_says_why() {
+async fn unusable_server_is_explained_error() {
     let soon = Duration::from_millis(700);
+    // Long enough for the start of a server and its handshake on a busy machine.
+    let later = Duration::from_secs(3);
     let mut folders = Vec::new();
     let mut played = |mode| {
         let played = Played::new(mode);
@@ -153,13 +156,13 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         (
             played("exits"),
             McpErrorKind::Start,
-            "exit status 3; it said: no licence for the key [redacted]",
+            "exit status 3; its output: no licence for the key [redacted]",
         ),
         (played("deaf").ready_within(soon), McpErrorKind::Timeout, "not ready within 0.7 s"),
         (
-            played("slow-list").ready_within(soon),
+            played("slow-list").ready_within(later),
             McpErrorKind::Timeout,
-            "not list its tools within 0.7 s",
+            "not list its tools within 3 s",
         ),
         (played("clash"), McpErrorKind::Tools, "`a.b` and `a/b` would both be named `played__a_b`"),
         (played("none"), McpErrorKind::Tools, "has no tools"),
@@ -174,11 +177,11 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         (McpServer::stdio("x", "true"), McpErrorKind::Start, "exit status 0"),
         (McpServer::stdio("x", "a\0b"), McpErrorKind::Start, "could not be started"),
         (McpServer::stdio("x", "cat").ready_within(soon), McpErrorKind::Protocol, ""),
-        (McpServer::stdio("x", "yes").ready_within(soon), McpErrorKind::Timeout, "it said: y"),
+        (McpServer::stdio("x", "yes").ready_within(later), McpErrorKind::Timeout, "its output: y"),
         (McpServer::stdio("a b", "true"), McpErrorKind::Config, "1 to 32 letters"),
         (McpServer::http("x", "no address"), McpErrorKind::Config, "no address"),
         (McpServer::http("x", "ftp://host/"), McpErrorKind::Config, "https://"),
-        (McpServer::http("x", "http://me:hidden@host/"), McpErrorKind::Config, "give a header"),
+        (McpServer::http("x", "http://me:hidden@host/"), McpErrorKind::Config, "set a header"),
         (McpServer::http("x", "http://127.0.0.1:9/"), McpErrorKind::Start, "refused"),
         (
             McpServer::http("x", "http://127.0.0.1:9/").header("a b", "c"),
@@ -195,15 +198,15 @@ async fn what_cannot_be_used_is_an_error_that_says_why() {
         let text = error.to_string();
         assert!(text.contains(words), "{text} has not: {words}");
         assert!(!text.contains("sk-abc") && !text.contains("hidden"), "{text}");
-        // A program that says back what it is told is no server, however that is noticed.
+        // A program that echoes its input is not a server; the kind of the error does not matter.
         if !words.is_empty() {
             assert_eq!(error.kind, kind, "{text}");
         }
     }
 }
 
-/// Runs an agent until the server has been called, does this, and gives the outcome and how long it
-/// took from then.
+/// Runs an agent until the server was called, then calls `stop`. Returns the outcome and the time
+/// that the run took from then.
 async fn stopped(
     played: &Played,
     name: &str,
@@ -223,12 +226,12 @@ async fn stopped(
     (outcome, took)
 }
 
-/// Waiting for a tool would be as long as the tool.
+/// Limits with a grace period so long that waiting for the tool would fail the test.
 fn without_grace() -> Limits {
     Limits { cancel_grace: Duration::from_secs(1000), ..Limits::default() }
 }
 
-async fn a_cancel_is_told_and_ends_the_call() {
+async fn cancel_notifies_server_and_ends_call() {
     let played = Played::new("good");
     let (outcome, took) =
         stopped(&played, "played__hang", without_grace(), AgentLoop::cancel).await;
@@ -237,21 +240,21 @@ async fn a_cancel_is_told_and_ends_the_call() {
     assert!(played.was_told(), "{}", played.heard());
 }
 
-async fn a_time_limit_is_told() {
+async fn time_limit_notifies_server() {
     let played = Played::new("good");
     let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
     let (outcome, took) = stopped(&played, "played__hang", limits, |_| ()).await;
-    // The model is told, and goes on.
+    // The model gets the error and continues.
     assert_eq!(outcome.termination, Termination::Stop);
     assert!(told(&outcome).contains("300"), "{}", told(&outcome));
     assert!(took < IN_TIME, "{took:?}");
     assert!(played.was_told(), "{}", played.heard());
-    // A server's own limit.
+    // A limit that the server's configuration sets.
     let tools = played.server().timeout(Duration::from_millis(200)).connect().await.unwrap();
     assert_eq!(tool(&tools, "played__hang").timeout(), Some(Duration::from_millis(200)));
 }
 
-async fn a_terminate_is_told() {
+async fn terminate_notifies_server() {
     let played = Played::new("good");
     let (outcome, took) =
         stopped(&played, "played__hang", without_grace(), AgentLoop::terminate).await;
@@ -260,7 +263,7 @@ async fn a_terminate_is_told() {
     assert!(played.was_told(), "{}", played.heard());
 }
 
-async fn who_does_not_read_holds_up_nothing() {
+async fn server_that_stops_reading_blocks_nothing() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let mute = tool(&tools, "played__mute");
@@ -281,7 +284,7 @@ async fn who_does_not_read_holds_up_nothing() {
     assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
 }
 
-async fn a_server_that_is_killed_ends_the_call_and_those_after_it() {
+async fn killed_server_ends_all_calls() {
     let (played, mark) = (Played::new("good"), marker());
     let tools = played.with_child(mark).connect().await.unwrap();
     started(mark, 1).await;
@@ -296,26 +299,41 @@ async fn a_server_that_is_killed_ends_the_call_and_those_after_it() {
     };
     let (output, killed) = tokio::join!(calling, kill);
     assert!(killed.elapsed() < IN_TIME, "{:?}", killed.elapsed());
-    let words = "the MCP server `played` has ended in the middle of the call (killed by signal 9)";
+    let words = "the MCP server `played` exited during the call";
     assert!(output.is_error && output.content.starts_with(words), "{output:?}");
+    assert_end_is_reported(&tools, "(killed by signal 9)").await;
     let began = Instant::now();
     let output = call(&tools, "echo", "hello").await;
-    assert!(output.is_error && output.content.contains("It is not started again"), "{output:?}");
+    assert!(output.is_error && output.content.contains("It is not restarted"), "{output:?}");
     assert!(began.elapsed() < IN_TIME);
-    // Nor does what it left.
+    // The process that the server had started is dead too.
     gone(mark);
     tools.close().await;
 }
 
-async fn a_server_that_exits_says_why() {
+async fn exit_status_of_server_is_reported() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "die", "").await;
-    assert!(output.is_error, "{output:?}");
-    assert!(output.content.contains("(exit status 7); it said: out of luck"), "{output:?}");
+    assert!(output.is_error && output.content.contains("exited during the call"), "{output:?}");
+    assert_end_is_reported(&tools, "(exit status 7); its output: out of luck").await;
 }
 
-/// The most memory that this process has had since it was last forgotten, in KiB.
+/// Checks that calls report how the server ended. The first call after its end waits only a quarter
+/// of a second for that, which is too short on a busy machine, so later calls are tried too.
+async fn assert_end_is_reported(tools: &McpTools, words: &str) {
+    let began = Instant::now();
+    loop {
+        let output = call(tools, "echo", "").await;
+        assert!(output.is_error, "{output:?}");
+        if output.content.contains(words) {
+            return;
+        }
+        assert!(began.elapsed() < IN_TIME, "{output:?}");
+    }
+}
+
+/// Returns the peak memory of this process since `forget_peak`, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
@@ -326,7 +344,7 @@ fn forget_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-async fn a_huge_answer_is_not_held() {
+async fn huge_answer_is_not_stored() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     call(&tools, "echo", "warm").await;
@@ -337,7 +355,7 @@ async fn a_huge_answer_is_not_held() {
     println!("  100 MiB in one message: {more} KiB more at the peak");
     assert!(output.is_error && output.content.contains("104857"), "{output:?}");
     assert!(more < 16 * 1024, "{more} KiB more at the peak");
-    // The connection is as it was.
+    // The connection still works.
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 
@@ -357,7 +375,7 @@ async fn floods_are_bounded() {
     assert_eq!(call(&tools, "echo", "still").await, ToolOutput::ok("still"));
 }
 
-async fn a_flood_without_end_holds_up_nothing() {
+async fn endless_flood_blocks_nothing() {
     let played = Played::new("good");
     let limits = Limits { tool_timeout: Some(Duration::from_millis(300)), ..Limits::default() };
     let (outcome, took) = stopped(&played, "played__spout", limits, |_| ()).await;
@@ -366,7 +384,7 @@ async fn a_flood_without_end_holds_up_nothing() {
     assert!(!std::path::Path::new(&format!("/proc/{}", played.pid())).exists());
 }
 
-async fn what_it_asks_for_is_refused() {
+async fn requests_of_server_are_refused() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "ask", "").await;
@@ -376,18 +394,21 @@ async fn what_it_asks_for_is_refused() {
     assert_eq!(output, ToolOutput::ok(answers));
 }
 
-async fn answers_to_nobody_are_nobodys() {
+async fn unrequested_answers_are_ignored() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     assert_eq!(call(&tools, "lie", "").await, ToolOutput::ok("the first"));
     assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
 }
 
-async fn junk_between_messages_is_no_message() {
+async fn lines_without_message_are_ignored() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let output = call(&tools, "junk", "").await;
-    assert!(output.is_error && output.content.contains("answer is none"), "{output:?}");
+    assert!(
+        output.is_error && output.content.contains("not the result of a tool call"),
+        "{output:?}"
+    );
     assert_eq!(call(&tools, "echo", "mine").await, ToolOutput::ok("mine"));
 }
 
@@ -399,20 +420,20 @@ async fn errors_are_tool_errors_without_keys() {
     assert_eq!(output, ToolOutput::error("the server refused: not so: [redacted] (-32602)"));
 }
 
-async fn it_ends_when_its_input_ends() {
+async fn server_exits_when_input_ends() {
     let played = Played::new("good");
     let tools = played.server().connect().await.unwrap();
     let pid = played.pid();
     tools.close().await;
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
-    // By itself: nobody killed it.
+    // The server exited by itself.
     assert!(played.heard().ends_with("the end of the input\n"), "{}", played.heard());
     let output = call(&tools, "echo", "").await;
     assert!(output.is_error && output.content.contains("exit status 0"), "{output:?}");
     tools.close().await;
 }
 
-async fn who_does_not_leave_is_killed() {
+async fn server_that_stays_is_killed() {
     let (played, mark) = (Played::new("stays"), marker());
     let tools = played.with_child(mark).connect().await.unwrap();
     let began = Instant::now();
@@ -422,13 +443,13 @@ async fn who_does_not_leave_is_killed() {
     gone(mark);
 }
 
-async fn a_drop_kills() {
+async fn drop_kills_server() {
     let (played, mark) = (Played::new("stays"), marker());
     let tools = played.with_child(mark).connect().await.unwrap();
     started(mark, 1).await;
     let echo = tool(&tools, "played__echo");
     drop(tools);
-    // A tool holds its server.
+    // A tool keeps its server alive.
     assert_eq!(alive(mark).len(), 1);
     drop(echo);
     gone(mark);

@@ -1,14 +1,14 @@
-//! Hosts that are killed: their servers die with them.
+//! Kills a host and checks that its servers die with it.
 
-use crate::processes::{alive, soon};
+use crate::processes::{alive, soon, started};
 use crate::support::{Played, runtime};
 use std::process::{Command, ExitCode};
 
 pub fn all() -> Vec<(&'static str, fn())> {
-    crate::checks![a_server_dies_with_a_host_that_is_killed]
+    crate::checks![server_dies_with_killed_host]
 }
 
-/// A host that holds a server until it is killed.
+/// Plays a host that keeps a server running until the host is killed.
 pub fn hold(mark: &str) -> ExitCode {
     runtime().block_on(async {
         let played = Played::new("stays");
@@ -20,7 +20,7 @@ pub fn hold(mark: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Killed with SIGKILL where it is dropped.
+/// A host that is killed with SIGKILL when this value is dropped.
 struct Host(std::process::Child);
 
 impl Drop for Host {
@@ -30,12 +30,12 @@ impl Drop for Host {
     }
 }
 
-async fn a_server_dies_with_a_host_that_is_killed() {
+async fn server_dies_with_killed_host() {
     use std::io::{BufRead, BufReader};
     let mark = crate::processes::marker();
     let mut host = Host(
         Command::new(std::env::current_exe().unwrap())
-            // Not the bare number: by that the processes of the server are found.
+            // Not the bare number, because that marks the processes of the server.
             .args(["--host", &format!("m{mark}")])
             .stdout(std::process::Stdio::piped())
             .spawn()
@@ -44,8 +44,10 @@ async fn a_server_dies_with_a_host_that_is_killed() {
     let mut line = String::new();
     BufReader::new(host.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let server = format!("/proc/{}", line.trim());
-    assert!(std::path::Path::new(&server).exists() && alive(mark).len() == 1, "{line}");
+    assert!(std::path::Path::new(&server).exists(), "{line}");
+    // The server may be ready before its background process has started.
+    started(mark, 1).await;
     drop(host);
     soon("the server is gone", || !std::path::Path::new(&server).exists());
-    soon("what it started is gone", || alive(mark).is_empty());
+    soon("its child is gone", || alive(mark).is_empty());
 }

@@ -1,5 +1,5 @@
-//! MCP servers, each a process or a socket of its own. The program of these tests plays the servers,
-//! the keeper of them and a host that is killed, so it has a `main` of its own:
+//! Tests of MCP servers, which are separate processes or sockets. The test program also plays the
+//! servers, their keeper and a host that is killed, so it does not use the default test harness:
 //! `cargo test -p endstop --test mcp [PART OF A NAME]`.
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("--without-keeper") {
-        // The checks that hold without one.
+        // These checks run without a keeper.
     } else if let Some(code) = endstop::process::keeper::serve_if_asked() {
         return code;
     }

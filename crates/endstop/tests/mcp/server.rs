@@ -1,5 +1,5 @@
-//! A small MCP server over standard streams that does what its tools are named for. It writes down
-//! every line that it hears.
+//! A small MCP server over standard streams. Each tool does what its name says, for example `die`.
+//! The server logs every line that it receives.
 
 use serde_json::{Value, json};
 use std::fs::File;
@@ -13,7 +13,7 @@ struct Server {
     dies: bool,
 }
 
-/// Plays the server of this mode to the end of its input.
+/// Runs the server in this mode until its input ends.
 pub fn play(mode: &str, log: &str) -> ExitCode {
     let log = File::options().create(true).append(true).open(log).unwrap();
     let mut server = Server { log, mode: mode.to_owned(), dies: false };
@@ -58,7 +58,7 @@ fn tool(name: &str, hints: Value) -> Value {
     json!({"name": name, "description": format!("Does {name}."), "inputSchema": schema, "annotations": hints})
 }
 
-/// A tool whose schema has about so many bytes.
+/// Returns a tool whose schema has about this many bytes.
 fn large(name: &str, bytes: usize) -> Value {
     let property = json!({"type": "string", "description": "x".repeat(bytes)});
     json!({"name": name, "inputSchema": {"type": "object", "properties": {"text": property}}})
@@ -110,7 +110,7 @@ impl Server {
             "large-name" => {
                 result(id, json!({"tools": [tool(&"x".repeat(100_000), json!({}))]}));
             }
-            // Each page has one schema that is allowed; all of them are too much.
+            // The schema of each page is allowed, but all of them together are too large.
             "heavy" => {
                 let page = message["params"]["cursor"].as_str().map_or(1, |n| n.parse().unwrap());
                 let more = (page < 30).then(|| (page + 1).to_string());
@@ -160,7 +160,7 @@ impl Server {
         match message["params"]["name"].as_str().unwrap() {
             "echo" | "set" => text(id, said),
             "hang" => {}
-            // It does not read any more either.
+            // From now on it does not read its input either.
             "mute" => std::thread::sleep(Duration::from_secs(1000)),
             "huge" => {
                 let mut out = stdout().lock();
@@ -197,7 +197,7 @@ impl Server {
                 say(&note);
             },
             "beg" => {
-                // None of the answers is read before all have been asked for.
+                // No answer is read before all requests were sent.
                 let mut out = stdout().lock();
                 for n in 0..50_000 {
                     writeln!(out, r#"{{"jsonrpc":"2.0","id":{n},"method":"ping"}}"#).unwrap();

@@ -1,4 +1,5 @@
-//! What the checks share: servers of this program, what they heard, and the run of all checks.
+//! Helpers of the checks: servers that this program plays, the messages they received, and the loop
+//! over all checks.
 
 use crate::{address, checks, hosts};
 use endstop::mcp::{McpServer, McpTools};
@@ -10,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Checks by name.
+/// Lists checks with their names.
 #[macro_export]
 macro_rules! checks {
     ($($check:ident),* $(,)?) => {
@@ -23,8 +24,8 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 
 pub fn all(words: &[&str]) -> ExitCode {
-    // An environment cannot be changed in a process with threads: it is given to a second one, and
-    // then to a third, whose commands have no keeper.
+    // The environment of a process with threads cannot be changed safely, so the checks run in a
+    // second process, and then in a third one whose commands have no keeper.
     if std::env::var_os("ENDSTOP_TEST_API_KEY").is_none() {
         let again = |first: Option<&str>| {
             Command::new(std::env::current_exe().unwrap())
@@ -58,7 +59,7 @@ pub fn all(words: &[&str]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A server of this program, and the file of what it heard.
+/// A server that this program plays, with a file of the lines that it received.
 pub struct Played {
     folder: tempfile::TempDir,
     mode: &'static str,
@@ -80,16 +81,17 @@ impl Played {
     }
 
     pub fn server(&self) -> McpServer {
-        McpServer::command("played", self.words()).ready_within(Duration::from_secs(10))
+        // Only for servers that hang: on a busy machine a thousand pages of tools take seconds.
+        McpServer::command("played", self.words()).ready_within(Duration::from_secs(60))
     }
 
-    /// A server that has left another process in its group.
+    /// Returns a server that has started another process in its group.
     pub fn with_child(&self, mark: u32) -> McpServer {
         let words: Vec<String> = self.words().iter().map(|word| format!("'{word}'")).collect();
         McpServer::stdio("played", format!("sleep {mark} & exec {}", words.join(" ")))
     }
 
-    /// The lines that it heard, and what it wrote of itself.
+    /// Returns the lines that the server received, and its own log lines.
     pub fn heard(&self) -> String {
         std::fs::read_to_string(self.log()).unwrap_or_default()
     }
@@ -100,14 +102,14 @@ impl Played {
         line[4..].parse().unwrap()
     }
 
-    /// What it heard of this method.
+    /// Returns the messages of this method that the server received.
     pub fn messages(&self, method: &str) -> Vec<Value> {
         let heard = self.heard();
         let messages = heard.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         messages.filter(|message| message["method"] == method).collect()
     }
 
-    /// The id of the call under way was named in a cancellation.
+    /// Returns `true` if the server received a cancellation of the last call.
     pub fn was_told(&self) -> bool {
         let calls = self.messages("tools/call");
         let told = self.messages("notifications/cancelled");
@@ -120,7 +122,7 @@ pub fn tool(tools: &McpTools, name: &str) -> Arc<dyn Tool> {
     tools.tools().find(|tool| tool.name() == name).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Calls a tool by hand.
+/// Calls a tool without a run.
 pub async fn call(tools: &McpTools, name: &str, text: &str) -> ToolOutput {
     let arguments = json!({"text": text}).as_object().unwrap().clone();
     let tool = tool(tools, &format!("played__{name}"));

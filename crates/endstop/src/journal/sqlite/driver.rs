@@ -1,16 +1,18 @@
-//! Who drives a run: a process holds a lock on a file as long as it lives, and its runs name the
-//! file. However it dies, the lock goes with it.
+//! Detects whether the process that drives a run is still alive. Each process locks a file of its
+//! own as long as it lives, and its runs store the name of that file. The operating system releases
+//! the lock however the process dies, and unlike a process id the lock cannot pass to an unrelated
+//! process.
 //!
 //! ```text
-//! let driver = Driver::new(&journal)?;           // this process
-//! let lives = is_alive(&journal, "4711-18c2…");  // the one that a run names
+//! let driver = Driver::new(&journal)?;           // locks a file for this process
+//! let lives = is_alive(&journal, "4711-18c2…");  // of the name that a run stores
 //! ```
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// This process, as the runs that it drives name it.
+/// The lock file of this process. Runs that the process drives store its name.
 #[derive(Debug)]
 pub(super) struct Driver {
     pub(super) name: String,
@@ -26,10 +28,14 @@ impl Driver {
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.recursive(true).create(&folder)?;
         loop {
+            // The random part is needed because process ids are reused and several containers may
+            // share the folder.
             let name = format!("{}-{:x}", std::process::id(), crate::clock::seed(0));
             let path = folder.join(&name);
             match File::create_new(&path) {
                 Ok(file) => {
+                    // The file is new, but another process may test it with `try_lock` at this
+                    // moment, so wait.
                     file.lock()?;
                     return Ok(Driver { name, path, _lock: file });
                 }
@@ -46,11 +52,12 @@ impl Drop for Driver {
     }
 }
 
-/// Whether the process of this name still lives. One that cannot be looked at does: its runs are
-/// not taken from it.
+/// Returns `true` if the process with this name is still alive. A process that cannot be checked
+/// counts as alive, so that its runs are not taken from it.
 pub(super) fn is_alive(journal: &Path, name: &str) -> bool {
-    // The name stands in the journal, which may be another's: it must not lead out of the folder, and
-    // what is there must be a file of ours, because the file of a dead process is removed.
+    // The name comes from the journal, which a third party may have written. It must not lead out
+    // of the folder, and it must name a file that Endstop made, because the file of a dead process
+    // is removed below.
     if !is_name(name) {
         return false;
     }
@@ -73,7 +80,8 @@ pub(super) fn is_alive(journal: &Path, name: &str) -> bool {
     }
 }
 
-/// Whether a name is one that [`Driver::new`] makes: a process, and a number that tells it from others.
+/// Returns `true` if the name has the form that [`Driver::new`] makes: a process id, a hyphen and a
+/// number in hexadecimal digits.
 fn is_name(name: &str) -> bool {
     let Some((process, seed)) = name.split_once('-') else { return false };
     let all = |text: &str, is: fn(&u8) -> bool| {

@@ -1,15 +1,15 @@
-//! What a file of SQLite must be before it is read or written as a journal: third parties make such
-//! files too, and SQL in the schema of one runs whenever a table is used.
+//! Checks that an SQLite file is safe to open as a journal. A third party may have made the file,
+//! and SQL in its schema runs whenever a table is used.
 //!
 //! ```text
-//! hardening::plain_files(path)?;                             // no pipes, no links beside it
+//! hardening::plain_files(path)?;                             // no pipes, no links next to it
 //! let time = hardening::configure(&mut connection, access)?; // before the first statement
 //! hardening::plain_tables(&connection, path, access)?;       // before the first query
 //! ```
 //!
-//! The measures are those of SQLite's own page on untrusted files ("Defense Against The Dark Arts"):
-//! views are switched off, and for readers triggers as well, functions that have effects
-//! are refused, and a statement is interrupted when its time is up.
+//! The measures are those of SQLite's page on untrusted files ("Defense Against The Dark Arts"):
+//! views are disabled, and for readers triggers as well; functions with side effects are refused;
+//! and a statement is interrupted when its time is up.
 
 use super::{failure, problem};
 use crate::journal::{JournalError, JournalErrorKind};
@@ -20,32 +20,33 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Write,
 }
 
-/// How long the statements of one operation may take. An operation takes milliseconds; a damaged tree
-/// of pages that leads back to itself has no end.
+/// Time limit for the statements of one operation that reads. An operation takes milliseconds, but
+/// a damaged tree of pages that leads back to itself has no end.
 const READING: Duration = Duration::from_secs(20);
-/// The same with an upgrade of all tables.
+/// Time limit for an operation that writes, which may be an upgrade of all tables.
 const WRITING: Duration = Duration::from_secs(600);
 
-/// Instructions of SQLite between two looks at the clock: one can read a value of [`LONGEST`].
+/// SQLite instructions between two checks of the deadline. Few, because one instruction can read a
+/// value of [`LONGEST`] bytes.
 const LOOK: i32 = 100;
 
-/// The longest value that a reader takes, in bytes.
+/// The longest value that a reader accepts, in bytes.
 const LONGEST: i32 = 256 << 20;
 
-/// The most tables, indexes, views and triggers. A journal has less than twenty.
+/// The most tables, indexes, views and triggers that are accepted. A journal has fewer than twenty.
 const OBJECTS: i64 = 200;
 
-/// The bytes that a row needs in a file at least.
+/// Lower bound for the bytes that a row takes in a file.
 const ROW: u64 = 8;
 
-/// When the statements under way are interrupted.
+/// The time at which running statements are interrupted.
 #[derive(Clone, Debug)]
 pub(super) struct Deadline {
     until: Arc<Mutex<Instant>>,
@@ -57,7 +58,7 @@ impl Deadline {
         Deadline { until: Arc::new(Mutex::new(Instant::now() + patience)), patience }
     }
 
-    /// The next operation begins.
+    /// Restarts the time limit for the next operation.
     pub(super) fn renew(&self) {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + self.patience;
     }
@@ -67,12 +68,13 @@ impl Deadline {
     }
 }
 
-/// Refuses what is not a regular file, also as the log, the index or the rollback journal that SQLite
-/// opens beside it: a pipe blocks, and a link leads elsewhere.
+/// Refuses a path that is not a regular file. The same holds for the log, the index and the
+/// rollback journal that SQLite opens next to it, because opening a pipe blocks and a link leads to
+/// another file.
 pub(super) fn plain_files(path: &Path) -> Result<(), JournalError> {
     let io = |error: std::io::Error| problem(path, JournalErrorKind::Io, error.to_string());
     if !std::fs::metadata(path).map_err(io)?.is_file() {
-        let what = "not a regular file: give the file of a journal";
+        let what = "not a regular file; give the path of a journal";
         return Err(problem(path, JournalErrorKind::Io, what));
     }
     for beside in ["-wal", "-shm", "-journal"] {
@@ -92,17 +94,19 @@ fn companion(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Takes from the schema what it could do to this process.
+/// Disables the SQLite features through which a schema could harm this process.
 pub(super) fn configure(connection: &mut Connection, access: Access) -> rusqlite::Result<Deadline> {
     for (config, on) in [
         (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
         (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
         (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
-        // Ours say that what was written stands; a reader changes nothing.
+        // Endstop's own triggers refuse changes to stored events. A reader changes nothing and
+        // needs none.
         (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, access == Access::Write),
     ] {
         connection.set_db_config(config, on)?;
     }
+    // The schema of a file is parsed as SQL too, so its length and nesting are bounded.
     connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, 1 << 20)?;
     connection.set_limit(Limit::SQLITE_LIMIT_COLUMN, 100)?;
     connection.set_limit(Limit::SQLITE_LIMIT_EXPR_DEPTH, 50)?;
@@ -119,19 +123,20 @@ pub(super) fn configure(connection: &mut Connection, access: Access) -> rusqlite
     let watched = deadline.clone();
     connection.progress_handler(LOOK, Some(move || watched.is_over()))?;
     connection.pragma_update(None, "cell_size_check", true)?;
+    // A mapped file that another process truncates would end this process with SIGBUS.
     connection.pragma_update(None, "mmap_size", 0)?;
     Ok(deadline)
 }
 
-/// Refuses a journal whose tables are something else: views, virtual tables, computed columns and
-/// indexes; and for a writer triggers that do more than Endstop's own.
+/// Refuses a journal that contains views, virtual tables, generated columns or indexes on
+/// expressions; for a writer also triggers that do more than Endstop's own.
 pub(super) fn plain_tables(
     connection: &Connection,
     path: &Path,
     access: Access,
 ) -> Result<(), JournalError> {
     let foreign = |what: String| {
-        let what = format!("{what}, so Endstop did not make this journal: give another file");
+        let what = format!("{what}, so Endstop did not write this file; choose another one");
         problem(path, JournalErrorKind::Damaged, what)
     };
     let wrong = |error| failure(path, &error);
@@ -141,7 +146,8 @@ pub(super) fn plain_tables(
     }
     for table in ["runs", "log", "events", "texts", "conversations", "parts"] {
         if let Some(object) = objects.iter().find(|object| object.name == table) {
-            // `events` is a view for people since version 2, and switched off here.
+            // Since version 2 `events` is a view for human readers. Endstop does not query it, and
+            // views are disabled here.
             if object.kind != "table" && table != "events" {
                 return Err(foreign(format!("`{table}` is a {}", object.kind)));
             }
@@ -155,13 +161,13 @@ pub(super) fn plain_tables(
                 }
                 let computed = "SELECT count(*) FROM pragma_table_xinfo(?1) WHERE hidden <> 0";
                 if count(connection, computed, name).map_err(wrong)? > 0 {
-                    return Err(foreign(format!("`{name}` has computed columns")));
+                    return Err(foreign(format!("`{name}` has generated columns")));
                 }
             }
             "index" => {
                 let computed = "SELECT count(*) FROM pragma_index_xinfo(?1) WHERE cid = -2";
                 if count(connection, computed, name).map_err(wrong)? > 0 {
-                    return Err(foreign(format!("the index `{name}` computes its keys")));
+                    return Err(foreign(format!("the index `{name}` is on an expression")));
                 }
             }
             "trigger" if access == Access::Write && !is_harmless(sql) => {
@@ -180,7 +186,7 @@ struct Object {
 }
 
 fn objects(connection: &Connection) -> rusqlite::Result<Vec<Object>> {
-    // Indexes that a constraint makes have no SQL, and SQLite's own tables are as it makes them.
+    // Indexes of constraints have no SQL, and SQLite makes its own tables itself.
     let mut select = connection.prepare(
         "SELECT type, name, sql FROM sqlite_schema
          WHERE sql IS NOT NULL AND substr(name, 1, 7) <> 'sqlite_' LIMIT ?1",
@@ -195,8 +201,9 @@ fn count(connection: &Connection, sql: &str, name: &str) -> rusqlite::Result<i64
     connection.query_row(sql, [name], |row| row.get(0))
 }
 
-/// Whether a trigger only refuses changes or deletes rows: without brackets there are no functions and
-/// no inner queries, so its work is that of the statement that fires it.
+/// Returns `true` if a trigger only refuses changes or deletes rows. Without parentheses there are
+/// no function calls and no subqueries, so the trigger does no more work than the statement that
+/// fires it.
 fn is_harmless(sql: &str) -> bool {
     let Some((head, body)) = sql.split_once("BEGIN") else { return false };
     let Some(body) = body.trim_end().strip_suffix("END") else { return false };
@@ -210,20 +217,20 @@ fn is_harmless(sql: &str) -> bool {
     !head.contains('(') && body.split(';').all(harmless)
 }
 
-/// What rows of a file can hold together: no more than the file, unless pages are shared, which only a
-/// damaged file does.
+/// Budget for the text of all rows that are read. Rows cannot hold more than the file unless they
+/// share pages, which happens only in a damaged file.
 pub(super) struct Room {
     bytes: u64,
 }
 
 impl Room {
-    /// The room of a journal, its log included.
+    /// Returns the budget for a journal: the size of the file and of its log.
     pub(super) fn of(path: &Path) -> Room {
         let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         Room { bytes: length(path).saturating_add(length(&companion(path, "-wal"))) }
     }
 
-    /// Takes a row with this much text; `false`: the file cannot hold it.
+    /// Subtracts a row with this much text. Returns `false` if the file cannot hold the row.
     pub(super) fn take(&mut self, text: usize) -> bool {
         let left = self.bytes.checked_sub(ROW.saturating_add(text as u64));
         self.bytes = left.unwrap_or(0);
@@ -282,7 +289,7 @@ mod tests {
             Some(rusqlite::ErrorCode::OperationInterrupted),
             "{error}"
         );
-        // The next operation has its own time.
+        // The next operation gets a new time limit.
         deadline.renew();
         connection.query_row("SELECT 1", [], |row| row.get::<_, i64>(0)).unwrap();
     }

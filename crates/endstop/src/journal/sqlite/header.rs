@@ -1,5 +1,5 @@
-//! A run's header as rows: what several runs have in common (tools, schemas, instructions) is stored
-//! once.
+//! Stores the header of a run as rows, so that values that several runs share (tools, schemas,
+//! instructions) are stored once.
 //!
 //! ```text
 //! parts of a run:   ""             {"policy":null,"tools":null,"spec":{"limits":{…},"tools":null}}
@@ -7,7 +7,7 @@
 //!                   "/spec/tools"  [{"name":"shell",…}]
 //! ```
 //!
-//! What differs from run to run (id, time, task, conversation) is in the columns of `runs`.
+//! Values that differ from run to run (id, time, task, conversation) are in the columns of `runs`.
 
 use super::texts::Text;
 use crate::journal::RunHeader;
@@ -18,13 +18,15 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// A value that is shorter as JSON stays in the part around it.
+/// Length in bytes from which a value is stored as a part of its own; a shorter one stays in the
+/// part around it, because a row would take more space than the value.
 const LONG: usize = 256;
 
-/// The run's own id, where a header names it a second time.
+/// Placeholder for the run's own id if the header contains it a second time, so that headers of two
+/// runs can be equal.
 const OWN_ID: &str = "";
 
-/// The header without what its run's row has.
+/// The header without the values that the row in `runs` has.
 #[derive(Serialize)]
 struct Frame<'a> {
     version: &'a str,
@@ -43,12 +45,13 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Parts of a header, each with the JSON pointer of its place.
+/// The parts of a header, each with the JSON pointer to its place.
 pub(super) struct Parts(Vec<(String, Text)>);
 
-/// The parts of a header, without its conversation and the keys.
+/// Splits a header into parts, without its conversation and without secrets.
 pub(super) fn split(header: &RunHeader, keys: &KnownKeys) -> Result<Parts, serde_json::Error> {
-    // Each field is named, so that a new one is not forgotten here.
+    // The pattern names each field, so that the compiler reports a new field that is forgotten
+    // here.
     let RunHeader {
         id,
         continues: _,
@@ -80,7 +83,7 @@ pub(super) fn split(header: &RunHeader, keys: &KnownKeys) -> Result<Parts, serde
     split_value(serde_json::to_value(frame)?, keys)
 }
 
-/// The parts of a header that is JSON already.
+/// Splits a header that is already JSON.
 pub(super) fn split_value(mut frame: Value, keys: &KnownKeys) -> Result<Parts, serde_json::Error> {
     let (mut parts, mut cuts) = (Vec::new(), 0);
     if let Some(spec) = frame.get_mut("spec").and_then(Value::as_object_mut) {
@@ -97,7 +100,7 @@ pub(super) fn split_value(mut frame: Value, keys: &KnownKeys) -> Result<Parts, s
     Ok(Parts(parts))
 }
 
-/// Takes the long values out of an object; returns how many secrets were cut out of them.
+/// Moves the long values out of an object and returns how many secrets were cut out of them.
 fn take_long(
     place: &str,
     object: &mut Map<String, Value>,
@@ -106,10 +109,11 @@ fn take_long(
 ) -> Result<u64, serde_json::Error> {
     let mut all_cuts = 0;
     for (name, value) in object {
-        // A short string needs no serialising to be known as short.
+        // A short string stays in place; checking its length first avoids serialising it.
         let scalar = !matches!(value, Value::String(text) if text.len() >= LONG)
             && !value.is_array()
             && !value.is_object();
+        // `spec` has been split already. `/` and `~` would have to be escaped in a JSON pointer.
         if scalar || name == "spec" || name.contains(['/', '~']) {
             continue;
         }
@@ -124,7 +128,7 @@ fn take_long(
 }
 
 impl Parts {
-    /// Stores the parts as those of a run, inside a transaction.
+    /// Stores the parts as those of a run; must be called inside a transaction.
     pub(super) fn store(&self, connection: &Connection, run: i64) -> rusqlite::Result<()> {
         let mut insert = connection
             .prepare_cached("INSERT INTO parts (run, place, text) VALUES (?1, ?2, ?3)")?;
@@ -135,7 +139,7 @@ impl Parts {
     }
 }
 
-/// What a run's row has of its header.
+/// The values of a header that are in the row of the run.
 pub(super) struct Row {
     pub(super) number: i64,
     pub(super) id: String,
@@ -144,7 +148,7 @@ pub(super) struct Row {
     pub(super) task: String,
 }
 
-/// Puts a header together again, still without its conversation.
+/// Reassembles a header, still without its conversation.
 pub(super) fn join(
     connection: &Connection,
     row: &Row,
@@ -161,7 +165,8 @@ pub(super) fn join(
 
 fn put_together(parts: Vec<(String, String)>, row: &Row) -> Result<RunHeader, serde_json::Error> {
     let mut header = Value::Null;
-    // The part of all others comes first: its place is the empty one.
+    // The outermost part comes first, because its place is the empty string and `ORDER BY place`
+    // sorts it before the others.
     for (place, text) in parts {
         let value = bounded_json::from_str(&text)?;
         if let Some(there) = header.pointer_mut(&place) {

@@ -1,4 +1,4 @@
-//! The journal in one file of SQLite, which any tool for SQLite reads.
+//! The SQLite journal: all runs in one database file, which any SQLite tool can read.
 //!
 //! ```no_run
 //! use endstop::journal::SqliteJournal;
@@ -9,8 +9,8 @@
 //! # Ok::<(), endstop::journal::JournalError>(())
 //! ```
 //!
-//! The file is in WAL mode: what was kept when a process is killed is there, whatever it was doing.
-//! Several processes may keep their runs in one file.
+//! The file is in WAL mode, so everything that was written before a process is killed survives.
+//! Several processes may store their runs in one file.
 
 mod driver;
 mod hardening;
@@ -43,25 +43,26 @@ use std::time::Duration;
 use texts::{Known, Prepared, Stored};
 use write::all_or_none;
 
-/// Runs in one file of SQLite. Cheap to clone; clones share the file.
+/// A journal in one SQLite file. Cloning is cheap; clones share the connection.
 #[derive(Clone)]
 pub struct SqliteJournal(Arc<Inner>);
 
 struct Inner {
     path: PathBuf,
     connection: Mutex<Connection>,
-    /// Of the tables: an earlier one is only read.
+    /// Version of the tables. A file of an earlier version stays as it is if it is only read.
     version: i64,
     deadline: Deadline,
-    /// `None`: opened to be read.
+    /// `None` if the journal was opened read-only.
     driver: Option<Driver>,
     keys: Mutex<Arc<KnownKeys>>,
     known: Known,
-    /// What was wrong with its permissions.
+    /// Description of permissions that were too wide when the file was opened.
     exposed: Option<String>,
-    /// Whoever holds the file was waited for once; the run does not wait at every step.
+    /// Set after a wait for another process timed out. While it is set, writes do not wait again,
+    /// because otherwise every step of the run would wait for the full timeout.
     impatient: AtomicBool,
-    /// Bytes in the write-ahead log since it was copied to the file, estimated.
+    /// Estimated bytes in the write-ahead log since the last checkpoint.
     in_log: AtomicU64,
 }
 
@@ -72,14 +73,14 @@ impl fmt::Debug for SqliteJournal {
 }
 
 impl SqliteJournal {
-    /// What tells a journal from other files of SQLite: its `application_id`, "Ends".
+    /// The `application_id` that marks an SQLite file as a journal: "Ends" in ASCII.
     pub const APPLICATION_ID: i64 = schema::APPLICATION;
 
-    /// Opens a journal, and makes it where there is none: its folder too. On Unix only its owner may
-    /// read it.
+    /// Opens a journal for writing. Creates the file and its folder if they do not exist; on Unix
+    /// only the owner may read them.
     ///
     /// # Errors
-    /// It cannot be written, is no journal, or a later version of Endstop made it.
+    /// The file cannot be written, is not a journal, or was written by a later version of Endstop.
     pub fn open(path: impl AsRef<Path>) -> Result<SqliteJournal, JournalError> {
         let path = path.as_ref();
         let io = |error: std::io::Error| problem(path, JournalErrorKind::Io, error.to_string());
@@ -94,15 +95,16 @@ impl SqliteJournal {
             hardening::plain_tables(&connection, path, Access::Write)?;
         }
         schema::prepare(&mut connection, path)?;
+        // Last, so that a file that is refused leaves no lock file behind.
         let driver = Driver::new(path).map_err(io)?;
         let version = schema::VERSION;
         Ok(SqliteJournal::new(path, connection, deadline, version, Some(driver), exposed))
     }
 
-    /// Opens a journal to read it; nothing is written, not even where it is damaged.
+    /// Opens a journal for reading. Nothing is written to it, even if it is damaged.
     ///
     /// # Errors
-    /// It is not there, is no journal, or a later version of Endstop made it.
+    /// The file does not exist, is not a journal, or was written by a later version of Endstop.
     pub fn read(path: impl AsRef<Path>) -> Result<SqliteJournal, JournalError> {
         let path = path.as_ref();
         if let Err(error) = std::fs::metadata(path) {
@@ -114,7 +116,7 @@ impl SqliteJournal {
             | OpenFlags::SQLITE_OPEN_URI;
         let open = |immutable: bool| -> Result<(Connection, Deadline, i64), JournalError> {
             let connection = if immutable {
-                // As an address it is spelled in ASCII.
+                // `immutable` can only be set in a URI, so the path must be percent-encoded.
                 let spelled = |byte: &u8| match byte {
                     b'?' | b'#' | b'%' | 0x80.. => format!("%{byte:02x}"),
                     _ => char::from(*byte).to_string(),
@@ -129,14 +131,15 @@ impl SqliteJournal {
             let mut connection = connection.map_err(wrong)?;
             let deadline = hardening::configure(&mut connection, Access::Read).map_err(wrong)?;
             let Some(version) = schema::check(&connection, path)? else {
-                let what = "an empty file: no run was kept in it";
+                let what = "the file is empty: it contains no run";
                 return Err(problem(path, JournalErrorKind::NotFound, what));
             };
             hardening::plain_tables(&connection, path, Access::Read)?;
             Ok((connection, deadline, version))
         };
         let (connection, deadline, version) = match open(false) {
-            // In a folder that cannot be written a reader has no room for its own locks.
+            // In a read-only folder SQLite cannot create the `-shm` file for its locks. `immutable`
+            // makes it read without locks.
             Err(error) if error.kind == JournalErrorKind::Io => open(true)?,
             opened => opened?,
         };
@@ -165,17 +168,19 @@ impl SqliteJournal {
         }))
     }
 
-    /// These must not come to the file. The keys of a run's own provider are known without it.
+    /// Sets secrets that must not be written to the file. The keys of a run's own provider are
+    /// always removed, also without this call.
     pub fn hide(&self, keys: KnownKeys) {
         *self.0.keys.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 
-    /// What other users could do with the file when it was opened, and what became of that.
+    /// Describes the access that other users had to the file when it was opened, and what was done
+    /// about it. `None` if they had none.
     pub fn exposed(&self) -> Option<&str> {
         self.0.exposed.as_deref()
     }
 
-    /// Its file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
@@ -186,7 +191,7 @@ impl SqliteJournal {
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
         let connection = self.0.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was set for one write does not hold for the next use.
+        // A write or a destructor may have lowered the timeout, so it is reset for each use.
         let _ = connection.busy_timeout(schema::PATIENCE);
         self.0.deadline.renew();
         connection
@@ -197,17 +202,18 @@ impl SqliteJournal {
     }
 
     fn no_json(&self, error: &serde_json::Error) -> JournalError {
-        let what = format!("the run has no JSON form: {error}");
+        let what = format!("the run cannot be written as JSON: {error}");
         problem(&self.0.path, JournalErrorKind::Io, what)
     }
 
-    /// A connection that does not wait for the runs of this process.
+    /// Opens a second connection, which does not wait for the writes of this process's runs.
     fn another_connection(&self) -> Result<Connection, JournalError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         Connection::open_with_flags(&self.0.path, flags)
             .and_then(|connection| {
                 schema::set_up(&connection)?;
-                // Its thread may wait for the disk.
+                // The caller is not on an async thread and may wait for the disk, so SQLite may
+                // checkpoint by itself (the default of 1000 pages).
                 connection.pragma_update(None, "wal_autocheckpoint", 1000)?;
                 Ok(connection)
             })
@@ -216,14 +222,18 @@ impl SqliteJournal {
 
     fn driver(&self) -> Result<&Driver, JournalError> {
         self.0.driver.as_ref().ok_or_else(|| {
-            problem(&self.0.path, JournalErrorKind::Io, "it was opened to be read, not written")
+            problem(
+                &self.0.path,
+                JournalErrorKind::Io,
+                "it was opened read-only; open it with `SqliteJournal::open` to write",
+            )
         })
     }
 
-    /// Keeps what a verifier said of an ended run's work.
+    /// Stores the verdict of a verifier on an ended run.
     ///
     /// # Errors
-    /// It cannot be kept.
+    /// The verdict cannot be stored.
     pub fn verified(&self, id: &str, verified: bool) -> Result<(), JournalError> {
         self.connection()
             .execute("UPDATE runs SET verified = ?1 WHERE id = ?2", params![verified, id])
@@ -270,7 +280,8 @@ impl Journal for SqliteJournal {
                 let conversation = prepared.stored(&self.0.known, &numbers);
                 return Ok(Box::new(Log::new(self, run, 0, conversation)));
             }
-            // Another process has removed the runs that this conversation was known from.
+            // Another process has pruned the runs that this conversation was shared with. Forget
+            // the cached numbers and store the whole conversation.
             self.0.known.forget();
         }
     }
@@ -296,14 +307,15 @@ impl Journal for SqliteJournal {
         }
         let busy = || {
             let what = format!(
-                "the run {id} is under way in another process: stop that first, or wait for its end"
+                "the run {id} is driven by another process; stop that process or wait until the run ends"
             );
             problem(&self.0.path, JournalErrorKind::Busy, what)
         };
         if driver.as_ref().is_some_and(|name| driver::is_alive(&self.0.path, name)) {
             return Err(busy());
         }
-        // Whoever is first takes it.
+        // `driver IS ?3` makes this a compare-and-swap: if two processes resume the run at the same
+        // time, only one update matches.
         let taken = connection
             .execute(
                 "UPDATE runs SET driver = ?1 WHERE number = ?2 AND driver IS ?3",
@@ -314,6 +326,8 @@ impl Journal for SqliteJournal {
             return Err(busy());
         }
         let (first, last) = schema::keys(run);
+        // The place of the next event is counted and not remembered, because another process may
+        // have written the events so far.
         let next: i64 = connection
             .query_row(
                 "SELECT count(*) FROM log WHERE key BETWEEN ?1 AND ?2",
@@ -326,16 +340,16 @@ impl Journal for SqliteJournal {
     }
 }
 
-/// One run in the file.
+/// The record of one run in the file.
 struct Log {
     journal: SqliteJournal,
-    /// Its number.
+    /// Number of the run in `runs`.
     run: i64,
     next: i64,
     ended: bool,
-    /// The conversation that it began with, if this process has stored it.
+    /// The conversation that the run began with, if this process has stored it.
     conversation: Stored,
-    /// The one that it ended with.
+    /// The conversation that the run ended with.
     ending: Option<Prepared>,
 }
 
@@ -348,7 +362,8 @@ impl Log {
 impl Log {
     fn insert(&self, connection: &Connection, records: &[Record]) -> rusqlite::Result<()> {
         let keys = self.journal.keys();
-        // The recorder has cut what the run itself knows and what is known by its format.
+        // The recorder has already removed the run's own keys and secrets of known formats. Only
+        // the keys from `hide` are left, and scanning for none of them would cost time for nothing.
         let clean = |text: &str| {
             let text = text.to_owned();
             if keys.is_empty() { text } else { without_secrets(&keys, text) }
@@ -373,7 +388,8 @@ impl Log {
         };
         match records {
             [] => Ok(()),
-            // One statement is a transaction of its own.
+            // A single statement is a transaction by itself; `BEGIN` and `COMMIT` would only cost
+            // time.
             [_] => write(),
             _ => all_or_none(connection, write),
         }
@@ -386,12 +402,13 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Nobody drives it any more, though it has not ended.
+    /// Releases a run that has not ended, so that another process can resume it.
     fn drop(&mut self) {
         let Ok(driver) = self.journal.driver() else { return };
         if !self.ended {
             let connection = self.journal.connection();
-            // A destructor does not wait for another process.
+            // A destructor may run on an async thread, so it must not wait for another process. If
+            // the update fails, the lock file still shows that this process is gone after it exits.
             let _ = connection.busy_timeout(Duration::ZERO);
             let _ = connection.execute(
                 "UPDATE runs SET driver = NULL WHERE number = ?1 AND driver = ?2",
@@ -427,7 +444,8 @@ impl RunJournal for Log {
         let keys = self.journal.keys();
         let end = |connection: &Connection| {
             let conversation = match &self.ending {
-                // What it continues is that of this run, which is not removed before it ends.
+                // The base conversation belongs to this run, and a driven run is never pruned.
+                // Therefore `store` cannot return `None` here.
                 Some(ending) => Some((ending, ending.store(connection)?.unwrap_or_default())),
                 None => None,
             };
@@ -443,7 +461,8 @@ impl RunJournal for Log {
                     outcome.termination.as_str(),
                     outcome.category().as_str(),
                     outcome.turns,
-                    // No price is no cost of nothing; what is known is a lower bound.
+                    // If no price is known, the cost is unknown and not 0. If part of it is known,
+                    // that part is a lower bound.
                     (!outcome.cost_unknown || outcome.cost.0 > 0).then(|| outcome.cost.to_usd()),
                     without_secrets(&keys, text.to_owned()),
                     outcome.verified,
@@ -462,8 +481,8 @@ impl RunJournal for Log {
     }
 }
 
-/// Makes the file if there is none, for its owner alone. One that others may read is taken from them;
-/// what was so, for the user to read.
+/// Creates the file if it does not exist, readable only by its owner. Removes the access of other
+/// users to an existing file, and returns a description of the access that they had.
 fn create(path: &Path) -> std::io::Result<Option<String>> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let mut builder = std::fs::DirBuilder::new();
@@ -479,7 +498,7 @@ fn create(path: &Path) -> std::io::Result<Option<String>> {
     Ok(tighten(path, &file))
 }
 
-/// Takes the file, and those that SQLite keeps next to it, from everybody but its owner.
+/// Removes access to the file and to SQLite's companion files for everyone but the owner.
 #[cfg(unix)]
 fn tighten(path: &Path, file: &std::fs::File) -> Option<String> {
     use std::fs::Permissions;
@@ -493,7 +512,7 @@ fn tighten(path: &Path, file: &std::fs::File) -> Option<String> {
     }
     if let Err(error) = file.set_permissions(Permissions::from_mode(was & 0o700)) {
         return Some(format!(
-            "other users may use it (mode {was:04o}), and that cannot be changed: {error}"
+            "other users can access it (mode {was:04o}), and its permissions could not be changed: {error}"
         ));
     }
     for end in ["-wal", "-shm"] {
@@ -505,10 +524,10 @@ fn tighten(path: &Path, file: &std::fs::File) -> Option<String> {
             let _ = std::fs::set_permissions(&name, Permissions::from_mode(mode(metadata) & 0o700));
         }
     }
-    Some(format!("other users could use it (mode {was:04o}); from now on only its owner can"))
+    Some(format!("other users could access it (mode {was:04o}); from now on only its owner can"))
 }
 
-/// Other systems have no such modes.
+/// Does nothing: other systems have no such modes.
 #[cfg(not(unix))]
 fn tighten(_: &Path, _: &std::fs::File) -> Option<String> {
     None
@@ -528,21 +547,23 @@ fn failure(path: &Path, error: &rusqlite::Error) -> JournalError {
         rusqlite::Error::QueryReturnedNoRows => (Kind::NotFound, "there is no such run"),
         rusqlite::Error::SqliteFailure(code, _) => match code.code {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
-                (Kind::Busy, "another process holds it")
+                (Kind::Busy, "another process has locked it")
             }
             ErrorCode::DatabaseCorrupt => (
                 Kind::Damaged,
-                "it is damaged: what is whole can be read; move it away to begin a new one",
+                "it is damaged: the intact part can still be read; move the file away to start a new journal",
             ),
-            // A page that the file should have is not there.
+            // The file is shorter than its header states.
             ErrorCode::SystemIoFailure
                 if code.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ =>
             {
-                (Kind::Damaged, "it is cut: what is whole can be read")
+                (Kind::Damaged, "it is truncated: the intact part can still be read")
             }
-            ErrorCode::NotADatabase => (Kind::Damaged, "no journal of Endstop: give another file"),
+            ErrorCode::NotADatabase => {
+                (Kind::Damaged, "not an Endstop journal; choose another file")
+            }
             ErrorCode::OperationInterrupted => {
-                (Kind::Damaged, "reading it takes too long: give another file")
+                (Kind::Damaged, "reading it takes too long; choose another file")
             }
             ErrorCode::DiskFull => (Kind::Io, "the disk is full"),
             ErrorCode::ReadOnly => (Kind::Io, "it cannot be written"),

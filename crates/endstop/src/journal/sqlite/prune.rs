@@ -1,4 +1,4 @@
-//! Removes runs from a journal, and gives their disk space back.
+//! Prunes a journal: removes runs and returns their disk space to the file system.
 //!
 //! ```no_run
 //! use endstop::journal::{PruneSpec, SqliteJournal};
@@ -11,8 +11,8 @@
 //! # Ok::<(), endstop::journal::JournalError>(())
 //! ```
 //!
-//! The oldest runs go first. A run that a process drives is never removed, and one that has not ended
-//! stays unless [`PruneSpec::unfinished`] names it, because it can be resumed.
+//! The oldest runs are removed first. A run that a process drives is never removed. A run that has
+//! not ended stays unless [`PruneSpec::unfinished`] covers it, because it can still be resumed.
 
 use super::space::{self, Pages};
 use super::write::all_or_none;
@@ -22,42 +22,45 @@ use rusqlite::{Connection, params};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Runs that are removed in one transaction, so that other processes wait only briefly.
+/// Number of runs that are removed in one transaction. Small, so that other processes wait only
+/// briefly.
 const RUNS_AT_ONCE: usize = 64;
 
-/// Which runs are removed. Every bound that is given holds afterwards, as far as runs may be removed.
+/// Selects the runs to remove. Afterwards every given bound holds, as far as runs may be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PruneSpec {
-    /// Runs that ended, or if they have not ended began, longer ago than this.
+    /// Removes runs that ended longer ago than this. For a run that has not ended, its start
+    /// counts.
     pub older_than: Option<Duration>,
-    /// How many runs are kept: the newest.
+    /// Number of runs to keep, the newest ones.
     pub keep: Option<u64>,
-    /// How many bytes of the file are kept, by removing the oldest runs.
+    /// Target size of the file in bytes, reached by removing the oldest runs.
     pub max_bytes: Option<u64>,
-    /// Also runs that have not ended, if no process drives them and they began longer ago than this;
-    /// `None`: those stay.
+    /// Also removes runs that have not ended, if no process drives them and they began longer ago
+    /// than this. `None`: such runs stay.
     pub unfinished: Option<Duration>,
-    /// Nothing is removed: only says what would be.
+    /// Only reports what would be removed, and removes nothing.
     pub dry_run: bool,
 }
 
-/// What was removed.
+/// Result of pruning a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// The ids of the runs, the oldest first.
+    /// Ids of the removed runs, the oldest first.
     pub removed: Vec<String>,
-    /// Runs that are left.
+    /// Number of runs that are left.
     pub left: u64,
-    /// Runs beyond a bound that stayed because a process drives them or they can be resumed.
+    /// Number of runs that exceed a bound but stayed because a process drives them or because they
+    /// can still be resumed.
     pub spared: u64,
-    /// Bytes of the file before.
+    /// Size of the file before, in bytes.
     pub bytes_before: u64,
-    /// Bytes of the file after; of a dry run those in use after it.
+    /// Size of the file after, in bytes. For a dry run, the bytes that would still be in use.
     pub bytes_after: u64,
 }
 
 impl Pruned {
-    /// Bytes that the file is smaller by.
+    /// Returns the number of bytes by which the file became smaller.
     pub fn freed(&self) -> u64 {
         self.bytes_before.saturating_sub(self.bytes_after)
     }
@@ -67,38 +70,39 @@ impl Pruned {
 struct Candidate {
     number: i64,
     id: String,
-    /// When it ended, else when it began, in Unix milliseconds.
+    /// End time in Unix milliseconds; start time if the run has not ended.
     at_ms: i64,
-    /// It has not ended.
+    /// `true` if the run has not ended.
     unfinished: bool,
     driver: Option<String>,
 }
 
 impl SqliteJournal {
-    /// Removes runs, then the messages that no run refers to any more, and gives the space back.
+    /// Removes runs, then the messages that no run refers to any more, and returns the space to the
+    /// file system.
     ///
     /// # Errors
-    /// The journal cannot be read or written. What was removed until then stays removed.
+    /// The journal cannot be read or written. Runs that were removed before the error stay removed.
     pub fn prune(&self, spec: &PruneSpec) -> Result<Pruned, JournalError> {
         self.prune_while(spec, &|| true)
     }
 
-    /// The same as long as `more` is true: it is asked between the pieces of the work.
-    ///
-    /// # Errors
-    /// As [`prune`](Self::prune).
+    /// As [`prune`](Self::prune), but stops early when `more` returns `false`. It is called between
+    /// the steps of the work.
     pub fn prune_while(
         &self,
         spec: &PruneSpec,
         more: &dyn Fn() -> bool,
     ) -> Result<Pruned, JournalError> {
         self.driver()?;
-        // A connection of its own: runs of this process do not wait for the whole of it.
+        // A separate connection, so that runs of this process do not wait until all of it is done.
         let connection = self.another_connection()?;
         let failure = |error| self.failure(&error);
         let before = Pages::of(&connection).map_err(failure)?;
         let mut pruned = Pruned { bytes_before: before.file(), ..Pruned::default() };
         if spec.dry_run {
+            // A dry run does the real work and rolls it back, because only that shows how much
+            // space the shared messages free.
             connection.execute_batch("BEGIN IMMEDIATE").map_err(failure)?;
             let tried = self.remove(&connection, spec, more, &mut pruned);
             let after = Pages::of(&connection).map(Pages::used);
@@ -113,10 +117,8 @@ impl SqliteJournal {
         Ok(pruned)
     }
 
-    /// How many runs there are, and how many bytes the file has: what a bound is about.
-    ///
-    /// # Errors
-    /// The journal cannot be read.
+    /// Returns the number of runs and the size of the file in bytes: the values that the bounds
+    /// apply to.
     pub fn extent(&self) -> Result<(u64, u64), JournalError> {
         let connection = self.connection();
         let read = || Ok((count(&connection)?, Pages::of(&connection)?.file()));
@@ -162,6 +164,8 @@ impl SqliteJournal {
         if let Some(most) = spec.max_bytes {
             let mut rest = &staying[..];
             loop {
+                // Removing a run frees its messages only once the texts without a reference are
+                // collected, so collect before measuring.
                 if !collected.replace(true) {
                     collect(connection)?;
                 }
@@ -169,7 +173,9 @@ impl SqliteJournal {
                 if used <= most || rest.is_empty() || !more() {
                     break;
                 }
-                // As many as their average size says, and not all at a guess.
+                // Half of the runs that the average size suggests. Sizes differ, and runs share
+                // messages, so removing the full estimate at once could remove more runs than
+                // necessary.
                 let each = (used / rest.len() as u64).max(1);
                 let share = usize::try_from((used - most) / each / 2).unwrap_or(usize::MAX);
                 let (some, after) = rest.split_at(share.clamp(1, rest.len().min(RUNS_AT_ONCE)));
@@ -199,7 +205,7 @@ fn count(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(u64::try_from(runs).unwrap_or(0))
 }
 
-/// All runs, the oldest first.
+/// Returns all runs, the oldest first.
 fn candidates(connection: &Connection) -> rusqlite::Result<Vec<Candidate>> {
     let mut select = connection.prepare(
         "SELECT number, id, coalesce(ended_ms, started_ms), termination IS NULL, driver
@@ -224,7 +230,8 @@ fn remove_runs(
 ) -> rusqlite::Result<()> {
     let removed = transaction(connection, || {
         let mut delete = connection.prepare_cached(
-            // A run that was resumed since has another driver.
+            // Does not match a run that was resumed since it was listed, because that has another
+            // driver.
             "DELETE FROM runs WHERE number = ?1 AND id = ?2
              AND (termination IS NOT NULL OR driver IS ?3)",
         )?;
@@ -240,7 +247,8 @@ fn remove_runs(
     Ok(())
 }
 
-/// Removes the conversations and texts that no run refers to.
+/// Removes the conversations and texts that no run refers to, by marking everything that is
+/// reachable from a run.
 fn collect(connection: &Connection) -> rusqlite::Result<()> {
     transaction(connection, || {
         connection.execute_batch(
@@ -256,7 +264,7 @@ fn collect(connection: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-/// A transaction, or a part of the one that a dry run will roll back.
+/// Runs `write` in a transaction, or as a part of the open one that a dry run rolls back.
 fn transaction<T>(
     connection: &Connection,
     write: impl FnOnce() -> rusqlite::Result<T>,

@@ -1,4 +1,4 @@
-//! Reading the journal: the list of runs, one run whole, and what is left of a damaged one.
+//! Reads the journal: the list of runs, a complete run, and the intact part of a damaged one.
 
 use super::hardening::Room;
 use super::{SqliteJournal, driver, header, problem, texts};
@@ -10,43 +10,40 @@ use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
 
-/// A run in the list of runs.
+/// An entry of the list of runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// Its id.
+    /// Id of the run.
     pub id: String,
-    /// The ended run that it goes on with.
+    /// Id of the ended run that this run continues.
     pub continues: Option<String>,
-    /// When it began, in Unix milliseconds.
+    /// Start time in Unix milliseconds.
     pub started_ms: u64,
-    /// When it ended, in Unix milliseconds.
+    /// End time in Unix milliseconds, if the run has ended.
     pub ended_ms: Option<u64>,
-    /// The provider.
+    /// Name of the provider.
     pub provider: Option<String>,
-    /// The model as it was asked for.
+    /// Name of the model as it was requested.
     pub model: Option<String>,
-    /// The task.
+    /// The task message.
     pub task: String,
-    /// How it ended.
+    /// Name of the termination, if the run has ended.
     pub termination: Option<String>,
-    /// What to do about that.
+    /// Category of the termination, which says what to do about it.
     pub category: Option<String>,
-    /// Turns.
+    /// Number of turns.
     pub turns: Option<u32>,
-    /// What it cost, in US dollars; `None`: not known.
+    /// Cost in US dollars; `None` if it is not known.
     pub cost_usd: Option<f64>,
-    /// Whether a verifier found the work right.
+    /// `true` if a verifier accepted the work, `false` if it rejected it, `None` if there was none.
     pub verified: Option<bool>,
-    /// It has not ended, and a process drives it.
+    /// `true` if the run has not ended and a live process drives it.
     pub running: bool,
 }
 
 impl SqliteJournal {
-    /// The last `most` runs, the newest first: in the order that they were stored, because clocks may
-    /// be set back.
-    ///
-    /// # Errors
-    /// The journal cannot be read.
+    /// Returns the last `most` runs, the newest first. The order is that in which they were stored
+    /// and not that of their times, because clocks may be set back.
     pub fn runs(&self, most: u32) -> Result<Vec<RunSummary>, JournalError> {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
@@ -64,8 +61,10 @@ impl SqliteJournal {
         let mut room = Room::of(self.path());
         for row in rows {
             let (mut run, driver) = row.map_err(wrong)?;
+            // A damaged file can have a tree of pages that leads back to itself and then lists runs
+            // without end.
             if !room.take(run.task.len()) {
-                let what = "it is damaged: it lists more runs than it can hold";
+                let what = "it is damaged: it lists more runs than fit into its size";
                 return Err(problem(self.path(), JournalErrorKind::Damaged, what));
             }
             run.running = run.termination.is_none()
@@ -75,11 +74,10 @@ impl SqliteJournal {
         Ok(runs)
     }
 
-    /// Whether a process drives this run.
-    ///
-    /// # Errors
-    /// The journal cannot be read, or has no such run.
+    /// Returns `true` if a live process drives this run.
     pub fn is_running(&self, id: &str) -> Result<bool, JournalError> {
+        // The second half returns a row for an ended run too, so that only an unknown id is an
+        // error.
         let sql = "SELECT driver FROM runs WHERE id = ?1 AND termination IS NULL
                    UNION ALL SELECT NULL FROM runs WHERE id = ?1 AND termination IS NOT NULL";
         let driver: Option<String> = self
@@ -89,10 +87,10 @@ impl SqliteJournal {
         Ok(driver.is_some_and(|name| driver::is_alive(self.path(), &name)))
     }
 
-    /// The id of a run that is named by its id, the beginning of it, or `last`.
+    /// Returns the full id of a run, given its id, the beginning of its id, or `last`.
     ///
     /// # Errors
-    /// There is none, or there are several.
+    /// No run matches, or several do.
     pub fn find(&self, name: &str) -> Result<String, JournalError> {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
@@ -107,6 +105,8 @@ impl SqliteJournal {
         } else {
             ids("SELECT id FROM runs WHERE id = ?1", name).and_then(|exact| {
                 if exact.is_empty() && !name.is_empty() {
+                    // Not `LIKE`, because it would treat `_` and `%` in the given name as
+                    // wildcards.
                     let sql = "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 LIMIT 4";
                     ids(sql, name)
                 } else {
@@ -118,39 +118,39 @@ impl SqliteJournal {
         match &found[..] {
             [id] => Ok(id.clone()),
             [] if name == "last" => {
-                let what = "there is no run in it yet";
+                let what = "it contains no run yet";
                 Err(problem(self.path(), JournalErrorKind::NotFound, what))
             }
             [] => {
-                let what =
-                    format!("there is no run `{name}`; `endstop runs` lists those there are");
+                let what = format!("there is no run `{name}`; `endstop runs` lists all runs");
                 Err(problem(self.path(), JournalErrorKind::NotFound, what))
             }
             several => {
-                let what = format!("`{name}` may be {}: give more of it", several.join(", "));
+                let what = format!("`{name}` matches {}; give more of the id", several.join(", "));
                 Err(problem(self.path(), JournalErrorKind::NotFound, what))
             }
         }
     }
 
-    /// A run whole. Of a damaged one, all before the damage.
+    /// Loads one complete run. If the run is damaged, loads everything before the damage.
     ///
     /// # Errors
-    /// There is none of this id, or nothing of it can be read.
+    /// There is no run with this id, or none of it can be read.
     pub fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
-        // One view of the file, whatever another process removes meanwhile.
+        // A read transaction keeps one snapshot of the file, so that another process may prune in
+        // between.
         let connection = connection.unchecked_transaction().map_err(wrong)?;
         let (mut run, has_conversation) = self.without_events(&connection, id)?;
         if !has_conversation {
-            // Without what came before them its events have no meaning.
+            // The events only make sense after the conversation that they continue.
             return Ok(run);
         }
         let mut weight = 0;
         let mut select = connection
             .prepare_cached(
-                // In the order of the key, so that what is whole of a damaged file comes first.
+                // In the order of the key, so that the intact events of a damaged file come first.
                 if self.0.version == 1 {
                     "SELECT seq, at_ns, wall_ms, event, effects FROM events
                      WHERE run = ?1 ORDER BY seq"
@@ -166,8 +166,10 @@ impl SqliteJournal {
             let read = rows.next().and_then(|row| row.map(record).transpose());
             let damage = match read {
                 Ok(None) => break,
+                // The sum is bounded too: each event may be small enough, and all of them together
+                // not.
                 Ok(Some(Ok(step))) if weight > bounded_json::MOST => {
-                    format!("from event {} on it needs too much memory", step.seq)
+                    format!("the events from number {} on need too much memory", step.seq)
                 }
                 Ok(Some(Ok(step))) if step.seq == expected => {
                     weight += step.weight;
@@ -178,7 +180,7 @@ impl SqliteJournal {
                     continue;
                 }
                 Ok(Some(Ok(step))) => format!("event {expected} is missing, {} is next", step.seq),
-                Ok(Some(Err(what))) => format!("event {expected} does not read: {what}"),
+                Ok(Some(Err(what))) => format!("event {expected} cannot be read: {what}"),
                 Err(error) => {
                     format!("from event {expected} on: {}", self.failure(&error).problem)
                 }
@@ -191,13 +193,15 @@ impl SqliteJournal {
 }
 
 impl SqliteJournal {
-    /// A run without its events, and whether the conversation that it began with was read.
+    /// Returns a run without its events, and `true` if the conversation that it began with was
+    /// read.
     fn without_events(
         &self,
         connection: &Connection,
         id: &str,
     ) -> Result<(RecordedRun, bool), JournalError> {
         let damaged = |what: String| problem(self.path(), JournalErrorKind::Damaged, what);
+        // Earlier versions store the whole conversation in the header.
         let shared =
             if self.0.version < 3 { "NULL, NULL" } else { "conversation, ended_conversation" };
         let row = connection
@@ -208,14 +212,13 @@ impl SqliteJournal {
             .and_then(|mut select| select.query_row([id], |row| stored_run(row, id)))
             .map_err(|error| match error {
                 rusqlite::Error::QueryReturnedNoRows => {
-                    let what =
-                        format!("there is no run `{id}`; `endstop runs` lists those there are");
+                    let what = format!("there is no run `{id}`; `endstop runs` lists all runs");
                     problem(self.path(), JournalErrorKind::NotFound, what)
                 }
                 error => self.failure(&error),
             })?;
         let mut run = RecordedRun { verified: row.verified, ..RecordedRun::default() };
-        let unread = |what: String| damaged(format!("run {id}: its header does not read: {what}"));
+        let unread = |what: String| damaged(format!("run {id}: its header cannot be read: {what}"));
         run.header = match row.conversation {
             None => {
                 bounded_json::from_str(&row.header).map_err(|error| unread(error.to_string()))?
@@ -239,7 +242,7 @@ impl SqliteJournal {
             });
             match whole {
                 Ok(outcome) => run.outcome = Some(outcome),
-                Err(what) => run.damage = Some(format!("its outcome does not read: {what}")),
+                Err(what) => run.damage = Some(format!("its outcome cannot be read: {what}")),
             }
         }
         if let Some(number) = row.conversation {
@@ -253,7 +256,7 @@ impl SqliteJournal {
                     run.redacted += cuts;
                 }
                 Err(what) => {
-                    let what = format!("from event 0 on: its conversation does not read: {what}");
+                    let what = format!("from event 0 on: its conversation cannot be read: {what}");
                     run.damage = Some(what);
                     return Ok((run, false));
                 }
@@ -263,7 +266,7 @@ impl SqliteJournal {
     }
 }
 
-/// Each message, of its JSON.
+/// Parses each message from its JSON.
 fn parsed<T: serde::de::DeserializeOwned>(messages: &[String]) -> Result<Vec<T>, String> {
     let mut weight = 0u64;
     let parse = |message: &String| {
@@ -276,7 +279,7 @@ fn parsed<T: serde::de::DeserializeOwned>(messages: &[String]) -> Result<Vec<T>,
     messages.iter().map(parse).collect()
 }
 
-/// A row of `runs`.
+/// A row of `runs`, before its JSON is parsed.
 struct StoredRun {
     header: String,
     outcome: Option<String>,
@@ -328,7 +331,7 @@ struct Stored {
     event: Event,
     effects: Vec<Value>,
     redacted: u64,
-    /// Its memory, estimated.
+    /// Estimated memory of the parsed values in bytes.
     weight: u64,
 }
 

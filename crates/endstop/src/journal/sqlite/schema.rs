@@ -1,4 +1,4 @@
-//! The tables of the journal's file, and how a file is made, known and refused.
+//! The tables of the journal; creates them, checks their version, and refuses other files.
 //!
 //! ```text
 //! sqlite3 journal.db "SELECT id, termination, cost_usd FROM runs ORDER BY started_ms DESC LIMIT 5"
@@ -11,28 +11,29 @@ use rusqlite::Connection;
 use std::path::Path;
 use std::time::Duration;
 
-/// The version of the tables.
+/// Version of the tables, stored as `user_version`.
 pub(super) const VERSION: i64 = 3;
 
-/// What tells a journal from other files of SQLite: "Ends".
+/// The `application_id` of a journal: "Ends" in ASCII.
 pub(super) const APPLICATION: i64 = 0x456e_6473;
 
-/// How long another process may hold the file for a moment.
+/// Time to wait for another process that has locked the file.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An event's key is its run's number and its place in the run, so that a run's events lie together
-/// and a new one goes behind the last: a step writes few pages. `events` shows them with both apart.
+/// The tables of runs and events. The key of an event combines the number of its run and its place
+/// in the run, so that the events of a run are adjacent and a new event follows the last: a step
+/// then writes few pages. The view `events` shows both values separately.
 pub(super) const RUNS_AND_LOG: &str = "
 CREATE TABLE runs (
     number      INTEGER PRIMARY KEY,
     id          TEXT NOT NULL UNIQUE,
-    continues   TEXT,              -- the ended run that this one goes on with
+    continues   TEXT,              -- the ended run that this run continues
     started_ms  INTEGER NOT NULL,  -- Unix time
     version     TEXT NOT NULL,     -- of Endstop
     provider    TEXT,
     model       TEXT,
     task        TEXT NOT NULL,
-    header      TEXT NOT NULL,     -- empty: see parts and conversation; else JSON, whole
+    header      TEXT NOT NULL,     -- empty: stored in parts and conversation; otherwise all of it, as JSON
     driver      TEXT,              -- the process that drives it
     ended_ms    INTEGER,
     termination TEXT,
@@ -41,24 +42,24 @@ CREATE TABLE runs (
     cost_usd    REAL,
     outcome     TEXT,              -- JSON; its messages are ended_conversation
     verified    INTEGER,
-    conversation INTEGER,          -- that it began with; 0: an empty one; NULL: the header has it
-    ended_conversation INTEGER     -- that it ended with; NULL: the outcome has it
+    conversation INTEGER,          -- the one that the run began with; 0: empty; NULL: in the header
+    ended_conversation INTEGER     -- the one that the run ended with; NULL: in the outcome
 ) STRICT;
 CREATE TABLE log (
     key         INTEGER PRIMARY KEY, -- number of the run << 32 | place in it, from 0, without a gap
     at_ns       INTEGER NOT NULL,  -- on the run's clock
     wall_ms     INTEGER NOT NULL,  -- Unix time
     name        TEXT NOT NULL,
-    event       TEXT NOT NULL,     -- JSON: what the kernel was told
-    effects     TEXT               -- JSON: what it asked for then, about to be done
+    event       TEXT NOT NULL,     -- JSON: the event that the kernel received
+    effects     TEXT               -- JSON: the effects that the kernel requested; written before they are performed
 ) STRICT;
 CREATE VIEW events (run, seq, at_ns, wall_ms, name, event, effects) AS
     SELECT runs.id, log.key & 4294967295, at_ns, wall_ms, name, event, effects
     FROM runs JOIN log ON log.key BETWEEN runs.number << 32 AND runs.number << 32 | 4294967295;
 ";
 
-/// What runs share. Numbers of conversations are never used again, because a process remembers those
-/// that it has stored.
+/// The tables of values that runs share. Numbers of conversations are never reused
+/// (`AUTOINCREMENT`), because a process caches the numbers of those that it has stored.
 pub(super) const SHARED: &str = "
 CREATE TABLE texts (
     number      INTEGER PRIMARY KEY,
@@ -67,18 +68,20 @@ CREATE TABLE texts (
 ) STRICT;
 CREATE TABLE conversations (
     number      INTEGER PRIMARY KEY AUTOINCREMENT,
-    before      INTEGER NOT NULL,  -- the conversation without its last message; 0: an empty one
+    before      INTEGER NOT NULL,  -- the conversation without its last message; 0: empty
     text        INTEGER NOT NULL   -- its last message
 ) STRICT;
 CREATE UNIQUE INDEX conversations_by_end ON conversations (before, text);
 CREATE TABLE parts (
     run         INTEGER NOT NULL,
-    place       TEXT NOT NULL,     -- where it stands in the header: a JSON pointer
+    place       TEXT NOT NULL,     -- its place in the header: a JSON pointer
     text        INTEGER NOT NULL,
     PRIMARY KEY (run, place)
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// Triggers that keep stored events unchanged, whichever program writes to the file.
+/// [`hardening`](super::hardening) accepts only triggers of this form.
 pub(super) const TRIGGERS: &str = "
 CREATE TRIGGER a_run_ends_once BEFORE UPDATE OF outcome, termination ON runs
     WHEN OLD.termination IS NOT NULL
@@ -96,24 +99,26 @@ CREATE TRIGGER a_run_goes_whole AFTER DELETE ON runs
     END;
 ";
 
-/// Bytes of the write-ahead log that wait to go to the file: a page that is written step by step goes
-/// there once, and the file is synced seldom.
+/// Length of the write-ahead log in bytes at which it is checkpointed. Large, so that a page that
+/// many steps write is copied only once and the file is synced rarely.
 pub(super) const MOST_IN_LOG: u64 = 8 << 20;
-/// Bytes that a transaction adds to the log at least: two pages.
+/// Lower bound for the bytes that a transaction adds to the log: two pages.
 pub(super) const LEAST_IN_LOG: u64 = 8192;
 
-/// The first key of a run's events and the last that there may be.
+/// Returns the first and the last possible key of a run's events.
 pub(super) fn keys(run: i64) -> (i64, i64) {
     (run << 32, run << 32 | 0xffff_ffff)
 }
 
-/// Makes an empty file a journal; refuses what is none, or of a later version.
+/// Creates the tables in an empty file and upgrades those of an earlier version. Refuses a file
+/// that is not a journal or is of a later version.
 pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), JournalError> {
     let wrong = |error| failure(path, &error);
     connection.busy_timeout(PATIENCE).map_err(wrong)?;
     let known = check(connection, path)?;
     if known.is_none() {
-        // Only an empty file takes it: pages that a removed run leaves can be given back.
+        // Can only be set in an empty file. It lets pages of removed runs be returned to the file
+        // system.
         connection.pragma_update(None, "auto_vacuum", "incremental").map_err(wrong)?;
     }
     connection.pragma_update(None, "journal_mode", "wal").map_err(wrong)?;
@@ -121,7 +126,8 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Jo
     if known == Some(VERSION) {
         return Ok(());
     }
-    // Another process may make it at the same moment.
+    // Another process may create the tables at the same moment, so the version is checked again
+    // under the write lock.
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(wrong)?;
@@ -142,16 +148,17 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Jo
     Ok(())
 }
 
-/// What each connection that writes is set to.
+/// Configures a connection that writes.
 pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(PATIENCE)?;
-    // With WAL a killed process loses nothing; a power failure may lose the last moments.
+    // In WAL mode `normal` loses nothing if the process is killed; a power failure may lose the
+    // last moments. `full` would sync at every step of a run.
     connection.pragma_update(None, "synchronous", "normal")?;
-    // The log is copied by a thread that may wait for the disk.
+    // `copy_log` checkpoints instead, on a thread that may wait for the disk.
     connection.pragma_update(None, "wal_autocheckpoint", 0)
 }
 
-/// The version of a journal's tables; `None`: the file is empty.
+/// Returns the version of the journal's tables, or `None` if the file is empty.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<Option<i64>, JournalError> {
     let number = |name: &str| {
         connection
@@ -168,12 +175,12 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<Option<i64>,
         }
     }
     if application != APPLICATION {
-        let what = "a database, but no journal of Endstop: give another file";
+        let what = "an SQLite database, but not an Endstop journal; choose another file";
         return Err(problem(path, JournalErrorKind::Damaged, what));
     }
     if version > VERSION {
         let what = format!(
-            "made by a later version of Endstop (its tables are of version {version}, this one knows {VERSION}): take that version, or give another file"
+            "written by a later version of Endstop (version {version} of the tables; this program supports up to {VERSION}): use that version, or choose another file"
         );
         return Err(problem(path, JournalErrorKind::Newer, what));
     }

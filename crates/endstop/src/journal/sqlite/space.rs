@@ -1,13 +1,13 @@
-//! Disk space: how much a journal takes, and how freed pages are given back to the file system.
+//! Measures the disk space of a journal and returns freed pages to the file system.
 
 use super::schema;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
-/// Pages that are given back in one transaction (4 MB), so that other processes wait only briefly.
+/// Pages that are returned in one transaction (4 MB), so that other processes wait only briefly.
 const PAGES_AT_ONCE: u32 = 1024;
 
-/// Pages of a file, as its header has them.
+/// Page counts from the header of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages {
     size: u64,
@@ -29,36 +29,40 @@ impl Pages {
         })
     }
 
-    /// Bytes of pages in use.
+    /// Returns the bytes of the pages in use.
     pub(super) fn used(self) -> u64 {
         self.all.saturating_sub(self.free) * self.size
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     pub(super) fn file(self) -> u64 {
         self.all * self.size
     }
 }
 
-/// Gives free pages back to the file system; `more` is asked between the pieces of the work.
+/// Returns free pages to the file system. `more` is called between two steps of the work and stops
+/// it by returning `false`.
 pub(super) fn give_back(connection: &Connection, more: &dyn Fn() -> bool) -> rusqlite::Result<()> {
     let mode: i64 = connection.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
     if mode != 2 {
-        // A file of an earlier version: it is written anew, once.
+        // A file of an earlier version has no `auto_vacuum`, so it is rewritten once.
         return rewrite(connection);
     }
     while Pages::of(connection)?.free > 0 && more() {
         let mut pragma =
             connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES_AT_ONCE})"))?;
         let mut rows = pragma.query([])?;
+        // The pragma frees one page per row, so all rows must be read.
         while rows.next()?.is_some() {}
     }
-    // The file gets shorter when its log is copied to it. A reader may prevent that for now.
+    // The file becomes shorter when the log is copied to it. A reader may prevent that for now; the
+    // next prune does it.
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Writes the file anew if more than half of it is free: an upgrade has stored once what stood in
-/// every run. What prevents it, a full disk or another process, is no loss.
+/// Rewrites the file if more than half of it is free, as after an upgrade that moved shared values
+/// out of every run. An error, for example a full disk or another process, is ignored because it
+/// only leaves the file larger.
 pub(super) fn return_much(path: &Path) {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let Ok(connection) = Connection::open_with_flags(path, flags) else { return };
@@ -70,7 +74,7 @@ pub(super) fn return_much(path: &Path) {
 fn rewrite(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "auto_vacuum", "incremental")?;
     connection.execute_batch("VACUUM")?;
-    // Copying the file is no reason to wait for readers.
+    // The file is complete without this checkpoint, so it does not wait for readers.
     connection.busy_timeout(std::time::Duration::ZERO)?;
     let copied = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     connection.busy_timeout(schema::PATIENCE)?;

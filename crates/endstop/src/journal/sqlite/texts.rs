@@ -1,8 +1,8 @@
-//! Conversations and other long values, each stored once, however many runs share them.
+//! Stores each conversation, and each other long value, only once, however many runs share it.
 //!
-//! A row of `conversations` is a conversation, named by its last message; `before` is the same
-//! conversation without it. A run that continues a conversation therefore adds rows only for the messages
-//! that are new, and refers to the last one.
+//! A row of `conversations` is a conversation and is identified by its last message; `before` is
+//! the same conversation without that message. A run that continues a conversation therefore adds
+//! rows only for the new messages and refers to the last one.
 //!
 //! ```text
 //! let prepared = Prepared::new(&known, &messages, &keys)?;   // JSON, before the file is locked
@@ -21,13 +21,14 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of the conversation without messages. Rows are counted from 1.
+/// Number of the empty conversation. Rows are counted from 1, so 0 is free.
 pub(super) const EMPTY: i64 = 0;
 
-/// A conversation that expands to more bytes is damaged: its rows refer to each other wrongly.
+/// The largest conversation that is read, in bytes. A conversation that expands to more is damaged:
+/// its rows refer to each other wrongly.
 const MOST_BYTES: usize = 1 << 30;
 
-/// A text with the digest that finds it.
+/// A text, and the digest by which it is found.
 #[derive(Debug)]
 pub(super) struct Text {
     digest: [u8; 32],
@@ -39,7 +40,7 @@ impl Text {
         Text { digest: Sha256::digest(&text).into(), text }
     }
 
-    /// An object as JSON without the secrets, with the count of those that were cut.
+    /// Serialises an object as JSON without secrets and with the count of those that were cut.
     pub(super) fn json(
         value: &impl Serialize,
         keys: &KnownKeys,
@@ -47,8 +48,8 @@ impl Text {
         Ok(Text::new(without_secrets(keys, serde_json::to_string(value)?)))
     }
 
-    /// A value as JSON without the secrets, and how many were cut. The value itself gets no count,
-    /// because it may be a list, or a schema that no member may be added to.
+    /// Serialises a value as JSON without secrets, and returns how many were cut. The value itself
+    /// gets no count, because it may be a list, or a schema to which no member may be added.
     pub(super) fn counted(
         value: &impl Serialize,
         keys: &KnownKeys,
@@ -64,15 +65,17 @@ impl Text {
         self.text.len()
     }
 
-    /// Stores the text unless it is there; returns its number.
+    /// Stores the text unless it is already stored, and returns its number.
     pub(super) fn store(&self, connection: &Connection) -> rusqlite::Result<i64> {
         self.store_new(connection).map(|(number, _)| number)
     }
 
-    /// The same, and whether it was not there.
+    /// As [`store`](Self::store), and returns `true` if the text is new.
     fn store_new(&self, connection: &Connection) -> rusqlite::Result<(i64, bool)> {
         let inserted = connection
             .prepare_cached(
+                // Insert first: a new text needs one statement, and the unique index finds an
+                // existing one.
                 "INSERT INTO texts (digest, text) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING",
             )?
             .execute(params![self.digest, self.text])?;
@@ -85,33 +88,34 @@ impl Text {
     }
 }
 
-/// The conversations that this process has stored, so that a long one is not serialised again for each
-/// run.
+/// Cache of the conversations that this process has stored, so that a long one is not serialised
+/// again for each run.
 #[derive(Default)]
 pub(super) struct Known(Mutex<Tips>);
 
 #[derive(Default)]
 struct Tips {
-    /// Seeded at random: a hash of 64 bits that no author of a message can aim at.
+    /// Seeded at random, because a collision of two 64-bit hashes would join two conversations: no
+    /// author of a message can construct one.
     state: RandomState,
-    /// Which conversation a hash over its messages stands for.
+    /// Number of the stored conversation by the hash over its messages.
     numbers: HashMap<u64, i64>,
 }
 
 impl Known {
-    /// Each message is an entry of 16 bytes; beyond this many the map is emptied.
+    /// Largest number of entries. Each message is an entry of 16 bytes; a full map is emptied.
     const MOST: usize = 1 << 18;
 
     fn tips(&self) -> MutexGuard<'_, Tips> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets everything: another process has removed conversations.
+    /// Empties the cache, because another process has removed conversations.
     pub(super) fn forget(&self) {
         self.tips().numbers.clear();
     }
 
-    /// The hash over the messages up to each of them.
+    /// Returns, for each message, the hash over all messages up to and including it.
     fn hashes(&self, messages: &[Message]) -> Vec<u64> {
         let state = self.tips().state.clone();
         let mut last = 0u64;
@@ -122,7 +126,8 @@ impl Known {
         messages.iter().map(hash).collect()
     }
 
-    /// The longest known conversation that these begin with: how many messages, and its number.
+    /// Returns the longest known conversation that is a prefix of this one: its number of messages,
+    /// and its number.
     fn longest(&self, hashes: &[u64]) -> (usize, i64) {
         let tips = self.tips();
         let known = hashes.iter().enumerate().rev();
@@ -139,18 +144,18 @@ impl Known {
     }
 }
 
-/// A conversation that is about to be stored.
+/// A conversation that is serialised and about to be stored.
 #[derive(Debug)]
 pub(super) struct Prepared {
     hashes: Vec<u64>,
-    /// How many of its messages are stored already, as this conversation.
+    /// Number of messages that are already stored, as the conversation `base`.
     stored: usize,
     base: i64,
-    /// The other messages.
+    /// The messages after those.
     new: Vec<Text>,
 }
 
-/// What a stored conversation is known by.
+/// Identifies a stored conversation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stored {
     pub(super) number: i64,
@@ -159,7 +164,7 @@ pub(super) struct Stored {
 }
 
 impl Prepared {
-    /// Serialises what is not known to be stored.
+    /// Serialises the messages that are not known to be stored.
     pub(super) fn new(
         known: &Known,
         messages: &[Message],
@@ -170,7 +175,8 @@ impl Prepared {
         Prepared::from(hashes, (stored, base), messages, keys)
     }
 
-    /// The same of a conversation that continues this one, or, if it was shortened, does not.
+    /// Serialises the messages that `earlier` does not have. If the conversation was shortened
+    /// since and no longer continues `earlier`, serialises all of them.
     pub(super) fn after(
         earlier: Stored,
         known: &Known,
@@ -198,12 +204,13 @@ impl Prepared {
         Ok(Prepared { hashes, stored, base, new })
     }
 
-    /// Bytes of what is new.
+    /// Returns the bytes of the new messages.
     pub(super) fn bytes(&self) -> usize {
         self.new.iter().map(Text::len).sum()
     }
 
-    /// Stores it, inside a transaction; `None`: what it continues is no longer stored.
+    /// Stores the conversation; must be called inside a transaction. Returns `None` if the
+    /// conversation that it continues is no longer stored.
     pub(super) fn store(&self, connection: &Connection) -> rusqlite::Result<Option<Vec<i64>>> {
         if self.base != EMPTY {
             let there = connection
@@ -222,7 +229,8 @@ impl Prepared {
         Ok(Some(numbers))
     }
 
-    /// The transaction that stored it is committed.
+    /// Adds the conversation to the cache. Called only after the transaction is committed, because
+    /// a rollback would leave numbers in the cache that do not exist.
     pub(super) fn stored(&self, known: &Known, numbers: &[i64]) -> Stored {
         known.learn(&self.hashes[self.stored..], numbers);
         Stored {
@@ -232,20 +240,22 @@ impl Prepared {
         }
     }
 
-    /// Its number, once it is stored as these.
+    /// Returns the number of the conversation, given the numbers that [`store`](Self::store)
+    /// returned.
     pub(super) fn number(&self, numbers: &[i64]) -> i64 {
         numbers.last().copied().unwrap_or(self.base)
     }
 }
 
-/// The conversation `before` with one message more; returns its number.
+/// Stores the conversation `before` with one more message, and returns its number.
 pub(super) fn append(
     connection: &Connection,
     before: i64,
     message: &Text,
 ) -> rusqlite::Result<i64> {
     let (text, is_new) = message.store_new(connection)?;
-    // No conversation ends with a message that was not there.
+    // No stored conversation can end with a message that was not stored before, so a new one needs
+    // no lookup.
     if !is_new {
         let found = connection
             .prepare_cached("SELECT number FROM conversations WHERE before = ?1 AND text = ?2")?
@@ -261,7 +271,7 @@ pub(super) fn append(
     Ok(connection.last_insert_rowid())
 }
 
-/// The messages of a stored conversation as JSON, the first one first.
+/// Returns the messages of a stored conversation as JSON, the first one first.
 pub(super) fn load_conversation(
     connection: &Connection,
     number: i64,
@@ -279,7 +289,8 @@ pub(super) fn load_conversation(
             return Ok(Err(format!("its message {at} is missing")));
         };
         bytes += message.len();
-        // A conversation is stored after what it continues.
+        // A conversation always has a higher number than the one that it continues. Checking that
+        // also ends a chain of rows that leads back to itself.
         if before >= at || before < EMPTY || bytes > MOST_BYTES {
             return Ok(Err(format!("its message {at} is out of place")));
         }

@@ -1,12 +1,12 @@
-//! Brings the tables of an earlier version up to date, without loss.
+//! Upgrades the tables of an earlier version without loss.
 //!
 //! ```text
-//! 1 → 3   runs and events are copied to the tables of today
+//! 1 → 3   runs and events are copied to the current tables
 //! 2 → 3   columns and tables are added; each run's conversation moves to where it is stored once
 //! ```
 //!
-//! A header or an outcome that does not read stays as it is: a row may hold its conversation itself,
-//! as rows of version 2 do.
+//! A header or an outcome that cannot be parsed stays as it is: a row may contain its conversation
+//! itself, as rows of version 2 do.
 
 use super::header::split_value;
 use super::texts::{EMPTY, Text, append};
@@ -18,7 +18,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// What version 1 kept, renamed so that the tables of today can be made.
+/// Renames the tables of version 1, so that the current ones can be created.
 const SET_ASIDE_1: &str = "
 DROP TRIGGER a_run_ends_once;
 DROP TRIGGER what_happened_stands;
@@ -48,7 +48,7 @@ ALTER TABLE runs ADD COLUMN conversation INTEGER;
 ALTER TABLE runs ADD COLUMN ended_conversation INTEGER;
 ";
 
-/// Inside a transaction.
+/// Upgrades the tables; must be called inside a transaction.
 pub(super) fn upgrade(connection: &Connection, version: i64) -> rusqlite::Result<()> {
     use super::schema::{RUNS_AND_LOG, SHARED, TRIGGERS};
     if version < 2 {
@@ -60,10 +60,11 @@ pub(super) fn upgrade(connection: &Connection, version: i64) -> rusqlite::Result
     }
     connection.execute_batch(SHARED)?;
     share_all(connection)?;
+    // Last, because the triggers would refuse the updates above.
     connection.execute_batch(TRIGGERS)
 }
 
-/// Moves what runs have in common to where it is stored once.
+/// Moves the values that runs share to the tables in which they are stored once.
 fn share_all(connection: &Connection) -> rusqlite::Result<()> {
     let mut select = connection.prepare("SELECT number FROM runs ORDER BY number")?;
     let runs: Vec<i64> = select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -100,7 +101,8 @@ fn store(connection: &Connection, messages: &[&RawValue]) -> rusqlite::Result<i6
     Ok(number)
 }
 
-/// A header without its conversation and what its row has; `None`: it does not read.
+/// Returns a header without its conversation and without the values of its row; `None` if it cannot
+/// be parsed.
 fn frame_of<'a>(header: &'a str, task: &str) -> Option<(Value, Vec<&'a RawValue>)> {
     let header: Fields<'a> = serde_json::from_str(header).ok()?;
     let mut messages = Vec::new();
@@ -116,6 +118,8 @@ fn frame_of<'a>(header: &'a str, task: &str) -> Option<(Value, Vec<&'a RawValue>
                     match name.as_str() {
                         "messages" => messages = serde_json::from_str(value.get()).ok()?,
                         "task" if serde_json::from_str::<String>(value.get()).ok()? == task => {}
+                        // A task that differs from the row's would be lost, so such a header stays
+                        // as it is.
                         "task" => return None,
                         "run_id" => {
                             let named: Option<String> = serde_json::from_str(value.get()).ok()?;
@@ -134,12 +138,13 @@ fn frame_of<'a>(header: &'a str, task: &str) -> Option<(Value, Vec<&'a RawValue>
     Some((frame.into(), messages))
 }
 
-/// An outcome with an empty list of messages, and the messages; `None`: it does not read.
+/// Returns an outcome with an empty list of messages, and the messages; `None` if it cannot be
+/// parsed.
 fn without_messages(outcome: &str) -> Option<(String, Vec<&RawValue>)> {
     let fields: Fields<'_> = serde_json::from_str(outcome).ok()?;
     let messages = serde_json::from_str(fields.get("messages")?.get()).ok()?;
     let none: &RawValue = serde_json::from_str("[]").ok()?;
-    // The other members are copied unread, so that no number changes its digits.
+    // The other members are copied without parsing them, so that no number changes its digits.
     let rest = fields.0.into_iter().map(|(name, value)| {
         let value = if name == "messages" { none } else { value };
         (name, value)
@@ -153,7 +158,7 @@ fn parse(value: &RawValue) -> Option<Value> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// The members of an object, unread.
+/// The members of an object, not parsed. Unlike a map it keeps their order.
 struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Fields<'a> {

@@ -1,4 +1,4 @@
-//! Writing to the file: in transactions, with patience for another process or without.
+//! Writes to the file in transactions, either waiting for another process or not.
 //!
 //! ```text
 //! journal.writing(|connection| all_or_none(connection, || …))?;        // may block the thread
@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl SqliteJournal {
-    /// Waits for another process that holds the file, but after a wait in vain not again until
-    /// something was written.
+    /// Writes, and waits for another process that has locked the file. After a wait that timed out,
+    /// the next calls do not wait again until a write has succeeded.
     pub(super) fn writing<T>(
         &self,
         write: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -29,11 +29,12 @@ impl SqliteJournal {
         Ok(result)
     }
 
-    /// The same without waiting; `None`: it would have to.
+    /// As [`writing`](Self::writing) but without waiting. Returns `None` if it would have to wait.
     pub(super) fn try_writing<T>(
         &self,
         write: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T, JournalError>> {
+        // A checkpoint is due, and it waits for the disk.
         if self.0.in_log.load(Ordering::Relaxed) >= schema::MOST_IN_LOG {
             return None;
         }
@@ -43,6 +44,8 @@ impl SqliteJournal {
             Err(TryLockError::WouldBlock) => return None,
         };
         let written = connection.busy_timeout(Duration::ZERO).and_then(|()| write(&connection));
+        // The first failure is left to `writing`, which waits. After a wait that timed out, the
+        // failure is reported at once: the caller keeps the records and passes them again.
         if is_busy(&written) && !self.0.impatient.load(Ordering::Relaxed) {
             return None;
         }
@@ -50,38 +53,42 @@ impl SqliteJournal {
         Some(written.map_err(|error| self.failure(&error)))
     }
 
-    /// Copies the write-ahead log to the file when it is long. That waits for the disk, so it is not
-    /// left to whichever statement comes next.
+    /// Checkpoints the write-ahead log when it is long. That waits for the disk, so it happens
+    /// here, on a thread that may block, and not in an arbitrary later statement.
     fn copy_log(&self, connection: &Connection) {
         if self.0.in_log.load(Ordering::Relaxed) < schema::MOST_IN_LOG {
             return;
         }
         self.0.in_log.store(0, Ordering::Relaxed);
-        // Readers that hold a part of it back are no harm: the rest is copied the next time.
+        // A reader may prevent part of the copy; the next checkpoint copies the rest.
         let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 
-    /// So many bytes were given to be written, in so many transactions of a few pages each.
+    /// Adds the bytes of a write to the estimated length of the log, plus the pages that a
+    /// transaction writes at least.
     pub(super) fn grows(&self, bytes: usize) {
         self.0.in_log.fetch_add(bytes as u64 + schema::LEAST_IN_LOG, Ordering::Relaxed);
     }
 }
 
-/// Whether another process holds the file.
+/// Returns `true` if the write failed because another process has locked the file.
 fn is_busy<T>(written: &rusqlite::Result<T>) -> bool {
     let busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
     written.as_ref().is_err_and(busy)
 }
 
-/// A transaction, by statements that are compiled once.
+/// Runs `write` in a transaction. Uses cached statements, because a transaction starts at almost
+/// every step of a run.
 pub(super) fn all_or_none<T>(
     connection: &Connection,
     write: impl FnOnce() -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
     let run = |sql: &str| connection.prepare_cached(sql)?.execute([]).map(drop);
+    // `IMMEDIATE` takes the write lock now. A deferred transaction would take it at the first
+    // write, and SQLite then fails without waiting if another process has written in between.
     run("BEGIN IMMEDIATE")?;
     let written = write().and_then(|done| run("COMMIT").map(|()| done));
-    // A failure may have rolled it back by itself.
+    // SQLite rolls some failures back by itself, for example a full disk.
     if written.is_err() && !connection.is_autocommit() {
         run("ROLLBACK")?;
     }

@@ -1,18 +1,19 @@
-//! Orphans of keepers that were killed, once this process has agreed to adopt them. Linux only.
+//! Finds, kills and reaps the orphans of killed keepers, if this process has agreed to adopt them.
+//! Linux only.
 //!
 //! ```text
-//! adopted::agree();                            // main has said so
+//! adopted::agree();                            // called by main
 //! let keeper = adopted::spawn(&mut command)?;  // known from here on
-//! let left = adopted::living();                // whom dead keepers have left
+//! let left = adopted::living();                // processes that dead keepers have left
 //! adopted::reap();
 //! ```
 //!
-//! A keeper is a subreaper: its command's processes cannot leave it. If it is killed, they become
-//! children of the next subreaper above it. That is this process if it has agreed, and otherwise
-//! `init`, where nothing tells them from the processes of others.
+//! A keeper is a subreaper, so its command's processes cannot leave it. If it is killed, they
+//! become children of the next subreaper above it. That is this process if it has agreed, and
+//! otherwise `init`, where they cannot be told apart from unrelated processes.
 //!
-//! A child of this process is an orphan if it lies in another session and is not a keeper: each
-//! keeper starts a session, and no process can return to a session that it has left.
+//! A child of this process is an orphan if it is in another session and is not a keeper. This holds
+//! because each keeper starts a session, and no process can return to a session that it has left.
 
 use super::super::tree::{self, Process};
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
@@ -22,34 +23,36 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Whether orphans come to this process. A fact of the process, as the system has it.
+/// `true` if orphans become children of this process. Global because it is a property of the
+/// process.
 static AGREED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a command was started that may leave daemons: they come to this process, too, and are to
-/// live.
+/// `true` if a command was started that may leave daemons. They become children of this process too
+/// and must not be killed.
 static LEAVES_DAEMONS: AtomicBool = AtomicBool::new(false);
 
-/// The keepers that were not reaped yet.
+/// Process ids of the keepers that were not reaped yet.
 static KEEPERS: Mutex<Option<HashSet<i32>>> = Mutex::new(None);
 
-/// Makes this process the one that orphans come to; whether the system did so.
+/// Makes this process adopt orphans. Returns `true` if the system did so.
 pub(super) fn agree() -> bool {
     let agreed = set_child_subreaper(Some(getpid())).is_ok();
     AGREED.fetch_or(agreed, Ordering::Relaxed);
     agreed
 }
 
-/// A command may leave daemons from now on.
+/// Records that a command may leave daemons.
 pub(super) fn daemons_may_live() {
     LEAVES_DAEMONS.store(true, Ordering::Relaxed);
 }
 
-/// Whether every orphan of a dead keeper is found.
+/// Returns `true` if every orphan of a dead keeper is found.
 pub(super) fn finds_all() -> bool {
     AGREED.load(Ordering::Relaxed) && !LEAVES_DAEMONS.load(Ordering::Relaxed)
 }
 
-/// Starts a keeper. Under the lock, so that no other thread takes it for an orphan before it is known.
+/// Starts a keeper. Holds the lock, so that no other thread mistakes the keeper for an orphan
+/// before it is registered.
 pub(super) fn spawn(keeper: &mut Command) -> io::Result<Child> {
     let mut keepers = keepers();
     let child = keeper.spawn()?;
@@ -61,13 +64,14 @@ pub(super) fn spawn(keeper: &mut Command) -> io::Result<Child> {
 pub(super) fn forget(keeper: &mut Child) {
     let pid = Pid::from_child(keeper).as_raw_nonzero().get();
     let mut keepers = keepers();
-    // Under the lock, so that its number does not go to another keeper before it is taken out.
+    // Under the lock, because the id could otherwise pass to a new keeper before it is removed
+    // here.
     let _ = keeper.wait();
     keepers.get_or_insert_default().remove(&pid);
 }
 
-/// The orphans of dead keepers that live, and their children; none if they cannot be told from
-/// daemons that may live.
+/// Returns the living orphans of dead keepers with their descendants. Returns none if orphans
+/// cannot be told apart from daemons that may keep running.
 pub(super) fn living() -> Vec<Process> {
     if !finds_all() {
         return Vec::new();
@@ -80,13 +84,13 @@ pub(super) fn living() -> Vec<Process> {
 pub(super) fn reap() {
     if AGREED.load(Ordering::Relaxed) {
         for orphan in orphans().iter().filter(|orphan| orphan.ended) {
-            // It is a child of this process that no other thread waits for.
+            // No other thread waits for this child, so its id cannot have been reused.
             let _ = waitpid(Some(orphan.pid), WaitOptions::NOHANG);
         }
     }
 }
 
-/// The children of this process that are orphans of keepers.
+/// Returns the children of this process that are orphans of keepers.
 fn orphans() -> Vec<Process> {
     let keepers = keepers();
     let Some(own) = tree::look(getpid()) else { return Vec::new() };

@@ -1,8 +1,8 @@
-//! The host's side of a keeper: starting it, asking and killing through it, and doing its work
-//! where it was killed itself.
+//! The host's side of a keeper: starts it, sends requests to it, and takes over its work if the
+//! keeper is killed.
 //!
 //! ```text
-//! let (keeper, line) = keeper_for("sleep 1000 & wait", mark)?; // still to be started
+//! let (keeper, line) = keeper_for("sleep 1000 & wait", mark)?; // not started yet
 //! let (kept, exit) = spawn(keeper, line, mark)?;
 //! kept.ask(); // SIGTERM to the command's group
 //! drop(kept); // all of it is killed at once
@@ -26,29 +26,30 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How often it is looked whether a keeper that was told to kill has been still for too long.
+/// Interval at which the host checks whether a keeper was stopped or takes too long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// When a keeper that was told to kill is itself killed: it has [`PATIENCE`] for its work, and
-/// longer only where it was stopped.
+/// Time after which a keeper that was told to kill is killed itself. It has [`PATIENCE`] for its
+/// work and needs longer only if it was stopped.
 const TOO_LONG: Duration = Duration::from_millis(1500);
 
-/// When a keeper that is stopped (SIGSTOP) is killed: it cannot do its work, and only its command has
-/// a reason to stop it.
+/// Time after which a stopped keeper (SIGSTOP) is killed. It cannot do its work, and only its
+/// command has a reason to stop it.
 const STOPPED_TOO_LONG: Duration = Duration::from_secs(1);
 
-/// A command and its keeper; dropping it kills them at once.
+/// A command with its keeper. Dropping it kills both at once.
 #[derive(Debug)]
 pub(in super::super) struct Kept(Arc<Line>);
 
-/// The line to a keeper.
+/// The connection to a keeper.
 #[derive(Debug)]
 struct Line {
-    /// Its other end is the keeper's alone, as this one is ours alone.
+    /// Only the keeper holds the other end, and only the host this one, so that the end of either
+    /// process is seen by the other.
     stream: UnixStream,
-    /// When the keeper was told to kill.
+    /// Time at which the keeper was told to kill.
     killed: OnceLock<Instant>,
-    /// The number of the command, once it has started.
+    /// Process id of the command, once it has started.
     leader: OnceLock<u32>,
 }
 
@@ -59,21 +60,21 @@ struct Watched {
     mark: Option<Mark>,
 }
 
-/// What a keeper is to be told once it has started.
+/// The order that a keeper receives after it has started.
 pub(in super::super) struct Order {
     command: String,
     mark: Option<Mark>,
     ours: UnixStream,
 }
 
-/// The process that would keep this command line, and what it is to be told.
+/// Prepares the keeper for this command line, and the order to send to it.
 pub(in super::super) fn keeper_for(
     command: &str,
     mark: Option<Mark>,
 ) -> io::Result<(Command, Order)> {
     let program = PROGRAM.get().ok_or_else(|| io::Error::other("there is no keeper"))?;
     if command.contains('\0') {
-        // What the system says where the command line is an argument.
+        // The same error as without a keeper, where the command line is an argument.
         let problem = "nul byte found in provided data";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
@@ -85,13 +86,13 @@ pub(in super::super) fn keeper_for(
     Ok((keeper, Order { command: command.to_owned(), mark, ours }))
 }
 
-/// Starts a keeper, and with it the command.
+/// Starts a keeper, which starts the command.
 pub(in super::super) fn spawn(mut keeper: Command, order: Order) -> io::Result<(Kept, Exit)> {
     let Order { command, mark, ours } = order;
     ours.set_read_timeout(Some(LOOK_EVERY))?;
     ours.set_write_timeout(Some(PATIENCE))?;
     let line = Arc::new(Line { stream: ours, killed: OnceLock::new(), leader: OnceLock::new() });
-    // The watcher first: a child that nobody can watch must not be started.
+    // Start the watcher first, because without it a started child would never be reaped.
     let (give, take) = mpsc::channel::<Watched>();
     std::thread::Builder::new()
         .name("endstop-reaper".to_owned())
@@ -106,19 +107,20 @@ pub(in super::super) fn spawn(mut keeper: Command, order: Order) -> io::Result<(
     };
     #[cfg(not(target_os = "linux"))]
     let child = keeper.spawn()?;
-    // Our copies of the keeper's end of the line, and of the output.
+    // Closes our copies of the keeper's end of the connection and of the output. With a copy left
+    // open, the host would never see their end.
     drop(keeper);
     let kept = Kept(Arc::clone(&line));
     let (tell, exit) = oneshot::channel();
     give.send(Watched { keeper: child, line, exit: tell, mark })
-        .map_err(|_| io::Error::other("the thread that reaps has ended"))?;
-    // Not among its arguments: who looks for a command by its words (`pkill -f`) is to find the
-    // command, not its keeper. It waits in the socket until the keeper has started.
+        .map_err(|_| io::Error::other("the reaper thread has ended"))?;
+    // The command line is sent and is not an argument, because a search by words (`pkill -f`) must
+    // find the command and not its keeper. It waits in the socket until the keeper has started.
     report::send_line(&kept.0.stream, command.as_bytes())?;
     Ok((kept, exit))
 }
 
-/// Hears the keeper to its end, reaps it, tells.
+/// Reads the keeper's messages until they end, reaps the keeper, and reports the result.
 fn watch(watched: Watched) {
     let Watched { mut keeper, line, exit, mark } = watched;
     let report = line.hear(&mut keeper);
@@ -136,7 +138,7 @@ fn watch(watched: Watched) {
             Ended { status, left: Vec::new(), orphans: None }
         }
         Report { started, .. } => {
-            // The keeper was killed. What was its work is done from here.
+            // The keeper was killed, so the host does the rest of its work.
             let (orphans, left) = instead_of(&keeper, started, mark.as_ref());
             Ended { status: Ok(None), left, orphans: Some(orphans) }
         }
@@ -149,7 +151,7 @@ fn watch(watched: Watched) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = keeper.wait();
-    // Nobody may be listening any more.
+    // The receiver is gone if the future was dropped.
     let _ = exit.send(ended);
 }
 
@@ -159,12 +161,13 @@ fn wait_for_end(keeper: &Child) {
     while matches!(waitid(WaitId::Pid(Pid::from_child(keeper)), ended), Err(Errno::INTR)) {}
 }
 
-/// Kills what a dead keeper should have killed; gives what became of it, and the numbers of those
-/// who did not die.
+/// Kills the processes that a dead keeper should have killed. Returns what became of them, and the
+/// ids of those that are still alive.
 fn instead_of(keeper: &Child, leader: Option<u32>, mark: Option<&Mark>) -> (Orphans, Vec<u32>) {
-    // It is not reaped yet: as long as that is so, its number, and with it that of its session, is
-    // nobody else's. (Where the host ignores SIGCHLD the system has reaped it; the number is still
-    // the session's as long as it has a process.) Its children have another parent by then.
+    // The keeper is not reaped yet, so its process id, which is also the id of its session, cannot
+    // pass to another process. (If the host ignores SIGCHLD, the system has reaped it; the id still
+    // belongs to the session as long as a process is in it.) The children of the keeper already
+    // have another parent.
     wait_for_end(keeper);
     let end = Instant::now() + PATIENCE;
     kill_session(Pid::from_child(keeper), leader, mark, end)
@@ -185,7 +188,7 @@ fn kill_session(
     let seen = RefCell::new(HashSet::new());
     let find = || {
         let mut found: Vec<_> = tree::all()
-            // Daemons that may live on have left the session.
+            // Daemons that may keep running have left the session.
             .filter(|one| !one.ended && one.session == session && one.pid != keeper)
             .collect();
         found.extend(mark.map(Mark::carriers).unwrap_or_default());
@@ -195,7 +198,7 @@ fn kill_session(
     };
     let mut left = tree::kill_all(find, end);
     if left.is_empty() {
-        // Once more: whoever was being started during the last look was not in it.
+        // Once more, because a process that was being started during the last look was not in it.
         left = tree::kill_all(find, end);
     }
     left.sort_unstable();
@@ -222,14 +225,14 @@ fn kill_session(
     (Orphans { killed, all_found: false }, Vec::new())
 }
 
-/// Whether a keeper was stopped, and not continued.
+/// Returns `true` if a keeper was stopped and not continued.
 fn is_stopped(keeper: &Child) -> bool {
     let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(waitid(WaitId::Pid(Pid::from_child(keeper)), look), Ok(Some(_)))
 }
 
 impl Line {
-    /// Everything that the keeper says, to its last word.
+    /// Reads everything that the keeper sends, until it reports its end or the connection closes.
     fn hear(&self, keeper: &mut Child) -> Report {
         let mut said = Vec::new();
         let mut buffer = [0; 1024];
@@ -264,7 +267,8 @@ impl Line {
                     };
                     if long(self.killed.get(), TOO_LONG) || long(stopped.as_ref(), STOPPED_TOO_LONG)
                     {
-                        // It was stopped, or hangs. Not reaped, it has its number still.
+                        // The keeper was stopped or hangs. It is not reaped yet, so the id still
+                        // belongs to it.
                         let _ = keeper.kill();
                     }
                 }
@@ -278,17 +282,18 @@ impl Line {
 impl Kept {
     /// Asks every process of the command's group to end.
     pub(in super::super) fn ask(&self) {
-        // It fails where the keeper has gone, and then nobody is there to be asked.
+        // Fails if the keeper is gone; then there is no process left to ask.
         let _ = (&self.0.stream).write_all(&[ASK]);
     }
 
-    /// Kills the command and all that it started.
+    /// Kills the command and everything that it started.
     pub(in super::super) fn kill(&self) {
         let _ = self.0.killed.set(Instant::now());
+        // The end of the host's messages means "kill", so that a host that dies means the same.
         let _ = self.0.stream.shutdown(Shutdown::Write);
     }
 
-    /// The number of the command, once it has started.
+    /// Returns the process id of the command, once it has started.
     pub(in super::super) fn leader(&self) -> Option<u32> {
         self.0.leader.get().copied()
     }

@@ -1,13 +1,13 @@
-//! What a host and a keeper tell each other over their socket.
+//! The messages between a host and a keeper over their socket.
 //!
 //! ```text
-//! host:   the command line with its length before it · T: ask it to end · the end: kill it
+//! host:   length and command line · T: ask it to end · end of the stream: kill it
 //! keeper: started 4711 | refused 2 · ended 9 4712,4713
 //! ```
 
 use std::io::{self, Read, Write};
 
-/// Asks the group to end.
+/// Request to ask the command's group to end.
 pub(super) const ASK: u8 = b'T';
 
 /// Sends a command line.
@@ -22,34 +22,33 @@ pub(super) fn receive_line(mut from: impl Read) -> io::Result<Vec<u8>> {
     from.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     let mut line = Vec::new();
-    // No more is taken from the memory than what comes.
+    // The buffer grows with the bytes that arrive, because the length may be wrong.
     from.take(length).read_to_end(&mut line)?;
     if line.len() as u64 == length { Ok(line) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// What a keeper has said, to its end.
+/// The messages of a keeper.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
-    /// The command runs, and this is its number.
+    /// Process id of the command, once it runs.
     pub(super) started: Option<u32>,
-    /// The command could not be started, and this is the system's number of the reason; zero: it
-    /// has none.
+    /// Error number of the system if the command could not be started; zero if the error has none.
     pub(super) refused: Option<i32>,
-    /// The work is done.
+    /// Result of the keeper's work, once it is done.
     pub(super) ended: Option<Done>,
 }
 
-/// The end of a keeper's work.
+/// Result of a keeper's work.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Done {
-    /// How the command ended, as the system encodes it; `None`: it did not.
+    /// Wait status in the system's encoding; `None` if the command has not exited.
     pub(super) status: Option<i32>,
-    /// The numbers of those that could not be killed.
+    /// Process ids of processes that could not be killed.
     pub(super) left: Vec<u32>,
 }
 
 impl Report {
-    /// Reads what was said so far; a line that has not come to its end is not read.
+    /// Parses the messages received so far. An incomplete last line is ignored.
     pub(super) fn read(said: &[u8]) -> Report {
         let mut report = Report::default();
         for line in said.split_inclusive(|byte| *byte == b'\n') {
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn report_round_trips() {
         let done = Done { status: Some(9), left: vec![4712, 4713] };
         let said = started(4711) + &done.line();
         let heard = Report::read(said.as_bytes());
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_is_none() {
+    fn incomplete_line_is_ignored() {
         let said = started(4711) + &Done { status: Some(256), left: vec![12] }.line();
         for cut in 0..said.len() {
             let heard = Report::read(&said.as_bytes()[..cut]);
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_comes_whole_or_not_at_all() {
+    fn truncated_command_line_is_error() {
         let mut sent = Vec::new();
         send_line(&mut sent, b"echo one").unwrap();
         assert_eq!(receive_line(&*[&sent[..], b"T"].concat()).unwrap(), b"echo one");

@@ -1,4 +1,5 @@
-//! The keeper's own side: it starts the command, hears the host, kills what must not live on.
+//! The keeper's side: starts the command, receives the host's requests, and kills every process
+//! that must not outlive the command.
 //!
 //! ```text
 //! host ── "sleep 1000 & wait" ──► keeper ──► sh ──► sleep
@@ -6,13 +7,14 @@
 //!      ◄─ started … ended … ─────   ┘
 //! ```
 //!
-//! Three threads: one hears the host, one reaps, and this one decides. On Linux the keeper is a
-//! *subreaper*: whose parent dies becomes its child, so that nobody can leave, and when it has no
-//! child left, nobody is.
+//! There are three threads: one reads from the host, one reaps children, and the main thread
+//! decides. On Linux the keeper is a *subreaper*: a process whose parent dies becomes a child of
+//! the keeper, so that no process can escape it. When the keeper has no child left, no process of
+//! the command is left.
 //!
-//! How the command ended goes over the socket in the system's own encoding. The keeper could also
-//! kill itself with the same signal; but then its host could not tell the two deaths apart, and a
-//! signal that dumps core would dump the keeper's.
+//! The exit status goes over the socket in the system's own encoding. The keeper could instead kill
+//! itself with the same signal, but then its host could not tell the two deaths apart, and a signal
+//! that dumps core would dump the keeper's memory.
 
 use super::super::group::Members;
 use super::super::strays::Mark;
@@ -33,31 +35,32 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// How often it is looked for those who are left; their deaths wake it earlier. Often: whoever
-/// starts a successor and ends is met only between the two.
+/// Interval at which the keeper looks for remaining processes; their deaths wake it earlier. Short,
+/// because a process that starts a successor and exits is met only between the two.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// What the deciding thread is told.
+/// A message to the deciding thread.
 enum Heard {
     /// The host asks the command to end.
     Ask,
-    /// The host wants it dead, or is dead itself.
+    /// The host wants the command killed, or is dead itself.
     Kill,
-    /// The command has ended so; `alone`: it has left nobody.
+    /// The command has ended with this status; `alone` if it has left no process.
     Ended { status: i32, alone: bool },
-    /// Nobody is left.
+    /// No process is left.
     Alone,
 }
 
-/// Whether this process was started by a host, and not by somebody who is curious.
+/// Returns `true` if this process was started by a host, and not by a user who passed the argument.
+/// A host connects a socket to the standard input.
 pub(super) fn is_asked() -> bool {
     rustix::fs::fstat(io::stdin()).is_ok_and(|stat| {
         rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket
     })
 }
 
-/// Keeps one command, whose mark this is; `-`: it may leave daemons. `talks`: what it writes to is a
-/// socket, which it also reads from; else it has no input.
+/// Supervises one command. `mark` is the command's mark, or `-` if the command may leave daemons.
+/// If `talks`, the command also reads from the socket that it writes to; otherwise it has no input.
 pub(super) fn serve(mark: Option<OsString>, talks: bool) -> ExitCode {
     let mark = mark.filter(|mark| mark != "-").map(Mark::of);
     let Ok(host) = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from) else {
@@ -68,14 +71,14 @@ pub(super) fn serve(mark: Option<OsString>, talks: bool) -> ExitCode {
         Ok(members) => decide(&members, &heard, mark.as_ref()).line(),
         Err(error) => report::refused(&error),
     };
-    // It fails where the host is gone.
+    // Fails if the host is gone; the result is then not needed.
     let _ = (&host).write_all(last_word.as_bytes());
     ExitCode::SUCCESS
 }
 
-/// A keeper is asked and told by its host alone. Handlers, not ignored signals: a command would
-/// inherit these. SIGCHLD is among them for a host that ignores it: its keeper would inherit that,
-/// and never hear how its command ended.
+/// Makes the keeper ignore signals, because only its host may control it. Uses handlers, because a
+/// command would inherit ignored signals. SIGCHLD is among them for a host that ignores it: the
+/// keeper would inherit that and never learn how its command ended.
 fn be_deaf() -> io::Result<()> {
     use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let heard = Arc::new(AtomicBool::new(false));
@@ -85,7 +88,7 @@ fn be_deaf() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the command as the host has said it, and lets go of everything that is the command's.
+/// Starts the command that the host sent, and closes everything that belongs to the command.
 fn start(
     host: &UnixStream,
     mark: Option<&Mark>,
@@ -93,12 +96,12 @@ fn start(
     tell: &Sender<Heard>,
 ) -> io::Result<Arc<Members>> {
     be_deaf()?;
-    // A signal from the terminal reaches its session's processes only. And it is by the session
-    // that the host knows the command's processes, should the keeper be killed.
+    // Signals from a terminal only reach processes of its session. The session also lets the host
+    // find the command's processes if the keeper is killed.
     rustix::process::setsid()?;
-    // Only a name, for who lists processes: its file would be `exe`.
+    // Only a name for process lists, which would otherwise show `exe`.
     let _ = fs::write("/proc/self/comm", "endstop-keeper");
-    // It has the environment of its host, and can be found by the command that it keeps.
+    // The keeper has the environment of its host, and its command knows its process id.
     crate::process::hide_from_other_processes();
     #[cfg(target_os = "linux")]
     if mark.is_some() {
@@ -106,7 +109,7 @@ fn start(
     }
     let line = report::receive_line(host)?;
     let nothing = File::options().write(true).open("/dev/null")?;
-    // The threads first: a child that nobody can watch must not be started.
+    // Start the threads first, because without them a started child would never be reaped.
     let (give, take) = mpsc::channel::<Arc<Members>>();
     let reaping = tell.clone();
     thread("reaper", move || {
@@ -125,16 +128,18 @@ fn start(
         mark.put(&mut command);
     }
     let child = command.spawn()?;
-    // What it reads from, if it has something.
+    // Closes our copy of the command's input, if it has one.
     drop(command);
     let members = Arc::new(Members::led_by(Pid::from_child(&child)));
-    // From here on nothing fails: there is a command, and somebody must see to its end.
+    // From here on nothing may return early, because a command runs and must be supervised to its
+    // end.
     let _ = give.send(Arc::clone(&members));
-    // Were the output held here too, the host would never see its end.
+    // The host would never see the end of the output if the keeper held it open too.
     let _ = rustix::stdio::dup2_stdout(&nothing);
     let _ = rustix::stdio::dup2_stderr(&nothing);
+    // A keeper must not keep a file system busy that the user wants to unmount.
     let _ = std::env::set_current_dir("/");
-    // Where the host is gone, the hearer says so.
+    // If the host is gone, the reading thread reports it.
     let _ = (&*host).write_all(report::started(child.id()).as_bytes());
     Ok(members)
 }
@@ -144,13 +149,13 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-/// Hears the host, to its end.
+/// Reads the host's requests until the connection ends.
 fn hear(mut host: UnixStream, tell: &Sender<Heard>) {
     let mut orders = [0; 16];
     loop {
         match host.read(&mut orders) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // An error is an end too: of a host that has died with something unread.
+            // An error is an end too, for example if a host died before it read everything.
             Ok(0) | Err(_) => break drop(tell.send(Heard::Kill)),
             Ok(read) if orders[..read].contains(&ASK) => drop(tell.send(Heard::Ask)),
             Ok(_) => {}
@@ -158,7 +163,7 @@ fn hear(mut host: UnixStream, tell: &Sender<Heard>) {
     }
 }
 
-/// Reaps the command, and whoever becomes a child of the keeper, until there is nobody.
+/// Reaps the command and all other children of the keeper, until there is none left.
 fn reap(members: &Members, tell: &Sender<Heard>) {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     loop {
@@ -167,7 +172,8 @@ fn reap(members: &Members, tell: &Sender<Heard>) {
             Err(_) => break drop(tell.send(Heard::Alone)),
             Ok(_) => {}
         }
-        // Somebody has ended. The leader's number is needed until its group is dead.
+        // A child has ended. The leader's id is needed until its group has been killed, so the
+        // leader is reaped only after that.
         let mut reaped = members.reaped();
         let leads = Some(members.leader);
         let ended = |id| matches!(waitid(id, look | WaitIdOptions::NOHANG), Ok(Some(_)));
@@ -175,8 +181,8 @@ fn reap(members: &Members, tell: &Sender<Heard>) {
             let _ = rustix::process::kill_process_group(members.leader, Signal::KILL);
             waitpid(leads, WaitOptions::empty())
         } else {
-            // It may be the leader that has ended since. Then whoever is left of its group is
-            // found as a child, not by the group's number.
+            // This may reap the leader if it has ended just now. Its remaining group is then found
+            // as children of the keeper and not by the id of the group.
             wait(WaitOptions::NOHANG)
         };
         if let Ok(Some((pid, status))) = ending
@@ -190,7 +196,7 @@ fn reap(members: &Members, tell: &Sender<Heard>) {
     }
 }
 
-/// Does as the host says, until nobody is left or time is up.
+/// Carries out the host's requests until no process is left or the time is over.
 fn decide(members: &Members, heard: &mpsc::Receiver<Heard>, mark: Option<&Mark>) -> Done {
     let mut status = None;
     let mut end: Option<Instant> = None;
@@ -229,7 +235,8 @@ fn decide(members: &Members, heard: &mpsc::Receiver<Heard>, mark: Option<&Mark>)
         left.extend(mark.map(|_| living_children()).unwrap_or_default());
     }
     if let Some(mark) = mark {
-        // The second net: for whoever was started by somebody else on the command's behalf.
+        // The mark also finds processes that another process started on the command's behalf and
+        // that are not descendants of the keeper.
         left.extend(mark.kill_all(end.unwrap_or_else(|| Instant::now() + PATIENCE)));
     }
     left.sort_unstable();
@@ -251,7 +258,7 @@ fn living_children() -> Vec<u32> {
     tree::pids(&tree::below(rustix::process::getpid()))
 }
 
-/// Without `/proc` nobody knows whose child is who.
+/// Does nothing: without `/proc` the children are not known.
 #[cfg(not(target_os = "linux"))]
 fn kill_children() {}
 

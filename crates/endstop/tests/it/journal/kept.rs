@@ -1,4 +1,4 @@
-//! What is kept, when, and for whom.
+//! Tests of what the journal stores, when it is written, and who may read it.
 
 use super::{Note, Place, agent, echo};
 use endstop::journal::{Journal, JournalErrorKind, SqliteJournal};
@@ -8,7 +8,7 @@ use endstop::{Registry, Termination};
 use serde_json::json;
 
 #[tokio::test]
-async fn a_run_is_kept_with_all_that_it_was_made_of() {
+async fn run_is_stored_with_its_configuration() {
     let place = Place::new();
     let journal = place.journal();
     let turns = [Turn::call("echo", &json!({"text": "hello"})), Turn::text("FINAL(42)")];
@@ -40,7 +40,8 @@ async fn a_run_is_kept_with_all_that_it_was_made_of() {
     let tools: Vec<&str> = whole.header.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(tools, ["echo", "finish"]);
     let names: Vec<&str> = whole.events.iter().map(|event| event.kind.name()).collect();
-    // A turn says itself what was streamed of it; the last was decided on in mid-stream.
+    // A complete turn contains everything that was streamed, so it has no deltas. The policy
+    // stopped the last turn in mid-stream.
     assert_eq!(names.first(), Some(&"start"));
     assert_eq!(names.iter().filter(|name| **name == "tool_ended").count(), 1);
     assert!(whole.damage.is_none());
@@ -52,11 +53,11 @@ async fn a_run_is_kept_with_all_that_it_was_made_of() {
 }
 
 #[tokio::test]
-async fn what_is_about_to_be_done_is_on_disk_before_it_is_done() {
+async fn record_is_on_disk_before_effect() {
     let place = Place::new();
     let journal = place.journal();
     let file = place.file();
-    // The tool looks into the journal by itself, as another process would.
+    // The tool opens the journal itself, as another process would.
     let look = tool_fn("look", "Looks.", move |_: Note, _| {
         let file = file.clone();
         async move {
@@ -79,7 +80,7 @@ async fn what_is_about_to_be_done_is_on_disk_before_it_is_done() {
 }
 
 #[tokio::test]
-async fn the_file_is_its_owner_s_and_says_what_it_is() {
+async fn file_is_private_and_marked() {
     let place = Place::new();
     let journal = place.journal();
     agent([Turn::text("a")], &journal).build().unwrap().run("q").unwrap().outcome().await;
@@ -98,7 +99,7 @@ async fn the_file_is_its_owner_s_and_says_what_it_is() {
     );
     assert_eq!(version, 3);
     assert!(names.starts_with("start,"), "{names}");
-    // A run ends once, and what happened stands, whoever writes.
+    // Triggers keep ended runs and stored events unchanged, whichever program writes.
     for change in [
         "UPDATE runs SET termination = 'stop', outcome = '{}'",
         "UPDATE log SET event = '{}'",
@@ -110,10 +111,10 @@ async fn the_file_is_its_owner_s_and_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_run_is_found_by_the_beginning_of_its_id_and_as_the_last() {
+async fn run_is_found_by_id_prefix() {
     let place = Place::new();
     let journal = place.journal();
-    assert!(journal.find("last").unwrap_err().problem.contains("no run in it yet"));
+    assert!(journal.find("last").unwrap_err().problem.contains("contains no run yet"));
     for _ in 0..3 {
         agent([Turn::text("a")], &journal).build().unwrap().run("q").unwrap().outcome().await;
     }

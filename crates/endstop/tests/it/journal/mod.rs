@@ -1,5 +1,5 @@
-//! The journal: what is kept of a run, that it replays to the same outcome, and what is left of one
-//! that is damaged, newer, held or full.
+//! Tests of the journal: what it stores, replay, resume, prune, and journals that are damaged, of a
+//! later version, locked or full.
 
 mod held;
 mod kept;
@@ -52,7 +52,7 @@ pub(crate) struct Note {
     pub text: String,
 }
 
-/// A tool that says what it is told.
+/// A tool that returns its argument.
 pub(crate) fn echo() -> impl Tool + 'static {
     tool_fn("echo", "Says it again.", |note: Note, _| async move { ToolOutput::ok(note.text) })
 }

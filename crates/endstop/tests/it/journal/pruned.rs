@@ -1,4 +1,4 @@
-//! Old runs are removed, those that are needed stay, and the file gets smaller.
+//! Pruning removes old runs, keeps those that are still needed, and makes the file smaller.
 
 use super::{Place, agent, echo};
 use endstop::journal::{
@@ -9,7 +9,7 @@ use endstop::{Message, MessageId, Role, RunSpec};
 use serde_json::json;
 use std::time::Duration;
 
-/// A run that ended, with so many bytes that no other run has.
+/// Makes a run that has ended, with this many bytes that no other run shares.
 async fn ended_run(journal: &SqliteJournal, nth: usize, bytes: usize) -> String {
     let text: String = format!("{nth} is told. ").chars().cycle().take(bytes).collect();
     let turns = [Turn::call("echo", &json!({"text": text})), Turn::text("done")];
@@ -17,7 +17,7 @@ async fn ended_run(journal: &SqliteJournal, nth: usize, bytes: usize) -> String 
     agent.run(format!("task {nth}")).unwrap().outcome().await.run_id.unwrap()
 }
 
-/// A run that was begun and not ended; it is driven until the log is dropped.
+/// Makes a run that has not ended. It is driven until the returned log is dropped.
 fn begun_run(journal: &SqliteJournal, id: &str) -> Box<dyn RunJournal> {
     let task = Message::text(MessageId(0), Role::User, format!("the task of {id}"));
     let spec = RunSpec { run_id: Some(id.to_owned()), ..RunSpec::new(vec![task]) };
@@ -96,7 +96,7 @@ async fn older_than_counts_from_the_end() {
 }
 
 #[tokio::test]
-async fn max_bytes_removes_the_oldest_until_it_fits() {
+async fn max_bytes_removes_oldest_runs() {
     let place = Place::new();
     let journal = place.journal();
     let mut made = Vec::new();
@@ -129,7 +129,7 @@ async fn unfinished_runs_stay_unless_named() {
     };
     let pruned = journal.prune(&spec).unwrap();
     assert_eq!((pruned.removed, pruned.spared), (vec![ended], 2));
-    // One that another process drives is not removed by any bound.
+    // No bound removes a run that another process drives.
     let spec = PruneSpec { unfinished: Some(Duration::ZERO), ..spec };
     let pruned = journal.prune(&spec).unwrap();
     assert_eq!((pruned.removed, pruned.spared), (vec!["died".to_owned()], 1));
@@ -158,7 +158,7 @@ async fn unfinished_bound_spares_young_runs() {
 }
 
 #[tokio::test]
-async fn stopped_prune_leaves_a_whole_journal() {
+async fn stopped_prune_leaves_intact_journal() {
     let place = Place::new();
     let journal = place.journal();
     for nth in 0..5 {
@@ -200,18 +200,18 @@ async fn runs_continue_while_others_are_removed() {
 }
 
 #[tokio::test]
-async fn journal_opened_to_read_refuses_prune() {
+async fn read_only_journal_refuses_prune() {
     let place = Place::new();
     let journal = place.journal();
     ended_run(&journal, 0, 100).await;
     let read = SqliteJournal::read(place.file()).unwrap();
     let spec = PruneSpec { keep: Some(0), ..PruneSpec::default() };
-    assert!(read.prune(&spec).unwrap_err().problem.contains("to be read"));
+    assert!(read.prune(&spec).unwrap_err().problem.contains("read-only"));
     assert_eq!(read.runs(10).unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn last_run_is_the_one_begun_last() {
+async fn last_run_ignores_clock() {
     let place = Place::new();
     let journal = place.journal();
     ended_run(&journal, 0, 100).await;

@@ -96,7 +96,7 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_thousand_random_runs_replay_to_their_outcomes() {
+async fn random_runs_replay_to_their_outcomes() {
     let place = Place::new();
     let journal = place.journal();
     let mut endings = std::collections::BTreeMap::<String, u32>::new();
@@ -126,7 +126,7 @@ async fn a_thousand_random_runs_replay_to_their_outcomes() {
 }
 
 #[tokio::test]
-async fn a_policy_that_is_code_is_wanted_for_the_replay() {
+async fn custom_policy_is_required_for_replay() {
     struct Never;
     impl endstop::TerminationPolicy for Never {
         fn name(&self) -> &str {

@@ -18,7 +18,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A journal that takes nothing more after some records: what a process that dies there leaves.
+/// A journal that ignores all records after a given number, as if the process had died there.
 #[derive(Clone)]
 struct Dies {
     inner: SqliteJournal,
@@ -63,7 +63,7 @@ fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
         .collect()
 }
 
-/// Turns 1 to 6 call a tool, the seventh answers; the script begins where the run is.
+/// Turns 1 to 6 call a tool, the seventh answers. The first `done` turns are left out.
 fn script(done: usize) -> Vec<Turn> {
     let mut turns: Vec<Turn> = (1..=6)
         .map(|n| Turn::call("count", &json!({"text": format!("{n}")})).usage(100 * n, 10))
@@ -77,7 +77,7 @@ fn turns_kept(run: &RecordedRun) -> usize {
 }
 
 #[tokio::test]
-async fn a_run_that_died_after_any_record_goes_on_and_repeats_nothing() {
+async fn resume_after_any_record_repeats_nothing() {
     let counted = Arc::new(AtomicU32::new(0));
     let count = |repeatable: bool| {
         let counted = Arc::clone(&counted);
@@ -95,7 +95,8 @@ async fn a_run_that_died_after_any_record_goes_on_and_repeats_nothing() {
     };
     for repeatable in [false, true] {
         let mut lost = 0;
-        // A start, then twice the turn and its tool, then the last turn.
+        // One record for the start, two for each of the six turns with a tool, one for the last
+        // turn.
         for after in 1..14 {
             let place = Place::new();
             counted.store(0, Ordering::SeqCst);
@@ -128,7 +129,7 @@ async fn a_run_that_died_after_any_record_goes_on_and_repeats_nothing() {
             let asked = before.effects.iter().flatten();
             let calls = asked.filter(|effect| effect["effect"] == "call_model").count();
             let in_flight = calls > turns_kept(&before);
-            // What the call that was cut may have cost is on top, and said to be an estimate.
+            // The possible cost of the cut call is added and marked as an estimate.
             assert_eq!(outcome.usage.estimated, in_flight, "after {after}");
             assert!(outcome.cost >= whole.cost, "after {after}");
             assert!(outcome.cost.0 <= whole.cost.0 + 5_000_000, "after {after}: {}", outcome.cost);
@@ -148,7 +149,7 @@ async fn a_run_that_died_after_any_record_goes_on_and_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_at_a_limit_goes_on_as_another_where_the_limit_is_raised() {
+async fn raised_limit_continues_as_new_run() {
     let place = Place::new();
     let journal = place.journal();
     let limits = |max_turns| Limits { max_turns: Some(max_turns), ..Limits::default() };
@@ -196,7 +197,7 @@ async fn a_run_that_ended_at_a_limit_goes_on_as_another_where_the_limit_is_raise
 }
 
 #[tokio::test]
-async fn a_loop_that_is_not_as_the_run_began_is_told_so_and_asks() {
+async fn changed_configuration_needs_consent_to_resume() {
     let place = Place::new();
     let journal = place.journal();
     let id = {
@@ -219,7 +220,7 @@ async fn a_loop_that_is_not_as_the_run_began_is_told_so_and_asks() {
 }
 
 #[tokio::test]
-async fn a_run_under_way_is_not_taken_from_who_drives_it() {
+async fn driven_run_cannot_be_resumed_elsewhere() {
     let place = Place::new();
     let journal = place.journal();
     let hang = tool_fn("count", "Hangs.", |_: Note, context| async move {
@@ -238,14 +239,14 @@ async fn a_run_under_way_is_not_taken_from_who_drives_it() {
     assert!(run.running);
     let thief = agent(script(1), &other).tool(echo()).build().unwrap();
     let error = thief.resume(Resume::new(&run.id)).unwrap_err().to_string();
-    assert!(error.contains("under way in another process"), "{error}");
+    assert!(error.contains("driven by another process"), "{error}");
     agent_one.cancel();
     handle.outcome().await;
     assert!(!other.runs(1).unwrap()[0].running);
 }
 
 #[tokio::test]
-async fn without_a_journal_or_a_run_of_that_name_the_error_says_what_to_do() {
+async fn missing_journal_or_run_names_fix() {
     let place = Place::new();
     let journal = place.journal();
     let none = agent([], &journal).build().unwrap();
@@ -260,8 +261,8 @@ async fn without_a_journal_or_a_run_of_that_name_the_error_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_was_spent_before_is_booked_once_in_the_budget_of_the_loop_that_goes_on() {
-    // Also where a call was under way, which is booked as an estimate and made again.
+async fn resume_books_earlier_spending_once() {
+    // Also if a call was running, which is booked as an estimate and repeated.
     for after in 1..10 {
         let place = Place::new();
         let whole = || SharedBudget::new(NanoUsd::from_usd(10.0));
@@ -284,7 +285,7 @@ async fn what_was_spent_before_is_booked_once_in_the_budget_of_the_loop_that_goe
     }
 }
 
-/// Calls back for each record that it has written.
+/// A journal that calls back for each record before writing it.
 struct Watched<F>(SqliteJournal, F);
 
 struct WatchedRun<F>(Box<dyn RunJournal>, F);
@@ -301,7 +302,8 @@ impl<F: Fn(&Record) -> bool + Clone + Send + Sync + 'static> Journal for Watched
     }
 }
 
-/// A record for which the callback is false is the first that a dead process does not write.
+/// Ignores all records from the first for which the callback returns false, as if the process had
+/// died there.
 impl<F: Fn(&Record) -> bool + Send> RunJournal for WatchedRun<F> {
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
         let lives = records.iter().map(&self.1).take_while(|lives| *lives).count();
@@ -313,11 +315,11 @@ impl<F: Fn(&Record) -> bool + Send> RunJournal for WatchedRun<F> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn inner_spending_is_journalled_when_it_happens() {
+async fn inner_spending_is_journalled_at_once() {
     let place = Place::new();
     let (spent, dead) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
-    // The process dies after two reports of spending; the outer run has no event of its own between
-    // them, for its one tool runs all the time.
+    // The process dies after two reports of spending. The outer run has no other event between
+    // them, because its only tool runs all the time.
     let log = {
         let (spent, dead) = (Arc::clone(&spent), Arc::clone(&dead));
         move |record: &Record| {
@@ -338,7 +340,8 @@ async fn inner_spending_is_journalled_when_it_happens() {
             let look = |n| Turn::call("look", &json!({ "n": n })).usage(1_000, 100);
             let turns = [look(1), look(2), Turn::text("so")];
             let (waits, calls) = (Arc::clone(&waits), AtomicU32::new(0));
-            // Each inner turn ends before its spending is in the journal, and the next waits for that.
+            // Each inner turn ends before its spending is in the journal, and the next waits for
+            // that.
             let look = tool_fn("look", "Looks.", move |_: serde_json::Value, _| {
                 let (waits, nth) = (Arc::clone(&waits), calls.fetch_add(1, Ordering::SeqCst) + 1);
                 async move {
@@ -362,7 +365,8 @@ async fn inner_spending_is_journalled_when_it_happens() {
     assert_eq!(names.last(), Some(&"spent"), "the process died while the tool ran: {names:?}");
     assert_eq!(names.iter().filter(|name| **name == "spent").count(), 2, "{names:?}");
 
-    // What the dead process knew is booked, once: two inner turns and one of its own.
+    // Spending that the dead process had reported is booked once: two inner turns and one outer
+    // turn.
     let (journal, budget) = (place.journal(), SharedBudget::new(NanoUsd::from_usd(10.0)));
     let agent = agent([Turn::text("done").usage(0, 0)], &journal).shared_budget(budget.clone());
     let agent = agent.max_output_tokens(500).tool(tool()).build().unwrap();
@@ -391,20 +395,20 @@ async fn resume_in_one_process_books_once() {
     assert_eq!(whole.spent(), first.cost);
     let id = first.run_id.unwrap();
 
-    // By the same budget, which saw it; then by what came of that.
+    // With the same budget, which has booked the first run already.
     let second = build(vec![call()], 2, &whole).resume(Resume::new(&id)).unwrap().await;
     assert_eq!(second.termination, Termination::ErrorMaxTurns, "{second:?}");
     assert!(second.cost > first.cost);
     assert_eq!((whole.spent(), whole.reserved()), (second.cost, NanoUsd::ZERO));
     let id = second.run_id.unwrap();
 
-    // A part of it is new, and has all that the run spent; the whole has it already.
+    // A new part of that budget books everything that the run spent; the whole has it already.
     let part = whole.part(NanoUsd::from_usd(5.0));
     let third = build(vec![call()], 3, &part).resume(Resume::new(&id)).unwrap().await;
     assert_eq!(third.termination, Termination::ErrorMaxTurns, "{third:?}");
     assert_eq!((part.spent(), whole.spent()), (third.cost, third.cost));
 
-    // A budget of another process has seen nothing of it.
+    // A budget of another process has booked nothing of it yet.
     let other = SharedBudget::new(NanoUsd::from_usd(10.0));
     let id = third.run_id.unwrap();
     let fourth = build(vec![Turn::text("done")], 4, &other).resume(Resume::new(&id)).unwrap().await;
@@ -416,7 +420,7 @@ fn echo_count() -> impl endstop::tool::Tool + 'static {
     tool_fn("count", "Counts.", |note: Note, _| async move { ToolOutput::ok(note.text) })
 }
 
-/// Never answers.
+/// A compactor that never answers.
 struct Hangs;
 
 impl Compactor for Hangs {
@@ -425,7 +429,7 @@ impl Compactor for Hangs {
     }
 }
 
-/// A conversation, and turns that fill half of the window that is left.
+/// Returns an agent whose conversation nearly fills the context window.
 fn nearly_full(turns: Vec<Turn>, journal: &SqliteJournal) -> AgentBuilder {
     let said = |id: u64| {
         let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
@@ -435,7 +439,7 @@ fn nearly_full(turns: Vec<Turn>, journal: &SqliteJournal) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn a_compaction_that_was_under_way_is_asked_for_again() {
+async fn interrupted_compaction_is_requested_again() {
     let place = Place::new();
     let id = {
         let inner = place.journal();

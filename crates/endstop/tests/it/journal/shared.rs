@@ -6,7 +6,7 @@ use endstop::testkit::Turn;
 use endstop::{AgentLoop, Limits, Message, MessageId, Outcome, Role};
 use serde_json::json;
 
-/// Bytes of the file, its log included.
+/// Returns the size of the file, with its log copied to it.
 fn size(place: &Place) -> u64 {
     let plain = rusqlite::Connection::open(place.file()).unwrap();
     plain.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
@@ -18,7 +18,7 @@ fn number(place: &Place, sql: &str) -> i64 {
     plain.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// Text that differs from every other.
+/// Returns text that differs for each number.
 fn words(nth: usize, bytes: usize) -> String {
     format!("Message {nth} of the conversation. ").chars().cycle().take(bytes).collect()
 }
@@ -29,7 +29,7 @@ async fn ask(agent: &AgentLoop, question: String) -> Outcome {
     outcome
 }
 
-/// A loop whose model answers each question with as many bytes.
+/// Returns a loop whose model answers each question with this many bytes.
 fn talk(journal: &SqliteJournal, answers: usize, bytes: usize) -> AgentLoop {
     let answers = (0..answers).map(move |nth| Turn::text(words(2 * nth + 1, bytes)));
     let limits = Limits { max_turns: None, ..Limits::default() };
@@ -57,7 +57,7 @@ async fn long_chat_takes_linear_space() {
 }
 
 #[tokio::test]
-async fn each_run_of_a_chat_loads_whole() {
+async fn each_chat_run_loads_completely() {
     let place = Place::new();
     let journal = place.journal();
     let turns = (0..6).flat_map(|nth| {
@@ -68,7 +68,7 @@ async fn each_run_of_a_chat_loads_whole() {
     for nth in 0..6 {
         outcomes.push(ask(&talk, format!("question {nth}")).await);
     }
-    // Another process reads them: nothing is remembered there.
+    // Read as another process would, without the cache of stored conversations.
     let other = SqliteJournal::read(place.file()).unwrap();
     for (nth, outcome) in outcomes.iter().enumerate() {
         let run = other.load(outcome.run_id.as_deref().unwrap()).unwrap();
@@ -119,7 +119,7 @@ async fn forked_conversations_keep_their_own_endings() {
 }
 
 #[tokio::test]
-async fn changed_first_message_shares_the_other_texts() {
+async fn changed_first_message_shares_other_texts() {
     let place = Place::new();
     let journal = place.journal();
     for nth in 0..20 {
@@ -170,11 +170,11 @@ async fn unreadable_message_is_named_as_damage() {
         plain.execute(harm, []).unwrap();
         let run = journal.load(second.run_id.as_deref().unwrap()).unwrap();
         let damage = run.damage.unwrap();
-        assert!(damage.contains("conversation does not read"), "{damage}");
+        assert!(damage.contains("conversation cannot be read"), "{damage}");
         assert!(damage.contains(named), "{damage}");
         assert!(run.events.is_empty(), "they mean nothing without what was before");
         let run = journal.load(first.run_id.as_deref().unwrap()).unwrap();
-        assert!(run.damage.unwrap().contains("its outcome does not read"));
+        assert!(run.damage.unwrap().contains("its outcome cannot be read"));
         assert!(!run.events.is_empty(), "it began before the damage");
     }
 }

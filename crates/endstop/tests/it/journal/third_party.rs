@@ -1,5 +1,4 @@
-//! Files of SQLite that pass for a journal and were made by somebody else: they are refused at once, and
-//! harm nothing.
+//! SQLite files from third parties that claim to be journals are refused quickly and do no harm.
 
 use super::Place;
 use endstop::journal::{JournalError, JournalErrorKind, SqliteJournal};
@@ -15,7 +14,7 @@ const TABLES: &str = "
     CREATE TABLE log (key INTEGER PRIMARY KEY, at_ns INTEGER, wall_ms INTEGER, name TEXT,
         event TEXT, effects TEXT);";
 
-/// A file with the mark of a journal and this schema.
+/// Makes a file with the `application_id` of a journal and this schema.
 fn make(path: &Path, sql: &str) {
     let _ = std::fs::remove_file(path);
     let connection = Connection::open(path).unwrap();
@@ -25,7 +24,7 @@ fn make(path: &Path, sql: &str) {
         .unwrap();
 }
 
-/// Opens and lists it, within the time in which a person would not call it hanging.
+/// Opens the file and lists its runs, and checks that this does not hang.
 fn read(path: &Path) -> Result<usize, JournalError> {
     let began = Instant::now();
     let listed = SqliteJournal::read(path).and_then(|journal| {
@@ -67,7 +66,7 @@ fn schema_that_runs_code_is_refused() {
         make(file, &sql);
         let error = read(file).unwrap_err();
         assert_eq!(error.kind, JournalErrorKind::Damaged, "{sql}: {error}");
-        assert!(error.problem.contains("did not make"), "{sql}: {error}");
+        assert!(error.problem.contains("did not write"), "{sql}: {error}");
         assert!(error.to_string().starts_with(&file.display().to_string()));
         let error = SqliteJournal::open(file).unwrap_err();
         assert_eq!(error.kind, JournalErrorKind::Damaged, "{sql}: {error}");
@@ -81,7 +80,7 @@ fn views_and_triggers_do_not_run() {
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let row = "INSERT INTO runs (number, id, started_ms, version, task, header)
                VALUES (1, 'x', 1, '1', 'a task', '{}')";
-    // A person's own view is left alone by a reader, and a trigger is not run.
+    // A reader ignores a user's own view and does not run triggers.
     let sql = format!(
         "{TABLES} {row}; CREATE VIEW mine AS {ENDLESS};
          CREATE TRIGGER t AFTER INSERT ON runs BEGIN INSERT INTO log SELECT 1 FROM runs, runs, runs; END"

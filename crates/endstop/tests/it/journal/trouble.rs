@@ -1,5 +1,5 @@
-//! A journal that is damaged, of a later version, held, full or read-only: what is whole is used,
-//! what is lost is said, and the run's ending is not lost.
+//! A journal that is damaged, of a later version, locked or full: the intact part is used, the
+//! damage is reported, and the outcome of the run is not lost.
 
 use super::{Place, agent, echo};
 use endstop::agent::AgentEvent;
@@ -20,14 +20,14 @@ async fn one_run(journal: &SqliteJournal) -> Outcome {
 }
 
 #[tokio::test]
-async fn of_a_file_that_was_cut_the_whole_part_is_read() {
+async fn intact_part_of_truncated_file_loads() {
     let place = Place::new();
     let id = {
         let journal = place.journal();
         let outcome = one_run(&journal).await;
         outcome.run_id.clone().unwrap()
     };
-    // All is in the one file now.
+    // Move everything from the log into the file that is cut below.
     rusqlite::Connection::open(place.file())
         .unwrap()
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
@@ -48,8 +48,8 @@ async fn of_a_file_that_was_cut_the_whole_part_is_read() {
             Ok(run) => {
                 read += 1;
                 let Some(damage) = run.damage else { panic!("{keep} of {} bytes", bytes.len()) };
-                // The messages that it ended with may be lost though its events are whole.
-                let outcome = damage.starts_with("its outcome does not read");
+                // The final messages may be lost although the events are intact.
+                let outcome = damage.starts_with("its outcome cannot be read");
                 assert!(outcome || damage.contains("event"), "{damage}");
                 assert!(outcome || run.events.len() < 5);
             }
@@ -58,14 +58,14 @@ async fn of_a_file_that_was_cut_the_whole_part_is_read() {
                 assert_ne!(error.kind, JournalErrorKind::Io, "{error}");
             }
         }
-        // It is not written to.
+        // A reader does not write to the file.
         assert_eq!(std::fs::read(place.file()).unwrap().len(), keep);
     }
     assert!(read + refused > 5);
 }
 
 #[tokio::test]
-async fn a_record_that_does_not_read_ends_what_is_used() {
+async fn unreadable_record_ends_loaded_events() {
     let place = Place::new();
     let journal = place.journal();
     let outcome = one_run(&journal).await;
@@ -75,11 +75,11 @@ async fn a_record_that_does_not_read_ends_what_is_used() {
     plain.execute("UPDATE log SET event = substr(event, 1, 20) WHERE key & 255 = 3", []).unwrap();
     let run = journal.load(id).unwrap();
     assert_eq!(run.events.len(), 3);
-    assert!(run.damage.unwrap().starts_with("event 3 does not read: "));
+    assert!(run.damage.unwrap().starts_with("event 3 cannot be read: "));
     plain.execute("DELETE FROM log WHERE key & 255 = 1", []).unwrap();
     let run = journal.load(id).unwrap();
     assert_eq!(run.damage.as_deref(), Some("event 1 is missing, 2 is next"));
-    // It is not gone on with, as if nothing had been there.
+    // A damaged run is not resumed, because the lost part would be missing from its conversation.
     plain
         .execute_batch(
             "DROP TRIGGER a_run_ends_once; UPDATE runs SET termination = NULL, outcome = NULL",
@@ -91,7 +91,7 @@ async fn a_record_that_does_not_read_ends_what_is_used() {
 }
 
 #[tokio::test]
-async fn a_later_version_and_what_is_no_journal_are_refused_and_left_alone() {
+async fn later_version_is_refused() {
     let place = Place::new();
     let journal = place.journal();
     one_run(&journal).await;
@@ -100,13 +100,16 @@ async fn a_later_version_and_what_is_no_journal_are_refused_and_left_alone() {
     plain.pragma_update(None, "user_version", 9).unwrap();
     let error = SqliteJournal::open(place.file()).unwrap_err();
     assert_eq!(error.kind, JournalErrorKind::Newer);
-    assert!(error.to_string().contains("version 9, this one knows 3"), "{error}");
+    assert!(
+        error.to_string().contains("version 9 of the tables; this program supports up to 3"),
+        "{error}"
+    );
 
     let other = place.dir.path().join("other.db");
     rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
     let error = SqliteJournal::open(&other).unwrap_err();
     assert_eq!(error.kind, JournalErrorKind::Damaged);
-    assert!(error.problem.contains("no journal of Endstop"), "{error}");
+    assert!(error.problem.contains("not an Endstop journal"), "{error}");
     let text = place.dir.path().join("notes.txt");
     std::fs::write(&text, "dear diary, ".repeat(100)).unwrap();
     assert_eq!(SqliteJournal::open(&text).unwrap_err().kind, JournalErrorKind::Damaged);
@@ -118,7 +121,7 @@ async fn a_later_version_and_what_is_no_journal_are_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_run_whose_journal_is_held_for_ever_ends_and_says_so() {
+async fn run_warns_if_journal_stays_locked() {
     let place = Place::new();
     let journal = place.journal();
     let mut other = rusqlite::Connection::open(place.file()).unwrap();
@@ -137,11 +140,11 @@ async fn a_run_whose_journal_is_held_for_ever_ends_and_says_so() {
     assert_eq!(outcome.termination, Termination::Stop);
     let warnings = warnings.lock().unwrap();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("another process holds it"), "{warnings:?}");
+    assert!(warnings[0].contains("another process has locked it"), "{warnings:?}");
     drop(held);
 }
 
-/// A disk that is full for a while.
+/// A journal on a disk that is full at first.
 struct Full {
     inner: SqliteJournal,
     full: Arc<AtomicBool>,
@@ -189,7 +192,7 @@ impl RunJournal for FullLog {
 }
 
 #[tokio::test]
-async fn what_a_full_disk_did_not_take_is_given_again() {
+async fn refused_records_are_passed_again() {
     let place = Place::new();
     let (full, refused) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
     let journal =

@@ -1,4 +1,4 @@
-//! Files of earlier versions: read as they are, and brought up to date without loss.
+//! Files of earlier versions are read as they are, and upgraded without loss.
 
 use super::{Place, agent, echo};
 use endstop::journal::{RecordedRun, RunSummary, SqliteJournal};
@@ -7,7 +7,7 @@ use endstop::{AgentLoop, Outcome};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// The tables as version 1 had them.
+/// The tables of version 1.
 const VERSION_1: &str = "
 PRAGMA application_id = 1164862579;
 PRAGMA user_version = 1;
@@ -29,7 +29,7 @@ CREATE TRIGGER what_happened_stands BEFORE UPDATE ON events
     BEGIN SELECT RAISE(ABORT, 'events are not changed'); END;
 ";
 
-/// The tables as version 2 had them.
+/// The tables of version 2.
 const VERSION_2: &str = "
 PRAGMA application_id = 1164862579;
 PRAGMA user_version = 2;
@@ -55,13 +55,13 @@ CREATE TRIGGER a_run_goes_whole AFTER DELETE ON runs
     BEGIN DELETE FROM log WHERE key BETWEEN OLD.number << 32 AND OLD.number << 32 | 4294967295; END;
 ";
 
-/// What those versions had in a run's row: header and outcome whole.
+/// Returns the complete header and outcome, which those versions stored in the row of a run.
 fn whole(run: &RecordedRun) -> (String, Option<String>) {
     let outcome = run.outcome.as_ref().map(Value::to_string);
     (serde_json::to_string(&run.header).unwrap(), outcome)
 }
 
-/// A file as version 1 or 2 made it, with the runs of this journal, the oldest first.
+/// Makes a file of version 1 or 2 with the runs of this journal, the oldest first.
 fn earlier_file(version: i64, journal: &SqliteJournal, from: &Path) -> PathBuf {
     let old = from.with_file_name(format!("version_{version}.db"));
     let file = rusqlite::Connection::open(&old).unwrap();
@@ -92,7 +92,7 @@ async fn one_run(agent: &AgentLoop) -> Outcome {
     agent.run("say it").unwrap().outcome().await
 }
 
-/// Three runs of one conversation, and one that has not ended.
+/// Makes three runs of one conversation, and one that has not ended.
 async fn some_runs(journal: &SqliteJournal) {
     let turns = (0..3).flat_map(|_| {
         [Turn::call("echo", &json!({"text": "x".repeat(9_000)})), Turn::text("said")]
@@ -140,7 +140,8 @@ async fn earlier_versions_are_upgraded_without_loss() {
         let number = |sql: &str| plain.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(number("PRAGMA user_version"), 3);
         assert_eq!(number("SELECT count(*) FROM runs WHERE header != ''"), 0);
-        // The last run's messages contain those of the two before it, the unfinished one's is its own.
+        // The last run's messages contain those of the two before it, the unfinished one's is its
+        // own.
         let last = journal.load(&then[1].id).unwrap().outcome.unwrap();
         let messages = last["messages"].as_array().unwrap().len() as i64;
         assert_eq!(
@@ -191,13 +192,14 @@ async fn unreadable_row_survives_the_upgrade() {
         })
         .unwrap();
     assert_eq!((header.as_str(), outcome.as_str()), ("{not JSON", "[1, 2]"));
-    assert!(upgraded.load(&then[2].id).unwrap_err().problem.contains("header does not read"));
+    assert!(upgraded.load(&then[2].id).unwrap_err().problem.contains("header cannot be read"));
     assert_eq!(everything(&upgraded, &then[..2]), everything(&journal, &then[..2]));
 }
 
 #[tokio::test]
-async fn row_of_version_2_is_readable_after_upgrade() {
-    // A process of the earlier version that still has the file open goes on writing whole rows.
+async fn version_2_row_loads_after_upgrade() {
+    // A process of the earlier version that still has the file open continues to write complete
+    // rows.
     let place = Place::new();
     let journal = place.journal();
     some_runs(&journal).await;
