@@ -1,5 +1,5 @@
-//! The streaming state machine on its vectors: transitions and scripts on the state itself,
-//! streams through a run.
+//! The streaming state machine, checked with its vectors: transitions and scripts on the state
+//! itself, streams through a run.
 
 use crate::kernel_rules::{Hand, said, spec};
 use crate::vectors::{cases, id};
@@ -11,7 +11,7 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn transitions_are_those_of_the_vectors() {
+fn transitions_match_vectors() {
     for case in of_kind("transition") {
         let input = &case["input"];
         let from = text(&input["from"]).parse::<StreamingState>();
@@ -31,7 +31,7 @@ fn transitions_are_those_of_the_vectors() {
 }
 
 #[test]
-fn scripts_end_in_the_states_of_the_vectors() {
+fn scripts_match_vectors() {
     for case in of_kind("script") {
         let ops = case["input"]["ops"].as_array().unwrap();
         let expected = case["expect"].as_array().unwrap();
@@ -54,7 +54,7 @@ fn scripts_end_in_the_states_of_the_vectors() {
     }
 }
 
-/// What the original does that ours does right: a stream without its end is an error, calls of
+/// Cases in which Endstop differs from the original: a stream without an end is an error, calls in
 /// later chunks are not lost, and no stream begins while tools run.
 const OURS: [(&str, &str); 4] = [
     ("st-empty", "error_during_execution"),
@@ -64,7 +64,7 @@ const OURS: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn streams_end_as_in_the_vectors() {
+fn streams_match_vectors() {
     for case in of_kind("stream") {
         let (input, expected) = (&case["input"], &case["expect"]);
         let ours = OURS.iter().find(|(name, _)| *name == id(&case)).map(|(_, what)| *what);
@@ -106,7 +106,7 @@ fn streams_end_as_in_the_vectors() {
         }
 
         if calls > 0 {
-            // Paused, and on to the tools at once.
+            // The original pauses; the kernel continues with the tools at once.
             assert_eq!(expected["state"], "paused", "{}", id(&case));
             let state = hand.run().state();
             assert_eq!(state.streaming, StreamingState::ToolExecution, "{}", id(&case));
@@ -136,7 +136,7 @@ fn of_kind(kind: &str) -> Vec<Value> {
     found
 }
 
-/// Texts and calls of the chunks, and whether the last of them ends the stream.
+/// Returns the texts and calls of the chunks, and `true` if the last chunk ends the stream.
 fn read_chunks(chunks: &[Value]) -> (Vec<Part>, bool) {
     let mut parts = Vec::new();
     for part in chunks.iter().flat_map(|c| c["delta"]["content"].as_array()).flatten() {

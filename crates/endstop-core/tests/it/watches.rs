@@ -1,4 +1,4 @@
-//! Rules that watch a run: what each mode does with one that fires, and where somebody may reply.
+//! Watches: detector rules over a live run, the effect of each mode, and replies of the user.
 
 use crate::kernel_rules::{Hand, calls, spec, stop};
 use endstop_core::detector::Rule;
@@ -11,7 +11,7 @@ fn watched(mode: WatchMode, rule: serde_json::Value) -> RunSpec {
     RunSpec { watches: vec![Watch { mode, rule }], limits, ..spec() }
 }
 
-/// Reads the same twice; what the run told on its own behalf.
+/// Makes the same call twice; returns the messages and rule events that the run emitted.
 fn twice(hand: &mut Hand) -> Vec<String> {
     let mut told = Vec::new();
     for _ in 0..2 {
@@ -26,7 +26,7 @@ fn twice(hand: &mut Hand) -> Vec<String> {
 }
 
 #[test]
-fn each_mode_does_its_own_and_all_are_in_the_outcome() {
+fn each_mode_appears_in_outcome() {
     for mode in WatchMode::ALL {
         let mut hand = Hand::start(watched(mode, json!({"repeat_call_res": {"times": 2}})), None);
         let told = twice(&mut hand);
@@ -36,7 +36,7 @@ fn each_mode_does_its_own_and_all_are_in_the_outcome() {
                 told[1].starts_with("watch: You seem to be stuck (repeat_call_res(2), last read(")
             );
             let messages = hand.run().messages();
-            // Behind the results, so that every call is answered first.
+            // After the results, because providers require an answer to every call first.
             assert_eq!(messages.last().unwrap().role, Role::User);
             assert_eq!(messages[messages.len() - 2].role, Role::Tool);
         } else {
@@ -58,7 +58,7 @@ fn each_mode_does_its_own_and_all_are_in_the_outcome() {
 }
 
 #[test]
-fn a_rule_fires_once() {
+fn rule_fires_once_per_run() {
     let mut hand =
         Hand::start(watched(WatchMode::Nudge, json!({"repeat_call": {"times": 2}})), None);
     let told = twice(&mut hand).len() + twice(&mut hand).len();
@@ -68,7 +68,7 @@ fn a_rule_fires_once() {
 }
 
 #[test]
-fn an_answer_that_is_mentioned_is_submitted() {
+fn text_mention_submits_the_answer() {
     let rule = json!({"text_mention": {"text": "TERMINATE"}});
     let mut hand = Hand::start(watched(WatchMode::Stop, rule), None);
     let mut turn = calls(&["read"]);
@@ -79,7 +79,7 @@ fn an_answer_that_is_mentioned_is_submitted() {
 }
 
 #[test]
-fn chanting_is_cut_in_mid_stream_and_where_it_may_not_be_at_the_end() {
+fn chanting_with_schema_stops_at_end() {
     let chant = "I will now fix the test. ".repeat(40);
     let start = |schema: bool| {
         let spec = RunSpec { output_schema: schema, ..watched(WatchMode::Stop, json!("chanting")) };
@@ -101,7 +101,7 @@ fn chanting_is_cut_in_mid_stream_and_where_it_may_not_be_at_the_end() {
     assert!(hand.outcome().decided_by.evidence.ends_with("in mid-stream"));
     assert!(hand.effects.contains(&Effect::AbortModel { id: call }));
 
-    // An answer with a schema is judged whole; the rule fires then.
+    // An answer with a schema is judged when it is complete, and so is the rule.
     let mut hand = start(true);
     let call = hand.call();
     hand.feed(EventKind::Delta { call, delta: TurnDelta::Text(chant.clone()) });
@@ -119,7 +119,7 @@ fn chanting_warns_and_nudges_mid_stream() {
         let call = hand.call();
         hand.feed(EventKind::Delta { call, delta: TurnDelta::Text(chant.clone()) });
         let heard = |effect: &Effect| matches!(effect, Effect::Emit(RunEvent::Fired(_)));
-        assert!(hand.effects.iter().any(heard), "{mode}: observers hear of it");
+        assert!(hand.effects.iter().any(heard), "{mode}: observers are notified");
         let mut turn = calls(&["read"]);
         turn.parts.insert(0, Part::Text { text: chant });
         hand.feed(EventKind::TurnEnded { call, turn: Box::new(turn) });
@@ -134,7 +134,7 @@ fn chanting_warns_and_nudges_mid_stream() {
 }
 
 #[test]
-fn an_attempt_that_failed_is_no_part_of_the_chant() {
+fn failed_attempt_is_not_a_chant() {
     let chant = "I will now fix the test. ".repeat(10);
     let mut hand = Hand::start(watched(WatchMode::Stop, json!("chanting")), None);
     for _ in 0..3 {
@@ -151,7 +151,7 @@ fn an_attempt_that_failed_is_no_part_of_the_chant() {
 }
 
 #[test]
-fn the_cost_is_known_where_there_is_a_price_and_else_the_rule_is_silent() {
+fn cost_rule_without_price_never_fires() {
     let price = Price { input: NanoUsd::from_usd(1000.0), ..Price::default() };
     for (price, ends) in [(Some(price), true), (None, false)] {
         let mut hand = Hand::start(watched(WatchMode::Stop, json!({"cost": {"usd": 0.5}})), price);
@@ -164,7 +164,7 @@ fn the_cost_is_known_where_there_is_a_price_and_else_the_rule_is_silent() {
 }
 
 #[test]
-fn a_run_in_which_somebody_replies_goes_on_with_what_they_say_as_often_as_they_like() {
+fn reply_hook_may_continue_run_repeatedly() {
     let mut spec = watched(WatchMode::Observe, json!({"monologue": {"times": 2}}));
     spec.hooks.reply = true;
     let mut hand = Hand::start(spec, None);
@@ -179,11 +179,11 @@ fn a_run_in_which_somebody_replies_goes_on_with_what_they_say_as_often_as_they_l
     let id = hand.consulted();
     hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
     assert_eq!((hand.ended(), hand.outcome().turns), (Termination::Stop, 10));
-    assert!(hand.outcome().fired.is_empty(), "nobody talked alone");
+    assert!(hand.outcome().fired.is_empty(), "every turn had a reply");
 }
 
 #[test]
-fn a_policy_sees_the_calls_of_a_step_and_a_rule_is_one() {
+fn rule_as_policy_sees_calls() {
     let policy =
         Registry::new().build(&json!({"any": ["final_pattern", {"total_repeat": {"times": 2}}]}));
     let limits = Limits { max_unproductive_turns: None, ..Limits::default() };
