@@ -26,7 +26,7 @@ fn twice(hand: &mut Hand) -> Vec<String> {
 }
 
 #[test]
-fn each_mode_appears_in_outcome() {
+fn every_mode_is_in_the_outcome() {
     for mode in WatchMode::ALL {
         let mut hand = Hand::start(watched(mode, json!({"repeat_call_res": {"times": 2}})), None);
         let told = twice(&mut hand);
@@ -58,7 +58,7 @@ fn each_mode_appears_in_outcome() {
 }
 
 #[test]
-fn rule_fires_once_per_run() {
+fn rule_fires_once() {
     let mut hand =
         Hand::start(watched(WatchMode::Nudge, json!({"repeat_call": {"times": 2}})), None);
     let told = twice(&mut hand).len() + twice(&mut hand).len();
@@ -68,7 +68,7 @@ fn rule_fires_once_per_run() {
 }
 
 #[test]
-fn text_mention_submits_the_answer() {
+fn mentioned_answer_is_submitted() {
     let rule = json!({"text_mention": {"text": "TERMINATE"}});
     let mut hand = Hand::start(watched(WatchMode::Stop, rule), None);
     let mut turn = calls(&["read"]);
@@ -79,7 +79,7 @@ fn text_mention_submits_the_answer() {
 }
 
 #[test]
-fn chanting_with_schema_stops_at_end() {
+fn chanting_stops_mid_stream_or_after() {
     let chant = "I will now fix the test. ".repeat(40);
     let start = |schema: bool| {
         let spec = RunSpec { output_schema: schema, ..watched(WatchMode::Stop, json!("chanting")) };
@@ -134,7 +134,7 @@ fn chanting_warns_and_nudges_mid_stream() {
 }
 
 #[test]
-fn failed_attempt_is_not_a_chant() {
+fn failed_attempt_is_not_chanting() {
     let chant = "I will now fix the test. ".repeat(10);
     let mut hand = Hand::start(watched(WatchMode::Stop, json!("chanting")), None);
     for _ in 0..3 {
@@ -151,7 +151,7 @@ fn failed_attempt_is_not_a_chant() {
 }
 
 #[test]
-fn cost_rule_without_price_never_fires() {
+fn cost_rule_needs_a_price() {
     let price = Price { input: NanoUsd::from_usd(1000.0), ..Price::default() };
     for (price, ends) in [(Some(price), true), (None, false)] {
         let mut hand = Hand::start(watched(WatchMode::Stop, json!({"cost": {"usd": 0.5}})), price);
@@ -164,7 +164,7 @@ fn cost_rule_without_price_never_fires() {
 }
 
 #[test]
-fn reply_hook_may_continue_run_repeatedly() {
+fn replies_continue_the_run() {
     let mut spec = watched(WatchMode::Observe, json!({"monologue": {"times": 2}}));
     spec.hooks.reply = true;
     let mut hand = Hand::start(spec, None);
