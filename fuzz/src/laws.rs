@@ -31,7 +31,7 @@ pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usiz
         assert!(value.chars().count() <= EXCERPT_CHARS, "{value}");
     }
     assert!(answered || d.error.is_some(), "the status says error");
-    assert!(d.complete || d.error.is_some(), "what has no end is no answer");
+    assert!(d.complete || d.error.is_some(), "an incomplete response without an error");
     assert!(d.error.is_some() || d.turn.is_some(), "neither a turn nor an error");
 
     // An unknown or incomplete ending is not a success.
@@ -60,7 +60,7 @@ pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usiz
         bad |= call.parsed_arguments().is_err();
     }
     if d.error.is_none() {
-        assert!(!success || calls == 0, "an end with calls that nobody answers");
+        assert!(!success || calls == 0, "a success with unanswered calls");
         assert!(reason != SignalReason::ToolUse || calls > 0, "tools without a call");
         let told = signal.provider_specific.metadata.get("invalid_args");
         assert_eq!(bad, told == Some(&Value::Bool(true)), "{:?}", turn.parts);

@@ -114,7 +114,7 @@ impl Answers {
             let name = if number == 0 && offered.contains(&"shell") && dice.percent(50) {
                 "shell"
             } else {
-                dice.pick("nobody", &offered)
+                dice.pick("unknown_tool", &offered)
             };
             turn = match name {
                 "shell" => turn.and_call("shell", &json!({"command": self.command(dice)})),

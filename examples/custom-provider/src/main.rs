@@ -137,18 +137,18 @@ fn show(what: &str, outcome: &Outcome) {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), StartError> {
     println!("is_terminal alone:");
-    show("  yes, with a text", &ask(yes_no(true, "A text.", None), false).await?);
-    show("  yes, with a text, strict", &ask(yes_no(true, "A text.", None), true).await?);
+    show("  true, with text", &ask(yes_no(true, "A text.", None), false).await?);
+    show("  true, with text, strict", &ask(yes_no(true, "A text.", None), true).await?);
     show(
-        "  yes, finish_reason = stop, strict",
+        "  true, finish_reason = stop, strict",
         &ask(yes_no(true, "A text.", Some("stop")), true).await?,
     );
     show(
-        "  yes, finish_reason = length",
+        "  true, finish_reason = length",
         &ask(yes_no(true, "Half a te", Some("length")), false).await?,
     );
-    show("  yes, without a text", &ask(yes_no(true, "", None), false).await?);
-    show("  no, with a text", &ask(yes_no(false, "A text.", None), false).await?);
+    show("  true, without text", &ask(yes_no(true, "", None), false).await?);
+    show("  false, with text", &ask(yes_no(false, "A text.", None), false).await?);
     println!("detect_termination, and is_terminal delegating to it:");
     for status in ["complete", "out_of_tokens", "withheld", "gone_fishing"] {
         show(&format!("  status = {status}"), &ask(explains(status), false).await?);

@@ -112,7 +112,7 @@ impl FactBook {
         self.results.push(hash_of(content));
         self.failed.push(failed);
         if failed && self.error.is_none() {
-            // Trimmed, because tools differ in whether their errors end in a line break.
+            // Trimmed, because the errors of some tools end with a line break.
             let said = content.trim_matches(is_space);
             self.error = Some(if said.is_empty() { 0 } else { hash_of(said) });
         }

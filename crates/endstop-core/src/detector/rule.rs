@@ -339,7 +339,7 @@ impl Rule {
         }
     }
 
-    /// Returns whether the rule reads a response while it is streamed.
+    /// `true` if the rule reads a response while it is streamed.
     pub(crate) fn reads_stream(&self) -> bool {
         match self {
             Rule::TextMention(_) | Rule::Chanting { .. } => true,
@@ -348,7 +348,7 @@ impl Rule {
         }
     }
 
-    /// Returns whether the rule, or one of its alternatives, waits for this tool to be called.
+    /// `true` if the rule, or one of its alternatives, waits for this tool to be called.
     pub(crate) fn waits_for(&self, tool: &str) -> bool {
         match self {
             Rule::ToolCalled { name } => name == tool,

@@ -194,6 +194,7 @@ impl TerminationPolicy for AfterSteps {
 }
 
 /// Stops when the inner policy stops for a number of consecutive steps.
+// `look` keeps its default, because a streak counts complete steps.
 struct Sustained {
     inner: Policy,
     steps: u32,

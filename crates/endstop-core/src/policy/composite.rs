@@ -63,6 +63,7 @@ impl Composite {
         let list = config.get("policies").or_else(|| defaults.get("policies"));
         let specs = match list {
             Some(Value::Array(specs)) if !specs.is_empty() => specs,
+            // An empty list is an error, because such a policy would never stop a run.
             _ => {
                 let known = registry.names().collect::<Vec<_>>().join(", ");
                 let expected =
@@ -152,7 +153,7 @@ impl TerminationPolicy for Composite {
                 Verdict::Stop(stop) => stops.push(stop),
             }
         }
-        // For an AND all stops are kept: its evidence lists the reason of each member.
+        // For an AND all stops are collected: its evidence lists the reason of each member.
         let decided = if stops.len() < self.quorum {
             None
         } else if self.any {
@@ -179,6 +180,7 @@ impl TerminationPolicy for Composite {
         if !self.any {
             return None;
         }
+        // No early return: the other members must read the chunk, too.
         let mut first = None;
         for member in &mut self.members {
             let stop = member.look(piece, context);

@@ -122,6 +122,8 @@ impl TerminationPolicy for Confident {
             stop.answer = step.output.clone().filter(|o| !o.is_empty());
             return Verdict::Stop(stop);
         }
+        // An ignored value does not prevent the fallback, because it states nothing about the
+        // answer.
         let Some(fallback) = &mut self.fallback else {
             return Verdict::Continue;
         };

@@ -114,6 +114,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// The terminations that a policy may choose.
+// A closed list, because a policy must not report, for example, a cancel or a provider error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PolicyEnd {
     /// The model declared its answer.
@@ -189,6 +190,7 @@ impl Stop {
 
     /// Returns the JSON value of the answer if there is one, else its text.
     pub fn deliverable(&self) -> Option<Value> {
+        // The value comes first, because for an object the text is only its JSON.
         self.deliverable.clone().or_else(|| self.answer.clone().map(Value::String))
     }
 }

@@ -189,6 +189,7 @@ impl Registry {
     /// policy replaces a missing name; `{NAME: config}`; `{"any": […]}`, `{"all": […]}`,
     /// `{"not": …}`.
     pub fn build(&self, spec: &Value) -> Result<Policy, PolicyError> {
+        // Only the outermost policy is wrapped: its specification contains those of all members.
         let inner = self.build_nested(spec, 0)?;
         Ok(Policy::new(Specified { inner, specification: spec.clone() }))
     }

@@ -41,7 +41,7 @@ const DIFFERS: &[(&str, &str)] = &[
     ("tg-unknown-reason-accepted", "not a signal"),
     ("tg-message-not-string", "not a signal"),
     ("tg-metadata-not-object", "not a signal"),
-    // The message is kept; the output of the original omits it.
+    // The signal has a message; the output of the original omits it.
     ("cs-full", "message kept"),
 ];
 
