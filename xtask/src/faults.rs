@@ -65,8 +65,8 @@ const FAULTS: &[Fault] = &[
     fault(
         "failed-attempts-are-free",
         "turn.rs",
-        "        self.settle(call, &usage, cost, more, fx);\n        let text",
-        "        let _ = (&usage, cost, more);\n        let text",
+        "        self.settle(call, &usage, cost, more, fx);\n",
+        "        let _ = (&usage, cost, more);\n",
     ),
     fault(
         "cap-not-lowered",
@@ -202,7 +202,7 @@ const FAULTS: &[Fault] = &[
         "cancel-forgets-tools",
         "ending.rs",
         "        fx.push(Effect::AbortTools { ids, grace });\n",
-        "",
+        "        let _ = (ids, grace);\n",
     ),
     fault(
         "a-fault-overrules-a-cancel",
