@@ -69,7 +69,7 @@ impl Chant {
         }
     }
 
-    /// Forgets the text, because a response begins.
+    /// Resets the state for the next response.
     pub(super) fn reset(&mut self) {
         self.last.clear();
         self.dropped = 0;

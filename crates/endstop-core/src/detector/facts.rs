@@ -197,7 +197,7 @@ impl FactBook {
         &self.facts
     }
 
-    /// Forgets the run, because another one begins.
+    /// Resets all state for the next run.
     pub fn reset(&mut self) {
         self.calls_seen.clear();
         self.texts_seen.clear();

@@ -117,7 +117,7 @@ impl Panel {
         &self.fired
     }
 
-    /// Forgets the run, because another one begins.
+    /// Resets all state for the next run.
     pub fn reset(&mut self) {
         self.book.reset();
         self.detectors.iter_mut().for_each(Detector::reset);
@@ -127,8 +127,8 @@ impl Panel {
         self.facts = Facts::default();
     }
 
-    /// Forgets the text read by [`look`](Self::look), because a response begins, or another attempt
-    /// at it.
+    /// Discards the text read by [`look`](Self::look). Called before each response, and before every
+    /// further attempt at it.
     pub(crate) fn begin_text(&mut self) {
         for nth in &self.with_words {
             self.detectors[*nth].begin_text();

@@ -96,8 +96,8 @@ impl Detector {
         }
     }
 
-    /// Forgets the text read by [`look`](Self::look), because a response begins, or another attempt
-    /// at it.
+    /// Discards the text read by [`look`](Self::look). Called before each response, and before every
+    /// further attempt at it.
     pub(crate) fn begin_text(&mut self) {
         match &mut self.state {
             State::Chant(chant) => chant.reset(),

@@ -190,7 +190,7 @@ impl Stop {
 
     /// Returns the JSON value of the answer if there is one, else its text.
     pub fn deliverable(&self) -> Option<Value> {
-        // The value comes first, because for an object the text is only its JSON.
+        // The value comes first, because the text may be only one field of it.
         self.deliverable.clone().or_else(|| self.answer.clone().map(Value::String))
     }
 }
@@ -249,8 +249,8 @@ pub trait TerminationPolicy: Send {
     /// Decides about a completed step.
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict;
 
-    /// Forgets the text seen by [`look`](Self::look), because a turn (or another attempt at it)
-    /// begins.
+    /// Discards the text read by [`look`](Self::look). Called before each turn, and before every
+    /// further attempt at it.
     fn begin_turn(&mut self) {}
 
     /// Reads the next chunk of the turn's visible text; `Some` aborts the generation.
@@ -273,7 +273,7 @@ pub trait TerminationPolicy: Send {
     /// would agree with another member for that member's reason.
     fn join_all(&mut self) {}
 
-    /// Forgets everything, because a run begins.
+    /// Resets all state. The kernel calls this before each run.
     fn reset(&mut self);
 }
 
