@@ -303,6 +303,7 @@ pub(crate) fn run(only: &[String]) -> Result<(), String> {
                 fault.file
             ));
         }
+        // Only the copy is written, so that an interrupted task leaves the source intact.
         write(&path, &source.replacen(fault.from, fault.to, 1))?;
         if let Some(test) = failing_test(&copy)? {
             caught += 1;

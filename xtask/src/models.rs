@@ -67,6 +67,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         if output >= window {
             output = None;
         }
+        // Tabs and spaces cannot be in an id, because the table separates its fields by tabs.
         if regional || id.contains(['\t', ' ']) || window.is_none() && output.is_none() {
             continue;
         }
