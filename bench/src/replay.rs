@@ -6,7 +6,7 @@ use crate::measure::Watch;
 use crate::mock::{self, echo};
 use crate::{Measured, Words};
 use endstop::wire::{
-    Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolSpec, api,
+    Encoder, Eof, Headers, RequestFacts, RequestSpec, StreamDecoder, ToolSpec, dialect,
 };
 use endstop::{
     Effect, EffectId, Event, EventKind, Message, MessageId, Outcome, Role, Run, RunSpec, Step,
@@ -49,7 +49,7 @@ impl Script {
             stream: self.streaming,
             ..RequestSpec::default()
         };
-        Encoder::new(api::OPENAI_CHAT, &spec)
+        Encoder::new(dialect::OPENAI_CHAT, &spec)
     }
 
     /// Drives a complete run; `exchange` returns the response to a request.
@@ -137,7 +137,8 @@ fn decode(call: EffectId, response: &[u8], events: &mut VecDeque<EventKind>) {
         ("content-length", "600"),
         ("date", "Thu, 01 Jan 1970 00:00:00 GMT"),
     ]);
-    let mut decoder = StreamDecoder::new(api::OPENAI_CHAT, 200, headers, RequestFacts::default());
+    let mut decoder =
+        StreamDecoder::new(dialect::OPENAI_CHAT, 200, headers, RequestFacts::default());
     let pushed = decoder.push(response, &mut |delta| {
         if let endstop::wire::Delta::Text(text) = delta {
             events.push_back(EventKind::Delta { call, delta: TurnDelta::Text(text.to_owned()) });

@@ -13,7 +13,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop_wire::Family;
-use endstop_wire::eventstream::Decoder;
+use endstop_wire::stream::eventstream::Decoder;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -99,7 +99,7 @@ fn dictionaries(to: &Path) -> io::Result<()> {
             let (Some(api), Some(body)) = (row["api"].as_str(), row["body"].as_str()) else {
                 continue;
             };
-            let Ok(dialect) = endstop_wire::api::dialect(api) else { continue };
+            let Ok(dialect) = endstop_wire::dialect::dialect(api) else { continue };
             let words = seen.entry(dialect.family.as_str().to_owned()).or_default();
             let data = body.lines().map(|line| line.strip_prefix("data:").unwrap_or(line));
             for json in data.chain([body]).filter_map(|text| serde_json::from_str(text).ok()) {
@@ -115,7 +115,7 @@ fn dictionaries(to: &Path) -> io::Result<()> {
     seen.insert("elements".to_owned(), gemini);
     for family in Family::ALL {
         let words = seen.entry(family.as_str().to_owned()).or_default();
-        for (value, _) in endstop_wire::finish::known(*family) {
+        for (value, _) in endstop_wire::signal::finish::known(*family) {
             words.insert((*value).to_owned(), usize::MAX);
         }
     }
@@ -168,7 +168,7 @@ fn recorded(to: &Path, line: &str) -> io::Result<()> {
     let (Some(api), Some(body)) = (row["api"].as_str(), row["body"].as_str()) else {
         return Ok(());
     };
-    let Ok(dialect) = endstop_wire::api::dialect(api) else { return Ok(()) };
+    let Ok(dialect) = endstop_wire::dialect::dialect(api) else { return Ok(()) };
     if row["body_encoding"] == "base64" {
         let frames = STANDARD.decode(body).map_err(io::Error::other)?;
         let lines = lines_of(&frames);

@@ -1,7 +1,7 @@
 //! Invariants that every decoded response must satisfy, as the library's documentation states them.
 
 use endstop_core::{Part, SignalReason};
-use endstop_wire::api::Dialect;
+use endstop_wire::dialect::Dialect;
 use endstop_wire::detect::printed;
 use endstop_wire::redact::EXCERPT_CHARS;
 use endstop_wire::{Decoded, Delta, Family};

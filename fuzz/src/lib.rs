@@ -14,11 +14,12 @@ mod model;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::api::{DIALECTS, Dialect, Family};
+use endstop_wire::dialect::{DIALECTS, Dialect, Family};
 use endstop_wire::errors::{classify, retry_after_ms};
-use endstop_wire::eventstream::{self, frame};
+use endstop_wire::stream::eventstream::{self, frame};
 use endstop_wire::redact::EXCERPT_CHARS;
-use endstop_wire::{Eof, Headers, RequestFacts, StreamDecoder, decode_body, sse as events};
+use endstop_wire::stream::sse as events;
+use endstop_wire::{Eof, Headers, RequestFacts, StreamDecoder, decode_body};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;

@@ -2,7 +2,7 @@
 //! standard with two additions: the end of the body ends an event, and a line that is not a field
 //! is returned.
 
-use endstop_wire::sse::Item;
+use endstop_wire::stream::sse::Item;
 
 /// An item with owned data.
 #[derive(Debug, PartialEq, Eq)]

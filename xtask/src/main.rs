@@ -7,6 +7,7 @@
 //! | `models` | writes the table of context windows and output caps from a newer source |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
+mod arrows;
 mod faults;
 mod llama;
 mod models;
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let task = args.next();
     let rest: Vec<String> = args.collect();
     let result = match task.as_deref() {
+        Some("arrows") => arrows::run(&rest),
         Some("faults") => faults::run(&rest),
         Some("llama") => llama::run(&rest),
         Some("models") => models::run(&rest),

@@ -11,7 +11,7 @@ use crate::{Failure, Result, output};
 use endstop::core::limits::{parse_duration, unknown_key};
 use endstop::mcp::{McpServer, McpTools};
 use endstop::tool::Tool;
-use endstop::wire::providers::is_loopback;
+use endstop::wire::endpoint::is_loopback;
 use endstop::wire::redact::{KnownKeys, address};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

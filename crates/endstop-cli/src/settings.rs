@@ -10,7 +10,7 @@ use crate::{Failure, Result};
 use endstop::compaction::CompactionConfig;
 use endstop::journal::{RecordedRun, RunHeader};
 use endstop::schema::OutputSchema;
-use endstop::wire::prices::parse_price;
+use endstop::wire::catalog::prices::parse_price;
 use endstop::{Limits, Policy, Price, Registry, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,9 +1,9 @@
-//! Goes through every order of events in small worlds, up to a depth, and prints what it found.
+//! Searches every order of events in small worlds, up to a depth, and prints the results.
 //!
 //! `cargo run --release -p endstop-core --example search -- DEPTH [WORLD…]`
 //!
-//! A world in which less may happen at a time is searched a few events deeper, as it is printed.
-//! Exits with an error where a law is broken; the events that broke it are printed.
+//! A world in which little can happen at a time is searched a few events deeper; the output shows
+//! the depth. Exits with an error if a law is violated, and prints the events that led to it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints its counts")]
 
 #[path = "../tests/it/laws.rs"]

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p endstop-core --example soak -- 1000000`
 //!
-//! Exits with an error where a law is broken, or where the worlds did not cover what they must:
+//! Exits with an error if a law is violated, or if the worlds do not reach the required coverage:
 //! each termination 1,000 times in a million, each pair of phase and event, a median length of 15.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints its counts")]
 

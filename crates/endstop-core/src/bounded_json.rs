@@ -1,8 +1,8 @@
 //! Parses JSON text only if the parsed values fit in memory.
 //!
-//! A megabyte of `[[],[],[]` parses to 200 megabytes of values, so a bound on the length of the text
-//! is not a bound on memory. [`weight`] estimates the memory without parsing, and [`from_slice`] and
-//! [`from_str`] refuse a text whose weight exceeds [`MOST`].
+//! A megabyte of `[[],[],[]` parses to 200 megabytes of values, so a limit on the length of the
+//! text does not limit memory. [`weight`] estimates the memory without parsing, and [`from_slice`]
+//! and [`from_str`] reject a text whose weight exceeds [`MOST`].
 //!
 //! ```
 //! use endstop_core::bounded_json::{from_str, weight};
@@ -16,33 +16,35 @@ use serde::Deserialize;
 use serde::de::Error as _;
 use std::fmt;
 
-/// The heaviest text that is parsed, in bytes of parsed values.
+/// Maximum weight of a text that is parsed, in bytes of parsed values.
 pub const MOST: u64 = 512 << 20;
 
-/// A list element or an object member: its place in a vector that doubles when it grows.
+/// Weight of a list element or object member: its slot in a vector that doubles when it grows.
 const ITEM: u64 = 144;
-/// The first allocation of a list.
+/// Weight of a list: its first allocation.
 const LIST: u64 = 320;
-/// The first allocation of an object, or of the record that a typed reader makes of it.
+/// Weight of an object: its first allocation, or that of the record that a typed reader makes of
+/// it.
 const OBJECT: u64 = 640;
-/// What a member of an object costs more than an element of a list: the hash and the key.
+/// Additional weight of an object member over a list element: the hash and the key.
 const MEMBER: u64 = 120;
-/// A string, in addition to its bytes.
+/// Weight of a string, in addition to its bytes.
 const STRING: u64 = 48;
-/// The most that one byte of text can weigh: `{` in `{},`, rounded up.
+/// Maximum weight of one byte of text: `{` in `{},`, rounded up.
 const DENSEST: u64 = 272;
-/// How deep JSON within strings is followed: `"{\"arguments\": \"{…}\"}"` is two.
+/// Maximum depth of JSON within strings that is followed: `"{\"arguments\": \"{…}\"}"` has two
+/// levels.
 const NESTED: u32 = 3;
 
 /// Texts up to this weight are parsed without further checks.
 const LIGHT: u64 = 16 << 20;
 
-/// Why a text is not parsed: its values would take too much memory.
+/// The error for a text whose values would take too much memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooHeavy {
-    /// The estimated memory of the values, in bytes.
+    /// Estimated memory of the values, in bytes.
     pub weight: u64,
-    /// The bound; `None`: the allocator has no such amount of memory.
+    /// The limit; `None`: the allocator cannot provide the memory.
     pub most: Option<u64>,
 }
 
@@ -52,7 +54,7 @@ impl fmt::Display for TooHeavy {
         write!(f, "too many values: they need {weight} bytes in memory")?;
         match most {
             Some(most) => write!(f, ", and at most {most} are allowed"),
-            None => write!(f, ", and there is not as much"),
+            None => write!(f, ", more than is available"),
         }
     }
 }
@@ -61,24 +63,24 @@ impl std::error::Error for TooHeavy {}
 
 /// Estimates the memory of the values in a JSON text, in bytes.
 ///
-/// JSON in a string counts as well, because readers parse the arguments of a call. The estimate does
-/// not need valid JSON. It is an upper bound for [`serde_json::Value`], and close to it for texts of
-/// many small values.
+/// JSON within strings counts as well, because readers parse the arguments of tool calls. The text
+/// need not be valid JSON. The estimate is an upper bound for [`serde_json::Value`], and close to
+/// it for texts with many small values.
 pub fn weight(text: &[u8]) -> u64 {
     nested_weight(text, NESTED)
 }
 
 /// Returns an error if the values in `text` would take more than `most` bytes, or more memory than
-/// there is.
+/// is available.
 ///
-/// An allocation that fails ends the process, so the memory of a heavy text is asked for beforehand.
-/// It is reserved and given back, and never written to.
+/// A failed allocation aborts the process, so the memory of a heavy text is requested beforehand.
+/// It is reserved, released, and never written to.
 ///
 /// # Errors
 ///
-/// The estimated memory, and the bound.
+/// The estimated memory, and the limit.
 pub fn check(text: &[u8], most: u64) -> Result<(), TooHeavy> {
-    // Most texts are too short to be heavy, whatever is in them.
+    // Most texts are too short to be heavy, whatever they contain.
     if (text.len() as u64).saturating_mul(DENSEST) <= most.min(LIGHT) {
         return Ok(());
     }
@@ -93,21 +95,21 @@ pub fn check(text: &[u8], most: u64) -> Result<(), TooHeavy> {
     Ok(())
 }
 
-/// As [`serde_json::from_slice`], within [`MOST`].
+/// Like [`serde_json::from_slice`], within [`MOST`].
 ///
 /// # Errors
 ///
-/// As [`serde_json::from_slice`], or [`TooHeavy`] as a custom error.
+/// The same as [`serde_json::from_slice`], or [`TooHeavy`] as a custom error.
 pub fn from_slice<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, serde_json::Error> {
     check(text, MOST).map_err(serde_json::Error::custom)?;
     serde_json::from_slice(text)
 }
 
-/// As [`serde_json::from_str`], within [`MOST`].
+/// Like [`serde_json::from_str`], within [`MOST`].
 ///
 /// # Errors
 ///
-/// As [`serde_json::from_str`], or [`TooHeavy`] as a custom error.
+/// The same as [`serde_json::from_str`], or [`TooHeavy`] as a custom error.
 pub fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
     check(text.as_bytes(), MOST).map_err(serde_json::Error::custom)?;
     serde_json::from_str(text)
@@ -118,6 +120,7 @@ fn nested_weight(text: &[u8], levels: u32) -> u64 {
     let mut i = 0;
     while let Some(&byte) = text.get(i) {
         i += 1;
+        // Numbers and literals need no case: each is counted by the comma or bracket before it.
         weight += match byte {
             b',' => ITEM,
             b'[' => LIST,
@@ -136,7 +139,7 @@ fn nested_weight(text: &[u8], levels: u32) -> u64 {
     weight
 }
 
-/// Where the string that begins at `from` ends, and whether anything in it is escaped.
+/// Returns the end of the string that begins at `from`, and `true` if it contains escapes.
 fn string_end(text: &[u8], from: usize) -> (usize, bool) {
     let (mut at, mut escaped) = (from, false);
     loop {
@@ -144,6 +147,7 @@ fn string_end(text: &[u8], from: usize) -> (usize, bool) {
             None => return (text.len(), escaped),
             Some(n) if text[at + n] == b'"' => return (at + n, escaped),
             Some(n) => {
+                // Skip the escaped character too: it may be a quote.
                 escaped = true;
                 at += n + 2;
             }
@@ -151,9 +155,10 @@ fn string_end(text: &[u8], from: usize) -> (usize, bool) {
     }
 }
 
-/// The weight of the JSON that a string holds, if it looks like a list or an object.
+/// Returns the weight of the JSON in a string, if the string looks like a list or an object.
 fn json_in_string(inner: &[u8], escaped: bool, levels: u32) -> u64 {
     let mut start = inner;
+    // Skip leading white space, plain or escaped.
     loop {
         start = match start {
             [b' ', rest @ ..] | [b'\\', b'n' | b'r' | b't', rest @ ..] => rest,
@@ -171,7 +176,8 @@ fn json_in_string(inner: &[u8], escaped: bool, levels: u32) -> u64 {
     }
 }
 
-/// The bytes of a string without one level of escapes. Characters other than ASCII do not matter here.
+/// Removes one level of escapes from a string. Characters other than ASCII become `?`, because only
+/// brackets, quotes and commas have weight.
 fn unescaped(inner: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner;
@@ -202,8 +208,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// The memory of a value, counted over the value itself: the growth of vectors and tables
-    /// included, allocator overhead left out.
+    /// Memory of a value, counted on the value itself. Includes the spare capacity of vectors and
+    /// tables, but not the allocator's overhead.
     fn memory(value: &Value) -> u64 {
         match value {
             Value::String(text) => text.len() as u64,
@@ -262,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn json_within_strings_weighs_what_it_parses_to() {
+    fn json_in_strings_counts_as_parsed() {
         let inner = format!("[{}[]]", "[],".repeat(10_000));
         let plain = weight(inner.as_bytes());
         let once = json!({ "arguments": inner }).to_string();
@@ -283,7 +289,7 @@ mod tests {
         assert!(error.contains("too many values") && error.contains("536870912"), "{error}");
         assert!(check(bomb.as_bytes(), 1 << 20).is_err());
         let beyond_any_machine = TooHeavy { weight: u64::MAX, most: None };
-        assert!(beyond_any_machine.to_string().contains("not as much"));
+        assert!(beyond_any_machine.to_string().contains("more than is available"));
         let long = json!({ "text": "x".repeat(4_000_000) }).to_string();
         assert!(from_str::<Value>(&long).is_ok());
     }

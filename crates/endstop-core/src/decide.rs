@@ -1,4 +1,5 @@
-//! The core of `endstop decide`: steps in, a policy's verdicts out, one JSON text a line.
+//! The core of `endstop decide`: reads steps, and writes a policy's verdicts, one JSON object per
+//! line.
 //!
 //! ```
 //! use endstop_core::{decide::Decider, Registry};
@@ -19,14 +20,14 @@ use crate::policy::{
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// What is wrong with a line.
+/// The error for an invalid line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineError {
-    /// The line's number, from 1.
+    /// Number of the line, from 1.
     pub line: u64,
-    /// The field (`result.output`); empty where the line is no JSON object.
+    /// The invalid field (`result.output`); empty if the line is not a JSON object.
     pub field: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: String,
 }
 
@@ -42,16 +43,16 @@ impl fmt::Display for LineError {
 
 impl std::error::Error for LineError {}
 
-/// A line that was read.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
-    /// A step to judge.
+    /// A step to evaluate.
     Step(Box<StepResult>, Box<StepContext>),
-    /// A run begins.
+    /// The start of a new run.
     Reset,
 }
 
-/// One policy that judges line after line.
+/// Evaluates one policy line by line.
 #[derive(Debug)]
 pub struct Decider {
     policy: Policy,
@@ -59,12 +60,13 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// A decider at its first line.
+    /// Creates a decider at its first line.
     pub fn new(policy: Policy) -> Decider {
         Decider { policy, lines: 0 }
     }
 
-    /// Judges the next line: the output object, or null for a reset. A blank line gives nothing.
+    /// Evaluates the next line. Returns the output object, or null for a reset; a blank line
+    /// returns nothing.
     pub fn line(&mut self, line: impl AsRef<[u8]>) -> Option<Result<Value, LineError>> {
         self.lines += 1;
         let line = line.as_ref();
@@ -77,6 +79,7 @@ impl Decider {
                 Value::Null
             }
             Line::Step(step, context) => {
+                // Each line is a complete turn, so the policy's text state starts over.
                 self.policy.begin_turn();
                 let verdict = self.policy.should_terminate(&step, &context);
                 output(&verdict, self.policy.name())
@@ -85,7 +88,7 @@ impl Decider {
     }
 }
 
-/// The output object of a verdict; `policy` names the one that was asked.
+/// Returns the output object of a verdict; `policy` is the name of the evaluated policy.
 pub fn output(verdict: &Verdict, policy: &str) -> Value {
     match verdict {
         Verdict::Stop(stop) => json!({
@@ -110,11 +113,11 @@ pub fn output(verdict: &Verdict, policy: &str) -> Value {
     }
 }
 
-/// Reads one line of JSON.
+/// Parses one line of JSON.
 ///
 /// # Errors
-/// What it is not, and where in the line. The parser's own count of lines is left out: it begins
-/// anew with each.
+/// A description of the problem with its column. The parser's own line number is left out, because
+/// it counts from the start of each line.
 pub fn parse_json(line: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(line)
         .map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to() + 1))?;
@@ -127,14 +130,15 @@ pub fn parse_json(line: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// Reads an input line; `number` is its number, from 1. Unknown fields are ignored, and of a
-/// result and a context only `action_type` must be there.
+/// Parses an input line; `number` is its number, from 1. Unknown fields are ignored, so that newer
+/// producers work. Only `result.action_type` is required.
 ///
 /// # Errors
 /// Names the line and the field.
 pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError> {
     let fail =
         |field: &str, problem: String| LineError { line: number, field: field.to_owned(), problem };
+    // The display adds the line and the field, so the problem starts with a verb.
     let value = parse_json(line.as_ref()).map_err(|problem| fail("", format!("is {problem}")))?;
     let Value::Object(line) = value else {
         return Err(fail("", "is not a JSON object".to_owned()));
@@ -182,7 +186,8 @@ pub fn parse_line(line: impl AsRef<[u8]>, number: u64) -> Result<Line, LineError
     Ok(Line::Step(Box::new(step), Box::new(context)))
 }
 
-/// Calls as objects of a name and arguments, which are an object, or a text that is one.
+/// Parses calls: objects with `name` and `arguments`. The arguments are an object, or a string that
+/// contains one, because both forms occur in recorded traces.
 fn calls_of(calls: &Value) -> Result<Vec<StepCall>, String> {
     let wanted = "is not a list of calls, each of `name` and `arguments`";
     let calls = calls.as_array().ok_or(wanted)?;
@@ -198,7 +203,7 @@ fn calls_of(calls: &Value) -> Result<Vec<StepCall>, String> {
     calls.iter().map(|one| call(one).ok_or_else(|| wanted.to_owned())).collect()
 }
 
-/// An object of a line, read field by field; null is as good as absent.
+/// An object of a line, read field by field. A null field counts as absent.
 struct Fields<'a> {
     name: &'a str,
     line: u64,
@@ -214,6 +219,7 @@ impl<'a> Fields<'a> {
     ) -> Result<Fields<'a>, LineError> {
         let map = match value {
             Value::Object(map) => map,
+            // The context is optional, because simple producers have none.
             Value::Null if name == "context" => empty,
             _ => {
                 return Err(LineError {
@@ -243,7 +249,7 @@ impl<'a> Fields<'a> {
     }
 
     fn text(&self, key: &str) -> Result<Option<String>, LineError> {
-        self.read(key, "a text or null", |v| v.as_str().map(str::to_owned))
+        self.read(key, "a string or null", |v| v.as_str().map(str::to_owned))
     }
 
     fn flag(&self, key: &str, default: bool) -> Result<bool, LineError> {

@@ -1,4 +1,4 @@
-//! What kind of error a provider answered with, and what that means for the run.
+//! Classes of provider errors, the same for every provider, and their consequences for a run.
 //!
 //! ```
 //! use endstop_core::{Category, ErrorClass, Termination};
@@ -11,40 +11,40 @@ use crate::termination::{Category, Termination};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The class of a provider's error, the same for every provider.
+/// The class of a provider's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// The key is missing or wrong.
+    /// The key is missing or wrong (HTTP 401).
     Authentication,
-    /// The key may not do this.
+    /// The key lacks a permission (HTTP 403).
     Permission,
-    /// No such model, deployment or response.
+    /// The model, deployment or response does not exist.
     NotFound,
     /// The request is malformed.
     InvalidRequest,
     /// The prompt does not fit the model's context window.
     ContextLengthExceeded,
-    /// The request's body is larger than the provider takes.
+    /// The request's body is larger than the provider accepts.
     RequestTooLarge,
-    /// The prompt was refused by a content policy.
+    /// A content policy rejected the prompt.
     ContentPolicy,
-    /// Billing, plan or daily quota is used up; waiting does not help.
+    /// Credit, plan or daily quota is used up; waiting does not help.
     QuotaExhausted,
-    /// Too many requests or tokens in a window; waiting helps.
+    /// Too many requests or tokens in a time window; waiting helps.
     RateLimit,
-    /// The provider has no capacity now.
+    /// The provider has no capacity at the moment.
     Overloaded,
-    /// The provider failed.
+    /// The provider failed internally.
     ServerError,
-    /// No answer in time: the connection, the turn or a stall.
+    /// No response in time: the connection, the turn or a stall.
     Timeout,
-    /// The stream closed without its end.
+    /// The stream closed before its end.
     IncompleteStream,
-    /// The request was cancelled on the provider's side.
+    /// The provider cancelled the request.
     Cancelled,
-    /// Not classified; not retried.
+    /// An unclassified error. Not retried, because it may be one that repeats.
     UnknownError,
 }
 
@@ -68,7 +68,7 @@ impl ErrorClass {
         ErrorClass::UnknownError,
     ];
 
-    /// The string form: `rate_limit`.
+    /// The string form, for example `rate_limit`.
     pub const fn as_str(self) -> &'static str {
         match self {
             ErrorClass::Authentication => "authentication",
@@ -89,7 +89,7 @@ impl ErrorClass {
         }
     }
 
-    /// Whether the same request may be sent again.
+    /// `true` if the same request may be sent again.
     pub const fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -101,7 +101,7 @@ impl ErrorClass {
         )
     }
 
-    /// How a run ends that this error ended (after retries and compaction).
+    /// Returns the termination of a run that this error ended (after retries and compaction).
     pub const fn termination(self) -> Termination {
         match self {
             ErrorClass::Authentication | ErrorClass::Permission => Termination::ErrorProviderAuth,
@@ -112,6 +112,7 @@ impl ErrorClass {
                 Termination::ErrorPromptTooLong
             }
             ErrorClass::ContentPolicy => Termination::ErrorContentFiltered,
+            // Retryable for the caller, even in classes that the run itself does not retry.
             ErrorClass::RateLimit
             | ErrorClass::Overloaded
             | ErrorClass::ServerError
@@ -122,7 +123,7 @@ impl ErrorClass {
         }
     }
 
-    /// The category of the [`termination`](ErrorClass::termination) it leads to.
+    /// Returns the category of the [`termination`](ErrorClass::termination).
     pub const fn category(self) -> Category {
         self.termination().category()
     }
@@ -134,26 +135,26 @@ impl fmt::Display for ErrorClass {
     }
 }
 
-/// An error that a model call ended with.
+/// The error of a model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelError {
-    /// What kind of error it is.
+    /// Class of the error.
     pub class: ErrorClass,
-    /// The HTTP status, where there was one.
+    /// HTTP status, if there was a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The provider's own words, or ours; never a credential.
+    /// The provider's message, or Endstop's own; never contains a credential.
     pub message: String,
-    /// How long the provider asks to wait, in milliseconds.
+    /// Wait time in milliseconds that the provider asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The field that told the class (`error.code`) and its raw value.
+    /// The field that determined the class (`error.code`), and its raw value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<(String, String)>,
 }
 
 impl ModelError {
-    /// An error of this class with this message and nothing else known.
+    /// Creates an error of this class with this message and no further information.
     pub fn new(class: ErrorClass, message: impl Into<String>) -> ModelError {
         ModelError {
             class,

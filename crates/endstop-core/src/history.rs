@@ -1,4 +1,4 @@
-//! What every provider wants of a conversation, and what of it a compaction must leave alone.
+//! The rules that every provider has for a conversation, and the parts that a compaction must keep.
 //!
 //! ```
 //! use endstop_core::{Message, MessageId, Role, history};
@@ -9,19 +9,20 @@
 //! assert_eq!(history::problem(&[task, orphan]).unwrap().name, "empty_message");
 //! ```
 //!
-//! Calls are answered at once, each once, by nothing else; the user speaks first; nothing is empty.
+//! The rules: every tool call is answered in the next message, exactly once, and by nothing else;
+//! the first message is from the user; no message is empty.
 
 use crate::message::{Message, MessageId, Part, Role, ToolCall};
 use std::collections::HashSet;
 use std::fmt;
 
-/// Why a conversation is none, or is not the one that it was shortened from.
+/// A violation of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryProblem {
     /// `empty`, `empty_message`, `duplicate_id`, `role`, `call_without_result`,
-    /// `result_without_call`; of a shortened one also `task_lost`, `pin_lost`, `open_turn_lost`.
+    /// `result_without_call`; after a compaction also `task_lost`, `pin_lost`, `open_turn_lost`.
     pub name: &'static str,
-    /// What is wrong, and where.
+    /// Description of the violation, with its position.
     pub what: String,
 }
 
@@ -39,17 +40,18 @@ impl fmt::Display for HistoryProblem {
 
 impl std::error::Error for HistoryProblem {}
 
-/// What a provider would refuse in this conversation, the first of it.
+/// Returns the first reason why a provider would reject this conversation.
 pub fn problem(messages: &[Message]) -> Option<HistoryProblem> {
     check(messages).err()
 }
 
 fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
+    // System messages are instructions, so they do not count as the first message.
     let Some(first) = messages.iter().find(|message| message.role != Role::System) else {
-        return Err(HistoryProblem::new("empty", "there are no messages"));
+        return Err(HistoryProblem::new("empty", "the conversation has no messages"));
     };
     if first.role != Role::User {
-        return Err(HistoryProblem::new("role", "the first to speak is not the user"));
+        return Err(HistoryProblem::new("role", "the first message is not from the user"));
     }
     let mut ids = HashSet::new();
     let mut before: Option<&Message> = None;
@@ -57,17 +59,19 @@ fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
         let wrong =
             |name, what: String| Err(HistoryProblem::new(name, format!("message {at}: {what}")));
         if !ids.insert(message.id) {
-            return wrong("duplicate_id", format!("the id {} twice", message.id.0));
+            return wrong("duplicate_id", format!("duplicate id {}", message.id.0));
         }
         if !says_something(message) {
-            return wrong("empty_message", "it says nothing".to_owned());
+            return wrong("empty_message", "the message has no content".to_owned());
         }
         if message.role != Role::Assistant && message.tool_calls().next().is_some() {
-            return wrong("role", "a call that is not the assistant's".to_owned());
+            return wrong("role", "a tool call outside an assistant message".to_owned());
         }
         if message.role != Role::Tool && message.tool_results().next().is_some() {
-            return wrong("role", "a result that is not a tool's".to_owned());
+            return wrong("role", "a tool result outside a tool message".to_owned());
         }
+        // Only the previous message's calls count, because providers require results right after
+        // the calls.
         let asked: Vec<&ToolCall> = before.map(|m| m.tool_calls().collect()).unwrap_or_default();
         let answered: Vec<&str> = match message.role {
             Role::Tool => message.tool_results().map(|result| result.call_id.as_str()).collect(),
@@ -79,11 +83,14 @@ fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
         for (nth, id) in answered.iter().enumerate() {
             let calls = asked.iter().filter(|call| call.id == **id).count();
             if calls == 0 || answered[..nth].contains(id) {
-                return wrong("result_without_call", format!("`{id}` answers no call before it"));
+                return wrong(
+                    "result_without_call",
+                    format!("the result `{id}` answers no call of the previous message"),
+                );
             }
         }
         if message.role == Role::Tool && answered.is_empty() {
-            return wrong("role", "a tool's message without a result".to_owned());
+            return wrong("role", "a tool message without a result".to_owned());
         }
         before = Some(message);
     }
@@ -96,7 +103,7 @@ fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
     }
 }
 
-/// Returns whether a message has content that a provider accepts back: reasoning alone is refused.
+/// `true` if the message has content that a provider accepts back. Reasoning alone is rejected.
 fn says_something(message: &Message) -> bool {
     message.parts.iter().any(|part| match part {
         Part::Text { text } | Part::Refusal { text } => !text.trim().is_empty(),
@@ -104,10 +111,11 @@ fn says_something(message: &Message) -> bool {
     })
 }
 
-/// Where the part begins that the model has not answered yet: its last calls with their results, or
-/// its last words where it is to go on from them, and what was said since.
+/// Returns the index of the first message of the open turn, which the model has not answered yet:
+/// its last calls with their results, or its last text if it must continue from there, and
+/// everything after that.
 ///
-/// A compaction leaves it as it is, but that results may be shorter.
+/// A compaction must keep this part unchanged; only tool results may become shorter.
 pub fn open_from(messages: &[Message]) -> usize {
     let Some(last) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
         return 0;
@@ -116,7 +124,7 @@ pub fn open_from(messages: &[Message]) -> usize {
     if goes_on { last } else { last + 1 }
 }
 
-/// What is wrong with a conversation that `old` was shortened to, size aside.
+/// Checks a conversation that a compaction made of `old`, apart from its size.
 pub fn shortened_problem(
     old: &[Message],
     new: &[Message],
@@ -131,25 +139,26 @@ fn check_shortened(
     task: Option<MessageId>,
 ) -> Result<(), HistoryProblem> {
     check(new)?;
+    // Compare whole messages, because a changed pinned message is as bad as a missing one.
     let there = |kept: &Message| new.iter().any(|message| message == kept);
     for message in old {
         if task == Some(message.id) && !there(message) {
-            return Err(HistoryProblem::new("task_lost", "the task is gone, or not as it was"));
+            return Err(HistoryProblem::new("task_lost", "the task message is missing or changed"));
         }
         if message.pinned && !there(message) {
-            let what = format!("message {} is pinned, and gone or changed", message.id.0);
+            let what = format!("pinned message {} is missing or changed", message.id.0);
             return Err(HistoryProblem::new("pin_lost", what));
         }
     }
     for (at, message) in old.iter().enumerate() {
         for result in message.tool_results().filter(|result| result.pinned) {
-            // Its call stands before it, or `check` had refused the result.
+            // Its call is present as well, or `check` would have rejected the result.
             let same = |other: &Message| {
                 other.id == message.id && other.tool_results().any(|r| r == result)
             };
             if !new.iter().any(same) {
                 let what = format!(
-                    "the pinned result `{}` of message {at} is gone or changed",
+                    "the pinned result `{}` of message {at} is missing or changed",
                     result.call_id
                 );
                 return Err(HistoryProblem::new("pin_lost", what));
@@ -158,17 +167,19 @@ fn check_shortened(
     }
     let open = &old[open_from(old)..];
     let end =
+        // Fewer messages than the open turn has: compare with nothing, which fails the length test
+        // below.
         new.len().checked_sub(open.len()).and_then(|from| new.get(from..)).unwrap_or_default();
     match open.iter().zip(end).find(|(old, new)| !stands(old, new)) {
         None if open.len() == end.len() => Ok(()),
         _ => Err(HistoryProblem::new(
             "open_turn_lost",
-            "what the model has not answered yet is not at the end as it was",
+            "the messages that the model has not answered yet must stay unchanged at the end",
         )),
     }
 }
 
-/// The same message; only what results say may be shorter.
+/// `true` if the messages are equal, except that tool results may be shorter.
 fn stands(old: &Message, new: &Message) -> bool {
     (old.id, old.role, old.pinned) == (new.id, new.role, new.pinned)
         && old.parts.len() == new.parts.len()
@@ -218,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_providers_refuse_has_a_name() {
+    fn refused_histories_have_a_name() {
         let (task, asks, answers) =
             (user(1, "go"), calls(2, &["a", "b"]), results(3, &["b", "a"], "r"));
         assert_eq!(name(&[task.clone(), asks.clone(), answers.clone()]), None);
@@ -246,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_stay_is_missed() {
+    fn missing_kept_messages_are_reported() {
         let old = vec![
             user(1, "go"),
             calls(2, &["a"]),
@@ -285,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_open_part_begins_with_what_is_not_answered() {
+    fn open_turn_starts_after_last_answer() {
         let said = Message::text(MessageId(2), Role::Assistant, "so");
         assert_eq!(open_from(&[user(1, "go")]), 0);
         assert_eq!(open_from(&[user(1, "go"), said.clone()]), 1, "it is to go on from there");

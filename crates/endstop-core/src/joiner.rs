@@ -1,5 +1,5 @@
-//! What a journal keeps of a run's events: all of them, with the deltas of a turn joined, or left out
-//! where the turn has them.
+//! Merges the streamed deltas of a turn before they are journalled, or omits them if the complete
+//! turn contains their content.
 //!
 //! ```
 //! use endstop_core::{EffectId, Event, EventKind, Joiner, TurnDelta};
@@ -14,15 +14,18 @@
 //! assert_eq!(joiner.take(), [piece(9, "Paris.")]);
 //! ```
 //!
-//! A turn that ended says itself all that was streamed of it ([`Joiner::forget`]); the deltas are kept
-//! of one that was cut, that failed, or that takes long. Feeding a turn in other pieces changes nothing but when something is decided. So what waits here
-//! must be taken before any other event is kept, and before a delta that something was decided on,
-//! which is kept by itself.
+//! A completed turn contains everything that was streamed, so its deltas are not journalled
+//! ([`Joiner::forget`]). Deltas are journalled only if the turn was aborted, failed, or is still
+//! running after one second.
+//!
+//! Replaying a turn in larger deltas leads to the same decisions, only at other times. So that the
+//! order of events stays correct, the waiting deltas must be taken before any other event is
+//! journalled, and before a delta that led to a decision; that delta is journalled separately.
 
 use crate::kernel::{EffectId, Event, EventKind, TurnDelta};
 use std::time::Duration;
 
-/// Joins the deltas of one model call.
+/// Merges the deltas of one model call.
 #[derive(Debug, Default)]
 pub struct Joiner {
     call: Option<EffectId>,
@@ -32,7 +35,7 @@ pub struct Joiner {
     arguments: u64,
 }
 
-/// Where a delta begins in what waits.
+/// A position in the waiting content, to take back the last delta.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     at: Duration,
@@ -42,8 +45,8 @@ pub struct Mark {
 }
 
 impl Joiner {
-    /// Takes a delta that nothing was decided on. What comes back is of an earlier call, or no
-    /// delta, and is to be kept now.
+    /// Accepts a delta that led to no decision. The returned events must be journalled now: they
+    /// belong to an earlier call, or the event is not a delta.
     pub fn delta(&mut self, event: Event) -> Vec<Event> {
         let EventKind::Delta { call, delta } = &event.kind else {
             let mut kept = self.take();
@@ -55,12 +58,13 @@ impl Joiner {
         earlier
     }
 
-    /// What waits of another call than this one: to be kept before anything of this one is.
+    /// Returns the waiting content if it belongs to another call, to be journalled before this
+    /// call's.
     pub fn earlier(&mut self, call: EffectId) -> Vec<Event> {
         if self.call.is_none_or(|own| own == call) { Vec::new() } else { self.take() }
     }
 
-    /// Takes a delta of the call that waits, or of any where none does.
+    /// Appends a delta. The waiting content must be empty or belong to the same call.
     pub fn push(&mut self, call: EffectId, delta: &TurnDelta, at: Duration) -> Mark {
         let mark = Mark {
             at: self.at,
@@ -68,7 +72,7 @@ impl Joiner {
             reasoning: self.reasoning,
             arguments: self.arguments,
         };
-        // No content: the kernel drops it too, and no clock is reset by it.
+        // No content: the kernel ignores such a delta too, and it resets no timeout.
         if delta.is_empty() {
             return mark;
         }
@@ -84,8 +88,8 @@ impl Joiner {
         mark
     }
 
-    /// Gives back the delta that was taken last, on which something was decided after all; what was
-    /// before it waits on.
+    /// Takes back the last delta, because a decision was made on it after all. The content before
+    /// it stays.
     pub fn take_back(&mut self, mark: Mark) -> Option<TurnDelta> {
         let text = self.text.split_off(mark.text.min(self.text.len()));
         let reasoning = self.reasoning.saturating_sub(mark.reasoning);
@@ -102,9 +106,11 @@ impl Joiner {
         pieces.into_iter().find(|delta| !delta.is_empty())
     }
 
-    /// What waits, joined: at most an event of each kind, at the time of the last.
+    /// Takes the waiting content, merged: at most one event of each kind, at the time of the last
+    /// delta.
     pub fn take(&mut self) -> Vec<Event> {
         let Some(call) = self.call.take() else { return Vec::new() };
+        // A fixed order, so that equal runs give equal journals.
         let at = std::mem::take(&mut self.at);
         [
             TurnDelta::Reasoning(std::mem::take(&mut self.reasoning)),
@@ -117,15 +123,15 @@ impl Joiner {
         .collect()
     }
 
-    /// A response is whole, and says itself what was streamed of it: what waits of that call is not
-    /// kept.
+    /// Drops the waiting content of a call whose response is complete, because the response
+    /// contains it.
     pub fn forget(&mut self, whole: EffectId) {
         if self.call == Some(whole) {
             *self = Joiner::default();
         }
     }
 
-    /// How much waits: bytes of text, and characters of the rest.
+    /// Size of the waiting content: bytes of text plus characters of the other kinds.
     pub fn waiting(&self) -> u64 {
         (self.text.len() as u64).saturating_add(self.reasoning).saturating_add(self.arguments)
     }
@@ -136,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delta_that_was_decided_on_is_given_back_and_the_others_wait_on() {
+    fn taken_back_delta_leaves_others_waiting() {
         let (call, ms) = (EffectId(3), Duration::from_millis);
         let text = |text: &str| TurnDelta::Text(text.to_owned());
         let mut joiner = Joiner::default();
@@ -149,7 +155,7 @@ mod tests {
         let kept = joiner.take();
         let delta = |delta| Event::new(ms(2), EventKind::Delta { call, delta });
         assert_eq!(kept, [delta(TurnDelta::Reasoning(7)), delta(text("one "))]);
-        // The only one.
+        // The only waiting delta.
         let mark = joiner.push(call, &text("x"), ms(5));
         assert_eq!(joiner.take_back(mark), Some(text("x")));
         assert!(joiner.take().is_empty());

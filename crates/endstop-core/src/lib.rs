@@ -1,8 +1,12 @@
-//! The pure kernel of Endstop: the vocabulary of agent runs and the state machine that ends each
-//! of them exactly once.
+//! The pure kernel of Endstop: the vocabulary of agent runs, and the state machine that ends each
+//! run exactly once.
 //!
-//! Nothing here does I/O, reads a clock, draws a random number or holds global state. Time comes
-//! in with events, randomness as a seed, so that what was recorded replays to the same outcome.
+//! Nothing here does I/O, reads a clock, draws random numbers or holds global state. Time comes in
+//! with events and randomness as a seed, so that a recorded run replays to the same outcome.
+//!
+//! Start with [`kernel`]: it explains how a run works and lists its files. [`termination`] lists
+//! the reasons for which a run ends, [`limits`] the ceilings, [`policy`] the custom stop
+//! conditions, and [`replay`] resumes a journalled run.
 //!
 //! | question | type |
 //! |---|---|

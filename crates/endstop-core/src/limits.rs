@@ -1,4 +1,4 @@
-//! Limits: what a run may use before it is ended, and how a name and a value set one.
+//! The limits of a run: turns, cost, tokens and time, and their configuration by name and value.
 //!
 //! ```
 //! use endstop_core::Limits;
@@ -16,55 +16,58 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
-/// What a run may use. `None` switches a limit off.
+/// The limits of a run, each with its default in parentheses. `None` disables a limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Model responses that are kept (25). 0 makes no call.
+    /// Maximum number of turns (25), that is, of responses appended to the conversation. 0 allows
+    /// no call.
     pub max_turns: Option<u32>,
-    /// Cost ceiling in US dollars (none). 0 makes no call.
+    /// Cost ceiling in US dollars (none). 0 allows no call.
     pub max_budget_usd: Option<f64>,
     /// Ceiling on prompt and generated tokens of all attempts together (none).
     pub max_tokens: Option<u64>,
     /// Wall-clock ceiling of the run (none).
     pub timeout: Option<Duration>,
-    /// How long one model call may take (10 min).
+    /// Maximum duration of one model call (10 min).
     pub turn_timeout: Option<Duration>,
-    /// Time until the first content of a response (10 min), because a model may think without
-    /// streaming what it thinks; pings do not count as content.
+    /// Maximum time until the first content of a response (10 min). Long, because a model may
+    /// reason without streaming its reasoning; pings are not content.
     pub first_content_timeout: Option<Duration>,
-    /// Time between two pieces of content (60 s); pings do not count as content.
+    /// Maximum time between two pieces of content (60 s); pings are not content.
     pub stall_timeout: Option<Duration>,
-    /// How long one tool call may take (60 s), unless the tool says otherwise.
+    /// Maximum duration of one tool call (60 s), unless the tool sets its own.
     pub tool_timeout: Option<Duration>,
-    /// The longest time that the model may ask for in a call of a tool that lets it (10 min). A
-    /// longer `tool_timeout` counts instead.
+    /// Maximum time limit that the model may request in a call of a tool that supports it (10 min).
+    /// If `tool_timeout` is longer, that applies instead.
     pub max_tool_timeout: Option<Duration>,
-    /// How long stopped tools have to end before they are killed (2 s).
+    /// Grace period in which stopped tools may end before they are killed (2 s).
     pub cancel_grace: Duration,
-    /// Turns in a row all of whose calls failed (3).
+    /// Maximum number of consecutive turns all of whose calls failed (3).
     pub max_consecutive_mistakes: Option<u32>,
-    /// Turns in a row that repeat themselves (3).
+    /// Maximum number of consecutive turns that repeat themselves (3).
     pub max_unproductive_turns: Option<u32>,
-    /// Repairs of a structured answer (2); 0: none.
+    /// Maximum number of repairs of a structured answer (2); 0: none.
     pub max_structured_output_retries: Option<u32>,
-    /// How long one turn is retried after transient provider errors (60 s), counted from the first
-    /// failure. The waits together are never longer. Two retries are made even if the failed
+    /// Time window for retries of one turn after transient provider errors (60 s), counted from the
+    /// first failure. The waits together never exceed it. Two retries are made even if the failed
     /// attempts themselves took longer than this.
     ///
-    /// A journal written before this limit existed reads as off, because only `max_retries` applied.
+    /// A journal written before this limit existed reads as off, because only `max_retries` applied
+    /// then.
     #[serde(default)]
     pub retry_for: Option<Duration>,
-    /// Retries of one turn after transient provider errors (no limit but `retry_for`). If both are
-    /// off, nothing is retried.
+    /// Maximum number of retries of one turn after transient provider errors (no limit but
+    /// `retry_for`). If both are off, nothing is retried.
     pub max_retries: Option<u32>,
-    /// Blank answers in a row that are answered with a nudge (1); `None`: a blank answer is one.
+    /// Maximum number of consecutive blank answers that are answered with a nudge (1); `None`: a
+    /// blank answer is accepted as the answer.
     pub max_empty_turns: Option<u32>,
-    /// Times that an answer cut by the token limit is continued (0).
+    /// Maximum number of times that an answer truncated by the token limit is continued (0).
     pub max_continuations: u32,
-    /// Tool calls that run at once (4).
+    /// Maximum number of tool calls that run at the same time (4).
     pub tool_concurrency: u32,
-    /// Whether a whole answer with an unknown finish value may end as `stop` (false).
+    /// `true` if a complete answer with an unknown finish value may end the run as `stop` (false).
     pub accept_unknown_finish: bool,
 }
 
@@ -94,12 +97,12 @@ impl Default for Limits {
     }
 }
 
-/// A limit that cannot be set so.
+/// The error for an invalid limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitError {
     /// The key as it was written.
     pub key: String,
-    /// What is wrong, and what would be right.
+    /// Description of the problem, with the expected value.
     pub problem: String,
 }
 
@@ -112,8 +115,8 @@ impl fmt::Display for LimitError {
 impl std::error::Error for LimitError {}
 
 impl Limits {
-    /// The names of all limits, as configuration spells them. A name of a duration may carry
-    /// `_ms` (`timeout_ms`), which takes milliseconds.
+    /// The names of all limits as configuration spells them. A duration also accepts its name with
+    /// the suffix `_ms` (`timeout_ms`), which takes milliseconds.
     pub const NAMES: [&'static str; 19] = [
         "max_turns",
         "max_budget_usd",
@@ -136,11 +139,11 @@ impl Limits {
         "accept_unknown_finish",
     ];
 
-    /// Sets one limit by name. `null` (and `"off"`) switches it off.
+    /// Sets one limit by name. `null` and `"off"` disable it.
     ///
     /// # Errors
-    /// An unknown name, a value of the wrong type or out of range, or `null` for a limit that
-    /// cannot be off; the message names the key and the choices.
+    /// The name is unknown, the value has the wrong type or is out of range, or the limit cannot be
+    /// disabled. The message names the key and the valid values.
     pub fn set(&mut self, key: &str, value: &Value) -> Result<(), LimitError> {
         self.set_inner(key, value).map_err(|problem| LimitError { key: key.to_owned(), problem })
     }
@@ -164,6 +167,7 @@ impl Limits {
             "max_structured_output_retries" => self.max_structured_output_retries = optional()?,
             "max_empty_turns" => self.max_empty_turns = optional()?,
             "max_retries" => self.max_retries = optional()?,
+            // Continuations are a count, not a limit, so "off" means zero.
             "max_continuations" => self.max_continuations = if off { 0 } else { count()? },
             "tool_concurrency" => self.tool_concurrency = at_least_one(count()?)?,
             "accept_unknown_finish" => {
@@ -187,7 +191,7 @@ impl Limits {
             "max_tool_timeout" => &mut self.max_tool_timeout,
             "cancel_grace" => {
                 if off {
-                    return Err("cannot be off; 0 kills at once".to_owned());
+                    return Err("cannot be off; set 0 to kill at once".to_owned());
                 }
                 self.cancel_grace = duration(value, in_ms)?;
                 return Ok(());
@@ -199,23 +203,26 @@ impl Limits {
     }
 }
 
-/// The message for an unknown name: the nearest choice first, then all.
+/// Builds the message for an unknown name: the nearest valid name first, then all of them.
 pub fn unknown_key(key: &str, choices: &[&str]) -> String {
     let near = choices
         .iter()
         .map(|choice| (edit_distance(key, choice), *choice))
+        // Allow one typo, and one more for every four characters of the name.
         .filter(|(distance, choice)| *distance <= 1 + choice.len() / 4)
         .min();
     let hint = near.map_or(String::new(), |(_, choice)| format!(" (did you mean `{choice}`?)"));
-    format!("unknown name{hint}; known are {}", choices.join(", "))
+    format!("unknown name{hint}; expected one of {}", choices.join(", "))
 }
 
 fn edit_distance(a: &str, b: &str) -> usize {
+    // 64 characters bound the work for a hostile key; no real name is that long.
     let b: Vec<char> = b.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().take(64).enumerate() {
         let mut diagonal = row[0];
         row[0] = i + 1;
+        // Levenshtein distance in one row: `diagonal` is the previous row's cell to the upper left.
         for (j, y) in b.iter().enumerate() {
             let replaced = diagonal + usize::from(x != *y);
             diagonal = row[j + 1];
@@ -227,10 +234,11 @@ fn edit_distance(a: &str, b: &str) -> usize {
 
 fn wants(what: &str, got: &Value) -> String {
     let mut shown = got.to_string();
+    // Configuration may contain whole tables here; an error message needs only the beginning.
     if shown.chars().count() > 60 {
         shown = shown.chars().take(60).chain("…".chars()).collect();
     }
-    format!("wants {what}, not {shown}")
+    format!("expected {what}, found {shown}")
 }
 
 fn whole(value: &Value, max: u64) -> Result<u64, String> {
@@ -241,7 +249,7 @@ fn whole(value: &Value, max: u64) -> Result<u64, String> {
 }
 
 fn at_least_one(n: u32) -> Result<u32, String> {
-    if n == 0 { Err("wants at least 1; null or \"off\" switches it off".to_owned()) } else { Ok(n) }
+    if n == 0 { Err("expected at least 1; null or \"off\" disables it".to_owned()) } else { Ok(n) }
 }
 
 fn usd(value: &Value) -> Result<f64, String> {
@@ -253,6 +261,7 @@ fn usd(value: &Value) -> Result<f64, String> {
 
 fn duration(value: &Value, in_ms: bool) -> Result<Duration, String> {
     if in_ms {
+        // A year, so that later additions to a `Duration` cannot overflow.
         return whole(value, 86_400_000 * 365).map(Duration::from_millis);
     }
     let text = match value {
@@ -264,7 +273,7 @@ fn duration(value: &Value, in_ms: bool) -> Result<Duration, String> {
         .ok_or_else(|| wants("a duration such as \"500ms\", \"90s\", \"10m\" or \"2h\"", value))
 }
 
-/// Reads `500ms`, `90s`, `1.5m`, `2h`, `1d` or a bare number of seconds.
+/// Parses `500ms`, `90s`, `1.5m`, `2h`, `1d` or a bare number of seconds.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -277,6 +286,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         "d" => number * 86400.0,
         _ => return None,
     };
+    // At most a year, as for milliseconds above. This also rejects infinity.
     (seconds <= 86400.0 * 365.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }
 
@@ -307,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named_with_what_would_be_right() {
+    fn wrong_value_error_names_expected_value() {
         let mut limits = Limits::default();
         for (key, value, says) in [
             ("max_turns", json!(-1), "whole number"),
@@ -328,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_people_write_them() {
+    fn durations_parse_common_units() {
         for (text, ms) in [("500ms", 500), ("90s", 90_000), ("1.5m", 90_000), ("2h", 7_200_000)] {
             assert_eq!(parse_duration(text), Some(Duration::from_millis(ms)));
         }

@@ -1,8 +1,8 @@
-//! Messages: what a conversation is made of, the same for every provider.
+//! Messages: the conversation in a form that is the same for every provider.
 //!
-//! A message is a list of typed parts. What a provider wants back unread (thinking signatures,
-//! encrypted reasoning, cache marks) travels as [`Part::Opaque`]. The history is append-only
-//! within an epoch, so that what was encoded once stays encoded.
+//! A message is a list of typed parts. Content that a provider wants returned unchanged (thinking
+//! signatures, encrypted reasoning, cache marks) is stored as [`Part::Opaque`]. The conversation is
+//! append-only within an epoch, so that an encoder can cache what it has encoded.
 //!
 //! ```
 //! use endstop_core::{Message, MessageId, Role};
@@ -17,37 +17,37 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// A message's place in its conversation; stable, never reused.
+/// Identifies a message within its conversation; stable, never reused.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct MessageId(pub u64);
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Instructions.
+    /// The system: instructions.
     System,
     /// The user, or the loop on the user's behalf (nudges, repairs).
     User,
     /// The model.
     Assistant,
-    /// Results of the tools that the assistant message before asked for.
+    /// Results of the tools that the previous assistant message called.
     Tool,
 }
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Hash, Serialize, Deserialize)]
 pub struct Message {
-    /// Its place in the conversation.
+    /// Id of the message.
     pub id: MessageId,
-    /// Who speaks.
+    /// Author of the message.
     pub role: Role,
-    /// What is said, in order.
+    /// Content, in order.
     pub parts: Vec<Part>,
-    /// Whether a compaction must keep it as it is.
+    /// `true` if a compaction must keep the message unchanged.
     #[serde(default, skip_serializing_if = "is_false")]
     pub pinned: bool,
 }
@@ -62,63 +62,64 @@ pub enum Part {
         /// The text.
         text: String,
     },
-    /// Reasoning that the provider showed in clear; never sent back as text.
+    /// Reasoning in clear text; never sent back as text.
     Reasoning {
         /// The reasoning.
         text: String,
     },
-    /// A tool that the model asks the client to run.
+    /// A tool call that the model requests.
     ToolCall(ToolCall),
-    /// The answer to a tool call.
+    /// The result of a tool call.
     ToolResult(ToolResult),
-    /// The model's refusal, where the provider keeps it apart from the text.
+    /// The model's refusal, if the provider separates it from the text.
     Refusal {
         /// The refusal.
         text: String,
     },
     /// An image.
     Image(Image),
-    /// What a provider wants back unread.
+    /// Provider data that must be returned unchanged.
     Opaque {
-        /// The wire format it belongs to (`anthropic-messages`); other formats leave it out.
+        /// The wire format it belongs to (`anthropic-messages`); other formats omit it.
         api: String,
-        /// The JSON text, exactly as it came.
+        /// The JSON text, exactly as received.
         json: String,
     },
 }
 
-/// An image, inline or by address.
+/// An image, inline or by URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Image {
-    /// Bytes in base64.
+    /// Inline data.
     Base64 {
-        /// `image/png` …
+        /// Media type, for example `image/png`.
         media_type: String,
-        /// The bytes.
+        /// The data in base64.
         data: String,
     },
-    /// An address that the provider fetches.
+    /// A URL that the provider fetches.
     Url(String),
 }
 
 /// A tool call as the model wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The provider's id; results name it.
+    /// The provider's id of the call; the result repeats it.
     pub id: String,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// The arguments, the JSON text as the model wrote it (it may not parse).
+    /// The arguments: the JSON text as the model wrote it, which may not parse.
     pub arguments: String,
 }
 
 impl ToolCall {
-    /// The arguments as a JSON object; blank text is an empty object.
+    /// Parses the arguments as a JSON object; blank text is an empty object.
     ///
     /// # Errors
-    /// What is wrong with the text, for the model to read.
+    /// A description of the problem for the model.
     pub fn parsed_arguments(&self) -> Result<Map<String, Value>, String> {
+        // Several servers send an empty string for a call without arguments.
         if self.arguments.trim().is_empty() {
             return Ok(Map::new());
         }
@@ -145,31 +146,31 @@ fn kind_of(v: &Value) -> &'static str {
     }
 }
 
-/// How a tool call ended; each call moves once from pending to one of these.
+/// The final status of a tool call. Each call moves from pending to one of these, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
-    /// It ran and succeeded.
+    /// The tool ran and succeeded.
     Ok,
-    /// It ran and failed, or was unknown, or its arguments were bad.
+    /// The tool ran and failed, or is unknown, or its arguments were invalid.
     Error,
-    /// Permissions or a person refused it.
+    /// A permission or a person denied the call.
     Denied,
-    /// It ran out of time and was stopped.
+    /// The call exceeded its time limit and was stopped.
     Timeout,
-    /// It was stopped with its run; whether it may have run is said by `started`.
+    /// The call was stopped with its run; `started` tells if it may have had effects.
     Aborted,
-    /// The run ended, or the turn was cut, before it was its turn.
+    /// The run ended, or the turn was truncated, before the call could start.
     Skipped,
 }
 
 impl ToolStatus {
-    /// `true` for all but [`ToolStatus::Ok`].
+    /// `true` for every status but [`ToolStatus::Ok`].
     pub const fn is_error(self) -> bool {
         !matches!(self, ToolStatus::Ok)
     }
 
-    /// The string form: `timeout`.
+    /// The string form, for example `timeout`.
     pub const fn as_str(self) -> &'static str {
         match self {
             ToolStatus::Ok => "ok",
@@ -182,20 +183,21 @@ impl ToolStatus {
     }
 }
 
-/// What a tool call was answered with.
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ToolResult {
-    /// The id of the call it answers.
+    /// Id of the call.
     pub call_id: String,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// How the call ended.
+    /// Status of the call.
     pub status: ToolStatus,
-    /// What the model is told.
+    /// The text that the model reads.
     pub content: String,
-    /// Whether the tool had started: an aborted one that had may have done part of its work.
+    /// `true` if the tool had started. An aborted call that had started may have done part of its
+    /// work.
     pub started: bool,
-    /// Whether a compaction must keep it as it is, with its call.
+    /// `true` if a compaction must keep the result unchanged, with its call.
     #[serde(default, skip_serializing_if = "is_false")]
     pub pinned: bool,
 }
@@ -206,63 +208,64 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Message {
-    /// A message of these parts.
+    /// Creates a message of these parts.
     pub fn new(id: MessageId, role: Role, parts: Vec<Part>) -> Message {
         Message { id, role, parts, pinned: false }
     }
 
-    /// A message of one text part.
+    /// Creates a message with one text part.
     pub fn text(id: MessageId, role: Role, text: impl Into<String>) -> Message {
         Message::new(id, role, vec![Part::Text { text: text.into() }])
     }
 
-    /// The same, pinned: no compaction drops or changes it.
+    /// Pins the message, so that no compaction drops or changes it.
     #[must_use]
     pub fn pin(mut self) -> Message {
         self.pinned = true;
         self
     }
 
-    /// The visible text of all its text parts, joined.
+    /// Returns the visible text of all text parts, joined.
     pub fn plain_text(&self) -> String {
         joined_text(&self.parts)
     }
 
-    /// The tool calls it asks for.
+    /// Iterates over the tool calls in the message.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
         calls(&self.parts)
     }
 
-    /// The results it gives.
+    /// Iterates over the tool results in the message.
     pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> {
         self.parts.iter().filter_map(|p| if let Part::ToolResult(r) = p { Some(r) } else { None })
     }
 
-    /// An upper bound on its size in tokens: its bytes (no tokenizer makes more than one token of
-    /// a byte) and a few for the frame.
+    /// Upper bound on the message's tokens: its bytes, because no tokenizer makes more than one
+    /// token of a byte, and 16 for the framing.
     pub fn byte_len(&self) -> u64 {
         self.parts.iter().map(Part::byte_len).sum::<u64>() + 16
     }
 }
 
 impl Part {
-    /// Returns whether this part is reasoning alone, in clear or as the provider's opaque block:
-    /// no provider accepts an assistant message that consists of nothing else.
+    /// `true` if the part is reasoning, in clear text or as the provider's opaque block. No
+    /// provider accepts an assistant message that has nothing else.
     pub fn is_reasoning(&self) -> bool {
         match self {
             Part::Reasoning { .. } => true,
+            // Signed or encrypted reasoning arrives as an opaque block.
             Part::Opaque { json, .. } => is_reasoning_block(json),
             _ => false,
         }
     }
 
-    /// Its text in bytes, ids and names included.
+    /// Bytes of the part's text, including ids and names.
     pub fn byte_len(&self) -> u64 {
         let n = match self {
             Part::Text { text } | Part::Reasoning { text } | Part::Refusal { text } => text.len(),
             Part::ToolCall(c) => c.id.len() + c.name.len() + c.arguments.len(),
             Part::ToolResult(r) => r.call_id.len() + r.name.len() + r.content.len(),
-            // An image is billed by its area, not its bytes; this bounds the usual ceilings.
+            // Images are billed by area, not by bytes; 4096 is above the usual maximum.
             Part::Image(_) => 4096,
             Part::Opaque { json, .. } => json.len(),
         };
@@ -270,9 +273,10 @@ impl Part {
     }
 }
 
-/// Returns whether an opaque block is reasoning: by its `type`, or, in formats without one, because
-/// all of its fields are (`reasoning_details`, Bedrock's `reasoningContent`, Cohere's `tool_plan`).
+/// `true` if an opaque block is reasoning: by its `type` or, in formats without one, if all of its
+/// fields are reasoning (`reasoning_details`, Bedrock's `reasoningContent`, Cohere's `tool_plan`).
 fn is_reasoning_block(json: &str) -> bool {
+    // Only the field names and `type` matter, so the values stay unparsed: blocks can be large.
     let Ok(fields) = serde_json::from_str::<BTreeMap<String, &RawValue>>(json) else {
         return false;
     };
@@ -301,14 +305,14 @@ fn calls(parts: &[Part]) -> impl Iterator<Item = &ToolCall> {
     parts.iter().filter_map(|p| if let Part::ToolCall(c) = p { Some(c) } else { None })
 }
 
-/// One model response, decoded: what was said, why it stopped, what it used.
+/// A decoded model response: content, stop reason and usage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelTurn {
-    /// What was said, in order.
+    /// Content, in order.
     pub parts: Vec<Part>,
-    /// Why the model stopped.
+    /// The reason why the model stopped.
     pub signal: TerminationSignal,
-    /// What it used.
+    /// Usage of the response.
     pub usage: Usage,
     /// The model that answered, as the provider names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,30 +320,30 @@ pub struct ModelTurn {
     /// The provider's id of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_id: Option<String>,
-    /// What the provider says that it billed; `None`: priced from the usage.
+    /// Cost that the provider reports; `None`: computed from the usage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<NanoUsd>,
-    /// The output cap that was in force, where the response tells it.
+    /// The output cap that was in force, if the response reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_cap: Option<u64>,
-    /// The mean token probability (0 to 1), where log-probabilities were asked for.
+    /// The mean token probability (0 to 1), if log-probabilities were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
-    /// Why its tool calls could not be parsed, where they could not.
+    /// Parse error of the tool calls, if they could not be parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unparseable: Option<String>,
-    /// The provider reported no finish value, although its format has one and its dialect is not
-    /// known to omit it: the answer may be cut.
+    /// `true` if the provider sent no finish value, although its format has one and its dialect is
+    /// not known to omit it. The answer may be truncated.
     #[serde(default, skip_serializing_if = "is_false")]
     pub finish_missing: bool,
-    /// The finish value announces a tool call, and the response has none: the server probably could
-    /// not parse it.
+    /// `true` if the finish value announces a tool call but the response has none, probably because
+    /// the server could not parse it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub call_missing: bool,
 }
 
 impl ModelTurn {
-    /// A turn of these parts with nothing else known.
+    /// Creates a turn of these parts with no further information.
     pub fn new(parts: Vec<Part>, signal: TerminationSignal) -> ModelTurn {
         ModelTurn {
             parts,
@@ -356,12 +360,12 @@ impl ModelTurn {
         }
     }
 
-    /// The visible text, joined.
+    /// Returns the visible text, joined.
     pub fn text(&self) -> String {
         joined_text(&self.parts)
     }
 
-    /// The tool calls it asks the client to run.
+    /// Iterates over the tool calls in the turn.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
         calls(&self.parts)
     }

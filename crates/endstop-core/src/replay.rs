@@ -1,10 +1,11 @@
-//! Runs again from their events: to the outcome that was, or on from where they stopped.
+//! Replays runs from their recorded events: to the recorded outcome, or to resume an interrupted
+//! run.
 //!
 //! ```
 //! use endstop_core::{Event, EventKind, Replay, RunSpec, Step};
 //! use std::time::Duration;
 //!
-//! // What a journal has of a run whose process died while the model was called.
+//! // The journal of a run whose process died during a model call.
 //! let spec = || RunSpec::new(Vec::new());
 //! let start = EventKind::Start { seed: 1, price: None, wall_ms: None };
 //! let recorded = vec![Event::new(Duration::ZERO, start)];
@@ -20,8 +21,8 @@
 //! assert_eq!(run.phase(), "calling", "the call is made again");
 //! ```
 //!
-//! The kernel decides by its events alone, so that the same events give the same outcome. A journal
-//! is their list, with a turn's deltas joined.
+//! The kernel's decisions depend on its events alone, so the same events lead to the same outcome.
+//! A journal is the list of these events, with the deltas of a turn merged.
 
 use crate::kernel::{Effect, EffectId, Event, EventKind, Outcome, Resumption, Run, RunSpec, Step};
 use crate::termination::Termination;
@@ -30,7 +31,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A run that is fed its recorded events.
+/// A run that is fed with recorded events.
 #[derive(Debug)]
 pub struct Replay {
     run: Option<Run>,
@@ -41,7 +42,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// A run as it was before its first event.
+    /// Creates a run before its first event.
     pub fn new(spec: RunSpec) -> Replay {
         Replay {
             run: Some(Run::new(spec)),
@@ -52,8 +53,8 @@ impl Replay {
         }
     }
 
-    /// Feeds the next event; gives what the run asked for then. What a tool spent that ended behind
-    /// its run is added to the outcome, other events behind it are dropped.
+    /// Feeds the next event and returns the effects that the run requested. After the end, spending
+    /// of tools that outlived the run is added to the outcome; other events are ignored.
     pub fn feed(&mut self, event: Event) -> &[Effect] {
         self.effects.clear();
         self.at = self.at.max(event.at);
@@ -76,33 +77,34 @@ impl Replay {
         &self.effects
     }
 
-    /// The run, while it goes on.
+    /// Returns the run, unless it has ended.
     pub fn run(&self) -> Option<&Run> {
         self.run.as_ref()
     }
 
-    /// How it ended, once it has.
+    /// Returns the outcome, if the run has ended.
     pub fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_deref()
     }
 
-    /// How it ended, once it has.
+    /// Returns the outcome, if the run has ended.
     pub fn into_outcome(self) -> Option<Box<Outcome>> {
         self.outcome
     }
 
-    /// What the run asked for and was not answered, in the order of asking. A tool call is one of
-    /// its own.
+    /// Returns the requested effects that are not answered yet, in order. Each tool call is an
+    /// effect of its own.
     pub fn outstanding(&self) -> Vec<&Effect> {
         self.waiting.values().collect()
     }
 
-    /// When the last event was.
+    /// Time of the last event.
     pub fn at(&self) -> Duration {
         self.at
     }
 
-    /// An answer of another kind than was asked for is none.
+    /// Removes the effect that an event answers. An event of the wrong kind answers nothing,
+    /// because a damaged journal may contain one.
     fn answered(&mut self, event: &EventKind) {
         let (id, fits): (_, fn(&Effect) -> bool) = match event {
             EventKind::TurnEnded { call: id, .. } | EventKind::TurnFailed { call: id, .. } => {
@@ -132,7 +134,8 @@ impl Replay {
         }
     }
 
-    /// What is to be asked again, under its id: no event has answered it.
+    /// Returns the questions that no event has answered; they must be asked again under the same
+    /// id.
     fn questions(&self) -> Vec<Effect> {
         let asked = self.waiting.values();
         asked.filter(|effect| !is_in_flight(effect)).cloned().collect()
@@ -144,12 +147,12 @@ impl Replay {
     }
 }
 
-/// What its process did, and of which nobody knows what became.
+/// `true` if only the old process knew the result of this effect.
 fn is_in_flight(effect: &Effect) -> bool {
     matches!(effect, Effect::CallModel { .. } | Effect::StartTools { .. })
 }
 
-/// Keeps the book of what is waited for.
+/// Updates the set of outstanding effects.
 fn note(waiting: &mut BTreeMap<EffectId, Effect>, effect: &Effect) {
     match effect {
         Effect::CallModel { id, .. }
@@ -167,33 +170,33 @@ fn note(waiting: &mut BTreeMap<EffectId, Effect>, effect: &Effect) {
         Effect::AbortModel { id } | Effect::Abandon { id } => {
             waiting.remove(id);
         }
-        // A tool that is told to stop still answers.
+        // A tool that was asked to stop must still report its end.
         _ => {}
     }
 }
 
-/// A run that goes on.
+/// A resumed run.
 pub struct GoesOn {
-    /// The run; it may have ended at once, where a ceiling is reached with what the lost call is
-    /// booked for.
+    /// The run. It may have ended at once, for example because the booked cost of the lost call
+    /// reaches a ceiling.
     pub step: Step,
-    /// Its events from the beginning, those of the going on at the end.
+    /// All events from the beginning, with those of the resumption at the end.
     pub events: Vec<Event>,
-    /// How many of `events` are recorded ones, and stand as they were recorded.
+    /// Number of recorded `events` that remain valid, from the start.
     pub kept: usize,
-    /// What is to be performed now, in this order.
+    /// Effects to perform now, in this order.
     pub perform: Vec<Effect>,
 }
 
-/// Why a run does not go on.
+/// The reason why a run cannot be resumed.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CannotGoOn {
-    /// It ended as a success.
+    /// The run ended as a success.
     Succeeded(Box<Outcome>),
-    /// It would end again at once, so: what ended it has not changed.
+    /// The run would end again at once, because the cause of its ending has not changed.
     EndsAgain(Box<Outcome>),
-    /// The kernel panicked over one of the events.
+    /// The kernel panicked on one of the events.
     Broken,
 }
 
@@ -203,30 +206,37 @@ impl fmt::Display for CannotGoOn {
             CannotGoOn::Succeeded(outcome) => {
                 write!(
                     f,
-                    "the run ended as {}: there is nothing to go on with",
+                    "the run already ended as {}; there is nothing to resume",
                     outcome.termination
                 )
             }
             CannotGoOn::EndsAgain(outcome) => write!(
                 f,
-                "the run would end again at once as {} ({}): {}; raise what ended it",
+                "the resumed run would end again at once as {} ({}): {}; raise the limit or fix the cause",
                 outcome.termination, outcome.decided_by.name, outcome.decided_by.evidence
             ),
-            CannotGoOn::Broken => f.write_str("the run cannot be made of its events again"),
+            CannotGoOn::Broken => f.write_str(
+                "the recorded events cannot be replayed: the kernel panicked on one of them",
+            ),
         }
     }
 }
 
 impl std::error::Error for CannotGoOn {}
 
-/// Goes on with a run whose process is gone, or that ended otherwise than as a success.
+/// Resumes a run whose process died, or that did not end as a success.
 ///
-/// What was in flight is lost ([`EventKind::Resumed`]), and all that is recorded stands. Of a run
-/// that had ended, or whose ending was decided, all stands that was
-/// before its ending was decided, and the results that came while it was stopped; a response, a
-/// failure or a result that ended it is judged again, by the limits that `with` has, a call that had
-/// failed is made again, and a compaction that had failed asked for again. A run that was stopped
-/// before it began still wants its `Start`. `spec` is made twice.
+/// Calls in flight are lost ([`EventKind::Resumed`]). What else happens depends on the state of the
+/// run:
+///
+/// - **Not ended**: all recorded events stay valid.
+/// - **Ended, or its ending was decided**: the events before the decision stay valid, and so do
+///   tool results that arrived while the run was being stopped. The response, failure or result
+///   that ended the run is evaluated again under the limits in `with`. A model call that failed is
+///   repeated, and a failed compaction is requested again.
+///
+/// A run that was stopped before it began still needs its `Start` event. `spec` is called twice,
+/// because a policy cannot be cloned.
 ///
 /// # Errors
 /// The run was a success, or had ended and would end again at once.
@@ -235,6 +245,7 @@ pub fn go_on(
     recorded: Vec<Event>,
     with: Resumption,
 ) -> Result<GoesOn, CannotGoOn> {
+    // First pass: find the event that decided the ending, if any.
     let mut first = Replay::new(spec());
     let mut decided = None;
     for (at, event) in recorded.iter().enumerate() {
@@ -244,6 +255,7 @@ pub fn go_on(
             decided = Some(at);
         }
     }
+    // A success cannot be resumed: the caller continues it with a new run instead.
     if let Some(outcome) = first.outcome.take_if(|outcome| outcome.is_success()) {
         return Err(CannotGoOn::Succeeded(outcome));
     }
@@ -254,6 +266,7 @@ pub fn go_on(
     let Some(decided) = decided else {
         return resume(first, recorded, with);
     };
+    // Second pass: replay up to the decision, with a fresh policy, and change the limits there.
     let mut again = Replay::new(spec());
     let mut events = recorded;
     let rest = events.split_off(decided);
@@ -261,6 +274,7 @@ pub fn go_on(
         again.feed(event.clone());
     }
     let kept = events.len();
+    // Calls that were running before the decision. Some of their results may follow in `rest`.
     let before = again.lost();
     let mut perform = again.questions();
     let mut feed = |again: &mut Replay, event: Event| {
@@ -274,15 +288,17 @@ pub fn go_on(
         let stands = match &event.kind {
             EventKind::ToolEnded { .. } | EventKind::Spent { .. } => true,
             EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => false,
-            // Another compactor may do better: it is asked again.
+            // Another compactor may do better, so ask again.
             EventKind::Compacted { .. } if not_shortened => false,
-            // What decided the ending is judged again; what came behind it was not waited for.
+            // The event that decided the ending is evaluated again. Later events answered effects
+            // that the new run has not requested.
             _ => place == 0,
         };
         if stands {
             feed(&mut again, event);
         }
     }
+    // Only calls that no recorded result has answered are lost.
     let still = again.lost();
     let lost: Vec<EffectId> = before.into_iter().filter(|id| still.contains(id)).collect();
     if !lost.is_empty() {
@@ -296,7 +312,7 @@ pub fn go_on(
     }
 }
 
-/// The process is gone in the middle of the run: all that is recorded stands.
+/// Resumes a run that has not ended: all recorded events stay valid.
 fn resume(
     mut replay: Replay,
     mut events: Vec<Event>,
@@ -312,8 +328,8 @@ fn resume(
     finish(replay, events, kept, perform)
 }
 
-/// Ends a run whose ending was decided when its process died: nothing that was still to end will.
-/// The events of it, and the outcome; `None` where nothing was decided.
+/// Ends a run whose ending was already decided when its process died: nothing that still had to end
+/// can do so. Returns the added events and the outcome; `None` if no ending was decided.
 pub fn close(spec: RunSpec, recorded: &[Event]) -> Option<(Vec<Event>, Box<Outcome>)> {
     let mut replay = Replay::new(spec);
     for event in recorded {
@@ -337,7 +353,7 @@ fn finish(
     kept: usize,
     mut perform: Vec<Effect>,
 ) -> Result<GoesOn, CannotGoOn> {
-    // What was asked for and taken back, or answered, in the going on itself is not to be done.
+    // Drop requests that were withdrawn or answered during the resumption itself.
     let waiting = &replay.waiting;
     perform.retain(|effect| match effect {
         Effect::CallModel { id, .. }

@@ -1,9 +1,9 @@
-//! The state of a run over its turns: messages, iterations, time, tool calls, the stream.
+//! The multi-turn state of a run: messages, iterations, time, tool calls and streaming state.
 //!
-//! The kernel owns one; an observer reads it through [`Run::state`](crate::Run::state).
+//! The kernel owns it; observers read it through [`Run::state`](crate::Run::state).
 //!
-//! Source: Burnside's `MultiTurnState` and `IterationManager` (1-based iterations, limits met at
-//! equality, remaining time never negative).
+//! Source: Burnside's `MultiTurnState` and `IterationManager` (1-based iterations, limits reached
+//! at equality, remaining time never negative).
 
 use crate::message::{Message, MessageId, Part, Role, ToolResult, ToolStatus};
 use crate::signal::TerminationSignal;
@@ -17,49 +17,50 @@ use std::time::Duration;
 pub struct CompletedCall {
     /// The provider's id of the call.
     pub call_id: String,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// How it ended.
+    /// Status of the call.
     pub status: ToolStatus,
-    /// The iteration that asked for it, from 1.
+    /// The iteration that requested the call, from 1.
     pub iteration: u32,
 }
 
-/// The state of a run over its turns.
+/// The multi-turn state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MultiTurnState {
     /// The conversation, append-only within an epoch.
     pub messages: Vec<Message>,
-    /// Counts compactions: messages of an older epoch must be encoded anew.
+    /// Number of compactions so far. After a change, a cached encoding of the messages is void.
     pub epoch: u64,
-    /// The iteration that is under way or was last, from 1; 0 before the first.
+    /// The current or last iteration, from 1; 0 before the first.
     pub iteration: u32,
-    /// The most iterations there may be, or none.
+    /// Maximum number of iterations, if limited.
     pub iteration_limit: Option<u32>,
-    /// When the run started, on its own monotonic clock (zero by definition).
+    /// Start of the run on its own monotonic clock (zero by definition).
     pub started_at: Duration,
-    /// When the last iteration began, on the same clock.
+    /// Start of the last iteration, on the same clock.
     pub last_iteration_at: Option<Duration>,
     /// Wall-clock start in Unix milliseconds, for display only.
     pub started_wall_ms: Option<u64>,
-    /// Where the stream is.
+    /// The streaming state.
     pub streaming: StreamingState,
-    /// Ids of this cycle's calls that are not answered yet.
+    /// Ids of the current turn's calls that are not answered yet.
     pub pending_calls: Vec<String>,
-    /// All calls that have ended; each moves here once.
+    /// All calls that have ended; each call is added once.
     pub completed_calls: Vec<CompletedCall>,
-    /// Whether the run goes on.
+    /// `true` while the run continues.
     pub should_continue: bool,
-    /// Why the last response stopped.
+    /// The reason why the last response stopped.
     pub last_signal: Option<TerminationSignal>,
-    /// How the run ended; set once.
+    /// The termination; set once.
     ending: Option<Termination>,
     next_message: u64,
 }
 
 impl MultiTurnState {
-    /// A state that begins with this conversation.
+    /// Creates a state that starts with this conversation.
     pub fn new(messages: Vec<Message>, epoch: u64) -> MultiTurnState {
+        // The caller's ids may have gaps; a new id only has to be larger than all of them.
         let next_message = messages.iter().map(|m| m.id.0 + 1).max().unwrap_or(1);
         MultiTurnState {
             messages,
@@ -70,12 +71,12 @@ impl MultiTurnState {
         }
     }
 
-    /// How the run ended; `None` while it goes on.
+    /// Returns the termination; `None` while the run continues.
     pub fn ending(&self) -> Option<Termination> {
         self.ending
     }
 
-    /// Sets the ending; `false` (and nothing changes) where there is one already.
+    /// Sets the termination. Returns `false`, and changes nothing, if it is already set.
     pub fn end(&mut self, termination: Termination) -> bool {
         if self.ending.is_some() {
             return false;
@@ -86,12 +87,12 @@ impl MultiTurnState {
         true
     }
 
-    /// What is left of `limit` at `now`; never negative.
+    /// Returns the rest of `limit` at `now`; never negative.
     pub fn remaining(&self, limit: Duration, now: Duration) -> Duration {
         limit.saturating_sub(now.saturating_sub(self.started_at))
     }
 
-    /// Appends a message and gives it the next id.
+    /// Appends a message with the next id.
     pub fn push(&mut self, role: Role, parts: Vec<Part>) -> MessageId {
         let id = MessageId(self.next_message);
         self.next_message += 1;
@@ -99,15 +100,16 @@ impl MultiTurnState {
         id
     }
 
-    /// Replaces the conversation: a new epoch.
+    /// Replaces the conversation and starts a new epoch.
     pub fn replace(&mut self, messages: Vec<Message>) {
+        // Ids of dropped messages are not reused, because observers may still refer to them.
         self.next_message =
             messages.iter().map(|m| m.id.0 + 1).max().unwrap_or(1).max(self.next_message);
         self.messages = messages;
         self.epoch += 1;
     }
 
-    /// Moves a pending call to the completed ones; `false` where it was not pending.
+    /// Moves a pending call to the completed ones. Returns `false` if the call was not pending.
     pub fn complete(&mut self, result: &ToolResult) -> bool {
         let Some(at) = self.pending_calls.iter().position(|id| *id == result.call_id) else {
             return false;
@@ -117,8 +119,8 @@ impl MultiTurnState {
         true
     }
 
-    /// As [`complete`](MultiTurnState::complete) for each of the results: in one pass where they
-    /// come in the order in which their calls are pending.
+    /// Completes several calls, as [`complete`](MultiTurnState::complete) does for one. Takes one
+    /// pass if the results are in the order of the pending calls, which is the normal case.
     pub fn complete_all<'a>(&mut self, results: impl IntoIterator<Item = &'a ToolResult>) {
         let mut pending = std::mem::take(&mut self.pending_calls).into_iter().peekable();
         for result in results {
@@ -126,7 +128,7 @@ impl MultiTurnState {
                 self.completed(result);
                 continue;
             }
-            // Out of order: what is left is searched.
+            // Out of order: search the remaining pending calls.
             self.pending_calls.extend(pending);
             self.complete(result);
             pending = std::mem::take(&mut self.pending_calls).into_iter().peekable();

@@ -10,26 +10,26 @@
 //! assert_eq!(state, Idle);
 //! ```
 //!
-//! Source: Burnside's `StreamingStateMachine`; the abort is ours.
+//! Source: Burnside's `StreamingStateMachine`; `abort` is an addition.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a run's stream is.
+/// The streaming state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamingState {
-    /// Nothing is generated.
+    /// No generation in progress.
     #[default]
     Idle,
-    /// The model generates.
+    /// The model is generating.
     Streaming,
-    /// The model asked for tools.
+    /// The model has called tools.
     Paused,
-    /// The tools run.
+    /// The tools are running.
     ToolExecution,
-    /// The results go back.
+    /// The results are sent back.
     Resuming,
 }
 
@@ -43,7 +43,7 @@ impl StreamingState {
         StreamingState::Resuming,
     ];
 
-    /// The string form: `tool_execution`.
+    /// The string form, for example `tool_execution`.
     pub const fn as_str(self) -> &'static str {
         match self {
             StreamingState::Idle => "idle",
@@ -54,7 +54,7 @@ impl StreamingState {
         }
     }
 
-    /// Whether `self → to` is allowed; a state never goes to itself.
+    /// `true` if the transition is allowed. A state has no transition to itself.
     pub const fn allows(self, to: StreamingState) -> bool {
         use StreamingState::{Idle, Paused, Resuming, Streaming, ToolExecution};
         matches!(
@@ -67,10 +67,10 @@ impl StreamingState {
         )
     }
 
-    /// Goes to `to`.
+    /// Moves to another state.
     ///
     /// # Errors
-    /// The transition is not allowed; the state stays as it was.
+    /// The transition is not allowed; the state is unchanged.
     pub fn transition(&mut self, to: StreamingState) -> Result<(), InvalidTransition> {
         if self.allows(to) {
             *self = to;
@@ -80,7 +80,7 @@ impl StreamingState {
         }
     }
 
-    /// Goes to idle, from any state.
+    /// Moves to idle, from any state.
     pub fn abort(&mut self) {
         *self = StreamingState::Idle;
     }
@@ -97,19 +97,19 @@ impl FromStr for StreamingState {
     fn from_str(name: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|s| s.as_str() == name).ok_or_else(|| {
             format!(
-                "unknown streaming state `{name}`; known are {}",
+                "unknown streaming state `{name}`; expected one of {}",
                 Self::ALL.map(StreamingState::as_str).join(", ")
             )
         })
     }
 }
 
-/// A transition that the state machine does not have.
+/// The error for a transition that the state machine does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidTransition {
-    /// The state it is in.
+    /// The current state.
     pub from: StreamingState,
-    /// The state that was asked for.
+    /// The requested state.
     pub to: StreamingState,
 }
 

@@ -1,7 +1,7 @@
-//! Structured answers: where the JSON of an answer may be, and which of it counts.
+//! Structured answers: finds the JSON in an answer that satisfies the schema.
 //!
-//! An answer is the whole text, or a block fenced with backticks or tildes; the first that
-//! satisfies the schema wins.
+//! The JSON may be the whole text, or a block fenced with backticks or tildes. The first candidate
+//! that satisfies the schema wins, because models often show an example before the answer.
 //!
 //! ```
 //! use endstop_core::structured::accept;
@@ -14,12 +14,12 @@
 
 use serde_json::Value;
 
-/// Finds the value of an answer that satisfies `check`.
+/// Returns the value in an answer that satisfies `check`.
 ///
-/// `candidate` is the answer: text to look for JSON in, or a value that was delivered as such.
+/// `candidate` is the answer: text that may contain JSON, or a value that was delivered as JSON.
 ///
 /// # Errors
-/// What is wrong with the first JSON there is, or that there is none; meant for the model.
+/// The problem of the first JSON found, or that there is none, as a message for the model.
 pub fn accept(
     candidate: &Value,
     check: impl Fn(&Value) -> Result<(), String>,
@@ -38,13 +38,15 @@ pub fn accept(
                 }
             },
             Err(e) => {
+                // Text that does not look like JSON is prose, so its parse error would only mislead
+                // the model.
                 if block.trim_start().starts_with(['{', '[']) {
                     first_syntax.get_or_insert(format!("the JSON does not parse: {e}"));
                 }
             }
         }
     }
-    // A schema of type string is satisfied by the text itself.
+    // A schema of type string accepts the text itself.
     if first_problem.is_none() && check(candidate).is_ok() {
         return Ok(candidate.clone());
     }
@@ -53,7 +55,7 @@ pub fn accept(
         .unwrap_or_else(|| "there is no JSON in the answer".to_owned()))
 }
 
-/// The texts that may be the JSON: the whole, then each fenced block in order.
+/// Returns the texts that may be the JSON: the whole text, then each fenced block in order.
 fn blocks(text: &str) -> impl Iterator<Item = &str> {
     let mut found = vec![text.trim()];
     let mut open: Option<(char, usize, usize)> = None;
@@ -64,6 +66,8 @@ fn blocks(text: &str) -> impl Iterator<Item = &str> {
         let length = fence.map_or(0, |c| trimmed.chars().take_while(|x| *x == c).count());
         match (open, fence) {
             (None, Some(mark)) if length >= 3 => open = Some((mark, length, at + line.len())),
+            // As in CommonMark: the closing fence has the same character, at least the same length,
+            // and no text.
             (Some((mark, opened, start)), Some(c))
                 if c == mark && length >= opened && trimmed.chars().count() == length =>
             {
@@ -74,7 +78,7 @@ fn blocks(text: &str) -> impl Iterator<Item = &str> {
         }
         at += line.len();
     }
-    // A block that is never closed was cut, or its closing fence forgotten: it may still parse.
+    // An unclosed block was truncated, or its closing fence was forgotten. It may still parse.
     if let Some((_, _, start)) = open {
         found.push(text[start..].trim());
     }
@@ -91,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_texts_fences_and_delivered_values_are_answers() {
+    fn text_fence_and_value_are_accepted() {
         for text in [
             "{\"a\":1}",
             "  {\"a\":1}\n",
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_problem_names_what_is_wrong() {
+    fn error_names_the_problem() {
         assert_eq!(accept(&json!("[1]"), object), Err("not an object".into()));
         assert!(accept(&json!("{\"a\":"), object).unwrap_err().contains("does not parse"));
         assert!(accept(&json!(""), object).unwrap_err().contains("no JSON"));

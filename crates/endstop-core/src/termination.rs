@@ -1,4 +1,4 @@
-//! How a run ended: one of a closed list, each with a category that says what to do next.
+//! The reason why a run ended: a closed list, each entry with a category that says what to do next.
 //!
 //! ```
 //! use endstop_core::{Category, Termination};
@@ -6,33 +6,33 @@
 //! assert_eq!(t.category(), Category::Capacity);
 //! assert!(!t.is_success());
 //! assert_eq!(t.category().exit_status(t), 20);
-//! // A name of a newer version reads as a failure, never as a success.
+//! // A name from a newer version counts as a failure, never as a success.
 //! assert!(Termination::is_success_str("stop") && !Termination::is_success_str("error_of_2030"));
 //! ```
 //!
-//! Source: ExAthena's `Terminations` (14 subtypes); those marked "ours" name events that the
-//! sources have without a run-level name.
+//! Source: ExAthena's `Terminations` (14 subtypes). Entries marked "Endstop" are additions: events
+//! that the sources have without a name at the level of a run.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What to do about an ending.
+/// The recommended reaction to an ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// Nothing: the work is done.
+    /// None: the work is done.
     Success,
-    /// Running again may help.
+    /// Run again: it may help.
     Retryable,
-    /// A limit was met: raise it, or ask for less.
+    /// Raise a limit, or ask for less.
     Capacity,
-    /// Running again will not help.
+    /// Fix the cause: running again does not help.
     Fatal,
 }
 
 impl Category {
-    /// The string form: `capacity`.
+    /// The string form, for example `capacity`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Category::Success => "success",
@@ -42,8 +42,9 @@ impl Category {
         }
     }
 
-    /// The exit status of a process whose run ended as `termination`: 0 success, 10 retryable,
-    /// 20 capacity, 30 fatal, and by the shell's convention 130 cancelled, 143 terminated.
+    /// Returns the exit status of a process whose run ended as `termination`: 0 success, 10
+    /// retryable, 20 capacity, 30 fatal and, by the shell's convention for signals, 130 cancelled,
+    /// 143 terminated.
     pub const fn exit_status(self, termination: Termination) -> u8 {
         match (termination, self) {
             (Termination::Cancelled, _) => 130,
@@ -62,17 +63,17 @@ impl fmt::Display for Category {
     }
 }
 
-/// The five reasons of Burnside's multi-turn loop, for whoever knows those.
+/// The five end reasons of Burnside's multi-turn loop, for callers that use those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MultiTurnReason {
-    /// The work was finished.
+    /// The work is finished.
     NaturalCompletion,
-    /// The turn cap.
+    /// The turn limit.
     MaxIterations,
-    /// The clock.
+    /// The time limit.
     Timeout,
-    /// A person.
+    /// Cancelled by a person.
     Cancelled,
     /// Everything else.
     Error,
@@ -80,7 +81,7 @@ pub enum MultiTurnReason {
 
 macro_rules! terminations {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $category:ident;)*) => {
-        /// Why a run ended.
+        /// The reason why a run ended.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[non_exhaustive]
         pub enum Termination {
@@ -90,12 +91,12 @@ macro_rules! terminations {
         impl Termination {
             const ALL: &[Termination] = &[$(Termination::$variant,)*];
 
-            /// The string form: `error_max_turns`.
+            /// The string form, for example `error_max_turns`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Termination::$variant => $name,)* }
             }
 
-            /// What to do about it.
+            /// Returns the category, which says what to do next.
             pub const fn category(self) -> Category {
                 match self { $(Termination::$variant => Category::$category,)* }
             }
@@ -104,54 +105,56 @@ macro_rules! terminations {
 }
 
 terminations! {
-    /// The model answered in text, asked for no tool, and the signal says the answer is whole.
+    /// The model answered in text, called no tool, and its stop signal says that the answer is
+    /// complete.
     Stop = "stop", Success;
-    /// The answer was declared, by the `finish` tool or found by a policy.
+    /// The answer was declared with the `finish` tool, or found by a policy.
     Submitted = "submitted", Success;
-    /// The turn cap.
+    /// The turn limit was reached.
     ErrorMaxTurns = "error_max_turns", Capacity;
-    /// The cost ceiling.
+    /// The cost ceiling was reached.
     ErrorMaxBudgetUsd = "error_max_budget_usd", Capacity;
-    /// The run's token ceiling (ours).
+    /// The run's token ceiling was reached (Endstop).
     ErrorMaxTokens = "error_max_tokens", Capacity;
-    /// The run's wall-clock ceiling (ours).
+    /// The run's wall-clock ceiling was reached (Endstop).
     ErrorTimeout = "error_timeout", Capacity;
-    /// The repairs of a structured answer are spent.
+    /// The structured answer was still invalid after the allowed repairs.
     ErrorMaxStructuredOutputRetries = "error_max_structured_output_retries", Capacity;
-    /// Mistakes in a row, or a policy that gave up.
+    /// Too many consecutive mistakes, or a policy that gave up.
     ErrorConsecutiveMistakes = "error_consecutive_mistakes", Capacity;
-    /// The context was exceeded, and compaction did not help.
+    /// The prompt exceeded the context window, and compaction did not help.
     ErrorPromptTooLong = "error_prompt_too_long", Capacity;
-    /// Stuck; the outcome's `no_progress_snapshot` carries the proof.
+    /// The run was stuck; the outcome's `no_progress_snapshot` contains the evidence.
     ErrorNoProgress = "error_no_progress", Capacity;
-    /// The turn's output budget went into reasoning, and one larger retry did not help.
+    /// The turn's output budget was spent on reasoning, and one retry with a larger cap did not
+    /// help.
     ErrorThinkingStarved = "error_thinking_starved", Capacity;
-    /// The final answer was cut by the token limit (ours).
+    /// The final answer was truncated by the token limit (Endstop).
     ErrorOutputTruncated = "error_output_truncated", Capacity;
-    /// A provider or tool failure that retries did not mend.
+    /// A provider or tool failure that retries did not fix.
     ErrorDuringExecution = "error_during_execution", Retryable;
-    /// The output could not be parsed as structured output or tool calls.
+    /// The output could not be parsed as structured output or as tool calls.
     ErrorSchemaValidation = "error_schema_validation", Retryable;
-    /// A refusal or a safety filter (ours).
+    /// A refusal, or a safety filter (Endstop).
     ErrorContentFiltered = "error_content_filtered", Fatal;
-    /// The provider refuses, and repeating will not help (ours).
+    /// The provider rejected the request, and repeating it does not help (Endstop).
     ErrorProviderRejected = "error_provider_rejected", Fatal;
-    /// The model declared through `finish` that the task cannot be done (ours).
+    /// The model declared through `finish` that the task is not feasible (Endstop).
     GaveUp = "gave_up", Fatal;
-    /// A hook or a tool said halt.
+    /// A hook or a tool requested a halt.
     ErrorHalted = "error_halted", Fatal;
-    /// Compaction failed.
+    /// A compaction failed, and the run could not continue without it.
     ErrorCompactionFailed = "error_compaction_failed", Fatal;
-    /// 401 or 403.
+    /// The provider rejected the credentials (HTTP 401 or 403).
     ErrorProviderAuth = "error_provider_auth", Fatal;
-    /// The caller cancelled; the loop is usable again (ours).
+    /// The caller cancelled the run; the loop can be used again (Endstop).
     Cancelled = "cancelled", Fatal;
-    /// The loop was terminated (ours).
+    /// The loop was terminated (Endstop).
     Terminated = "terminated", Fatal;
 }
 
 impl Termination {
-    /// Every termination, in the order of the documentation.
+    /// Returns every termination, in the order of the documentation.
     pub fn all() -> &'static [Termination] {
         Self::ALL
     }
@@ -161,24 +164,24 @@ impl Termination {
         matches!(self, Termination::Stop | Termination::Submitted)
     }
 
-    /// `true` for all that are not a success.
+    /// `true` for every termination that is not a success.
     pub const fn is_error(self) -> bool {
         !self.is_success()
     }
 
-    /// [`is_success`](Self::is_success) of a name; a name that this version does not know is a
-    /// failure.
+    /// [`is_success`](Self::is_success) for a name. A name that this version does not know is a
+    /// failure, so that a newer writer cannot make an older reader report success.
     pub fn is_success_str(name: &str) -> bool {
         name.parse().is_ok_and(Termination::is_success)
     }
 
-    /// [`category`](Self::category) of a name; a name that this version does not know is fatal:
-    /// nothing should repeat what it does not understand.
+    /// [`category`](Self::category) for a name. A name that this version does not know is fatal,
+    /// because repeating an unknown failure may do harm.
     pub fn category_str(name: &str) -> Category {
         name.parse().map_or(Category::Fatal, Termination::category)
     }
 
-    /// What Burnside's five multi-turn reasons would call it.
+    /// Returns the corresponding reason of Burnside's multi-turn loop.
     pub const fn multi_turn_reason(self) -> MultiTurnReason {
         match self {
             Termination::Stop | Termination::Submitted => MultiTurnReason::NaturalCompletion,
@@ -189,7 +192,7 @@ impl Termination {
         }
     }
 
-    /// The process exit status for a run that ended so.
+    /// Returns the process exit status for this termination.
     pub const fn exit_status(self) -> u8 {
         self.category().exit_status(self)
     }
@@ -201,14 +204,14 @@ impl fmt::Display for Termination {
     }
 }
 
-/// A name that is no termination of this version.
+/// The error for a name that is not a termination of this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownTermination(pub String);
 
 impl fmt::Display for UnknownTermination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = Termination::ALL.iter().map(|t| t.as_str()).collect();
-        write!(f, "unknown termination `{}`; known are {}", self.0, names.join(", "))
+        write!(f, "unknown termination `{}`; expected one of {}", self.0, names.join(", "))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tokens and money: what a provider reported, and what it cost in integer nano-dollars.
+//! Tokens and money: usage as a provider reported it, and its cost in integer nano-dollars.
 //!
 //! ```
 //! use endstop_core::{NanoUsd, Price, Usage};
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, AddAssign};
 
-/// An amount of money in nano-dollars (10⁻⁹ USD), so that sums are exact.
+/// An amount of money in nano-dollars (10⁻⁹ USD). Integers, because sums of floating-point dollars
+/// drift, and a ceiling must be exact.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -19,20 +20,21 @@ use std::ops::{Add, AddAssign};
 pub struct NanoUsd(pub u64);
 
 impl NanoUsd {
-    /// Nothing.
+    /// Zero dollars.
     pub const ZERO: NanoUsd = NanoUsd(0);
 
-    /// Rounds a dollar amount to the nearest nano-dollar; negative and non-finite amounts are zero.
+    /// Rounds a dollar amount to the nearest nano-dollar; negative and non-finite amounts become
+    /// zero.
     pub fn from_usd(usd: f64) -> NanoUsd {
         if usd.is_finite() && usd > 0.0 { NanoUsd((usd * 1e9).round() as u64) } else { NanoUsd(0) }
     }
 
-    /// The amount in dollars, for display; never compute with it.
+    /// The amount in dollars, for display only: do not compute with it.
     pub fn to_usd(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// `self - other`, or zero where that would be negative.
+    /// `self - other`, or zero if that is negative.
     #[must_use]
     pub fn saturating_sub(self, other: NanoUsd) -> NanoUsd {
         NanoUsd(self.0.saturating_sub(other.0))
@@ -42,6 +44,7 @@ impl NanoUsd {
 impl Add for NanoUsd {
     type Output = NanoUsd;
     fn add(self, other: NanoUsd) -> NanoUsd {
+        // Saturating: an overflow must not wrap to a small amount, which would disable a ceiling.
         NanoUsd(self.0.saturating_add(other.0))
     }
 }
@@ -53,7 +56,7 @@ impl AddAssign for NanoUsd {
 }
 
 impl fmt::Display for NanoUsd {
-    /// Dollars with at least two and at most six decimals: `$0.0045`.
+    /// Formats dollars with two to six decimals, for example `$0.0045`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{:.6}", self.to_usd());
         let kept = text.trim_end_matches('0');
@@ -62,13 +65,13 @@ impl fmt::Display for NanoUsd {
     }
 }
 
-/// What one model call used, as the provider reported it (`None`: not reported).
+/// Token usage of one model call as the provider reported it (`None`: not reported).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Prompt tokens, the provider's raw field.
+    /// Prompt tokens: the provider's raw field.
     pub input_tokens: Option<u64>,
-    /// Generated tokens, the provider's raw field (reasoning included where the provider includes it).
+    /// Generated tokens: the provider's raw field (with reasoning, if the provider includes it).
     pub output_tokens: Option<u64>,
     /// Prompt tokens read from a cache.
     pub cached_input_tokens: Option<u64>,
@@ -76,23 +79,24 @@ pub struct Usage {
     pub cache_write_tokens: Option<u64>,
     /// Generated tokens spent on reasoning.
     pub reasoning_tokens: Option<u64>,
-    /// `true` where `input_tokens` leaves the cached ones out (Anthropic), `false` where it
-    /// includes them (OpenAI).
+    /// `true` if `input_tokens` excludes cached tokens (Anthropic), `false` if it includes them
+    /// (OpenAI).
     pub cache_apart: bool,
-    /// `true` where `output_tokens` leaves the reasoning out although it is generated and billed
-    /// (Gemini), `false` where it includes it.
+    /// `true` if `output_tokens` excludes reasoning that is generated and billed (Gemini), `false`
+    /// if it includes reasoning.
     pub reasoning_apart: bool,
-    /// The numbers are an estimate of ours: the attempt was cut before the provider counted.
+    /// `true` if Endstop estimated the numbers, because the attempt ended before the provider
+    /// counted.
     pub estimated: bool,
 }
 
-/// What attempts may have used beyond what is known of them, because they were cut, or ended without a
-/// count by the provider: at most the rest of what was reserved for them. `None`: no bound is known.
+/// Possible usage of attempts beyond what is known, because they were aborted or ended without a
+/// usage report: at most the rest of their reservations. `None`: no bound is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreported {
-    /// What may have been billed on top of the known cost.
+    /// Possible cost in addition to the known cost.
     pub cost: Option<NanoUsd>,
-    /// Tokens on top of the known ones.
+    /// Possible tokens in addition to the known ones.
     pub tokens: Option<u64>,
 }
 
@@ -100,13 +104,13 @@ impl Unreported {
     /// Everything was reported.
     pub const NOTHING: Unreported = Unreported { cost: Some(NanoUsd::ZERO), tokens: Some(0) };
 
-    /// What is not reported of spending of which only this is known: whether its cost is.
+    /// The unreported part of spending of which only `cost_unknown` is known.
     pub fn of_unknown(cost_unknown: bool) -> Unreported {
         let cost = if cost_unknown { None } else { Some(NanoUsd::ZERO) };
         Unreported { cost, tokens: Some(0) }
     }
 
-    /// What came on top of an earlier state of this total.
+    /// Returns the increase over an earlier state of this total.
     #[must_use]
     pub fn since(self, earlier: Unreported) -> Unreported {
         let cost = |now: NanoUsd| now.saturating_sub(earlier.cost.unwrap_or_default());
@@ -122,6 +126,7 @@ impl Default for Unreported {
 }
 
 impl AddAssign for Unreported {
+    // One unbounded part makes the sum unbounded, so `None` wins.
     fn add_assign(&mut self, other: Unreported) {
         self.cost = self.cost.zip(other.cost).map(|(a, b)| a + b);
         self.tokens = self.tokens.zip(other.tokens).map(|(a, b)| a.saturating_add(b));
@@ -129,7 +134,7 @@ impl AddAssign for Unreported {
 }
 
 impl Usage {
-    /// All prompt tokens, cached ones included.
+    /// All prompt tokens, including cached ones.
     pub fn prompt_tokens(&self) -> u64 {
         let input = self.input_tokens.unwrap_or(0);
         if self.cache_apart {
@@ -141,7 +146,7 @@ impl Usage {
         }
     }
 
-    /// All generated tokens, reasoning included; `None` where nothing was reported.
+    /// All generated tokens, including reasoning; `None` if nothing was reported.
     pub fn generated_tokens(&self) -> Option<u64> {
         let apart = self.reasoning_tokens.filter(|_| self.reasoning_apart);
         match (self.output_tokens, apart) {
@@ -155,9 +160,9 @@ impl Usage {
         self.prompt_tokens().saturating_add(self.generated_tokens().unwrap_or(0))
     }
 
-    /// Adds `other` to this running total; the total is estimated once any part of it is. Where
-    /// the two count differently, the total counts as OpenAI does: cached tokens among the
-    /// prompt's, reasoning among the output's.
+    /// Adds `other` to this running total. The total is an estimate if any part of it is. If the
+    /// two count differently, the total is converted to the OpenAI convention: cached tokens are
+    /// part of the prompt tokens, reasoning is part of the output tokens.
     pub fn add(&mut self, other: &Usage) {
         fn sum(a: &mut Option<u64>, b: Option<u64>) {
             if let Some(b) = b {
@@ -165,6 +170,7 @@ impl Usage {
             }
         }
         self.estimated |= other.estimated;
+        // A report without numbers must not decide the counting convention of the total.
         if other.is_blank() {
             return;
         }
@@ -187,9 +193,10 @@ impl Usage {
         sum(&mut self.reasoning_tokens, other.reasoning_tokens);
     }
 
-    /// What came on top of an earlier state of this total.
+    /// Returns the increase over an earlier state of this total.
     #[must_use]
     pub fn since(&self, earlier: &Usage) -> Usage {
+        // The total may have switched to the OpenAI convention since then, but never back.
         let mut earlier = earlier.clone();
         if earlier.cache_apart && !self.cache_apart {
             earlier.count_cached_in();
@@ -236,22 +243,22 @@ impl Usage {
     }
 }
 
-/// What a model costs: nano-dollars per million tokens of each kind.
+/// The price of a model: nano-dollars per million tokens of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Price {
-    /// Per million prompt tokens.
+    /// Price of a million prompt tokens.
     pub input: NanoUsd,
-    /// Per million generated tokens.
+    /// Price of a million generated tokens.
     pub output: NanoUsd,
-    /// Per million prompt tokens read from a cache; `None`: as `input`.
+    /// Price of a million prompt tokens read from a cache; `None`: `input`.
     pub cached_input: Option<NanoUsd>,
-    /// Per million prompt tokens written to a cache; `None`: as `input`.
+    /// Price of a million prompt tokens written to a cache; `None`: `input`.
     pub cache_write: Option<NanoUsd>,
 }
 
 impl Price {
-    /// What `usage` costs, rounded up to the next nano-dollar.
+    /// Returns the cost of `usage`, rounded up to the next nano-dollar.
     pub fn cost(&self, usage: &Usage) -> NanoUsd {
         let cached = usage.cached_input_tokens.unwrap_or(0);
         let written = usage.cache_write_tokens.unwrap_or(0);
@@ -261,6 +268,8 @@ impl Price {
         } else {
             input.saturating_sub(cached).saturating_sub(written)
         };
+        // `u128`, because tokens times a rate in nano-dollars per million overflows `u64` for long
+        // runs.
         let part = |tokens: u64, rate: NanoUsd| u128::from(tokens) * u128::from(rate.0);
         let micro = part(plain, self.input)
             + part(cached, self.cached_input.unwrap_or(self.input))
@@ -269,9 +278,11 @@ impl Price {
         NanoUsd(u64::try_from(micro.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 
-    /// The most tokens that a call of `prompt` prompt tokens can generate for `left`: the largest output
-    /// whose [`worst`](Price::worst) cost is not above it. `None`: the prompt alone is.
+    /// Returns the maximum output for `left` after a prompt of `prompt` tokens: the largest output
+    /// whose [`worst`](Price::worst) cost does not exceed `left`. `None`: the prompt alone exceeds
+    /// it.
     pub fn affordable(&self, prompt: u64, left: NanoUsd) -> Option<u64> {
+        // A cache write can cost more than plain input, and the split is unknown in advance.
         let input = self.input.max(self.cache_write.unwrap_or(self.input));
         let prompt = u128::from(prompt) * u128::from(input.0);
         let for_output = (u128::from(left.0) * 1_000_000).checked_sub(prompt)?;
@@ -281,7 +292,8 @@ impl Price {
         }
     }
 
-    /// The most that a call of `prompt` prompt tokens and `output` generated ones can cost.
+    /// Returns the worst-case cost of a call with `prompt` prompt tokens and `output` generated
+    /// ones.
     pub fn worst(&self, prompt: u64, output: u64) -> NanoUsd {
         let input = self.input.max(self.cache_write.unwrap_or(self.input));
         let micro = u128::from(prompt) * u128::from(input.0)
@@ -295,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cached_tokens_are_priced_apart_whichever_way_the_provider_counts() {
+    fn cached_tokens_cost_same_either_convention() {
         let price = Price {
             input: NanoUsd::from_usd(10.0),
             output: NanoUsd::from_usd(0.0),
@@ -311,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_is_billed_whichever_way_the_provider_counts() {
+    fn reasoning_is_billed_in_either_convention() {
         let price = Price { output: NanoUsd::from_usd(10.0), ..Price::default() };
         let within =
             Usage { output_tokens: Some(100), reasoning_tokens: Some(40), ..Usage::default() };
@@ -323,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn affordable_output_costs_all_that_is_left() {
+    fn affordable_output_uses_whole_budget() {
         for (input, output, prompt, left) in [
             (3_000_000_000, 15_000_000_000, 359, 4_750_000),
             (1, 1, 1, 1),
@@ -342,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn dollars_are_shown_with_two_to_six_decimals() {
+    fn dollars_show_two_to_six_decimals() {
         let shown: Vec<String> = [0, 1_500_000_000, 4_500_000, 10_000, 123_456_789_012]
             .map(|n| NanoUsd(n).to_string())
             .into();

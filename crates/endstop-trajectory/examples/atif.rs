@@ -1,10 +1,10 @@
-//! Recorded runs of any format as ATIF 1.8, a document a line.
+//! Converts recorded runs of any format to ATIF 1.8, one document per line.
 //!
 //! ```text
 //! cargo run -p endstop-trajectory --example atif -- PATH… > runs.jsonl
 //! ```
 //!
-//! What could not be read goes to standard error.
+//! Problems are written to standard error.
 #![allow(clippy::print_stderr, reason = "a program for people")]
 
 use endstop_trajectory::read::{Options, for_each};

@@ -1,11 +1,11 @@
-//! What is in files of recorded runs: counts, what is odd, and how fast it was read.
+//! Prints counts and irregularities of recorded runs, and the time that reading them took.
 //!
 //! ```text
 //! cargo run --release -p endstop-trajectory --example census -- [--runs] PATH…
 //! ```
 //!
-//! `--runs` prints a line for each run: file, place, format, id, steps, turns, calls, results, errors,
-//! success and ending, with tabs between.
+//! `--runs` prints a line for each run: file, position, format, id, steps, turns, calls, results,
+//! errors, success and ending, separated by tabs.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use endstop_trajectory::Trajectory;

@@ -1,29 +1,30 @@
-//! How good is a detector on runs that it was not chosen on? Chosen on all datasets but one, measured on
-//! that one; beside it the best of the reference policies, chosen in the same way.
+//! Evaluates detectors on runs that were not used to choose them: chosen on all datasets but one,
+//! measured on that one. The best reference policy, chosen in the same way, is shown for
+//! comparison.
 //!
 //! ```text
 //! cargo run --release -p endstop-trajectory --example leave_one_out -- 0.02 runs/
 //! ```
 //!
-//! The first word is the share of good runs of at least four steps that may be stopped, over all datasets
-//! that are chosen on together and on average over those with ten such runs. Of what keeps to it, that
-//! is chosen which saves the largest share of steps on average over these datasets. Caps on steps, and
-//! rules that read the answer, the reward or the cost, are no detectors, and are left out.
+//! The first argument is the maximum share of good runs with at least four steps that may be
+//! stopped, both over all training datasets together and averaged over those with at least ten such
+//! runs. Among the detectors within this bound, the one with the largest average share of saved
+//! steps is chosen. Caps on steps, and rules that read the answer, the reward or the cost, are not
+//! detectors and are excluded.
 
 use endstop_trajectory::backtest::{
     Backtest, Candidate, CandidateFigures, DatasetFigures, Engine, share,
 };
 
-/// Fewer good runs than this have no share of their own.
+/// Minimum number of good runs for a share of a single dataset.
 const LEAST: u64 = 10;
 
 #[expect(clippy::print_stdout, reason = "an example")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args_os().skip(1);
-    let harm: f64 = words
-        .next()
-        .and_then(|word| word.to_str()?.parse().ok())
-        .ok_or("give the share of good runs that may be stopped, and files of runs")?;
+    let harm: f64 = words.next().and_then(|word| word.to_str()?.parse().ok()).ok_or(
+        "missing arguments: expected the share of good runs that may be stopped, and paths",
+    )?;
     let paths: Vec<_> = words.map(Into::into).collect();
     let ours = stuck()?;
     let mut theirs = Candidate::reference()?;
@@ -52,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ];
         for ((label, name), sum) in chosen.into_iter().zip(&mut sums) {
             let Some(one) = name.and_then(|name| held.candidate(name)) else {
-                println!("  {label:<28} nothing keeps to that");
+                println!("  {label:<28} no detector is within the bound");
                 continue;
             };
             println!("  {label:<28} {}", line(one, held));
@@ -75,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// `stuck` at all strengths of its four signs, switched off too.
+/// Returns `stuck` with all combinations of thresholds for its four signs, including off.
 fn stuck() -> Result<Vec<Candidate>, endstop_core::PolicyError> {
     let mut list = Vec::new();
     for repeats in [Some(1), Some(2), Some(3), Some(4), None] {
@@ -96,7 +97,7 @@ fn stuck() -> Result<Vec<Candidate>, endstop_core::PolicyError> {
     Candidate::read(&serde_json::Value::Array(list))
 }
 
-/// What saves most on these datasets of what keeps to the bound there.
+/// Returns the detector within the bound that saves the most steps on these datasets.
 fn best<'n>(names: &'n [String], on: &[&DatasetFigures], harm: f64) -> Option<&'n str> {
     let worth = |name: &str| -> Option<f64> {
         let of: Vec<(&DatasetFigures, &CandidateFigures)> =

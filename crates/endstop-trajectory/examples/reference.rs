@@ -1,4 +1,5 @@
-//! The reference policies over files of runs, in the shape of the reference implementation's results.
+//! Evaluates the reference policies on files of runs, and prints the results in the format of the
+//! reference implementation.
 //!
 //! ```text
 //! cargo run --release -p endstop-trajectory --example reference -- runs/ > results.json

@@ -1,11 +1,11 @@
-//! Recorded agent runs: read, replayed, judged.
+//! Reads recorded agent runs of many formats, replays them through the kernel, and evaluates them.
 //!
 //! ```text
 //! files ──read──► Trajectory ──replay──► the kernel, with other limits and policies ──► report
 //! ```
 //!
-//! A file of any format that is read becomes [`Trajectory`] values, one at a time; [`write`](mod@write)
-//! makes an ATIF document of one, which other tools read.
+//! The reader decodes files of any supported format into [`Trajectory`] values, one at a time.
+//! [`write`](mod@write) converts a trajectory into an ATIF document that other tools can read.
 
 pub mod audit;
 pub mod backtest;

@@ -1,4 +1,4 @@
-//! One recorded run, whatever wrote it.
+//! The format-independent model of one recorded run.
 //!
 //! ```
 //! use endstop_trajectory::{Role, Step, Trajectory};
@@ -7,8 +7,9 @@
 //! assert_eq!(run.turns().count(), 1);
 //! ```
 //!
-//! Texts are borrowed from the file where they can be, so that a million runs go by without a copy;
-//! [`Trajectory::into_owned`] keeps one. What no field holds is in `extra`, under the name it had.
+//! Strings are borrowed from the file if possible, so that reading a million runs copies little;
+//! [`Trajectory::into_owned`] detaches a run from its file. Members that no field holds are stored
+//! in `extra`, under their original names.
 
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -18,13 +19,13 @@ type Text<'a> = Cow<'a, str>;
 /// A recorded run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trajectory<'a> {
-    /// Its id, unique in its file.
+    /// The run's id, unique within its file.
     pub run_id: Text<'a>,
-    /// Where it was read.
+    /// The file and record that the run was read from.
     pub origin: Origin,
-    /// The task: runs of one task have the same, whatever the model or the trial.
+    /// The task id. Runs of the same task share it, regardless of the model or the trial.
     pub task_id: Option<Text<'a>>,
-    /// Which attempt at the task it is.
+    /// The attempt at the task.
     pub trial: Option<Text<'a>>,
     /// The model.
     pub model: Option<Text<'a>>,
@@ -32,70 +33,71 @@ pub struct Trajectory<'a> {
     pub agent: Option<Text<'a>>,
     /// The agent's version.
     pub agent_version: Option<Text<'a>>,
-    /// Whether it succeeded, as far as anybody says.
+    /// The recorded reward and success, if known.
     pub recorded: Recorded,
-    /// How it ended, as the recording says.
+    /// The recorded ending.
     pub ending: Option<Ending<'a>>,
-    /// The limits that were configured, under the names they had.
+    /// The limits that were configured, under their original names.
     pub limits: Map<String, Value>,
-    /// What it used as a whole, where the recording says so.
+    /// Usage of the whole run, if the recording reports it.
     pub totals: Totals,
-    /// More that is known of it: a gold answer, the step of the mistake, results of tests.
+    /// Additional facts about the run: a gold answer, the step of the mistake, test results.
     pub labels: Labels,
-    /// Marks: `summary_only`, `single_turn`, `no_results` …
+    /// Tags: `summary_only`, `single_turn`, `no_results` …
     pub tags: Vec<Text<'a>>,
-    /// The tools that the model had, as the recording defines them.
+    /// The tools that were offered to the model, as the recording defines them.
     pub tools: Vec<Value>,
-    /// What was said and done, in order.
+    /// The messages and turns, in order.
     pub steps: Vec<Step<'a>>,
-    /// Runs that it started: agents of its own.
+    /// Runs that this run started: its subagents.
     pub children: Vec<Trajectory<'a>>,
-    /// What is odd about the recording: a result without a call, steps out of order. One line each.
+    /// Irregularities of the recording, one line each: a result without a call, steps out of order.
     pub notes: Vec<String>,
-    /// What no other field holds.
+    /// Members that no other field holds.
     pub extra: Map<String, Value>,
 }
 
-/// More that is known of a run.
+/// Additional facts about a run.
 pub type Labels = Map<String, Value>;
 
-/// Where a run was read.
+/// The place that a run was read from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The format's name.
     pub format: &'static str,
     /// The file; `-` for standard input.
     pub file: String,
-    /// The line, or the element of a list, from 1; `None`: the file is the run.
+    /// The line, or the index of the list element, from 1; `None` if the whole file is the run.
     pub at: Option<u64>,
 }
 
-/// Whether a run succeeded.
+/// The recorded reward and success of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Recorded {
-    /// Its reward.
+    /// The reward.
     pub reward: Option<f64>,
-    /// Whether it succeeded; `None`: nobody says.
+    /// `true` if the run succeeded; `None` if the recording does not report it.
     pub success: Option<bool>,
 }
 
-/// How a recorded run ended.
+/// The ending of a recorded run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ending<'a> {
-    /// Why, in the words of neutral-traj/1: `final`, `agent_submit`, `user_stop`, `handoff`,
-    /// `max_steps`, `max_turns`, `reward_threshold`, `plan_end`, `timeout`, `cost_limit`,
-    /// `context_overflow`, `output_length`, `provider_error`, `agent_error`, `harness_error`,
-    /// `verifier_timeout`, `verifier_error`, `unknown`; ours also `cancelled`, `token_limit`.
+    /// The reason, in the vocabulary of neutral-traj/1: `final`, `agent_submit`, `user_stop`,
+    /// `handoff`, `max_steps`, `max_turns`, `reward_threshold`, `plan_end`, `timeout`,
+    /// `cost_limit`, `context_overflow`, `output_length`, `provider_error`, `agent_error`,
+    /// `harness_error`, `verifier_timeout`, `verifier_error`, `unknown`; Endstop adds `cancelled`
+    /// and `token_limit`.
     pub reason: Text<'a>,
-    /// The recorder's own word for it.
+    /// The recorder's own name for the reason.
     pub native: Option<Text<'a>>,
-    /// How the harness says that it failed.
+    /// The failure mode that the harness reported.
     pub failure_mode: Option<Text<'a>>,
-    /// The answer that it ended with.
+    /// The final answer.
     pub answer: Option<Text<'a>>,
 }
 
-/// What a run used as a whole.
+/// The usage of a whole run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Input tokens of all calls, cached ones included.
@@ -110,123 +112,125 @@ pub struct Totals {
     pub wall_s: Option<f64>,
     /// Model calls, or turns.
     pub turns: Option<u64>,
-    /// The others, under the names they had.
+    /// Other totals, under their original names.
     pub extra: Map<String, Value>,
 }
 
-/// Who speaks in a step.
+/// The speaker of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Instructions.
     System,
-    /// A person, a simulated one, or the harness in their place.
+    /// A person, a simulated user, or the harness in the user's role.
     User,
-    /// The model, with what its tools answered: a turn.
+    /// The model. An agent step is a turn: the model's message together with the results of its
+    /// calls.
     #[default]
     Agent,
 }
 
-/// What was said or done at once: a message, or a turn of the model with the results of its calls.
+/// A message, or a turn of the model together with the results of its calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step<'a> {
-    /// Who.
+    /// The speaker.
     pub role: Role,
-    /// What was said; may be empty.
+    /// The message text; may be empty.
     pub text: Text<'a>,
-    /// Reasoning that was shown.
+    /// The reasoning text, if it was exposed.
     pub reasoning: Option<Text<'a>>,
-    /// The calls that the model asked for, in order.
+    /// The tool calls that the model requested, in order.
     pub calls: Vec<Call<'a>>,
-    /// What they gave, in order.
+    /// The results of the calls, in order.
     pub results: Vec<CallResult<'a>>,
-    /// What the model call used.
+    /// The usage of the model call.
     pub usage: Option<Box<Usage>>,
-    /// What the step cost, in US dollars.
+    /// The cost of the step, in US dollars.
     pub cost_usd: Option<f64>,
     /// The reward after the step.
     pub reward: Option<f64>,
-    /// When, as ISO 8601.
+    /// The time of the step, as ISO 8601.
     pub at: Option<Text<'a>>,
-    /// Why the model stopped, in the provider's word.
+    /// The provider's finish reason.
     pub finish_reason: Option<Text<'a>>,
-    /// Which agent, where there are several.
+    /// The agent, if the run has several.
     pub agent: Option<Text<'a>>,
-    /// Which model, where it is said for the step.
+    /// The model, if the recording names it for this step.
     pub model: Option<Text<'a>>,
-    /// It repeats a step of an earlier recording (context carried over): no step of this run.
+    /// `true` if the step is context carried over from an earlier recording; such a step is not
+    /// part of this run.
     pub copied: bool,
-    /// What no other field holds.
+    /// Members that no other field holds.
     pub extra: Option<Box<Map<String, Value>>>,
 }
 
 /// A tool call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call<'a> {
-    /// Its id, where it has one.
+    /// The call id, if the recording has one.
     pub id: Option<Text<'a>>,
-    /// The tool.
+    /// The tool's name.
     pub name: Text<'a>,
-    /// The arguments: always JSON, an object, or a string where they were no object.
+    /// The arguments as JSON: an object, or a string if the recorded arguments were not an object.
     pub arguments: Text<'a>,
-    /// What no other field holds.
+    /// Members that no other field holds.
     pub extra: Option<Box<Map<String, Value>>>,
 }
 
-/// What a tool call gave.
+/// The result of a tool call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallResult<'a> {
-    /// The call; `None`: it is not said which.
+    /// The id of the call; `None` if the recording does not link the result to a call.
     pub call_id: Option<Text<'a>>,
-    /// What the model was told.
+    /// The content that the model received.
     pub content: Text<'a>,
-    /// Whether it is a failure.
+    /// `true` if the result is a failure.
     pub is_error: bool,
-    /// The exit code, where a process was run.
+    /// The exit code, if the tool ran a process.
     pub exit_code: Option<i64>,
-    /// What no other field holds.
+    /// Members that no other field holds.
     pub extra: Option<Box<Map<String, Value>>>,
 }
 
-/// What a model call used, in tokens.
+/// The usage of one model call, in tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Input, cached tokens included.
+    /// Input tokens, including cached ones.
     pub prompt_tokens: Option<u64>,
-    /// Generated, reasoning included.
+    /// Generated tokens, including reasoning.
     pub completion_tokens: Option<u64>,
-    /// Of the input, read from a cache.
+    /// The input tokens that were read from a cache.
     pub cached_tokens: Option<u64>,
-    /// Of the input, written to a cache.
+    /// The input tokens that were written to a cache.
     pub cache_write_tokens: Option<u64>,
-    /// Of the generated, reasoning.
+    /// The generated tokens that were reasoning.
     pub reasoning_tokens: Option<u64>,
-    /// The others, under the names they had.
+    /// Other counts, under their original names.
     pub extra: Map<String, Value>,
 }
 
 impl<'a> Trajectory<'a> {
-    /// A run without steps.
+    /// Creates a run without steps.
     pub fn new(run_id: impl Into<Text<'a>>) -> Trajectory<'a> {
         Trajectory { run_id: run_id.into(), ..Trajectory::default() }
     }
 
-    /// Its turns: the agent's steps, those copied from an earlier recording left out.
+    /// Returns the run's turns: the agent's steps, except those copied from an earlier recording.
     pub fn turns(&self) -> impl Iterator<Item = &Step<'a>> {
         self.steps.iter().filter(|step| step.is_turn())
     }
 
-    /// Whether it has this tag.
+    /// Returns `true` if the run has this tag.
     pub fn is_tagged(&self, tag: &str) -> bool {
         self.tags.iter().any(|own| own == tag)
     }
 
-    /// Whether its format does not say what tools gave (the tag `no_results`): a rule that looks at
-    /// results cannot judge it.
+    /// Returns `true` if the recording does not contain tool results (the tag `no_results`). Rules
+    /// that inspect results cannot evaluate such a run.
     pub fn lacks_results(&self) -> bool {
         self.is_tagged("no_results")
     }
 
-    /// The same, without a borrow.
+    /// Copies all borrowed strings, so that the run no longer borrows from its file.
     pub fn into_owned(self) -> Trajectory<'static> {
         Trajectory {
             run_id: owned(self.run_id),
@@ -263,29 +267,34 @@ impl Ending<'_> {
 }
 
 impl<'a> Step<'a> {
-    /// The result of its call at this place: by the call's id, else by its place.
+    /// Returns the result of the call at index `nth`: matched by the call's id, or by position if
+    /// the ids do not match.
     pub fn result_of(&self, nth: usize) -> Option<&CallResult<'a>> {
         let call = self.calls.get(nth)?;
         let named = call
             .id
             .as_ref()
             .and_then(|id| self.results.iter().find(|result| result.call_id.as_ref() == Some(id)));
+        // By position only if the result has no id: a result with a different id answers another
+        // call, even if it is at this position.
         named.or_else(|| self.results.get(nth).filter(|result| result.call_id.is_none()))
     }
 
-    /// An empty step.
+    /// Creates an empty step.
     pub fn new(role: Role) -> Step<'static> {
         Step { role, ..Step::default() }
     }
 
-    /// The tokens of its model call, input and generated, where it says both.
+    /// Returns the input plus generated tokens of the model call, if the recording has both counts.
     pub fn tokens(&self) -> Option<u64> {
         let usage = self.usage.as_deref()?;
+        // Saturating, because the counts come from a file and may be arbitrarily large.
         Some(usage.prompt_tokens?.saturating_add(usage.completion_tokens?))
     }
 
-    /// Whether it is a turn of the run.
+    /// Returns `true` if the step is a turn of this run.
     pub fn is_turn(&self) -> bool {
+        // Copied steps were turns of another run and would be counted twice.
         self.role == Role::Agent && !self.copied
     }
 

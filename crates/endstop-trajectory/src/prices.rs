@@ -1,4 +1,4 @@
-//! What a recorded model call costs: by the catalogue of the model's maker, or by nobody.
+//! Looks up the price of a recorded model call in the catalogue of the model's maker.
 //!
 //! ```
 //! use endstop_trajectory::Prices;
@@ -8,17 +8,18 @@
 //! assert!(prices.of("unheard-of", None).is_none());
 //! ```
 //!
-//! A recording seldom says who served a model. Where it does not, the price is its maker's, found by the
-//! family that the name begins with, and only where the maker's list has that very model.
+//! Recordings seldom contain the provider. If it is missing, the price is that of the model's
+//! maker, who is identified by the prefix of the model's name; the maker's list must contain
+//! exactly that model.
 
 use crate::model::{Step, Trajectory};
 use crate::spent::Spent;
 use endstop_core::Price;
-use endstop_wire::prices::PriceBook;
+use endstop_wire::catalog::prices::PriceBook;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Whose models have names that begin so.
+/// The makers of models, by the prefix of the model's name.
 const MAKERS: &[(&str, &str)] = &[
     ("claude", "anthropic"),
     ("gpt-", "openai"),
@@ -45,33 +46,34 @@ const MAKERS: &[(&str, &str)] = &[
     ("anthropic.", "aws"),
 ];
 
-/// Names whose prices are remembered: as many as a file likes would be as much memory.
+/// Maximum number of cached names, because the names come from the files.
 const REMEMBERED: usize = 1000;
 
 /// Prices of models by their recorded names.
 #[derive(Clone, Debug, Default)]
 pub struct Prices {
     book: PriceBook,
-    /// By provider and model: the catalogue is long, and each step asks.
+    /// Cached prices by provider and model, because the catalogue is long and is consulted for each
+    /// step.
     known: RefCell<HashMap<String, HashMap<String, Option<Listed>>>>,
 }
 
-/// A price.
+/// A price from the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Listed {
-    /// What it is.
+    /// The price.
     pub price: Price,
-    /// It depends on more than is recorded, and this is the highest.
+    /// `true` if the price depends on facts that are not recorded; this is then the highest one.
     pub at_most: bool,
 }
 
 impl Prices {
-    /// The catalogue alone.
+    /// Creates a price list from the catalogue.
     pub fn new() -> Prices {
         Prices::default()
     }
 
-    /// The price of a model; `provider` as the recording names it.
+    /// Returns the price of a model. `provider` is the name in the recording.
     pub fn of(&self, model: &str, provider: Option<&str>) -> Option<Listed> {
         let by = provider.unwrap_or_default();
         if let Some(found) = self.known.borrow().get(by).and_then(|models| models.get(model)) {
@@ -85,7 +87,8 @@ impl Prices {
         found
     }
 
-    /// What a turn cost, in US dollars: as recorded, else by the list; `None`: nobody knows.
+    /// Returns the cost of a turn in US dollars: as recorded, otherwise from the price list; `None`
+    /// if neither is known.
     pub fn usd(&self, step: &Step<'_>, run: &Trajectory<'_>) -> Option<f64> {
         step.cost_usd.or_else(|| {
             step.tokens()?;
@@ -95,15 +98,17 @@ impl Prices {
     }
 
     fn find(&self, model: &str, provider: Option<&str>) -> Option<Listed> {
+        // The provider that served the model sets the price, so it is tried first.
         let served = provider.and_then(|provider| self.book.lookup(provider, model));
         let named = || {
             let (provider, model) = model.split_once('/')?;
             self.book.lookup(provider, model)
         };
+        // The maker's list price is a fallback, because a reseller may charge more or less.
         let made = || {
             let lower = model.to_lowercase();
             let (_, maker) = MAKERS.iter().find(|(begins, _)| lower.starts_with(begins))?;
-            // `[1m]` says how much a session of Claude Code may hold, not which model it is.
+            // Claude Code appends `[1m]` to a model's name for the size of its context window.
             self.book.lookup(maker, lower.split('[').next().unwrap_or(&lower))
         };
         let found = served.or_else(named).or_else(made)?;
@@ -116,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_priced_by_whoever_served_or_made_it() {
+    fn model_price_is_providers_or_makers() {
         let prices = Prices::new();
         let input = |model, provider| prices.of(model, provider).map(|it| it.price.input.to_usd());
         assert_eq!(input("claude-opus-4-5-20251101", None), Some(5.0));
@@ -124,7 +129,7 @@ mod tests {
         assert_eq!(input("anthropic/claude-opus-4-5", None), Some(5.0));
         assert_eq!(input("gpt-5-codex", Some("openai")), Some(1.25));
         assert_eq!(input("gpt-5-codex", Some("a-proxy")), Some(1.25), "its maker's");
-        assert_eq!(input("claude-fx-1", None), None, "a name of the family is no model");
+        assert_eq!(input("claude-fx-1", None), None, "a family prefix is not a model");
         assert_eq!(input("<synthetic>", None), None);
         assert!(prices.of("claude-sonnet-4-5-20250929", None).unwrap().at_most);
         assert!(!prices.of("claude-opus-4-5", None).unwrap().at_most);

@@ -1,4 +1,5 @@
-//! A recorded run through a fresh kernel: how it would have ended under other limits and policies.
+//! Replays a recorded run through a fresh kernel, in order to see how it would have ended under
+//! other limits and policies.
 //!
 //! ```
 //! use endstop_core::{Limits, Termination};
@@ -17,13 +18,15 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
-//! What the recording says happened is what happens: each turn's text, calls, results, usage and cost
-//! become the kernel's events. Where an agent spoke without a call and the recording goes on, somebody
-//! replied. What a recording does not have cannot be judged: clocks are off (but the run's own, where
-//! the steps have times), nothing is reserved beforehand, and nobody is nudged; where it does
-//! not say what tools gave, the limits on mistakes and on progress are off, and so is what of a rule or of
-//! the policy looks at results. A replay says what a stop does; what a nudge would have changed nobody
-//! knows.
+//! The kernel receives the recorded events: each turn's text, calls, results, usage and cost. If an
+//! agent spoke without a call and the recording continues, the replay treats the next message as a
+//! reply.
+//!
+//! Data that is missing from a recording cannot be evaluated. Timeouts are off, except the run's
+//! own if the steps have times; no budget is reserved, and no nudges are sent. If tool results are
+//! missing, the limits on mistakes and on progress are off, as are the parts of rules and policies
+//! that inspect results. A replay shows the effect of a stop; the effect that a nudge would have
+//! had is unknown.
 
 use crate::model::{Role, Step, Trajectory};
 use crate::sight;
@@ -37,25 +40,25 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What a run is replayed under.
+/// The setting that a run is replayed under.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
     /// The limits.
     pub limits: Limits,
     /// The termination policy, as configuration spells it.
     pub policy: Option<Value>,
-    /// The rules that watch.
+    /// The rules that watch the run.
     pub watches: Vec<Watch>,
 }
 
-/// How a replay ended.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replayed {
-    /// How the kernel ended the run; `None`: it did not, the recording ended.
+    /// The termination chosen by the kernel; `None` if the recording ended first.
     pub ended: Option<Termination>,
-    /// Who decided, and on what: `max_turns: 3 of 3 turns`.
+    /// The name of the decider and its evidence: `max_turns: 3 of 3 turns`.
     pub decided_by: Option<String>,
-    /// Turns that were made until then.
+    /// Number of turns until then.
     pub turns: u32,
     /// The rules that fired.
     pub fired: Vec<Fired>,
@@ -64,7 +67,7 @@ pub struct Replayed {
 /// Replays a recorded run.
 ///
 /// # Errors
-/// The setting's policy is none that is known.
+/// The setting's policy is unknown or invalid.
 pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, PolicyError> {
     let build = |spec: &Value| Registry::new().build(spec);
     let mut policy = setting.policy.as_ref().map(build).transpose()?;
@@ -76,6 +79,7 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
         first_content_timeout: None,
         stall_timeout: None,
         tool_timeout: None,
+        // The recording already fixed the order, so the replay must not queue calls.
         tool_concurrency: u32::MAX,
         ..setting.limits.clone()
     };
@@ -97,6 +101,7 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
             .into_iter()
             .map(|name| ToolSpec {
                 name: name.to_owned(),
+                // All calls of a turn start at once, so that results can be assigned by index.
                 parallel_safe: true,
                 ..ToolSpec::default()
             })
@@ -125,8 +130,8 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
     Ok(hand.replayed())
 }
 
-/// Replays a run of our own from its events, under other limits: what was decided by those that it had
-/// is decided again. `None`: its events end before it does.
+/// Replays the events of an Endstop run under other limits. Decisions of the original limits are
+/// made again. Returns `None` if the events end before the run does.
 pub fn replay_events(spec: RunSpec, events: &[Event]) -> Option<Outcome> {
     let mut run = Run::new(spec);
     let mut effects = Vec::new();
@@ -144,7 +149,7 @@ fn task<'r>(run: &'r Trajectory<'_>) -> &'r str {
     run.steps.iter().find(|step| step.role == Role::User).map_or("", |step| &*step.text)
 }
 
-/// A kernel that is told what was recorded.
+/// Drives a kernel with recorded events.
 struct Hand {
     run: Option<Run>,
     outcome: Option<Box<Outcome>>,
@@ -162,9 +167,10 @@ impl Hand {
         }
     }
 
-    /// One turn, and what came before the next one; `None`: it is the last.
+    /// Feeds one turn, and the messages before the next one; `then` is `None` for the last turn.
     fn turn(&mut self, step: &Step<'_>, then: Option<&[Step<'_>]>) {
         let Some(call) = self.asked_call() else { return };
+        // Before the turn ends, because a policy reads the reward when it evaluates the turn.
         if let Some(reward) = step.reward {
             let metrics = serde_json::Map::from_iter([("last_reward".to_owned(), reward.into())]);
             self.feed(EventKind::Observe { variables: serde_json::Map::new(), metrics });
@@ -177,7 +183,8 @@ impl Hand {
                     ToolReport::new(ToolStatus::Error, &*result.content)
                 }
                 Some(result) => ToolReport::new(ToolStatus::Ok, &*result.content),
-                // Nobody knows what it gave: neither a success nor the model's mistake.
+                // The result is unknown. `Aborted` counts neither as a success nor as a mistake of
+                // the model.
                 None => ToolReport::new(ToolStatus::Aborted, ""),
             };
             self.feed(EventKind::ToolEnded { tool, report });
@@ -186,6 +193,7 @@ impl Hand {
             Effect::Consult { id, .. } => Some(*id),
             _ => None,
         });
+        // A reply is only given if the recording continues; otherwise the kernel ends the run.
         if let (Some(id), Some(between)) = (asked, then) {
             let said: Vec<&str> = between
                 .iter()
@@ -239,7 +247,7 @@ fn model_turn(step: &Step<'_>) -> ModelTurn {
         parts.push(Part::Text { text: step.text.to_string() });
     }
     for (nth, call) in step.calls.iter().enumerate() {
-        // Ids are the recording's affair; here each call is one of its own.
+        // Recorded ids may repeat, so each call gets a new one.
         parts.push(Part::ToolCall(ToolCall {
             id: format!("call_{nth}"),
             name: call.name.to_string(),
@@ -261,7 +269,7 @@ fn model_turn(step: &Step<'_>) -> ModelTurn {
     ModelTurn { usage, cost: step.cost_usd.map(NanoUsd::from_usd), ..ModelTurn::new(parts, signal) }
 }
 
-/// Arguments that are no object, as one.
+/// Wraps arguments that are not an object in one, because the kernel requires an object.
 fn as_object(arguments: &str) -> String {
     if arguments.trim_start().starts_with('{') {
         arguments.to_owned()
@@ -270,7 +278,7 @@ fn as_object(arguments: &str) -> String {
     }
 }
 
-/// When each turn was, since the first step, where the steps say so.
+/// The time of each turn since the first step, if the steps have times.
 struct Clock(Vec<Option<Duration>>);
 
 impl Clock {

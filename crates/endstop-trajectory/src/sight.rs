@@ -1,20 +1,21 @@
-//! What of a rule, or of a setting, can look at a run whose recording lacks something.
+//! Determines which parts of a rule or a setting can be evaluated on a run whose recording lacks
+//! data.
 //!
-//! ```ignore
+//! ```text
 //! let has = Has::of(&run);
 //! if has.setting(&setting) == Sight::None { return Err("it cannot fire") }
 //! let rule = without_results(&rule);   // any[repeat_call(3),same_error(3)] as any[repeat_call(3)]
 //! ```
 //!
-//! Of alternatives those that see nothing are left out, and the others judge. What wants all of its
-//! members, or the opposite of one, judges nothing where a member sees nothing.
+//! `any`: members that need missing data are dropped; the rest still apply. `all` and `not` cannot
+//! be evaluated if a member needs missing data.
 
 use crate::model::Trajectory;
 use crate::replay::Setting;
 use endstop_core::detector::Rule;
 use serde_json::{Map, Value};
 
-/// What a recording has.
+/// The kinds of data that a recording contains.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Has {
     cost: bool,
@@ -24,19 +25,19 @@ pub(crate) struct Has {
     results: bool,
 }
 
-/// How much of what somebody looks at is there.
+/// The extent to which required data is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// All of it.
+    /// All required data is available.
     Whole,
-    /// Some of it: the rest judges nothing.
+    /// Some of it is available; the members that need the rest are dropped.
     Part,
-    /// None of it: it cannot fire.
+    /// None of it is available, so the rule or setting cannot fire.
     None,
 }
 
 impl Sight {
-    /// That of several, any of which may fire.
+    /// Combines the members of an `any`.
     fn any(sights: impl IntoIterator<Item = Sight>) -> Sight {
         let joined =
             sights.into_iter().reduce(|all, one| if all == one { all } else { Sight::Part });
@@ -55,7 +56,7 @@ impl Has {
         }
     }
 
-    /// What a rule sees.
+    /// Returns the data available to a rule.
     pub(crate) fn rule(self, rule: &Rule) -> Sight {
         if let Rule::Any(rules) = rule {
             return Sight::any(rules.iter().map(|rule| self.rule(rule)));
@@ -66,7 +67,7 @@ impl Has {
         if lacks { Sight::None } else { Sight::Whole }
     }
 
-    /// What limits, a policy and rules see through the kernel.
+    /// Returns the data available to limits, a policy and rules.
     pub(crate) fn setting(self, setting: &Setting) -> Sight {
         let limits = &setting.limits;
         let limits = [
@@ -87,7 +88,7 @@ impl Has {
 
     fn policy(self, spec: &Value) -> Sight {
         let lacks = |name: &str| match name {
-            // No format has it for a step.
+            // No format records a confidence for each step.
             "confidence" => true,
             "reward_threshold" => !self.reward,
             name => detector(name).is_some_and(|rule| self.rule(&rule) == Sight::None),
@@ -100,7 +101,7 @@ impl Has {
     }
 }
 
-/// A rule as far as it does not read what tools gave; `None`: all of it does.
+/// Reduces a rule to the members that do not read tool results; `None` if nothing remains.
 pub(crate) fn without_results(rule: &Rule) -> Option<Rule> {
     match rule {
         Rule::Any(rules) => {
@@ -111,27 +112,29 @@ pub(crate) fn without_results(rule: &Rule) -> Option<Rule> {
     }
 }
 
-/// The same of a policy, as configuration spells it.
+/// As [`without_results`], for a policy as configuration spells it.
 pub(crate) fn policy_without_results(spec: &Value) -> Option<Value> {
     reduced(spec, &|name| detector(name).is_some_and(|rule| rule.needs_results()))
 }
 
-/// The detector of this name; what it looks at does not depend on its numbers.
+/// Returns the detector with this name. The data that it requires does not depend on its
+/// parameters.
 fn detector(name: &str) -> Option<Rule> {
     Rule::from_config(name, &Value::Null).ok()
 }
 
-/// A policy's configuration without the alternatives that lack something; `None`: nothing is left.
+/// Removes from a policy's configuration the members that lack data; `None` if nothing remains.
 fn reduced(spec: &Value, lacks: &dyn Fn(&str) -> bool) -> Option<Value> {
     let Value::Object(map) = spec else {
         return (!spec.as_str().is_some_and(lacks)).then(|| spec.clone());
     };
     let members = |specs: &[Value], all: bool| -> Option<Value> {
         let rest: Vec<Value> = specs.iter().filter_map(|spec| reduced(spec, lacks)).collect();
+        // An `all` with a member that cannot be evaluated would fire too early without it.
         let judges = if all { rest.len() == specs.len() } else { !rest.is_empty() };
         judges.then_some(Value::Array(rest))
     };
-    // A name with its configuration, under two keys or under its own.
+    // Either `{"name", "config"}` or a single member with the policy's name.
     let (name, config) = match (map.get("name"), map.iter().next()) {
         (Some(Value::String(name)), _) => (name, map.get("config").unwrap_or(&Value::Null)),
         (_, Some((name, config))) => (name, config),
@@ -142,10 +145,11 @@ fn reduced(spec: &Value, lacks: &dyn Fn(&str) -> bool) -> Option<Value> {
             let rest = members(specs, key == "all")?;
             Some(Value::Object(Map::from_iter([(key.to_owned(), rest)])))
         }
+        // A `not` of a reduced policy would fire when the dropped member should have fired.
         ("not", inner) => (reduced(inner, lacks)? == *inner).then(|| spec.clone()),
         ("composite", config) => {
             let all = config["require_all"] == Value::Bool(true);
-            // Those that it has where none are named lack nothing as a whole.
+            // If no policies are given, the default ones apply, and they lack nothing.
             let Some(specs) = config["policies"].as_array() else { return Some(spec.clone()) };
             let rest = members(specs, all)?;
             if rest == config["policies"] {
@@ -166,7 +170,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn of_a_policy_what_is_left_judges_and_is_one_that_can_be_built() {
+    fn reduced_policy_can_be_built() {
         for (spec, left) in [
             (json!("final_pattern"), Some(json!("final_pattern"))),
             (json!("stuck"), None),
@@ -180,7 +184,7 @@ mod tests {
                 json!({"all": ["final_pattern", {"any": ["stuck", "same_text"]}]}),
                 Some(json!({"all": ["final_pattern", {"any": ["same_text"]}]})),
             ),
-            // What would fire wherever the detector does not.
+            // The opposite of a detector would fire whenever the detector cannot.
             (json!({"not": "stuck"}), None),
             (json!({"not": {"any": ["stuck", "same_text"]}}), None),
             (json!({"not": "same_text"}), Some(json!({"not": "same_text"}))),
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_see_in_part() {
+    fn any_members_have_partial_data() {
         let has = Has { cost: false, reward: true, tokens: false, times: false, results: false };
         let sight = |spec: Value| has.rule(&Rule::from_spec(&spec).unwrap());
         assert_eq!(sight(json!("repeat_call")), Sight::Whole);

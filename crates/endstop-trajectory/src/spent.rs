@@ -1,8 +1,10 @@
-//! What turns used, and what that costs.
+//! Usage of turns, and its cost.
 //!
-//! ```ignore
-//! let each: Vec<Spent> = run.turns().map(|step| Spent::of_step(step, &run, prices)).collect();
-//! let all: Spent = each.iter().sum();
+//! ```
+//! use endstop_trajectory::Spent;
+//! let turns = [Spent { turns: 1, input_tokens: 900, ..Spent::default() }; 2];
+//! let all: Spent = turns.iter().sum();
+//! assert_eq!((all.turns, all.tokens()), (2, 1800));
 //! ```
 
 use crate::model::{Step, Trajectory, Usage};
@@ -12,25 +14,25 @@ use serde::{Serialize, Serializer};
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-/// What turns used.
+/// The usage and cost of turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spent {
-    /// Turns.
+    /// Number of turns.
     pub turns: u64,
-    /// Input tokens, cached ones included.
+    /// Input tokens, including cached ones.
     pub input_tokens: u64,
-    /// Of the input tokens, those read from a cache.
+    /// The input tokens that were read from a cache.
     pub cached_tokens: u64,
     /// Generated tokens.
     pub output_tokens: u64,
-    /// US dollars, of what has a cost or a price.
+    /// US dollars of the part that has a recorded cost or a price.
     #[serde(serialize_with = "dollars")]
     pub usd: NanoUsd,
-    /// A price in it is the highest of several.
+    /// `true` if a price in it is the highest of several possible ones.
     pub at_most: bool,
-    /// Tokens that nobody has a price for.
+    /// Tokens without a known price.
     pub unpriced_tokens: u64,
-    /// Turns that do not say what they used, or only half of it, or that it was nothing.
+    /// Number of turns without usage, with only half of it, or with a usage of zero.
     pub silent_turns: u64,
 }
 
@@ -40,19 +42,19 @@ fn dollars<S: Serializer>(usd: &NanoUsd, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Spent {
-    /// Input and generated tokens together.
+    /// Returns input plus generated tokens.
     pub fn tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
-    /// One turn.
+    /// Computes the usage of one turn.
     pub(crate) fn of_step(step: &Step<'_>, run: &Trajectory<'_>, prices: &Prices) -> Spent {
         let unknown = Usage::default();
         let usage = step.usage.as_deref().unwrap_or(&unknown);
         let mut spent = Spent::of_usage(usage, model_of(step, run), provider_of(run), prices);
         spent.turns = 1;
-        // A turn that says what it generated and not what it read says half of it; no model call uses
-        // nothing at all.
+        // A usage with only one of the two counts is incomplete, and no model call uses zero
+        // tokens, so both count as missing.
         let silent = step.tokens().is_none_or(|tokens| tokens == 0) && step.cost_usd.is_none();
         spent.silent_turns = u64::from(silent);
         if let Some(usd) = step.cost_usd {
@@ -89,7 +91,7 @@ impl Spent {
         spent
     }
 
-    /// What the recording says that it cost stands above any price.
+    /// Sets the recorded cost, which takes precedence over any price.
     pub(crate) fn recorded(&mut self, usd: f64) {
         self.usd = NanoUsd::from_usd(usd);
         self.at_most = false;
@@ -97,18 +99,19 @@ impl Spent {
     }
 }
 
-/// The model of a turn.
+/// Returns the model of a turn.
 pub(crate) fn model_of<'s>(step: &'s Step<'_>, run: &'s Trajectory<'_>) -> Option<&'s str> {
     step.model.as_deref().or(run.model.as_deref())
 }
 
-/// Who served the run's models, where the recording says so.
+/// Returns the provider of the run's models, if it is recorded.
 pub(crate) fn provider_of<'r>(run: &'r Trajectory<'_>) -> Option<&'r str> {
     run.extra.get("model_provider").and_then(serde_json::Value::as_str)
 }
 
 impl AddAssign for Spent {
     fn add_assign(&mut self, other: Spent) {
+        // Saturating, because the counts come from files and may be arbitrarily large.
         self.turns = self.turns.saturating_add(other.turns);
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);

@@ -1,6 +1,6 @@
-//! Times as recordings write them.
+//! Parses and formats times as they occur in recordings.
 //!
-//! ```ignore
+//! ```text
 //! assert_eq!(unix_ms("2026-06-30T11:40:29.5Z"), Some(1_782_819_629_500));
 //! assert_eq!(iso_8601(0), "1970-01-01T00:00:00.000000000Z");
 //! ```
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// A time as ISO 8601; one without an offset counts as UTC.
+/// Parses an ISO 8601 time; a time without an offset is UTC.
 fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     text.parse().ok().or_else(|| {
@@ -18,19 +18,20 @@ fn timestamp(text: &str) -> Option<Timestamp> {
     })
 }
 
-/// A time as ISO 8601 in Unix milliseconds.
+/// Parses an ISO 8601 time to Unix milliseconds.
 pub(crate) fn unix_ms(text: &str) -> Option<i64> {
     timestamp(text).map(Timestamp::as_millisecond)
 }
 
-/// A time as ISO 8601 in nanoseconds since 1970.
+/// Parses an ISO 8601 time to nanoseconds since 1970.
 pub(crate) fn unix_nanos(text: &str) -> Option<u64> {
     u64::try_from(timestamp(text)?.as_nanosecond()).ok()
 }
 
-/// Nanoseconds since 1970 as ISO 8601.
+/// Formats nanoseconds since 1970 as ISO 8601.
 pub(crate) fn iso_8601(nanos: u64) -> String {
-    // As many nanoseconds as there can be end in 2554.
+    // A `u64` of nanoseconds ends in the year 2554, which is in range, so the default is never
+    // used.
     let time = Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default();
     format!("{time:.9}")
 }
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_match_the_calendar() {
         for (nanos, text) in [
             (0, "1970-01-01T00:00:00.000000000Z"),
             (951_782_400_000_000_000, "2000-02-29T00:00:00.000000000Z"),

@@ -1,11 +1,11 @@
-//! How often the decoder asks for memory, beside `serde_json` alone on the same payloads.
+//! Counts the decoder's allocations, compared with `serde_json` alone on the same payloads.
 //!
 //! ```sh
 //! cargo bench -p endstop-wire --bench allocations
 //! ```
 //!
-//! The counts are exact and the same on every machine. An allocator that counts costs time: this
-//! is apart from `decode`, which measures it.
+//! The counts are exact and the same on every machine. This benchmark is separate from `decode`,
+//! because a counting allocator would slow the measured code down.
 
 mod corpus;
 
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Allocations, and those that grew.
+/// Returns the number of allocations, including reallocations.
 fn asked(stats: Stats) -> usize {
     stats.allocations + stats.reallocations
 }

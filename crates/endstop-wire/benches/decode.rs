@@ -1,35 +1,37 @@
-//! How fast recorded streams are decoded, beside `serde_json` alone on the same payloads.
+//! Measures the decoding speed of recorded streams, compared with `serde_json` alone on the same
+//! payloads.
 //!
 //! ```sh
 //! cargo bench -p endstop-wire --bench decode
 //! cargo bench -p endstop-wire --bench decode -- --rounds 101 --recordings DIR
 //! ```
 //!
-//! One thread, and on Unix its processor time, since other work on the machine is no part of it.
-//! Each round runs every contestant once, in an order that moves on by one, so that a busy machine
-//! is unfair to all of them; a ratio is taken within its round. The decoder reads the bytes as they
-//! came and gives deltas, a turn and its signal; `serde_json` is given the payloads, framing
-//! removed, and reads each into a `Value` (what a program without types does; the workspace keeps
-//! the order of keys in it, which costs time) or into `IgnoredAny` (checked and dropped: the floor).
-//! MB/s counts the bytes as they came for all.
+//! The benchmark uses one thread and, on Unix, its processor time, so that other work on the
+//! machine does not count. Each round runs every contestant once, in an order that rotates, so that
+//! a busy machine affects all of them; a ratio is taken within its round. The decoder reads the
+//! original bytes and produces deltas, a turn and its signal. `serde_json` is given the payloads
+//! without framing and parses each into a `Value` (as a program without types does; the workspace
+//! preserves key order, which costs time) or into `IgnoredAny` (checked and dropped, the lower
+//! bound). MB/s counts the original bytes for all contestants.
 
 mod corpus;
 
 use corpus::{Format, Stream};
-use endstop_wire::{Eof, eventstream, sse};
+use endstop_wire::Eof;
+use endstop_wire::stream::{eventstream, sse};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::error::Error;
 use std::hint::black_box;
 
-/// How long a contestant runs in a round, at least, in seconds.
+/// Minimum time that a contestant runs in a round, in seconds.
 const SAMPLE: f64 = 0.004;
-/// A piece of a body, as a socket gives it.
+/// Size of a chunk, similar to a read from a socket.
 const PIECE: usize = 1400;
 
 type Work = fn(&Stream);
 
-/// The first is what the ratios are to.
+/// The contestants. Ratios are relative to the first one.
 const CONTESTANTS: [(&str, Work); 5] = [
     ("`serde_json` into `Value`", |stream| {
         for payload in &stream.payloads {
@@ -90,7 +92,7 @@ fn decode(stream: &Stream, piece: usize) {
     black_box((decoder.finish(Eof::Clean), deltas));
 }
 
-/// Takes server-sent events, or binary frames, apart.
+/// Splits server-sent events or binary frames.
 fn frame(stream: &Stream) {
     if stream.body.starts_with(&[0]) {
         let mut frames = eventstream::Decoder::new();
@@ -111,7 +113,7 @@ fn rounds() -> Result<usize, Box<dyn Error>> {
     words.next().map_or(Ok(41), |word| word.parse().map_err(|_| "--rounds wants a number".into()))
 }
 
-/// Seconds for one pass over all streams: of each contestant, in each round.
+/// Returns the seconds for one pass over all streams, for each contestant in each round.
 fn race(format: &Format, rounds: usize) -> Vec<Vec<f64>> {
     let passes: Vec<u32> = CONTESTANTS.iter().map(|(_, work)| passes(format, *work)).collect();
     let mut times = vec![Vec::with_capacity(rounds); CONTESTANTS.len()];
@@ -128,7 +130,7 @@ fn race(format: &Format, rounds: usize) -> Vec<Vec<f64>> {
     times
 }
 
-/// How many passes fill a sample; finding out warms up.
+/// Returns the number of passes that fill a sample. The search also warms up the caches.
 fn passes(format: &Format, work: Work) -> u32 {
     let began = now();
     let mut passes = 0;
@@ -139,7 +141,7 @@ fn passes(format: &Format, work: Work) -> u32 {
     passes
 }
 
-/// The seconds that this thread has run for.
+/// Returns the seconds of processor time that this thread has used.
 #[cfg(unix)]
 fn now() -> f64 {
     use rustix::time::{ClockId, clock_gettime};
@@ -147,7 +149,7 @@ fn now() -> f64 {
     at.tv_sec as f64 + at.tv_nsec as f64 / 1e9
 }
 
-/// The seconds since the first call.
+/// Returns the seconds since the first call.
 #[cfg(not(unix))]
 fn now() -> f64 {
     static BEGAN: std::sync::LazyLock<std::time::Instant> =

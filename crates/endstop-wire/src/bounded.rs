@@ -1,9 +1,9 @@
-//! What keeps memory and depth within bounds that a body cannot move: a list whose items are larger
-//! than what they are written with, a value that is kept as one, an id that is made of another.
+//! Limits on memory and nesting depth that a response body cannot exceed: bounded lists, notes and
+//! generated ids.
 //!
-//! ```ignore
-//! let list: List<Call<'_>> = serde_json::from_str("[{},{}]")?; // an error past 16384 items
-//! assert_eq!(made_id("call_", "resp-1", 2), "call_resp-1_2");
+//! ```text
+//! List of 16385 items      → parse error
+//! made_id("call_", "r", 2) → "call_r_2"
 //! ```
 
 use crate::redact::excerpt;
@@ -13,18 +13,19 @@ use serde_json::value::RawValue;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The most items of a list, and the most parts of a turn. `{}` is two bytes to send and hundreds
-/// to hold.
+/// Maximum number of items in a list, and of parts in a turn. The limit is needed because `{}`
+/// takes two bytes to send and hundreds of bytes to hold.
 pub(crate) const ITEMS_CAP: usize = 16 << 10;
 
-/// The longest and the deepest value that is kept as a value beside the signal.
+/// Maximum length in bytes, and maximum depth, of a value stored next to the signal.
 const NOTE_BYTES: usize = 64 << 10;
+/// Maximum nesting depth of such a value.
 const NOTE_DEPTH: usize = 64;
 
-/// The most of a response's id that goes into the ids made of it.
+/// Maximum number of bytes of a response's id that are copied into generated ids.
 const ID_BYTES: usize = 64;
 
-/// A list of at most [`ITEMS_CAP`] items; more are an error, anything else than a list is empty.
+/// A list of at most [`ITEMS_CAP`] items. More items are a parse error.
 #[derive(Debug)]
 pub(crate) struct List<T>(Vec<T>);
 
@@ -60,8 +61,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
                 let mut list = Vec::new();
                 while let Some(item) = seq.next_element()? {
+                    // Check before the push, so that a hostile body never makes the vector grow
+                    // past the cap.
                     if list.len() == ITEMS_CAP {
-                        return Err(A::Error::custom(format!("more than {ITEMS_CAP} in a list")));
+                        return Err(A::Error::custom(format!(
+                            "a list has more than {ITEMS_CAP} items"
+                        )));
                     }
                     list.push(item);
                 }
@@ -72,14 +77,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     }
 }
 
-/// What has a place of its own in a list of alternatives.
+/// An item that carries its own position in a list of alternatives.
 pub(crate) trait Indexed {
-    /// The place, where one is named.
+    /// Returns the position, if the item names one.
     fn index(&self) -> Option<u64>;
 }
 
-/// The item of a list whose place is 0 or not named; the others are read, one at a time, and passed
-/// over.
+/// The first item of a list whose position is 0 or unnamed. The other items are parsed one at a
+/// time and discarded, so that many alternatives do not take memory.
 pub(crate) struct First<T>(pub(crate) Option<T>);
 
 impl<'de, T: Deserialize<'de> + Indexed> Deserialize<'de> for First<T> {
@@ -104,28 +109,31 @@ impl<'de, T: Deserialize<'de> + Indexed> Deserialize<'de> for First<T> {
     }
 }
 
-/// A value to keep beside the signal; what is too large or too deep to be printed and read again is
-/// kept as an excerpt of its text, and `null` is none.
+/// Returns a value to store next to the signal, or `None` for `null`. A value that is too large or
+/// too deep to be printed and parsed again is replaced by an excerpt of its text.
 pub(crate) fn noted(raw: &RawValue) -> Option<Value> {
     let text = raw.get();
     if text == "null" {
         return None;
     }
+    // Check the depth in the text first, because parsing and dropping a deep value recurses.
     let value = (text.len() <= NOTE_BYTES && depth(text) <= NOTE_DEPTH)
         .then(|| serde_json::from_str(text).ok())
         .flatten();
     value.or_else(|| Some(Value::from(excerpt(text))))
 }
 
-/// How deep brackets are nested in JSON text.
+/// Returns the maximum nesting depth of brackets in JSON text.
 pub(crate) fn depth(text: &str) -> usize {
     let mut nesting = Nesting::default();
     nesting.push(text);
     nesting.deepest
 }
 
-/// The id of a call that came without one: the `n`th of the response `of`.
+/// Makes an id for a call that arrived without one: the `n`th call of the response `of`.
 pub(crate) fn made_id(prefix: &str, of: Option<&str>, n: usize) -> String {
+    // The prefix of the response id is enough, because ids only need to be unique within a
+    // conversation.
     let of = of.unwrap_or("turn");
     let mut end = of.len().min(ID_BYTES);
     while !of.is_char_boundary(end) {
@@ -134,7 +142,7 @@ pub(crate) fn made_id(prefix: &str, of: Option<&str>, n: usize) -> String {
     format!("{prefix}{}_{n}", &of[..end])
 }
 
-/// Follows the brackets of JSON that comes in pieces.
+/// Tracks the brackets of JSON text that arrives in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Nesting {
     depth: usize,
@@ -144,7 +152,7 @@ pub(crate) struct Nesting {
 }
 
 impl Nesting {
-    /// Takes a piece; `true` where a bracket closed the outermost one in it.
+    /// Takes a chunk. Returns `true` if the outermost bracket was closed in it.
     pub(crate) fn push(&mut self, piece: &str) -> bool {
         let mut closed = false;
         for byte in piece.bytes() {
@@ -165,6 +173,8 @@ impl Nesting {
                 }
                 b']' | b'}' => {
                     closed |= self.depth == 1;
+                    // Saturate because stray closing brackets must not underflow in unbalanced
+                    // input.
                     self.depth = self.depth.saturating_sub(1);
                 }
                 _ => {}
@@ -179,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_holds_so_many_items_and_no_more() {
+    fn list_beyond_cap_is_refused() {
         let list = |n: usize| format!("[{}0]", "0,".repeat(n - 1));
         let read = |text: &str| serde_json::from_str::<List<u8>>(text).map(|list| list.len());
         assert_eq!(read(&list(ITEMS_CAP)).unwrap(), ITEMS_CAP);
@@ -188,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_reads_back() {
+    fn note_can_be_parsed_again() {
         let note = |text: &str| noted(serde_json::from_str(text).unwrap());
         assert_eq!(note("null"), None);
         assert_eq!(note(r#"{"a":[1]}"#), Some(serde_json::json!({"a": [1]})));
@@ -200,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_the_same_in_pieces() {
+    fn nesting_is_chunk_independent() {
         let text = r#"{"a":"]}\"{[","b":[[1],{}]}"#;
         assert_eq!(depth(text), 3);
         for cut in 1..text.len() {
@@ -212,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_id_is_short() {
+    fn made_id_is_bounded() {
         assert_eq!(made_id("call_", None, 3), "call_turn_3");
         let long = made_id("call_", Some(&"é".repeat(1 << 20)), 3);
         assert!(long.len() <= 80 && long.ends_with("é_3"), "{long}");

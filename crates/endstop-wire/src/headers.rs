@@ -1,4 +1,4 @@
-//! The headers of a response, as far as decoding needs them.
+//! Response headers, as far as decoding needs them.
 //!
 //! ```
 //! use endstop_wire::Headers;
@@ -6,22 +6,22 @@
 //! assert_eq!(headers.get("retry-after"), Some("2"));
 //! ```
 
-/// Names and values, in the order they came; names compare without case.
+/// Header names and values in the order of arrival. Names are compared case-insensitively.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
-    /// No headers.
+    /// Creates an empty list.
     pub const fn new() -> Headers {
         Headers(Vec::new())
     }
 
-    /// The first value of the header of this name.
+    /// Returns the first value of the header with this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 
-    /// All of them: names as they came, and values.
+    /// Iterates over all headers, with names in their original case.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }

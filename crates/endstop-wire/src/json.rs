@@ -1,10 +1,10 @@
-//! JSON by hand where it is hot: a string escaper that copies runs, and field types that take what
-//! servers really send (a number for a string, `null` for a list) instead of failing the event.
+//! Hot-path JSON helpers: a string escaper that copies unescaped runs, and lenient field types that
+//! accept what servers really send (a number for a string, `null` for a list).
 //!
-//! ```ignore
-//! let mut out = Vec::new();
-//! json::string(&mut out, "say \"hi\"");
-//! assert_eq!(out, br#""say \"hi\"""#);
+//! ```text
+//! string(say "hi")  →  "say \"hi\""
+//! Str from 5        →  "5"
+//! Count from "12"   →  12
 //! ```
 
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -14,7 +14,7 @@ use std::fmt;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// `true` for the bytes that JSON wants escaped in a string.
+/// `true` at the bytes that must be escaped in a JSON string.
 const ESCAPED: [bool; 256] = {
     let mut table = [false; 256];
     let mut i = 0;
@@ -27,7 +27,7 @@ const ESCAPED: [bool; 256] = {
     table
 };
 
-/// Appends `text` as a JSON string, quotes included.
+/// Appends `text` as a JSON string with quotes.
 pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');
@@ -35,7 +35,7 @@ pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Appends the inside of a JSON string.
+/// Appends the inside of a JSON string, without quotes.
 pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     let mut from = 0;
@@ -43,6 +43,7 @@ pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
         if !ESCAPED[b as usize] {
             continue;
         }
+        // Copy the whole run before this byte at once, because most text has no escapes.
         out.extend_from_slice(&bytes[from..i]);
         from = i + 1;
         match b {
@@ -64,40 +65,43 @@ pub(crate) fn escaped(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&bytes[from..]);
 }
 
-/// The longest name of a tool that providers take.
+/// Longest tool name that all providers accept, in bytes.
 const NAME_BYTES: usize = 64;
 
-/// Appends the name of a tool that a model has called, as every provider takes it back: a model may
-/// call what there is not, by any name, and OpenAI, Anthropic and Amazon refuse a conversation for
-/// ever that has a name with other characters or a longer one. A tool that there is has such a name.
+/// Appends the name of a tool that the model called, restricted to what every provider accepts. A
+/// model may call a tool that does not exist under any name, and OpenAI, Anthropic and Amazon
+/// reject every later request of a conversation that contains a longer name or one with other
+/// characters. The names of existing tools pass unchanged.
 pub(crate) fn called(out: &mut Vec<u8>, name: &str) {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     out.push(b'"');
     let from = out.len();
     out.extend(name.chars().take(NAME_BYTES).map(|c| if fits(c) { c as u8 } else { b'_' }));
+    // Providers reject an empty name too.
     if out.len() == from {
         out.push(b'_');
     }
     out.push(b'"');
 }
 
-/// Appends a value that serde writes; what cannot be written is `null`.
+/// Appends a value through serde. A value that cannot be serialised becomes `null`.
 pub(crate) fn value(out: &mut Vec<u8>, v: &impl Serialize) {
     let start = out.len();
     if serde_json::to_writer(&mut *out, v).is_err() {
+        // Remove the half-written value, so that the body stays valid JSON.
         out.truncate(start);
         out.extend_from_slice(b"null");
     }
 }
 
-/// Appends the comma that stands before every item of a list but the first.
+/// Appends a comma, unless the list has just been opened.
 pub(crate) fn comma(out: &mut Vec<u8>) {
     if out.last() != Some(&b'[') {
         out.push(b',');
     }
 }
 
-/// Appends `"name":`, after a comma where something stands before it.
+/// Appends `"name":`, after a comma if something precedes it.
 pub(crate) fn key(out: &mut Vec<u8>, name: &str) {
     if !matches!(out.last(), Some(b'{' | b'[' | b',') | None) {
         out.push(b',');
@@ -106,7 +110,8 @@ pub(crate) fn key(out: &mut Vec<u8>, name: &str) {
     out.push(b':');
 }
 
-/// Appends the arguments of a call for an API that wants an object, whatever the model wrote.
+/// Appends the arguments of a call for an API that requires an object. Text that is not an object
+/// is wrapped as `{"_raw": …}`.
 pub(crate) fn arguments(out: &mut Vec<u8>, text: &str) {
     let object = text.trim();
     if object.is_empty() {
@@ -120,24 +125,26 @@ pub(crate) fn arguments(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Appends the arguments of a call for an API that wants an object as a text: some servers read it,
-/// and refuse the conversation for ever after where it is none.
+/// Appends the arguments of a call for an API that requires an object serialised as a string. Some
+/// servers parse that string and reject every later request of the conversation if it is not an
+/// object.
 pub(crate) fn arguments_text(out: &mut Vec<u8>, text: &str) {
     if is_object(text.trim()) {
         return string(out, text);
     }
     let mut object = Vec::new();
     arguments(&mut object, text);
+    // `arguments` only writes UTF-8, so the lossy conversion changes nothing.
     string(out, &String::from_utf8_lossy(&object));
 }
 
-/// Whether `text` is one JSON object, and a reader of its values takes all of them: brackets too
-/// deep, a number out of range and half a surrogate pair are JSON by its grammar alone.
+/// `true` if `text` is one JSON object whose values can all be read. Brackets that are too deep, a
+/// number out of range and half a surrogate pair are valid by JSON's grammar but fail here.
 pub(crate) fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<Walked>(text).is_ok()
 }
 
-/// A value that is read and not kept.
+/// A value that is parsed and discarded.
 struct Walked;
 
 struct WalkedVisitor;
@@ -181,17 +188,17 @@ impl<'de> Deserialize<'de> for Walked {
     }
 }
 
-/// A string where there is one: numbers and booleans as text, anything else as nothing.
+/// A lenient string. Numbers and booleans become text, and any other value becomes `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Str<'a>(pub(crate) Option<Cow<'a, str>>);
 
 impl Str<'_> {
-    /// The text, `""` where there is none.
+    /// Returns the text, or `""` if there is none.
     pub(crate) fn get(&self) -> &str {
         self.0.as_deref().unwrap_or("")
     }
 
-    /// The text where it is not empty.
+    /// Returns the text, unless it is empty or missing.
     pub(crate) fn filled(&self) -> Option<&str> {
         self.0.as_deref().filter(|s| !s.is_empty())
     }
@@ -229,6 +236,7 @@ impl<'de> Visitor<'de> for StrVisitor {
         Ok(Str(Some(Cow::Owned(v.to_string()))))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Str<'de>, A::Error> {
+        // Consume the whole value, because the parser continues right after it.
         while seq.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Str(None))
     }
@@ -244,7 +252,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     }
 }
 
-/// A count where there is one: a decimal string is read, a number beyond 64 bits saturates.
+/// A lenient count. A decimal string is parsed, and a number beyond 64 bits saturates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count(pub(crate) Option<u64>);
 
@@ -262,6 +270,7 @@ impl<'de> Visitor<'de> for CountVisitor {
         Ok(Count(u64::try_from(v).ok()))
     }
     fn visit_f64<E>(self, v: f64) -> Result<Count, E> {
+        // `as` saturates at the largest `u64`.
         Ok(Count((v >= 0.0).then_some(v as u64)))
     }
     fn visit_str<E>(self, v: &str) -> Result<Count, E> {
@@ -289,16 +298,16 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// Reads one event, which is an object, with lone surrogate escapes replaced.
+/// Parses one event, which must be an object. Lone surrogate escapes are replaced first.
 pub(crate) fn event<'a, T: Deserialize<'a>>(
     data: &'a str,
     repaired: &'a mut String,
 ) -> Result<T, serde_json::Error> {
-    // A list would read as the fields in their order.
+    // serde would read a list as the struct's fields in their order.
     if data.trim_start().starts_with('[') {
-        return Err(serde_json::Error::custom("it is a list, not an object"));
+        return Err(serde_json::Error::custom("expected an object, found a list"));
     }
-    // Before it is read: what is kept as it came would not be found faulty here, but later.
+    // Repair before parsing, because raw values are stored unparsed and would fail only later.
     match without_lone_surrogates(data) {
         Some(text) => {
             *repaired = text;
@@ -308,13 +317,14 @@ pub(crate) fn event<'a, T: Deserialize<'a>>(
     }
 }
 
-/// `\ud83d` without its other half becomes `\ufffd`; `None` where there is none. A server that cuts
-/// a character in two across chunks costs that character, not the turn.
+/// Returns the text with every lone surrogate escape, such as `\ud83d` without its other half,
+/// replaced by `\ufffd`, or `None` if there is none. A server that splits a character across chunks
+/// then costs that character and not the turn.
 pub(crate) fn without_lone_surrogates(data: &str) -> Option<String> {
     fn unit(s: &str) -> Option<u16> {
         u16::from_str_radix(s.strip_prefix("\\u")?.get(..4)?, 16).ok()
     }
-    // Most have no surrogates at all.
+    // Fast path: most events contain no surrogates.
     let escape = |letter: &[u8]| memchr::memmem::find(data.as_bytes(), letter).is_some();
     if !escape(b"\\ud") && !escape(b"\\uD") {
         return None;
@@ -325,6 +335,7 @@ pub(crate) fn without_lone_surrogates(data: &str) -> Option<String> {
     while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
+        // A valid pair has 12 bytes and passes unchanged.
         let take = match unit(rest) {
             Some(0xd800..=0xdbff)
                 if matches!(rest.get(6..).and_then(unit), Some(0xdc00..=0xdfff)) =>
@@ -338,6 +349,8 @@ pub(crate) fn without_lone_surrogates(data: &str) -> Option<String> {
                 continue;
             }
             Some(_) => 6,
+            // Any other escape: skip the escaped character too, so that `\\ud83d` is not mistaken
+            // for one.
             None => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
         };
         out.push_str(&rest[..take]);
@@ -353,7 +366,7 @@ mod tests {
     use serde_json::{Map, Value};
 
     #[test]
-    fn strings_are_escaped_as_serde_does() {
+    fn escaped_string_parses_back() {
         for text in ["", "plain", "q\"b\\s\n\r\t\u{1}\u{7f}é😀", "\u{0}"] {
             let mut out = Vec::new();
             string(&mut out, text);
@@ -363,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_one_whose_values_can_be_read() {
+    fn unreadable_values_are_not_an_object() {
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
         for (text, want) in [
             (r#" {"a":[1,-2.5,"x",null,true,{}]} "#, true),
@@ -381,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_surrogate_costs_a_character_only() {
+    fn lone_surrogate_costs_one_character() {
         let mut repaired = String::new();
         let v: std::collections::BTreeMap<&str, String> =
             event(r#"{"1":"a\ud83dz","2":"\ud83d\ude00","3":"\\ud83d"}"#, &mut repaired).unwrap();

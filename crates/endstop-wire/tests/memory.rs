@@ -1,12 +1,12 @@
-//! What a body can make of memory, measured: a test program of its own, since its allocator counts
-//! for all that runs in it.
+//! Memory use of the decoder on hostile bodies. This is a separate test program, because its
+//! allocator counts every allocation of the process.
 //!
 //! ```sh
 //! cargo test -p endstop-wire --test memory -- --nocapture     # prints the peaks
 //! ```
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
-use endstop_wire::api::DIALECTS;
+use endstop_wire::dialect::DIALECTS;
 use endstop_wire::{Decoded, Eof, Family, Headers, RequestFacts, StreamDecoder};
 use peak_alloc::PeakAlloc;
 
@@ -15,8 +15,8 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 const MB: usize = 1 << 20;
 
-/// Pushes a body that is never held whole: its beginning, and a piece again and again until so much
-/// has come or the decoder refuses it. The end of it, and the most memory that was held besides.
+/// Pushes a body that is never held as a whole: `first`, then `again` repeatedly until `total`
+/// bytes were sent or the decoder refuses them. Returns the result and the peak memory.
 fn peak(family: Family, first: &str, again: &str, total: usize) -> (Decoded, usize) {
     let dialect = DIALECTS.iter().find(|d| d.family == family).unwrap();
     let piece = again.repeat((64 << 10) / again.len());
@@ -34,9 +34,9 @@ fn peak(family: Family, first: &str, again: &str, total: usize) -> (Decoded, usi
 }
 
 #[test]
-fn a_body_without_end_holds_no_more_than_its_bounds() {
+fn endless_body_stays_within_memory_bounds() {
     let line = format!("data: {}\n", "x".repeat(1000));
-    // What is sent again and again, for how many megabytes, and the most that it may hold.
+    // The repeated text, the number of megabytes to send, and the maximum memory.
     let bodies: [(&str, &str, &str, usize, usize); 13] = [
         ("a line", "data: ", "x", 100, 48),
         ("a line of JSON", "data: {\"a\":\"", "x", 100, 48),
@@ -47,7 +47,7 @@ fn a_body_without_end_holds_no_more_than_its_bounds() {
         ("a page", "<html>", "x", 100, 2),
         ("binary", "\u{1f}", "x", 100, 2),
         ("an event of many lines", "", &line, 40, 96),
-        // These are slow to read: what they hold would show sooner.
+        // These take long to parse, and excessive memory would show early.
         ("blanks", "", " \r\n", 2, 1),
         ("bare lines", "x", "x\n{\n", 2, 1),
         ("comments", "", ": ping\n\n", 2, 1),
@@ -61,7 +61,7 @@ fn a_body_without_end_holds_no_more_than_its_bounds() {
             assert!(held <= most * MB, "{family}: {what} held {} MB", held / MB);
         }
     }
-    // Lists whose items are hundreds of times as large as what they are written with.
+    // Lists whose items need hundreds of times the memory of their text.
     for family in Family::ALL {
         for (start, again, end) in [
             ("{\"choices\":[{\"message\":{\"content\":[", "{},", "{}]}}]}"),

@@ -7,7 +7,7 @@ use crate::settings::Settings;
 use crate::trust::file::Entry;
 use crate::trust::{Layers, Origin, flags, shown};
 use crate::{Result, output};
-use endstop::wire::providers::provider;
+use endstop::wire::catalog::providers::provider;
 use endstop::wire::redact::{address, secrets_out};
 use endstop::{Limits, TerminationPolicy as _, Watch};
 use serde_json::{Value, json};

@@ -4,10 +4,10 @@ use crate::args::ProvidersArgs;
 use crate::{Failure, Result, output};
 use endstop::core::TerminationSignal;
 use endstop::wire::Family;
-use endstop::wire::finish::{Finish, known};
-use endstop::wire::models;
-use endstop::wire::precedence::{Facts, signal};
-use endstop::wire::providers::{PROVIDERS, Provider, provider};
+use endstop::wire::catalog::models;
+use endstop::wire::catalog::providers::{PROVIDERS, Provider, provider};
+use endstop::wire::signal::finish::{Finish, known};
+use endstop::wire::signal::precedence::{Facts, signal};
 use serde_json::{Value, json};
 
 pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {

@@ -8,7 +8,7 @@
 //!
 //! Both work on the exporter's own thread, never on that of the run.
 
-use endstop::wire::providers::is_loopback;
+use endstop::wire::endpoint::is_loopback;
 use endstop::wire::redact::KnownKeys;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};

@@ -296,7 +296,7 @@ fn what_cannot_be_read_is_said() {
     assert!(run.stderr.contains("--since soon: give how long ago"), "{}", run.stderr);
     let run = cli.run(["audit", "empty", "--format", "word"]);
     assert_eq!(run.code(), 2);
-    assert!(run.stderr.contains("no format `word`"), "{}", run.stderr);
+    assert!(run.stderr.contains("unknown format `word`"), "{}", run.stderr);
 
     // Half a line at the end: what came before counts.
     let mut text = claiming().text();

@@ -315,7 +315,9 @@ fn what_holds_no_run_is_an_error() {
         assert_eq!(said["type"], "error");
     }
     cli.run(["backtest"]).exits(2);
-    cli.run(["backtest", "note.txt", "--format", "mine"]).exits(2).notes(&["no format `mine`"]);
+    cli.run(["backtest", "note.txt", "--format", "mine"])
+        .exits(2)
+        .notes(&["unknown format `mine`"]);
     cli.write("runs.jsonl", clear(1, 1));
     for (args, says) in [
         (["--policies", "mine"], "`default`, `reference`"),
@@ -498,7 +500,7 @@ fn runs_without_results_are_left_out_where_a_threshold_is_chosen() {
         chosen.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned()
     };
     for family in ["stuck", "same_error", "any_error", "no_new", "repeat_call_res"] {
-        assert!(row(family).contains("none: 0 good tasks to choose on"), "{told}");
+        assert!(row(family).contains("none: 0 good tasks to calibrate on"), "{told}");
     }
     assert!(row("max_steps").contains("0 %"), "{told}");
     assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");

@@ -109,7 +109,7 @@ fn models_keys_and_addresses_that_are_none() {
         (
             &["--model", "vertex/claude-x", "--api", "gemini"],
             key,
-            &["`claude-x`", "in anthropic-messages, not in gemini"],
+            &["`claude-x`", "uses anthropic-messages, not gemini"],
         ),
         (
             &["--model", "vertex/gemini-x"],
@@ -477,7 +477,7 @@ fn decide_goes_on_after_a_bad_line() {
         (bytes(&json!({"result": {}})), vec!["`result.action_type` is missing"]),
         (bytes(&json!({"reset": 1})), vec!["`reset` must be true"]),
         (result("action_type", json!(5)), vec!["`result.action_type` must be a text"]),
-        (result("output", json!(5)), vec!["`result.output` must be a text or null"]),
+        (result("output", json!(5)), vec!["`result.output` must be a string or null"]),
         (result("success", json!("yes")), vec!["`result.success` must be true or false"]),
         (result("metadata", json!([])), vec!["`result.metadata` must be an object"]),
         (result("outputs", json!(5)), vec!["`result.outputs` is not a list"]),

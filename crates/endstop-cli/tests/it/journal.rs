@@ -116,7 +116,7 @@ fn a_killed_run_goes_on_under_its_name() {
         let after = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
         assert_eq!((after.len(), &after[0]["termination"]), (1, &json!("stop")));
         let again = ["run", "--resume", "last", "--trust-journal", "--journal", "j.db"];
-        cli.run(again).exits(2).notes(&["ended as stop", "nothing to go on with"]);
+        cli.run(again).exits(2).notes(&["ended as stop", "nothing to resume"]);
     }
 }
 

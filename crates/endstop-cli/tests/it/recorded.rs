@@ -6,7 +6,7 @@ use crate::cli::{Cli, answering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop::testkit::{Reply, Server};
-use endstop::wire::eventstream::frame;
+use endstop::wire::stream::eventstream::frame;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::io::Read as _;
@@ -262,7 +262,7 @@ fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
             let outcome = ends(stalled, &clocks);
             let which = format!("a stall in {}: {outcome:#}", recorded.id());
             assert_eq!(outcome["termination"], "error_during_execution", "{which}");
-            assert!(outcome["decided_by"].to_string().contains("brought no content"), "{which}");
+            assert!(outcome["decided_by"].to_string().contains("sent no content"), "{which}");
         }
     }
 }

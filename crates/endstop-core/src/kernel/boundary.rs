@@ -1,7 +1,13 @@
-//! The boundary before a turn: what is checked, in which order, and how a call is made.
+//! The boundary before a turn: the checks in their fixed order, and the model call.
 //!
-//! The order is one table, [`PRE_TURN`]. Terminated, cancelled and halted stand before it: they
-//! are decided the moment their event comes, so that no boundary ever sees one pending.
+//! The order is one table, [`PRE_TURN`]. If several limits are reached at once, the first one in
+//! the table decides, so that the same run always ends for the same reason. Terminate, cancel and
+//! halt are not in the table, because they are decided as soon as their event arrives.
+//!
+//! ```text
+//! before_turn: limits ─► compaction? ─► pre_iteration? ─► chat_params? ─► before_call
+//! before_call: budgets (retries only) ─► quote ─► Reserve? ─► CallModel
+//! ```
 
 use super::ledger::{Ceiling, Granted, Quote};
 use super::outcome::Ending;
@@ -16,7 +22,7 @@ use crate::usage::NanoUsd;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A limit that is looked at before each turn.
+/// A limit that is checked before each turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreTurnCheck {
     /// `max_turns`.
@@ -33,7 +39,8 @@ pub enum PreTurnCheck {
     NoProgress,
 }
 
-/// What is checked before each turn, in this order; then compaction, then the pre-turn hook.
+/// The limits checked before each turn, in this order; then come compaction and the `pre_iteration`
+/// hook.
 pub const PRE_TURN: [PreTurnCheck; 6] = [
     PreTurnCheck::MaxTurns,
     PreTurnCheck::Mistakes,
@@ -44,7 +51,7 @@ pub const PRE_TURN: [PreTurnCheck; 6] = [
 ];
 
 impl PreTurnCheck {
-    /// How a run ends that this check ends.
+    /// Returns the termination of a run that reached this limit.
     pub const fn termination(self) -> Termination {
         match self {
             PreTurnCheck::MaxTurns => Termination::ErrorMaxTurns,
@@ -57,23 +64,23 @@ impl PreTurnCheck {
     }
 }
 
-/// A limit before a turn, and how near to it a run is.
+/// A limit that is checked before each turn, with its current value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CheckState {
     /// The limit, as configuration spells it.
     pub limit: &'static str,
-    /// What it counts: `turns`, `usd`, `tokens` or `seconds`.
+    /// Unit of the values: `turns`, `usd`, `tokens` or `seconds`.
     pub unit: &'static str,
-    /// Where the run is.
+    /// Current value.
     pub value: f64,
-    /// Where the limit is; `None`: it is off.
+    /// The limit; `None`: off.
     pub max: Option<f64>,
-    /// Whether it has been met.
+    /// `true` if the limit is reached.
     pub met: bool,
 }
 
 impl Inner {
-    /// How near the run is to a limit.
+    /// Returns the current value of a limit.
     pub(super) fn check_state(&self, check: PreTurnCheck) -> CheckState {
         let limits = &self.limits;
         let turns = |value: u32, max: Option<u32>| ("turns", f64::from(value), max.map(f64::from));
@@ -103,8 +110,9 @@ impl Inner {
         CheckState { limit, unit, value, max, met: self.met(check).is_some() }
     }
 
-    /// Whether a check has been met, and on what evidence.
+    /// Returns the limit's name and the evidence if the limit is reached.
     fn met(&self, check: PreTurnCheck) -> Option<(&'static str, String)> {
+        // Limits are reached at equality: 25 of 25 turns leave no room for another one.
         let reached = |value: u32, limit: Option<u32>| limit.filter(|limit| value >= *limit);
         match check {
             PreTurnCheck::MaxTurns => reached(self.turns, self.limits.max_turns)
@@ -119,6 +127,8 @@ impl Inner {
                         ),
                     )
                 }),
+            // Includes the possible cost of attempts that the provider did not count, see
+            // `Ledger::committed`.
             PreTurnCheck::BudgetUsd => self.ledger.usd_exceeded().then(|| {
                 let max = self.ledger.max_usd.unwrap_or_default();
                 (
@@ -156,7 +166,7 @@ impl Inner {
         }
     }
 
-    /// The endings whose checks are met now.
+    /// The terminations whose limits are reached now; the outcome lists them in `also`.
     pub(super) fn also_true(&self) -> Vec<Termination> {
         PRE_TURN
             .into_iter()
@@ -165,6 +175,7 @@ impl Inner {
             .collect()
     }
 
+    /// Returns the ending of the first limit in [`PRE_TURN`] that is reached.
     fn check_limits(&self) -> Flow {
         for check in PRE_TURN {
             if let Some((limit, evidence)) = self.met(check) {
@@ -174,7 +185,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What an attempt spent is seen before the next.
+    /// Checks the budgets again before a retry, because the failed attempt may have spent the rest.
     pub(super) fn check_budgets(&self) -> Flow {
         for check in [PreTurnCheck::BudgetUsd, PreTurnCheck::BudgetTokens] {
             if let Some((limit, evidence)) = self.met(check) {
@@ -184,11 +195,12 @@ impl Inner {
         Ok(())
     }
 
-    /// A turn may begin: limits, then compaction, then the pre-turn hook.
+    /// Starts a turn: limits, then compaction, then the `pre_iteration` hook.
     pub(super) fn before_turn(&mut self, fx: &mut Vec<Effect>) -> Flow {
-        // The next step has a higher number, and measurements of its own.
+        // Measurements belong to one step, so the next one starts without any.
         self.context.step = i64::from(self.turns);
         self.context.metrics.clear();
+        // Everything below is counted per turn, not per run.
         self.attempt = 0;
         self.retries = 0;
         self.failed_since = None;
@@ -198,12 +210,14 @@ impl Inner {
         self.starved_this_turn = false;
         self.check_limits()?;
         if self.compaction_is_due() {
+            // The turn continues in `compacted`, with the `pre_iteration` hook.
             self.compact(false, fx);
             return Ok(());
         }
         self.pre_iteration(fx)
     }
 
+    /// Consults the hook before a turn, if there is one.
     pub(super) fn pre_iteration(&mut self, fx: &mut Vec<Effect>) -> Flow {
         if self.hooks.pre_iteration {
             let ask = ConsultPoint::PreIteration {
@@ -216,6 +230,7 @@ impl Inner {
         self.chat_params(fx)
     }
 
+    /// Consults the hook before a model call, if there is one.
     fn chat_params(&mut self, fx: &mut Vec<Effect>) -> Flow {
         if self.hooks.chat_params {
             let ask = ConsultPoint::ChatParams {
@@ -228,13 +243,16 @@ impl Inner {
         self.before_call(fx)
     }
 
-    /// A call may be made: reserve, then make it. Also the way of each retry, so that what an
-    /// attempt spent is seen before the next.
+    /// Prepares a model call: reserve its worst cost, then make it. Retries also come through here,
+    /// so that the cost of the failed attempt is checked first.
     pub(super) fn before_call(&mut self, fx: &mut Vec<Effect>) -> Flow {
+        // Before the first attempt, `check_limits` has done this already.
         if self.attempt > 0 {
             self.check_budgets()?;
         }
         let own = self.own_cap();
+        // No ceiling applies to the call: send the caller's own cap, and compute the worst cost for
+        // display only.
         let Some(usual) = self.usual_output() else {
             let prompt = self.prompt_bound();
             let worst = self.ledger.price.filter(|_| self.reserve).zip(own);
@@ -259,6 +277,7 @@ impl Inner {
         self.call_as_quoted(ask.cap, quote, None, fx)
     }
 
+    /// Makes the call under its quote, and with the cap that the quote allows.
     fn call_as_quoted(
         &mut self,
         own: u64,
@@ -267,7 +286,7 @@ impl Inner {
         fx: &mut Vec<Effect>,
     ) -> Flow {
         let worst = self.ledger.price.map(|_| quote.worst.usd);
-        // What costs nothing needs no cap.
+        // A call without cost needs no cap, and an unnecessary cap could truncate the answer.
         let bounded = self.shared_budget || self.ledger.bounds_output();
         let caps = if bounded {
             (Some(own), Some(quote.output_cap))
@@ -277,19 +296,22 @@ impl Inner {
         self.call(caps, quote.lowered_by, worst, reservation, fx)
     }
 
+    /// Handles the shared budget's answer: makes the call under the grant, or ends the run.
     pub(super) fn reserved(
         &mut self,
         id: EffectId,
         granted: Granted,
         fx: &mut Vec<Effect>,
     ) -> Flow {
+        // A grant for an abandoned reservation is the driver's to return; see `Effect::Abandon`.
         if !matches!(self.phase, Phase::Reserving { id: waited } if waited == id) {
             return Ok(());
         }
         let ask = self.ask(USUAL_SHARED_OUTPUT);
-        // What was granted is a ceiling of its own for this call.
+        // The grant acts as one more ceiling, for this call only.
         match self.ledger.quote(ask, Some(granted)) {
             Ok(quote) => self.call_as_quoted(ask.cap, quote, Some(id), fx),
+            // Refused: settle with zero, so that the budget releases what it granted.
             Err(short) => {
                 fx.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
                 Err(self.does_not_fit(short))
@@ -297,6 +319,7 @@ impl Inner {
         }
     }
 
+    /// Makes the model call: the only place that requests one.
     fn call(
         &mut self,
         (own_cap, cap): (Option<u64>, Option<u64>),
@@ -306,7 +329,7 @@ impl Inner {
         fx: &mut Vec<Effect>,
     ) -> Flow {
         self.watchers.begin_text();
-        // Before the call is counted: a policy that panics has prevented it.
+        // Before the call is counted, because a policy that panics here prevents the call.
         if let Some(policy) = &mut self.policy {
             guarded(policy.name().to_owned(), || policy.begin_turn())?;
         }
@@ -314,7 +337,9 @@ impl Inner {
         let prompt_bound = self.prompt_bound();
         self.attempt += 1;
         self.model_calls = self.model_calls.saturating_add(1);
+        // The turn is counted when it ends, so the current one is `turns + 1`.
         let turn = self.turns + 1;
+        // A retry is the same iteration: observers count iterations, not attempts.
         if self.attempt == 1 {
             self.state.iteration = turn;
             self.state.last_iteration_at = Some(self.now);
@@ -334,13 +359,15 @@ impl Inner {
             reservation,
             prompt_bound,
         });
+        // Observers learn of the attempt before the driver starts it.
         fx.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt: self.attempt }));
         fx.push(Effect::CallModel { id, turn, attempt: self.attempt, output_cap: cap });
         Ok(())
     }
 
-    /// An upper bound on the tokens of the next prompt: what the provider counted where it did,
-    /// bytes for the rest.
+    /// Upper bound on the tokens of the next prompt: the provider's count as far as there is one,
+    /// and one token per byte for the rest, because no tokenizer makes more than one token of a
+    /// byte.
     pub(super) fn prompt_bound(&mut self) -> u64 {
         let messages = &self.state.messages;
         if let Some((tokens, covered)) = self.known_prompt {
@@ -348,6 +375,7 @@ impl Inner {
             return tokens.saturating_add(rest.iter().map(Message::byte_len).sum());
         }
         let (bytes, counted) = &mut self.counted;
+        // A shorter conversation than counted means that it was replaced by a compaction.
         if *counted > messages.len() {
             (*bytes, *counted) = (0, 0);
         }
@@ -356,7 +384,8 @@ impl Inner {
         bytes.saturating_add(self.prompt_overhead)
     }
 
-    /// About how many tokens the next prompt has, a token for each four bytes not yet counted.
+    /// Estimated tokens of the next prompt: one for every four bytes that the provider has not
+    /// counted.
     pub(super) fn prompt_estimate(&mut self) -> u64 {
         match self.known_prompt {
             Some((tokens, _)) => tokens + self.prompt_bound().saturating_sub(tokens) / 4,
@@ -364,11 +393,13 @@ impl Inner {
         }
     }
 
-    /// A hook or a person answered; the pre-tool hook and approvals are the tools' affair.
+    /// Handles an answer of a hook or a person. `tools.rs` handles the answers of `pre_tool` and
+    /// approvals.
     pub(super) fn answered(&mut self, id: EffectId, answer: Answer, fx: &mut Vec<Effect>) -> Flow {
         if matches!(self.phase, Phase::Tools(_)) {
             return self.tool_answered(id, answer, fx);
         }
+        // Ignore an answer to another question than the current one.
         let point = match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Consulting { id: waited, point } if waited == id => point,
             other => {
@@ -382,6 +413,8 @@ impl Inner {
             other => other,
         };
         match answer {
+            // Before a turn there is nothing to deny but the turn itself, so a denial ends the run
+            // too.
             Answer::Halt(reason) | Answer::Deny(reason) => {
                 let name = match point {
                     Point::Prompt => "prompt",
@@ -402,7 +435,8 @@ impl Inner {
         }
     }
 
-    /// Says something to the model on the loop's own behalf.
+    /// Sends a message from the loop itself to the model. The role is `user`, because every
+    /// provider accepts it at this place.
     pub(super) fn tell(&mut self, why: &str, text: String, fx: &mut Vec<Effect>) {
         fx.push(Effect::Emit(RunEvent::Told { why: why.to_owned(), text: text.clone() }));
         self.state.push(Role::User, vec![Part::Text { text }]);

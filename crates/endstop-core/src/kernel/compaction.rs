@@ -1,12 +1,13 @@
-//! Compactions: when one is due, what counts as one, and what becomes of a run where they fail.
+//! Compactions: when one is due, which result is accepted, and what happens after failures.
 //!
 //! ```text
-//! before a turn ── due? ──► Compact ──► judged: shorter by `least_gain`, valid, all there?
+//! before a turn ── due? ──► Compact ──► accept? shorter by `least_gain`, valid, nothing lost
 //! refused prompt ─────────► Compact ──►   yes: a new epoch    no: a failed attempt
 //! ```
 //!
-//! A run never compacts for ever: at most twice a turn (once before its call, once after a refusal),
-//! and after `max_failures` in a row only where the provider has refused the prompt.
+//! A run never compacts without end: at most twice per turn (once before its call, once after a
+//! refusal), and after `max_failures` consecutive failures only if the provider has refused the
+//! prompt.
 
 use super::outcome::{CompactionAttempt, Ending};
 use super::{
@@ -18,7 +19,7 @@ use crate::message::Message;
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
 
-/// The compactions of a run.
+/// The compaction history of a run.
 #[derive(Debug, Default)]
 pub(super) struct Compactions {
     pub(super) tried: Vec<CompactionAttempt>,
@@ -31,8 +32,9 @@ impl Compactions {
         !self.tried.is_empty()
     }
 
-    /// `3 compactions were tried: 48213 to 21077 bytes (elide); failed: not_smaller: …`
+    /// Describes the attempts: how many, and the results of the last few.
     pub(super) fn told(&self) -> String {
+        // Long runs compact often; the last few attempts explain an ending.
         const SHOWN: usize = 4;
         let of = |attempt: &CompactionAttempt| match (&attempt.failed, attempt.after) {
             (Some(why), _) => format!("failed: {why}"),
@@ -52,8 +54,9 @@ impl Compactions {
 }
 
 impl Inner {
-    /// Whether the conversation is to be shortened before the next call.
+    /// `true` if the conversation must be shortened before the next call.
     pub(super) fn compaction_is_due(&mut self) -> bool {
+        // After repeated failures each further try would cost a model call and change nothing.
         if self.compactions.failed_in_a_row >= self.compaction.max_failures {
             return false;
         }
@@ -66,6 +69,7 @@ impl Inner {
         }
     }
 
+    /// Requests a compaction.
     pub(super) fn compact(&mut self, forced: bool, fx: &mut Vec<Effect>) {
         let id = self.effect_id();
         let before = self.size();
@@ -74,6 +78,7 @@ impl Inner {
         fx.push(Effect::Compact { id, forced, task: self.asked, before, target });
     }
 
+    /// The current size of the conversation.
     fn size(&mut self) -> ConversationSize {
         let messages = &self.state.messages;
         let bytes = bytes(messages);
@@ -81,18 +86,22 @@ impl Inner {
         ConversationSize { messages, bytes, tokens: self.prompt_estimate() }
     }
 
-    /// Half of what there is; half of the share of the window at which it is due, where that is less.
+    /// The target size in bytes: half of the current size, or half of the share of the window at
+    /// which a compaction is due, whichever is smaller. Half, so that the next compaction is not
+    /// due right away.
     fn target(&self, before: ConversationSize) -> u64 {
         let half = before.bytes / 2;
         let wanted = match (self.compaction.proactive, self.context_window) {
             (ProactiveCompaction::AtShare(share), Some(window)) => share * window as f64 / 2.0,
             _ => return half,
         };
+        // Bytes per token vary by content, so scale by this conversation's own ratio.
         let share = wanted / before.tokens.max(1) as f64;
         half.min((before.bytes as f64 * share) as u64)
     }
 
-    /// Books what a compaction cost, in the shared budget too: nothing was reserved for it.
+    /// Books the cost of a compaction, also with the shared budget, because nothing was reserved
+    /// for it.
     pub(super) fn book_compaction(&mut self, id: EffectId, cost: NanoUsd, fx: &mut Vec<Effect>) {
         if !matches!(self.phase, Phase::Compacting { id: waited, .. } if waited == id) {
             return;
@@ -103,6 +112,7 @@ impl Inner {
         }
     }
 
+    /// Handles the result of a compaction: accepts or discards it, and continues the turn.
     pub(super) fn compacted(
         &mut self,
         id: EffectId,
@@ -121,9 +131,11 @@ impl Inner {
             after: None,
             failed: None,
         };
+        // A proactive compaction may find nothing to do; a forced one must not, since the prompt
+        // was refused.
         let taken = match result {
             Compaction::NotNeeded if forced => {
-                Err("the compactor says that none is needed, and the prompt was refused".to_owned())
+                Err("the compactor reported that no compaction is needed, but the provider refused the prompt".to_owned())
             }
             Compaction::NotNeeded => return self.pre_iteration(fx),
             Compaction::Failed(why) => Err(why),
@@ -135,6 +147,7 @@ impl Inner {
         match taken {
             Ok(messages) => {
                 self.state.replace(messages);
+                // The provider's count was for the old conversation.
                 self.known_prompt = None;
                 self.counted = (0, 0);
                 let after = self.size();
@@ -164,28 +177,33 @@ impl Inner {
                 self.compaction_failed(forced, why)?;
             }
         }
+        // A forced compaction happens within a turn whose hooks have already run.
         if forced { self.before_call(fx) } else { self.pre_iteration(fx) }
     }
 
-    /// Whether what a compactor gave is a conversation, has what must stay, and is enough shorter.
+    /// Checks that the result of a compaction is valid, contains what must be kept, and is short
+    /// enough.
     fn judged(&self, before: ConversationSize, messages: &[Message]) -> Result<(), String> {
         if let Some(problem) = shortened_problem(&self.state.messages, messages, self.asked) {
             return Err(problem.to_string());
         }
         let after = bytes(messages);
         let gain = self.compaction.least_gain;
-        // Written so that a share that is no number lets nothing pass.
+        // Written as a positive condition so that a NaN share rejects everything instead of
+        // accepting it.
         let enough = after as f64 <= before.bytes as f64 * (1.0 - gain) && after <= before.bytes;
         if enough {
             return Ok(());
         }
         let percent = gain * 100.0;
         let from = before.bytes;
-        Err(format!("not_smaller: {from} bytes became {after}, and {percent} % less was the least"))
+        Err(format!(
+            "not_smaller: {from} bytes became {after}; at least {percent} % less is required"
+        ))
     }
 
-    /// A failed compaction ends the run where nothing else is possible: the prompt was refused, or
-    /// nobody knows that it fits, or it does not and no refusal would be answered by another try.
+    /// Ends the run after a failed compaction if it cannot continue: the prompt was refused, or it
+    /// is not known to fit and a refusal could not be answered by another compaction.
     fn compaction_failed(&self, forced: bool, why: String) -> Flow {
         let told = self.compactions.told();
         if forced {
@@ -211,7 +229,8 @@ impl Inner {
         .diagnostic(why))
     }
 
-    /// The size of the prompt when the last compaction was asked for: nothing has come since.
+    /// Estimated prompt size at the last compaction attempt; still valid, because no message came
+    /// since.
     fn last_estimate(&self) -> u64 {
         self.compactions.tried.last().map_or(0, |attempt| attempt.before.tokens)
     }

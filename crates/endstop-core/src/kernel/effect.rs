@@ -1,4 +1,4 @@
-//! What the kernel asks for: effects, each with an id that its answer carries.
+//! Effects: the output of the kernel. Each has an id that the answering event carries.
 
 use super::watch::Fired;
 use crate::error_class::ModelError;
@@ -9,165 +9,167 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// Names an effect within its run; never reused.
+/// Identifies an effect within its run; never reused, so that a late answer cannot be confused with
+/// a new one.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct EffectId(pub u64);
 
-/// What the driver is to do.
+/// A request to the driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Effect {
-    /// Call the model with the run's messages; answered by `TurnEnded` or `TurnFailed`.
+    /// Calls the model with the run's messages; answered by `TurnEnded` or `TurnFailed`.
     CallModel {
-        /// Its id.
+        /// Id that the answer carries.
         id: EffectId,
-        /// The turn it is for, from 1.
+        /// The turn that the call is for, from 1.
         turn: u32,
         /// The attempt at that turn, from 1.
         attempt: u32,
-        /// The output cap to send; `None`: the provider's own.
+        /// The output cap to send; `None`: the provider's default.
         output_cap: Option<u64>,
     },
-    /// Stop a model call. Nothing more of it is read; no answer is waited for.
+    /// Aborts a model call. No answer is expected, and later events of the call are ignored.
     AbortModel {
-        /// The call.
+        /// Id of the call.
         id: EffectId,
     },
-    /// Start tool calls; each is answered by `ToolEnded`.
+    /// Starts tool calls; each is answered by `ToolEnded`.
     StartTools {
         /// The calls, in order.
         calls: Vec<ToolStart>,
     },
-    /// Stop tool calls: signal, and kill after the grace. Each is still answered by `ToolEnded`.
+    /// Stops tool calls: send a signal, and kill after the grace period. Each call must still be
+    /// answered by `ToolEnded`.
     AbortTools {
-        /// The calls.
+        /// Ids of the calls.
         ids: Vec<EffectId>,
-        /// How long they have to end; zero: kill at once.
+        /// Time until the calls are killed; zero: kill at once.
         grace: Duration,
     },
-    /// Send a `Tick` at this time (replaces an earlier wish).
+    /// Requests a `Tick` at this time. Replaces an earlier request.
     WakeAt {
-        /// When, on the run's clock.
+        /// Time on the run's clock.
         at: Duration,
     },
-    /// Ask a shared budget; answered by `Reserved`.
+    /// Requests a reservation from a shared budget; answered by `Reserved`.
     Reserve {
-        /// Its id.
+        /// Id that the answer carries.
         id: EffectId,
-        /// The worst cost of the call; zero if no price is known.
+        /// Worst-case cost of the call; zero if no price is known.
         want: NanoUsd,
-        /// The least with which the call makes sense.
+        /// Minimum cost budget for a useful call.
         least: NanoUsd,
-        /// The most tokens that the call can use, prompt and output together.
+        /// Worst-case number of tokens, prompt and output together.
         #[serde(default)]
         want_tokens: u64,
-        /// The least tokens with which the call makes sense.
+        /// Minimum number of tokens for a useful call.
         #[serde(default)]
         least_tokens: u64,
     },
-    /// Tell a shared budget what a reserved call cost, and give the rest back; or what a compaction
-    /// cost, for which nothing was reserved.
+    /// Reports the real cost of a reserved call to the shared budget, which releases the rest of
+    /// the reservation. Also reports the cost of a compaction, for which nothing was reserved.
     Settle {
-        /// The reservation, or the compaction.
+        /// Id of the reservation or the compaction.
         id: EffectId,
-        /// What it cost. For a call that the provider did not count, the most that it can have cost.
+        /// The cost. For a call that the provider did not count: the most that it can have cost.
         spent: NanoUsd,
-        /// The tokens that it used, or the most that it can have used.
+        /// The number of tokens used, or the most that can have been used.
         #[serde(default)]
         tokens: u64,
     },
-    /// Validate an answer against the output schema; answered by `Validated`.
+    /// Validates an answer against the output schema; answered by `Validated`.
     Validate {
-        /// Its id.
+        /// Id that the answer carries.
         id: EffectId,
-        /// The answer: text, or the value that was delivered.
+        /// The answer: text, or the delivered value.
         candidate: Value,
     },
-    /// Ask a hook or a person; answered by `Answered`.
+    /// Asks a hook or a person; answered by `Answered`.
     Consult {
-        /// Its id.
+        /// Id that the answer carries.
         id: EffectId,
-        /// What is asked.
+        /// The question.
         point: ConsultPoint,
     },
-    /// Shorten the conversation; answered by `Compacted`.
+    /// Shortens the conversation; answered by `Compacted`.
     Compact {
-        /// Its id.
+        /// Id that the answer carries.
         id: EffectId,
-        /// The provider refused the prompt: everything possible must be done.
+        /// `true` if the provider has refused the prompt, so that every means should be tried.
         forced: bool,
-        /// The user's message that the run began with; it must stay.
+        /// The user message that started the run; must be kept.
         task: Option<MessageId>,
-        /// How long the conversation is.
+        /// Current size of the conversation.
         before: ConversationSize,
-        /// How many bytes it should have at most; more is taken as well, where it is enough less
-        /// than before.
+        /// Target size in bytes. A larger result is still accepted if it shrinks the conversation
+        /// by at least [`least_gain`](super::CompactionSpec::least_gain).
         target: u64,
     },
-    /// An effect is no longer waited for: a prompt can be taken down, a compaction stopped, and what
-    /// a shared budget granted, or grants yet, goes back.
+    /// Cancels an outstanding effect: dismiss the prompt, stop the compaction, and return any
+    /// budget reservation, including one granted later.
     Abandon {
-        /// The effect.
+        /// Id of the effect.
         id: EffectId,
     },
-    /// Tell the observers.
+    /// Sends an event to the observers.
     Emit(RunEvent),
 }
 
-/// How long a conversation is.
+/// The size of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversationSize {
-    /// Messages.
+    /// Number of messages.
     pub messages: u32,
-    /// Their bytes, as [`Message::byte_len`](crate::Message::byte_len) counts them.
+    /// Bytes of the messages, as [`Message::byte_len`](crate::Message::byte_len) counts them.
     pub bytes: u64,
-    /// About how many tokens the prompt has, instructions and tools included: what the provider
-    /// counted, and a token for each four bytes that it has not.
+    /// Estimated tokens of the prompt, including instructions and tools: the provider's last count,
+    /// plus one token for every four bytes added since.
     pub tokens: u64,
 }
 
 /// A tool call to start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolStart {
-    /// Its id; the provider's own id of the call is not unique over a run.
+    /// Id of this call. The provider's own call id is not unique within a run.
     pub id: EffectId,
-    /// The call.
+    /// The call as the model wrote it.
     pub call: ToolCall,
-    /// Its arguments, parsed.
+    /// The parsed arguments.
     pub arguments: Map<String, Value>,
 }
 
-/// What a hook or a person is asked.
+/// A question to a hook or a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "point", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ConsultPoint {
-    /// The user's input came.
+    /// The user's input has arrived.
     Prompt,
     /// A turn is about to begin.
     PreIteration {
-        /// Turns with tools that were completed.
+        /// Number of completed turns with tool calls.
         tool_turns: u32,
-        /// Unproductive turns in a row.
+        /// Number of consecutive unproductive turns.
         unproductive: u32,
     },
-    /// A model call is about to be made; the parameters may be changed.
+    /// A model call is about to be made; its parameters may be changed.
     ChatParams {
-        /// Turns with tools that were completed.
+        /// Number of completed turns with tool calls.
         tool_turns: u32,
-        /// The output cap it will have.
+        /// The output cap that the call would have.
         output_cap: Option<u64>,
     },
-    /// A tool is about to be run.
+    /// A tool call is about to start.
     PreTool {
         /// The call.
         call: ToolCall,
     },
-    /// A person is asked whether a tool may be run.
+    /// A person must approve a tool call.
     Approval {
         /// The call.
         call: ToolCall,
@@ -177,37 +179,37 @@ pub enum ConsultPoint {
         /// The answer.
         answer: Option<String>,
     },
-    /// The model has answered in text, and somebody may reply.
+    /// The model has answered in text, and a user may reply.
     Reply,
 }
 
-/// What observers hear of a run, in order, each once. Text as it is generated is the driver's to
-/// pass on: it may be dropped for a reader that lags, these never.
+/// Events for observers, in order, each sent exactly once. Streamed text is not among them: the
+/// driver forwards it and may drop it for a slow reader, but these events are never dropped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunEvent {
-    /// An attempt at a turn began. An attempt after the first starts the turn anew: what was
-    /// shown of the one before is void.
+    /// An attempt at a turn began. A second attempt starts the turn over: text shown from the
+    /// previous one is void.
     TurnStarted {
         /// The turn, from 1.
         turn: u32,
         /// The attempt, from 1.
         attempt: u32,
     },
-    /// A response was kept.
+    /// A response was accepted and appended to the conversation.
     TurnEnded {
         /// The turn, from 1.
         turn: u32,
-        /// Its visible text.
+        /// Visible text of the response.
         text: String,
-        /// Why the model stopped.
+        /// The reason why the model stopped.
         signal: TerminationSignal,
-        /// What it used.
+        /// Usage of the response.
         usage: Usage,
-        /// The run's cost so far, as far as it is known; `None` if no price is.
+        /// The run's known cost so far; `None` if no price is known.
         cost: Option<NanoUsd>,
-        /// How many tools it asks for.
+        /// Number of tool calls in the response.
         tool_calls: u32,
     },
     /// An attempt failed.
@@ -216,75 +218,76 @@ pub enum RunEvent {
         turn: u32,
         /// The attempt, from 1.
         attempt: u32,
-        /// Why.
+        /// The error.
         error: ModelError,
-        /// When the next attempt is made, in milliseconds; `None`: never.
+        /// Milliseconds until the next attempt; `None` if there is none.
         retry_in_ms: Option<u64>,
     },
-    /// A tool was started.
+    /// A tool call started.
     ToolStarted {
         /// The provider's id of the call.
         call_id: String,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// The arguments, as the model wrote them.
+        /// The arguments as the model wrote them.
         arguments: String,
     },
     /// A tool call was answered.
     ToolEnded {
         /// The provider's id of the call.
         call_id: String,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// How it ended.
+        /// Status of the call.
         status: ToolStatus,
-        /// How long it ran, in milliseconds.
+        /// Duration of the call in milliseconds.
         duration_ms: u64,
-        /// What the model is told.
+        /// The result that the model reads.
         content: String,
     },
-    /// The loop told the model something on its own behalf.
+    /// The loop sent a message of its own to the model.
     Told {
-        /// Why: `no_progress`, `empty`, `repair`, `continue`, `policy`, `veto`, `hook`, `watch`.
+        /// The cause: `no_progress`, `empty`, `repair`, `continue`, `lost_call`, `policy`, `veto`,
+        /// `hook` or `watch`.
         why: String,
-        /// What was said.
+        /// Text of the message.
         text: String,
     },
-    /// A rule that watches the run fired for the first time.
+    /// A watch rule fired for the first time.
     Fired(Fired),
     /// The conversation was shortened.
     Compacted {
-        /// Messages before.
+        /// Number of messages before.
         before: u32,
-        /// Messages after.
+        /// Number of messages after.
         after: u32,
         /// Bytes of the messages before.
         bytes_before: u64,
         /// Bytes after.
         bytes_after: u64,
-        /// About how many tokens the prompt had.
+        /// Estimated tokens of the prompt before.
         tokens_before: u64,
-        /// About how many it has now.
+        /// Estimated tokens after.
         tokens_after: u64,
-        /// What shortened it, where that has a name.
+        /// Name of the compaction strategy; may be empty.
         strategy: String,
-        /// The provider had refused the prompt.
+        /// `true` if the provider had refused the prompt.
         forced: bool,
     },
-    /// The conversation could not be shortened, and is as it was.
+    /// The conversation could not be shortened and is unchanged.
     CompactionFailed {
-        /// Why.
+        /// The reason.
         why: String,
-        /// The provider had refused the prompt.
+        /// `true` if the provider had refused the prompt.
         forced: bool,
-        /// How many have failed in a row, with this one.
+        /// Number of consecutive failures, including this one.
         in_a_row: u32,
     },
-    /// The run is being stopped; tools still have to end.
+    /// The run is being stopped; running tools must still end.
     Stopping {
-        /// Why: the termination it will have.
+        /// The termination that the run will have.
         reason: String,
-        /// Tool calls still to end.
+        /// Number of tool calls still running.
         running: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! The ending: stopping what runs, closing the history, and putting the outcome together.
+//! The end of a run: stop running work, complete the conversation, and assemble the outcome.
 
 use super::outcome::{Ending, Outcome};
 use super::tools::{OpenCalls, emit_ended};
@@ -8,14 +8,18 @@ use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use std::time::Duration;
 
-/// How long after the grace tools may still be silent before the run ends without them.
+/// Time after the grace period in which a tool may still report its end. Then the run ends without
+/// it, so that a tool that ignores its kill cannot hold up the run.
 const GIVE_UP: Duration = Duration::from_secs(1);
 
 impl Inner {
+    /// Builds the ending of a terminate, which carries a declared answer and an earlier cause.
     pub(super) fn terminated(&mut self) -> Box<Ending> {
         let ending =
             Ending::new(Termination::Terminated, "caller", "terminate", "the loop was terminated");
         let mut ending = self.outrank(ending);
+        // Terminate during a stop: the run ends now, but keeps the answer and the cause it already
+        // had.
         if let Phase::Stopping { ending: earlier, .. } = &self.phase {
             ending.carry(earlier);
             ending.outranked.push((**earlier).clone());
@@ -23,10 +27,10 @@ impl Inner {
         ending
     }
 
-    /// Decides between an ending and an answer that was declared before it came: the answer stands,
-    /// whatever else happens. Only the caller's cancel and terminate outrank it, and they carry it.
+    /// Resolves a conflict between an ending and an answer that was declared before it: the answer
+    /// stands. Only the caller's cancel and terminate outrank it, and they carry the answer along.
     ///
-    /// An answer whose validation is still open is not known to be one; it is carried, too.
+    /// An answer that is still being validated may not be one; it is carried as well.
     pub(super) fn outrank(&mut self, mut ending: Box<Ending>) -> Box<Ending> {
         let by_caller =
             matches!(ending.termination, Termination::Cancelled | Termination::Terminated);
@@ -48,8 +52,8 @@ impl Inner {
         }
     }
 
-    /// The answer that is declared at this point: it waits for the stop hook, or `finish` was
-    /// accepted while its neighbours still run.
+    /// Returns the answer that is declared at this point: it waits for the stop or reply hook, or
+    /// `finish` is valid while other calls of its turn still run.
     fn declared(&mut self) -> Option<Box<Ending>> {
         match &mut self.phase {
             Phase::Consulting { point: Point::Stop(answer) | Point::Reply(answer), .. } => {
@@ -60,8 +64,9 @@ impl Inner {
         }
     }
 
+    /// Cancels the run.
     pub(super) fn cancel(&mut self, fx: &mut Vec<Effect>) -> Flow {
-        // What is being stopped already is being stopped; the first cause stands.
+        // The run is already being stopped; the first cause stands.
         if matches!(self.phase, Phase::Stopping { .. }) {
             return Ok(());
         }
@@ -70,11 +75,13 @@ impl Inner {
         self.stop(ending, fx)
     }
 
-    /// User code of a driver failed. What was being stopped ends now, as it would have: a cancel, a
-    /// deadline and a halt outrank what fails while they are obeyed.
+    /// Handles a failure of the driver's user code. A run that is being stopped ends now with the
+    /// ending it had, because cancel, deadline and halt outrank a failure that happens while they
+    /// are carried out.
     pub(super) fn faulted(&mut self, name: String, message: String) -> Box<Ending> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Stopping { mut ending, calls, .. } => {
+                // `conclude` closes calls in the `Tools` phase, so hand them over there.
                 self.phase = Phase::Tools(calls);
                 ending.diagnostic.get_or_insert_with(|| message.clone());
                 ending.outranked.push(*fault(name, message));
@@ -87,10 +94,12 @@ impl Inner {
         }
     }
 
-    /// Ends the run so, as soon as the running tools have ended, unless an answer stands.
+    /// Ends the run with this ending as soon as its running tools have ended, unless an answer
+    /// stands.
     pub(super) fn stop(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
         let ending = self.outrank(ending);
         let mut open = match std::mem::replace(&mut self.phase, Phase::New) {
+            // Without running tools there is nothing to wait for.
             Phase::Tools(open) if !open.running().is_empty() => open,
             other => {
                 self.phase = other;
@@ -104,15 +113,18 @@ impl Inner {
             running: ids.len() as u32,
         }));
         fx.push(Effect::AbortTools { ids, grace });
-        // Nobody is asked about a call that will not be made.
+        // Dismiss the approval prompts of calls that will not be made.
         fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
         let until = self.now.saturating_add(grace).saturating_add(GIVE_UP);
+        // The old tick is void: during a stop only `until` counts, and it may be later than the
+        // armed one.
         self.armed = None;
         self.phase = Phase::Stopping { ending, calls: open, until };
         Ok(())
     }
 
-    /// The run is being stopped: tools end, or are given up.
+    /// Handles an event while the run is being stopped: tools end, or are abandoned after the grace
+    /// period.
     pub(super) fn on_stopping(&mut self, event: &EventKind, fx: &mut Vec<Effect>) -> Flow {
         let now = self.now;
         let Phase::Stopping { calls, until, .. } = &mut self.phase else {
@@ -138,7 +150,7 @@ impl Inner {
         }
     }
 
-    /// Puts the outcome together; what still runs is stopped.
+    /// Assembles the outcome, and aborts what still runs.
     pub(super) fn conclude(mut self, ending: Ending, fx: &mut Vec<Effect>) -> Outcome {
         let termination = ending.termination;
         let by_caller = matches!(
@@ -146,6 +158,7 @@ impl Inner {
             Termination::Cancelled | Termination::Terminated | Termination::ErrorTimeout
         );
         match std::mem::replace(&mut self.phase, Phase::New) {
+            // The partial text stays in the conversation, so that a resumed run contains it.
             Phase::Calling(call) => {
                 fx.push(Effect::AbortModel { id: call.id });
                 self.settle_aborted(&call, fx);
@@ -157,6 +170,8 @@ impl Inner {
             Phase::Tools(open) | Phase::Stopping { calls: open, .. } => {
                 self.close_calls(open, termination, by_caller, fx);
             }
+            // The driver must withdraw these, or a prompt would stay open and a budget reservation
+            // be lost.
             Phase::Consulting { id, .. }
             | Phase::Reserving { id }
             | Phase::Compacting { id, .. }
@@ -167,15 +182,16 @@ impl Inner {
             self.state.streaming.abort();
         }
         self.state.end(termination);
-        // With what the last call cost.
+        // Computed after the last call was booked, so that its cost counts.
         let mut also: Vec<Termination> = Vec::new();
         for other in self.also_true().into_iter().chain(ending.outranked_terminations()) {
-            // A success in the last turn that was allowed has crossed nothing.
+            // A success in the last allowed turn has not exceeded the turn limit.
             let crossed = other != Termination::ErrorMaxTurns || !termination.is_success();
             if crossed && other != termination && !also.contains(&other) {
                 also.push(other);
             }
         }
+        // Fall back to an outranked failure's details: they are lost otherwise.
         let diagnostic = ending
             .diagnostic
             .or_else(|| ending.outranked.into_iter().find_map(|outranked| outranked.diagnostic));
@@ -218,6 +234,7 @@ impl Inner {
         }
     }
 
+    /// Answers all open calls, so that the conversation is valid, and kills what still runs.
     fn close_calls(
         &mut self,
         mut open: OpenCalls,
@@ -233,9 +250,11 @@ impl Inner {
             fx.push(Effect::AbortTools { ids, grace: Duration::ZERO });
         }
         fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
+        // `aborted` if the caller or the deadline stopped the tools, `skipped` if the run ended for
+        // its own reasons.
         let status = if by_caller { ToolStatus::Aborted } else { ToolStatus::Skipped };
         let cut = open.close(status, &format!("the run ended as {termination}"));
-        // Who heard that a call began hears that it ended.
+        // An observer that saw a call begin must also see it end.
         for (at, started) in cut {
             emit_ended(&open, at, self.now.saturating_sub(started), fx);
         }

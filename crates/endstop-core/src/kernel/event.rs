@@ -1,7 +1,7 @@
-//! What the kernel is told: one [`Event`] at a time, each with the time it happened.
+//! Events: the input of the kernel, one at a time, each with the time at which it happened.
 //!
-//! An event that answers an effect carries the effect's id; one that answers an effect which is
-//! no longer waited for is dropped.
+//! An event that answers an effect carries the effect's id. An event whose effect is no longer
+//! outstanding is ignored, so a driver never has to check for late results.
 
 use super::effect::EffectId;
 use super::spec::ToolSpec;
@@ -13,138 +13,141 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// Something that happened, and when.
+/// An input of the kernel and its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Time since the run began, monotonic; an event older than the last is read as now.
+    /// Time since the run began, monotonic. An event with an earlier time than the previous one is
+    /// handled at the previous one's time.
     pub at: Duration,
-    /// What happened.
+    /// The kind of event, with its data.
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
 impl Event {
-    /// An event at a time.
+    /// Creates an event that happened at `at`.
     pub fn new(at: Duration, kind: EventKind) -> Event {
         Event { at, kind }
     }
 }
 
-/// What happened.
+/// Everything that a driver can report. Journals store these names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The run begins.
+    /// Starts the run; must be the first event.
     Start {
-        /// Seeds the jitter of backoffs.
+        /// Seed of the jitter of retry waits. A replay with the same seed waits equally long.
         seed: u64,
-        /// What the model costs, where it is known.
+        /// Price of the model, if known.
         price: Option<Price>,
         /// Wall clock in Unix milliseconds, for display.
         wall_ms: Option<u64>,
     },
-    /// More of a turn came.
+    /// More content of the current turn has been streamed.
     Delta {
-        /// The call it belongs to.
+        /// Id of the model call.
         call: EffectId,
-        /// What came.
+        /// The content.
         delta: TurnDelta,
     },
     /// A model call ended with a response.
     TurnEnded {
-        /// The call.
+        /// Id of the model call.
         call: EffectId,
         /// The response.
         turn: Box<ModelTurn>,
     },
-    /// A model call ended without a (whole) response.
+    /// A model call ended without a complete response.
     TurnFailed {
-        /// The call.
+        /// Id of the model call.
         call: EffectId,
-        /// Why.
+        /// The classified error.
         error: ModelError,
-        /// What arrived before it failed, with what it used.
+        /// Content that arrived before the failure, with its usage.
         partial: Option<Box<ModelTurn>>,
     },
     /// A tool call ended.
     ToolEnded {
-        /// The id it was started under.
+        /// Id from [`ToolStart`](super::ToolStart).
         tool: EffectId,
-        /// How.
+        /// The result.
         report: ToolReport,
     },
-    /// Something that the run started spent this on models of its own: an agent that a tool runs.
+    /// A tool spent money on its own model calls, for example because it runs another agent.
     Spent {
-        /// What it used, beyond what was told before.
+        /// Usage since the previous `Spent` event of the same tool.
         usage: Usage,
-        /// What that cost.
+        /// Cost of that usage.
         cost: NanoUsd,
-        /// Some of it has a cost that is not known.
+        /// `true` if part of the cost is unknown.
         cost_unknown: bool,
-        /// What it may have used beyond that; `None`: nothing, or, if the cost is not known, an amount
-        /// without a bound.
+        /// Upper bound on the unreported usage. `None`: nothing is unreported or, if `cost_unknown`
+        /// is set, the cost has no upper bound.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unreported: Option<Unreported>,
     },
-    /// A hook, or a person asked for approval, answered.
+    /// A hook or a person answered.
     Answered {
-        /// The question.
+        /// Id of the question.
         id: EffectId,
         /// The answer.
         answer: Answer,
     },
     /// A compaction ended.
     Compacted {
-        /// The compaction.
+        /// Id of the compaction.
         id: EffectId,
-        /// How.
+        /// The new conversation, or the failure.
         result: Compaction,
     },
-    /// A structured answer was validated.
+    /// An answer was validated against the output schema.
     Validated {
-        /// The validation.
+        /// Id of the validation.
         id: EffectId,
-        /// The value, or what is wrong with the answer.
+        /// The valid value, or a description of the violation for the model.
         result: Result<Value, String>,
     },
-    /// A shared budget answered.
+    /// A shared budget answered a reservation.
     Reserved {
-        /// The reservation.
+        /// Id of the reservation.
         id: EffectId,
-        /// What was granted; less than the least asked for is a refusal, and then it is what is left.
+        /// The granted amount. Less than the requested minimum means a refusal; the amount is then
+        /// what the budget has left.
         granted: NanoUsd,
-        /// The same in tokens; `None`: the budget has no ceiling on tokens.
+        /// The granted number of tokens; `None`: the budget has no token ceiling.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         granted_tokens: Option<u64>,
     },
-    /// The caller set values that policies read.
+    /// The caller set values for policies.
     Observe {
-        /// Named values; they stay.
+        /// Named values; they persist for the rest of the run.
         variables: Map<String, Value>,
-        /// Measurements of this turn; they are gone with it.
+        /// Measurements of the current turn; they are cleared before the next.
         metrics: Map<String, Value>,
     },
-    /// What drove the run is gone, and another goes on with it.
+    /// The previous driver is gone (its process died or was stopped), and another one resumes the
+    /// run.
     Resumed(Box<Resumption>),
-    /// Time passed.
+    /// Time has passed; answers [`Effect::WakeAt`](super::Effect::WakeAt).
     Tick,
-    /// The caller cancels the run.
+    /// The caller cancels the run: running tools get a grace period.
     Cancel,
-    /// The caller terminates the loop.
+    /// The caller terminates the loop: the run ends at once.
     Terminate,
-    /// User code of a driver failed: the run cannot go on.
+    /// User code in the driver failed, and the run cannot continue.
     Fault {
-        /// What failed: a tool, a hook's point, `provider`, `observer` … or `driver`, where it is
-        /// the driver itself.
+        /// The failed component: the name of a tool, the point of a hook, `provider`, `observer` …
+        /// or `driver` for the driver itself.
         name: String,
-        /// How.
+        /// Description of the failure.
         message: String,
     },
 }
 
 impl EventKind {
-    /// Its name, as its JSON has it: `turn_ended`.
+    /// The event's name as its JSON spells it, for example `turn_ended`.
     pub const fn name(&self) -> &'static str {
         match self {
             EventKind::Start { .. } => "start",
@@ -167,43 +170,45 @@ impl EventKind {
     }
 }
 
-/// What is new where a run goes on after what drove it is gone. `None`: as it was.
+/// Changes that apply when a run is resumed. `None` keeps the previous value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resumption {
-    /// Model calls and tool calls that were in flight, of which nobody knows what became.
+    /// Model calls and tool calls that were in flight and whose result is unknown.
     pub lost: Vec<EffectId>,
-    /// A failure of the model call that comes next was judged before, and ended the run: the call is
-    /// made again, beyond `max_retries`.
+    /// The run had ended because its next model call failed. Repeat that call once, even if
+    /// `max_retries` is used up.
     pub call_again: bool,
-    /// The limits from here on.
+    /// New limits.
     pub limits: Option<Limits>,
-    /// The tools from here on, `finish` left out.
+    /// New tools, without `finish`.
     pub tools: Option<Vec<ToolSpec>>,
-    /// The model from here on.
+    /// New model.
     pub model: Option<String>,
-    /// The provider from here on.
+    /// New provider.
     pub provider: Option<String>,
-    /// What the model costs from here on.
+    /// New price of the model.
     pub price: Option<Price>,
     /// Wall clock in Unix milliseconds, for display.
     pub wall_ms: Option<u64>,
 }
 
-/// A piece of a turn. Only content counts: a ping is none.
+/// Streamed content of a turn. Empty deltas are ignored: a ping is not content and resets no
+/// timeout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnDelta {
     /// Visible text.
     Text(String),
-    /// Reasoning, in characters.
+    /// Number of characters of reasoning. The kernel needs only the length, to estimate the usage
+    /// of an aborted call.
     Reasoning(u64),
-    /// Arguments of a tool call, in characters.
+    /// Number of characters of tool call arguments.
     ToolArguments(u64),
 }
 
 impl TurnDelta {
-    /// Whether it brings no content.
+    /// `true` if the delta has no content.
     pub fn is_empty(&self) -> bool {
         match self {
             TurnDelta::Text(text) => text.is_empty(),
@@ -212,31 +217,31 @@ impl TurnDelta {
     }
 }
 
-/// How a tool call ended.
+/// The result of a tool call, as the driver reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolReport {
-    /// `ok`, `error` or `aborted`; the kernel knows the others itself.
+    /// `ok`, `error` or `aborted`. The kernel itself assigns the other statuses.
     pub status: ToolStatus,
-    /// What the model is told.
+    /// The result that the model reads.
     pub content: String,
-    /// The tool says that the run must halt, and why.
+    /// A reason if the tool requests that the run halt.
     #[serde(default)]
     pub halt: Option<String>,
-    /// Whether it had started; `false` only for one stopped before it began.
+    /// `false` only if the call was stopped before the tool started.
     pub started: bool,
-    /// Whether a compaction must keep what it says.
+    /// `true` if a compaction must keep the result.
     #[serde(default)]
     pub pinned: bool,
-    /// Values it set for policies.
+    /// Values that the tool set for policies; they persist.
     #[serde(default)]
     pub variables: Map<String, Value>,
-    /// Measurements it made.
+    /// Measurements of this turn that the tool took.
     #[serde(default)]
     pub metrics: Map<String, Value>,
 }
 
 impl ToolReport {
-    /// A report of this status and content.
+    /// Creates a report with this status and content.
     pub fn new(status: ToolStatus, content: impl Into<String>) -> ToolReport {
         ToolReport {
             status,
@@ -250,48 +255,48 @@ impl ToolReport {
     }
 }
 
-/// The answer of a hook or a person.
+/// An answer of a hook or a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Go on.
+    /// Continue.
     Proceed,
-    /// Go on, and tell the model this: at once, after the results of a turn whose tools are under
-    /// way, or, from a stop hook, when the conversation continues after the run.
+    /// Continue, and send this message to the model: at once; after the results, if the tools of
+    /// the turn are running; or, from a stop hook, when the conversation continues after the run.
     ProceedWith(String),
-    /// Go on with this output cap (chat parameters).
+    /// Continue with this output cap (`chat_params` hook only; for a model call).
     OutputCap(u64),
-    /// This tool call is refused (pre-tool, approval), or this success is vetoed (stop hook), which is
-    /// the only way to withdraw a declared answer; why.
+    /// Refuse the tool call (`pre_tool`, approval) or veto the success (`stop`), with the reason. A
+    /// veto is the only way to withdraw a declared answer.
     Deny(String),
-    /// End the run; why. A declared answer stands, and the halt is noted beside it.
+    /// End the run, with the reason. A declared answer stands; the halt is then listed in `also`.
     Halt(String),
 }
 
-/// How a compaction ended.
+/// The result of a compaction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compaction {
-    /// Nothing needed to be done (proactive only).
+    /// There was nothing to do (proactive only; a forced compaction that returns this has failed).
     NotNeeded,
-    /// The new conversation, and what the summariser's calls cost. The run takes it where it is
-    /// shorter by [`CompactionSpec::least_gain`](super::CompactionSpec::least_gain), is a
-    /// conversation that providers accept ([`history`](crate::history)), and has all that must stay.
+    /// A new conversation, and the cost of the summariser's calls. The run accepts it if it is
+    /// shorter by [`CompactionSpec::least_gain`](super::CompactionSpec::least_gain), is valid for
+    /// providers ([`history`](crate::history)), and contains everything that must be kept.
     Done {
-        /// The messages that replace the history.
+        /// The messages that replace the conversation.
         messages: Vec<Message>,
-        /// What it cost.
+        /// Cost of the compaction.
         cost: NanoUsd,
-        /// What shortened it, for observers and the outcome; may be empty.
+        /// Name of the strategy, for observers and the outcome; may be empty.
         #[serde(default)]
         strategy: String,
     },
-    /// It failed; why.
+    /// The compaction failed, with the reason.
     Failed(String),
 }
 
 impl Compaction {
-    /// A new conversation that cost nothing.
+    /// Creates a result with a new conversation that cost nothing.
     pub fn done(strategy: impl Into<String>, messages: Vec<Message>) -> Compaction {
         Compaction::Done { messages, cost: NanoUsd::ZERO, strategy: strategy.into() }
     }

@@ -1,7 +1,8 @@
-//! The `finish` tool: the model declares its answer, or that the task cannot be done.
+//! The `finish` tool: the model declares its answer, or that the task is not feasible.
 //!
-//! The call is judged after its neighbours have ended, so that nothing is declared over a failure
-//! that the model has not seen. A declaration that says nothing is a mistake, answered to the model.
+//! A call of `finish` is evaluated after the other calls of its turn have ended, so that the model
+//! cannot declare success before it has seen a failure. A declaration without content is a mistake,
+//! and the model is told so.
 
 use super::outcome::Ending;
 use super::tools::OpenCalls;
@@ -9,7 +10,7 @@ use super::{Inner, Phase};
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 
-/// What small models write into a field that does not apply, lower case.
+/// Filler values that small models write into fields that do not apply, in lower case.
 const FILLERS: &[&str] = &[
     "n/a",
     "na",
@@ -28,25 +29,26 @@ const FILLERS: &[&str] = &[
     "—",
 ];
 
-/// What a call of `finish` declares.
+/// The content of a `finish` call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Declaration {
     /// The answer. Without a deliverable, the run's last text is the answer.
     Answer { deliverable: Option<Value>, summary: Option<String> },
-    /// The task cannot be done, and why.
+    /// The task is not feasible, with the reason.
     GaveUp { reason: String, deliverable: Option<Value>, summary: Option<String> },
 }
 
 impl Declaration {
-    /// Reads the arguments by the tool's schema. `last_text` is the run's last text that is not
-    /// blank, if it has one.
+    /// Parses the arguments by the tool's schema. `last_text` is the run's last text that is not
+    /// blank, if any.
     ///
     /// # Errors
-    /// What is wrong with the call, for the model to read.
+    /// A description of the problem for the model.
     pub(super) fn read(
         arguments: &Map<String, Value>,
         last_text: Option<&str>,
     ) -> Result<Declaration, String> {
+        // Fillers are ignored in text fields only: a deliverable of "none" may be the real answer.
         let summary = text_of(arguments, "summary")?.filter(|text| !is_filler(text));
         let reason = text_of(arguments, "infeasible")?.filter(|text| !text.trim().is_empty());
         let deliverable = arguments.get("deliverable").filter(|value| !is_blank(value)).cloned();
@@ -88,7 +90,7 @@ impl Declaration {
     }
 }
 
-/// Reads an optional string; `null` and `false` are what models write for "does not apply".
+/// Reads an optional string. Models write `null` and `false` for "does not apply".
 fn text_of(arguments: &Map<String, Value>, field: &str) -> Result<Option<String>, String> {
     match arguments.get(field) {
         None | Some(Value::Null | Value::Bool(false)) => Ok(None),
@@ -108,16 +110,19 @@ fn is_blank(value: &Value) -> bool {
 }
 
 fn is_filler(text: &str) -> bool {
+    // Models also wrap fillers in quotes or brackets: `"N/A"`, `(none)`.
     let text = text.trim().trim_matches(['"', '\'', '(', ')', '.']).trim().to_lowercase();
     text.is_empty() || FILLERS.contains(&text.as_str())
 }
 
 impl Inner {
-    /// Judges the calls of `finish` in a turn whose other calls have ended. The first that declares
-    /// something ends the run; the others are answered as mistakes.
+    /// Evaluates the `finish` calls of a turn whose other calls have ended. The first valid
+    /// declaration ends the run; every other call is answered as a mistake.
     pub(super) fn judge_finish(&mut self, open: &mut OpenCalls) -> Option<Box<Ending>> {
         let pending = open.pending_finishes();
         if pending.is_empty() {
+            // A turn without `finish` means that the model went back to work, so a later `finish`
+            // is checked again.
             self.finish_refused = false;
             return None;
         }
@@ -127,13 +132,15 @@ impl Inner {
             match Declaration::read(&arguments, self.last_text.as_deref()) {
                 Err(problem) => open.refuse_finish(at, problem),
                 Ok(Declaration::Answer { .. })
+                    // Refuse once only: the model has now seen the failure, and may decide that it
+                    // does not matter. Giving up is never refused.
                     if failed.is_some() && !self.finish_refused && ending.is_none() =>
                 {
                     let failed = failed.as_deref().unwrap_or_default();
                     open.refuse_finish(
                         at,
                         format!(
-                            "not finished: call `{failed}` failed. Look at its result, then repair it, or call `finish` again and say what is missing."
+                            "not finished: call `{failed}` failed. Read its result and fix the problem, or call `finish` again and state what is missing."
                         ),
                     );
                 }
@@ -149,8 +156,8 @@ impl Inner {
         ending
     }
 
-    /// The answer that `finish` has declared in the turn under way while other calls still run; its
-    /// call is then answered as accepted.
+    /// Returns the answer that `finish` has declared in the current turn while other calls still
+    /// run; its call is then answered as accepted.
     pub(super) fn declared_by_finish(&mut self) -> Option<Box<Ending>> {
         let Phase::Tools(open) = &mut self.phase else { return None };
         if open.first_failed().is_some() && !self.finish_refused {

@@ -1,8 +1,9 @@
-//! Backoff with full jitter, deterministic from the run's seed.
+//! Exponential backoff with full jitter, deterministic from the run's seed.
 
 use std::time::Duration;
 
-/// The longest wait that a provider may ask for and get.
+/// Maximum wait that a provider may request. A longer request ends the run instead, with
+/// `retry_after` in its outcome.
 pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 const BASE: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -11,15 +12,20 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub(crate) struct Jitter(pub(crate) u64);
 
 impl Jitter {
-    /// A wait between zero and `500 ms × 2^(attempt - 1)`, at most 30 s, in whole milliseconds, as
-    /// events report it.
+    /// Returns a wait between zero and `500 ms × 2^(attempt - 1)`, at most 30 s. Whole
+    /// milliseconds, because events report milliseconds and a replay must wait equally long. Full
+    /// jitter, because clients that failed together must not return together.
     pub(crate) fn backoff(&mut self, attempt: u32) -> Duration {
+        // The shift is bounded because it would overflow; the cap is reached at the seventh attempt
+        // anyway.
         let ceiling = BASE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST);
+        // The 53 high bits fill an `f64` mantissa exactly, so the fraction is uniform in [0, 1).
         let fraction = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         Duration::from_millis((ceiling.as_millis() as f64 * fraction) as u64)
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    /// The SplitMix64 generator (Steele, Lea and Flood, 2014). Chosen because one `u64` is its
+    /// whole state, which a journal stores as the seed.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

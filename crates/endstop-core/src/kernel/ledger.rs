@@ -1,19 +1,25 @@
-//! The run's ledger: what was spent, what is reserved, and the cap that what is left allows.
+//! The ledger of a run: spent and reserved amounts, and the output cap that the remaining budget
+//! allows.
+//!
+//! Ceilings hold because every call is *quoted* before it is made: its worst case is computed from
+//! an upper bound on the prompt and its output cap, and a call whose worst case does not fit gets a
+//! lower cap or is refused. A call that the provider counted is booked at its real cost; a call
+//! that was aborted counts with its full reservation.
 
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Price, Unreported, Usage};
 
-/// The least output cap with which a call makes sense.
+/// The smallest useful output cap, in tokens. Less would truncate almost every answer or tool call.
 pub(crate) const LEAST_OUTPUT: u64 = 256;
 
-/// An amount of a budget: money, and tokens if they are bounded.
+/// An amount of a budget: money, and tokens if those are limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) usd: NanoUsd,
     pub(crate) tokens: Option<u64>,
 }
 
-/// Which ceiling lowered a cap or refused a call.
+/// The ceiling that lowered a cap or refused a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ceiling {
     Usd,
@@ -23,7 +29,7 @@ pub(crate) enum Ceiling {
 }
 
 impl Ceiling {
-    /// The ending of a run that this ceiling ends.
+    /// Returns the termination of a run that this ceiling ends.
     pub(crate) const fn termination(self) -> Termination {
         match self {
             Ceiling::Usd | Ceiling::SharedUsd => Termination::ErrorMaxBudgetUsd,
@@ -31,7 +37,7 @@ impl Ceiling {
         }
     }
 
-    /// The name of the limit, as `decided_by` has it.
+    /// The name of the limit as `decided_by` reports it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Ceiling::Usd => "max_budget_usd",
@@ -41,70 +47,75 @@ impl Ceiling {
     }
 }
 
+/// The amounts of one run, and its ceilings.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) price: Option<Price>,
     pub(crate) max_usd: Option<NanoUsd>,
     pub(crate) max_tokens: Option<u64>,
+    /// Known cost: reported, priced or estimated.
     pub(crate) spent: NanoUsd,
     pub(crate) usage: Usage,
     pub(crate) tokens: u64,
-    /// What may have been used beyond that by attempts that the provider did not count.
+    /// Upper bound on the usage of attempts that the provider did not count, on top of the known
+    /// usage.
     pub(crate) unreported: Unreported,
-    /// Whether that counts against the ceilings: only if calls are reserved before they are made.
+    /// `true` if unreported usage counts against the ceilings. Only if calls are reserved before
+    /// they are made: without reservations the bound is too coarse to end a run on it.
     pub(crate) reserves: bool,
+    /// Amount billed beyond the worst case of the quotes.
     pub(crate) overrun: NanoUsd,
-    /// A call was made whose cost is not known.
+    /// `true` if the cost of some call is unknown.
     pub(crate) cost_unknown: bool,
 }
 
-/// What a call asks for.
+/// The request for a quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// An upper bound on its prompt.
+    /// Upper bound on the prompt tokens.
     pub(crate) prompt: u64,
-    /// The caller's own output cap; a ceiling may lower it.
+    /// The caller's output cap; a ceiling may lower it.
     pub(crate) cap: u64,
-    /// The least output cap that makes sense because of a thinking budget.
+    /// Tokens that the model may spend on reasoning. A cap below this leaves no room for an answer.
     pub(crate) thinking_budget: u64,
 }
 
 impl Ask {
-    /// The least output with which the call makes sense.
+    /// The smallest output cap with which the call is useful.
     fn floor(self) -> u64 {
         LEAST_OUTPUT.max(self.thinking_budget).min(self.cap)
     }
 }
 
-/// A call that fits under the ceilings.
+/// The terms of a call that fits under the ceilings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quote {
-    /// The cap to send.
+    /// The output cap to send.
     pub(crate) output_cap: u64,
-    /// The ceiling that lowered it below the caller's own.
+    /// The ceiling that lowered the cap below the caller's.
     pub(crate) lowered_by: Option<Ceiling>,
     /// The most that the call can cost and use.
     pub(crate) worst: Granted,
-    /// The least that must be left for the call to be made.
+    /// The least that must be left for the call to be useful.
     pub(crate) least: Granted,
 }
 
-/// A call that does not fit under a ceiling.
+/// The reason why a call does not fit under a ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short {
     /// The ceiling.
     pub(crate) ceiling: Ceiling,
-    /// An upper bound on the prompt of the call.
+    /// Upper bound on the prompt tokens of the call.
     pub(crate) prompt: u64,
-    /// The least output that the call needs.
+    /// The smallest output cap that the call needs.
     pub(crate) output: u64,
-    /// What is left below the ceiling, in its own unit.
+    /// The remaining amount below the ceiling, in the ceiling's unit.
     pub(crate) left: Granted,
 }
 
 impl Ledger {
-    /// What counts against the ceiling on cost: what is known, and what may have been billed beyond
-    /// that.
+    /// The amount that counts against the cost ceiling: the known cost, plus what may have been
+    /// billed without a report.
     pub(crate) fn committed(&self) -> NanoUsd {
         match self.unreported.cost.filter(|_| self.reserves) {
             Some(more) => self.spent + more,
@@ -112,7 +123,7 @@ impl Ledger {
         }
     }
 
-    /// What counts against the ceiling on tokens.
+    /// The number of tokens that counts against the token ceiling.
     pub(crate) fn committed_tokens(&self) -> u64 {
         match self.unreported.tokens.filter(|_| self.reserves) {
             Some(more) => self.tokens.saturating_add(more),
@@ -120,17 +131,18 @@ impl Ledger {
         }
     }
 
-    /// The most that the run can have cost; `None` if no bound is known.
+    /// Upper bound on the cost of the run; `None` if no bound is known.
     pub(crate) fn cost_upper(&self) -> Option<NanoUsd> {
         self.unreported.cost.map(|more| self.spent + more)
     }
 
-    /// The most that the run can have used; `None` if no bound is known.
+    /// Upper bound on the tokens of the run; `None` if no bound is known.
     pub(crate) fn tokens_upper(&self) -> Option<u64> {
         self.unreported.tokens.map(|more| self.tokens.saturating_add(more))
     }
 
-    /// The cost so far, for display; `None` if no price is known, so that zero is never a claim.
+    /// The cost so far for display; `None` if no price is known, because a displayed zero would be
+    /// a claim.
     pub(crate) fn known_cost(&self) -> Option<NanoUsd> {
         let priced = self.price.is_some() && !self.cost_unknown;
         (priced || self.spent > NanoUsd::ZERO).then_some(self.spent)
@@ -144,22 +156,25 @@ impl Ledger {
         self.max_tokens.is_some_and(|max| self.committed_tokens() >= max)
     }
 
-    /// Whether a ceiling bounds what a call may generate, so that the call needs a cap.
+    /// `true` if a ceiling bounds the output of a call, so that the call needs a cap.
     pub(crate) fn bounds_output(&self) -> bool {
         let priced = self.price.is_some_and(|price| price.output > NanoUsd::ZERO);
         self.max_tokens.is_some() || (self.max_usd.is_some() && priced)
     }
 
-    /// Returns what a call may generate and cost under the run's own ceilings and, if it has been
-    /// asked, what a shared budget granted. The cap is the caller's own whenever that fits.
+    /// Returns the output cap and worst case of a call under the run's own ceilings and, if a
+    /// shared budget has answered, under its grant. The cap is the caller's whenever that fits.
     ///
-    /// `Err`: not even the least cap fits under a ceiling.
+    /// # Errors
+    /// Not even the smallest useful cap fits under a ceiling.
     pub(crate) fn quote(&self, ask: Ask, granted: Option<Granted>) -> Result<Quote, Short> {
         let left_usd = self.max_usd.map(|max| max.saturating_sub(self.committed()));
         let left_tokens = self.max_tokens.map(|max| max.saturating_sub(self.committed_tokens()));
         let granted_usd = granted.map(|granted| granted.usd);
         let granted_tokens = granted.and_then(|granted| granted.tokens);
         let floor = ask.floor();
+        // Each ceiling lowers the cap further, so the result fits under all of them, and
+        // `lowered_by` names the tightest.
         let mut cap = ask.cap;
         let mut lowered_by = None;
         let mut lower = |affordable: Option<u64>, ceiling: Ceiling, left: Granted| {
@@ -172,11 +187,14 @@ impl Ledger {
             Ok(())
         };
         let price = self.price.unwrap_or_default();
-        // Without a price a ceiling on cost is kept by what the provider says that it billed.
+        // Without a price no worst case can be computed, so a cost ceiling is enforced after the
+        // fact by the billed cost that the provider reports.
         let of_usd = |left: Option<NanoUsd>| left.filter(|_| self.price.is_some());
         let own = (of_usd(left_usd), left_tokens, Ceiling::Usd, Ceiling::Tokens);
         let shared =
             (of_usd(granted_usd), granted_tokens, Ceiling::SharedUsd, Ceiling::SharedTokens);
+        // The run's own ceilings come first, so that the evidence names them and not the shared
+        // budget.
         for (usd, tokens, by_usd, by_tokens) in [own, shared] {
             if let Some(usd) = usd {
                 let left = Granted { usd, tokens: None };
@@ -194,8 +212,8 @@ impl Ledger {
         Ok(Quote { output_cap: cap, lowered_by, worst: of(cap), least: of(floor) })
     }
 
-    /// Books an attempt; `cost` is what the provider says, else the usage is priced. `unreported` is
-    /// what it may have used beyond that.
+    /// Books an attempt and returns its cost: the cost that the provider reported, or else the
+    /// priced usage. `unreported` is the possible usage beyond that.
     pub(crate) fn settle(
         &mut self,
         usage: &Usage,
@@ -203,6 +221,8 @@ impl Ledger {
         unreported: Unreported,
         quote: Option<NanoUsd>,
     ) -> NanoUsd {
+        // The provider's own bill wins over the price table, because it includes discounts and
+        // surcharges.
         let cost = match (cost, self.price) {
             (Some(cost), _) => cost,
             (None, Some(price)) => price.cost(usage),
@@ -213,13 +233,15 @@ impl Ledger {
         self.spent += cost;
         self.cost_unknown |= unreported.cost != Some(NanoUsd::ZERO);
         self.unreported += unreported;
+        // More than the worst case can only mean a wrong price or bound, so it is reported
+        // separately.
         if let Some(quote) = quote {
             self.overrun += cost.saturating_sub(quote);
         }
         cost
     }
 
-    /// Books what something else spent on the run's behalf.
+    /// Books spending by others on the run's behalf: nested agents and compactions.
     pub(crate) fn book(
         &mut self,
         usage: &Usage,

@@ -1,12 +1,13 @@
-//! A turn that is whole for the provider, and yet is not an answer: its tool call got lost on the
-//! way, or it ends inside its reasoning.
+//! Detects lost tool calls: turns that are complete for the provider but contain no answer, because
+//! the tool call arrived as text, or because the turn ends inside its reasoning.
 //!
-//! Servers of local models write such turns when their parser fails or is not configured. The
-//! finish value is `stop`, and the call or the reasoning stands in the text.
+//! Servers of local models send such turns if their parser fails or is not configured. The finish
+//! value is then `stop`, and the call or the reasoning is in the text. Accepting it would end the
+//! run with markup as its answer.
 
 use crate::message::ModelTurn;
 
-/// How models write calls that a server was to parse: what opens one, and the model family.
+/// Opening marks of tool calls that a server should have parsed, each with its model families.
 const RAW_CALLS: &[(&str, &str)] = &[
     ("<tool_call>", "Hermes, Qwen"),
     ("<tool_calls>", "Jamba, Nemotron"),
@@ -27,7 +28,7 @@ const RAW_CALLS: &[(&str, &str)] = &[
     ("<|channel|>commentary to=", "gpt-oss"),
 ];
 
-/// Tags around reasoning that a server was to take out.
+/// Tags around reasoning that a server should have removed from the text.
 const REASONING: &[(&str, &str)] = &[
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
@@ -40,37 +41,40 @@ const REASONING: &[(&str, &str)] = &[
     ("<|channel|>analysis<|message|>", "<|end|>"),
 ];
 
-/// Why a turn without calls is not an answer.
+/// The reason why a turn without calls is not an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
-    /// The finish value announces a call.
+    /// The finish value announces a call, but there is none.
     Announced,
-    /// The text has a call as raw text; what opens it.
+    /// The text contains a call in raw form, opened by this mark.
     RawCall(&'static str),
-    /// The text is reasoning without an end; what opens it.
+    /// The text consists of reasoning that is never closed, opened by this mark.
     UnclosedReasoning(&'static str),
 }
 
 impl NoAnswer {
-    /// Looks at a turn without calls, with its text as continued.
+    /// Checks a turn without calls. `text` is its text, including earlier parts of a continued
+    /// answer.
     pub(super) fn of(turn: &ModelTurn, text: &str, tools: bool) -> Option<NoAnswer> {
         if turn.call_missing {
             return Some(NoAnswer::Announced);
         }
         let start = text.trim_start();
+        // Only at the beginning: an answer may mention a tag further down.
         let unclosed = REASONING
             .iter()
             .find(|(open, close)| start.starts_with(open) && !start.contains(close));
         if let Some((open, _)) = unclosed {
             return Some(NoAnswer::UnclosedReasoning(open));
         }
+        // Without tools the same markup can only be quoted text.
         if !tools {
             return None;
         }
         raw_call(text).map(NoAnswer::RawCall)
     }
 
-    /// What is wrong, for the outcome.
+    /// Describes the problem for the outcome.
     pub(super) fn evidence(self, shown: &str) -> String {
         match self {
             NoAnswer::Announced => format!("{shown} announces a tool call, but there is none"),
@@ -83,7 +87,7 @@ impl NoAnswer {
         }
     }
 
-    /// What the model is told.
+    /// The message that asks the model to repeat its turn correctly.
     pub(super) fn message(self) -> &'static str {
         match self {
             NoAnswer::Announced => {
@@ -99,8 +103,9 @@ impl NoAnswer {
     }
 }
 
-/// Finds the last mark that opens a call at the beginning of a line. The text after it must be the
-/// call: an answer that explains the mark quotes it, or has prose after it.
+/// Returns the last mark that opens a call at the beginning of a line. The text after the mark must
+/// look like a call: an answer that explains the mark puts it into quotes or a code fence, or
+/// continues with prose.
 fn raw_call(text: &str) -> Option<&'static str> {
     let (mut found, mut fenced, mut start) = (None, false, 0);
     for line in text.split_inclusive('\n') {
@@ -118,6 +123,7 @@ fn raw_call(text: &str) -> Option<&'static str> {
     let (at, open) = found?;
     let body = text[at + open.len()..].trim();
     let closed = body.is_empty() || body.ends_with(['}', ']', '>', ')', '|']);
+    // A call that was cut in the middle has an opening bracket, and no closing tag.
     let cut = body.starts_with(['{', '[']) && !body.contains("</");
     (closed || cut).then_some(open)
 }
@@ -127,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn raw_calls_are_told_from_prose() {
+    fn raw_calls_differ_from_prose() {
         for text in [
             "<tool_call>\n{\"name\": \"ls\", \"arguments\": {}}\n</tool_call>",
             "I will look.\n\n<tool_call>{\"name\": \"ls\"}",

@@ -1,5 +1,41 @@
-//! The kernel: a pure state machine that takes events, returns effects, and ends every run
-//! exactly once.
+//! The kernel: a pure state machine that turns events into effects and ends every run exactly once.
+//!
+//! Read this file first. The kernel does no I/O and reads no clock. A *driver* (the agent loop, a
+//! replay, a test) owns a [`Run`], performs the [`Effect`]s that the run requests, and reports each
+//! result as an [`Event`]:
+//!
+//! ```text
+//!           Event (time, kind)                      Effect (id)
+//! driver ─────────────────────► Run::handle ─────────────────────► driver
+//!                                    │
+//!                                    └─► Step::Ended(Outcome), once
+//! ```
+//!
+//! A run moves through these phases; steps with a question mark depend on the configuration. Every
+//! phase waits for one kind of event, and any phase can end the run:
+//!
+//! ```text
+//! Start ─► boundary.rs: limits ─► compaction? ─► hooks? ─► reservation? ─► Calling
+//!             ▲                                                              │ TurnEnded
+//!             │                                        no calls: the answer ◄┼► calls
+//!             │                                  schema ─► stop hook ─► end  │
+//!             └──────────── results appended to the conversation ◄── Tools ◄─┘
+//! ```
+//!
+//! | file | contents |
+//! |---|---|
+//! | `event.rs`, `effect.rs` | the two vocabularies, input and output |
+//! | `spec.rs`, `outcome.rs` | what a run is configured with, and what it returns |
+//! | `boundary.rs` | checks before a turn, in a fixed order, and the model call |
+//! | `turn.rs` | evaluation of a response: accept, retry, repair, continue or end |
+//! | `tools.rs`, `finish.rs` | tool calls of a turn, and the `finish` tool |
+//! | `lost_call.rs`, `jitter.rs` | detection of lost tool calls, and retry waits |
+//! | `ledger.rs`, `quote.rs` | cost, reservations and output caps |
+//! | `watch.rs`, `progress.rs` | rules that watch the run, and no-progress detection |
+//! | `compaction.rs` | when the conversation is shortened, and which result is accepted |
+//! | `resume.rs`, `ending.rs` | resume after a crash; cancel, stop and the outcome |
+//!
+//! A complete run with one call:
 //!
 //! ```
 //! use endstop_core::{Confidence, Effect, Event, EventKind, Message, MessageId, ModelTurn, Part,
@@ -12,14 +48,14 @@
 //!
 //! let start = EventKind::Start { seed: 1, price: None, wall_ms: None };
 //! let Step::Continue(run) = run.handle(Event::new(Duration::ZERO, start), &mut effects) else {
-//!     panic!("it has not called the model yet")
+//!     panic!("the run waits for the model")
 //! };
 //! let call = effects.iter().find_map(|effect| match effect {
 //!     Effect::CallModel { id, .. } => Some(*id),
 //!     _ => None,
 //! }).unwrap();
 //!
-//! // The driver calls the model and tells what came back.
+//! // The driver calls the model and reports the response.
 //! let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High);
 //! let turn = ModelTurn::new(vec![Part::Text { text: "Paris.".into() }], signal);
 //! let event = EventKind::TurnEnded { call, turn: Box::new(turn) };
@@ -29,8 +65,8 @@
 //! assert_eq!(outcome.last_text.as_deref(), Some("Paris."));
 //! ```
 //!
-//! [`Run::handle`] takes the run by value and gives it back only while it goes on: once it has
-//! ended there is nothing left to feed.
+//! [`Run::handle`] takes the run by value and returns it only while the run is alive. A driver
+//! that sends an event to an ended run therefore does not compile.
 
 mod boundary;
 mod compaction;
@@ -79,43 +115,47 @@ use std::time::Duration;
 use tools::OpenCalls;
 use watch::Watchers;
 
-/// A run that goes on.
+/// A run that has not ended.
 ///
-/// Its `Debug` prints all that decides what it does next, the conversation included, and its
-/// policy by name: two runs that print the same, and whose policies are in the same state, are the
-/// same.
+/// `Debug` prints everything that determines the next decision, including the conversation, and the
+/// policy by name. Two runs that print the same text, with policies in the same state, behave the
+/// same; the search over interleavings uses this to merge equal states.
 #[derive(Debug)]
 #[must_use = "a run that is dropped has no outcome"]
 pub struct Run(Box<Inner>);
 
-/// What a model call may generate and cost.
+/// The output cap and the worst-case cost of a model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallQuote {
-    /// The caller's own output cap, at most what the model can generate; `None`: the provider's own.
+    /// The caller's output cap, limited to what the model can generate; `None`: the provider's
+    /// default.
     pub own_cap: Option<u64>,
     /// The output cap that was sent.
     pub output_cap: Option<u64>,
-    /// The limit that lowered it below the caller's own, if one did: `max_budget_usd`, `max_tokens` or
+    /// The limit that lowered the cap below the caller's, if any: `max_budget_usd`, `max_tokens` or
     /// `shared_budget`.
     pub lowered_by: Option<&'static str>,
     /// An upper bound on the tokens of the prompt.
     pub prompt_bound: u64,
-    /// The most that the call can cost, if it was quoted.
+    /// The worst-case cost of the call, if it was computed.
     pub worst: Option<NanoUsd>,
 }
 
-/// What became of a run.
+/// The result of handling an event.
 #[must_use]
 pub enum Step {
-    /// It goes on; perform the effects.
+    /// The run continues; perform the effects.
     Continue(Run),
-    /// It has ended; perform the effects (they only stop things), then nothing.
+    /// The run has ended; perform the effects (they only stop work in progress), and nothing after
+    /// that.
     Ended(Box<Outcome>),
 }
 
-/// Either go on, or end so.
+/// `Ok` if the run continues, `Err` with the decided ending if it ends. An ending travels as an
+/// error so that `?` leaves every nested step at once.
 type Flow = Result<(), Box<Ending>>;
 
+/// The state of a run. Boxed in [`Run`], so that passing the run by value moves one pointer.
 #[derive(Debug)]
 struct Inner {
     limits: Limits,
@@ -126,7 +166,7 @@ struct Inner {
     hooks: Hooks,
     output_schema: bool,
     compaction: CompactionSpec,
-    /// The user's message that the run began with.
+    /// The user message that started the run. A compaction must keep it.
     asked: Option<MessageId>,
     context_window: Option<u64>,
     prompt_overhead: u64,
@@ -142,6 +182,7 @@ struct Inner {
     state: MultiTurnState,
     context: StepContext,
     phase: Phase,
+    // Both on the run's own clock. `armed` is the tick that the driver was last asked for.
     now: Duration,
     armed: Option<Duration>,
     next_effect: u64,
@@ -155,14 +196,14 @@ struct Inner {
     tool_turns: u32,
     model_calls: u32,
     tool_calls: u32,
-    /// Attempts at the turn that is under way.
+    /// Attempts at the current turn.
     attempt: u32,
-    /// Retries of the turn that is under way, when the first of its failures came, and how long
-    /// its retries have waited together.
+    /// Retries of the current turn, the time of its first failure, and the sum of its retry waits.
     retries: u32,
     failed_since: Option<Duration>,
     waited: Duration,
-    /// The next failure of the call is answered with another, as it goes on after an ending.
+    /// The next failure of the call is answered with one more attempt, because the run was resumed
+    /// after that call had ended it.
     call_again: bool,
     compactions: Compactions,
     starved_this_turn: bool,
@@ -172,34 +213,49 @@ struct Inner {
     continuations: u32,
     repairs: u32,
     vetoes: u32,
-    /// The answer so far, if the turns before this one were cut and continued, or paused.
+    /// The answer so far, if earlier turns were truncated and continued, or paused.
     partial: String,
-    /// Turns in a row whose tool call got lost on its way.
+    /// Consecutive turns whose tool call was lost in transit.
     lost_calls: u32,
-    /// `finish` was refused because a call next to it had failed; the next one is accepted.
+    /// `finish` was refused because another call of the same turn had failed; the next one is
+    /// accepted.
     finish_refused: bool,
     last_text: Option<String>,
     last_signal: Option<TerminationSignal>,
     answered_model: Option<String>,
-    /// Bytes of the messages, and how many of them are counted.
+    /// Total bytes of the messages counted so far, and the number of those messages. A cache:
+    /// summing the whole conversation before each call would be quadratic over a run.
     counted: (u64, usize),
-    /// Tokens of the last prompt and its answer, and how many messages they cover.
+    /// Tokens of the last prompt and its answer as the provider counted them, and the number of
+    /// messages that they cover.
     known_prompt: Option<(u64, usize)>,
 }
 
+/// The phase of a run, with the data that only this phase needs. An event that does not fit the
+/// phase (a late answer, a second answer) is ignored.
 #[derive(Debug)]
 enum Phase {
+    /// Before `Start`. Also a placeholder while a handler owns the contents of another phase.
     New,
+    /// Waits for a hook or a person.
     Consulting { id: EffectId, point: Point },
+    /// Waits for the shared budget.
     Reserving { id: EffectId },
+    /// Waits for the model.
     Calling(Call),
+    /// Waits until the next attempt.
     Backoff { until: Duration },
+    /// Waits for the tools of a turn.
     Tools(OpenCalls),
+    /// Waits for a shorter conversation.
     Compacting { id: EffectId, forced: bool, before: ConversationSize },
+    /// Waits for the validation of a success against the schema.
     Validating { id: EffectId, success: Box<Ending> },
+    /// Waits for running tools to end within their grace period; the ending is decided.
     Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
 }
 
+/// A question to a hook. A question about a success holds the ending that the hook can veto.
 #[derive(Debug)]
 enum Point {
     Prompt,
@@ -209,32 +265,33 @@ enum Point {
     Reply(Box<Ending>),
 }
 
+/// The model call in progress.
 #[derive(Debug)]
 struct Call {
     id: EffectId,
     started: Duration,
-    /// When the last content came; `None` before the first.
+    /// Time of the last content; `None` before the first.
     last_content: Option<Duration>,
     text: String,
-    /// The policy stopped, and was held back until the turn is whole.
+    /// The policy requested a stop mid-stream, but the stop had to wait for the complete turn.
     held: bool,
-    /// Characters generated that are no visible text.
+    /// Number of generated characters that are not visible text (reasoning, tool arguments).
     hidden: u64,
-    /// The caller's own output cap, before any ceiling.
+    /// The caller's output cap, before any ceiling.
     own_cap: Option<u64>,
     /// The output cap that was sent.
     cap: Option<u64>,
-    /// The ceiling that lowered it below the caller's own.
+    /// The ceiling that lowered the cap below the caller's.
     lowered_by: Option<Ceiling>,
     quote: Option<NanoUsd>,
     reservation: Option<EffectId>,
     prompt_bound: u64,
 }
 
-/// A clock that runs while a model call is under way.
+/// A timeout that applies to the current model call.
 #[derive(Clone, Copy, Debug)]
 struct CallClock {
-    /// The limit, as configuration spells it.
+    /// The limit's name as configuration spells it.
     name: &'static str,
     since: Duration,
     limit: Duration,
@@ -247,13 +304,15 @@ impl CallClock {
 }
 
 impl Call {
-    /// The clocks that run now. A stall can only be seen between two pieces of content, because a
-    /// model that thinks without streaming its thoughts is silent before the first.
+    /// Returns the timeouts that apply now. A stall is only detectable between two pieces of
+    /// content, because a model that reasons without streaming its reasoning is silent before the
+    /// first one.
     fn clocks(&self, limits: &Limits, streaming: bool) -> [Option<CallClock>; 2] {
         let clock = |name, since, limit: Option<Duration>| {
             limit.map(|limit| CallClock { name, since, limit })
         };
         let content = match self.last_content {
+            // Without streaming there is no content before the end, so only `turn_timeout` applies.
             _ if !streaming => None,
             Some(last) => clock("stall_timeout", last, limits.stall_timeout),
             None => clock("first_content_timeout", self.started, limits.first_content_timeout),
@@ -263,8 +322,9 @@ impl Call {
 }
 
 impl Run {
-    /// A run that has not started; its first event is [`EventKind::Start`].
+    /// Creates a run that has not started; the first event must be [`EventKind::Start`].
     pub fn new(spec: RunSpec) -> Run {
+        // Only a user message is a task. A resumed conversation may end with a tool message.
         let asked = spec.messages.last().filter(|last| last.role == Role::User);
         let asked = asked.map(|last| last.id);
         let mut state = MultiTurnState::new(spec.messages, spec.epoch);
@@ -341,9 +401,12 @@ impl Run {
         }))
     }
 
-    /// Takes an event, appends what is to be done to `effects`, and says whether the run goes on.
+    /// Handles an event and appends the resulting effects to `effects`. The returned [`Step`] holds
+    /// the run if it continues, or its outcome.
     pub fn handle(mut self, event: Event, effects: &mut Vec<Effect>) -> Step {
         let inner = &mut *self.0;
+        // Clamp instead of failing: events from several threads can arrive slightly out of order,
+        // and time inside a run must not go backwards.
         inner.now = inner.now.max(event.at);
         match inner.on(event.kind, effects) {
             Ok(()) => {
@@ -359,38 +422,38 @@ impl Run {
         &self.0.state.messages
     }
 
-    /// The conversation's epoch: messages of another must be encoded anew.
+    /// The conversation's epoch. If it changes, a cached encoding of the messages is void.
     pub fn epoch(&self) -> u64 {
         self.0.state.epoch
     }
 
-    /// The run over its turns.
+    /// The multi-turn state of the run.
     pub fn state(&self) -> &MultiTurnState {
         &self.0.state
     }
 
-    /// What was spent so far, by what the provider reported or, where it did not, an estimate.
+    /// The cost so far: as the provider reported it or, if it did not, an estimate.
     pub fn spent(&self) -> NanoUsd {
         self.0.ledger.spent
     }
 
-    /// What counts against the ceiling on cost: what was spent, and what attempts that the provider did
-    /// not count may have cost beyond that.
+    /// The amount that counts against the cost ceiling: the known cost, plus the possible cost of
+    /// attempts that the provider did not count.
     pub fn committed(&self) -> NanoUsd {
         self.0.ledger.committed()
     }
 
-    /// What counts against the ceiling on tokens.
+    /// The number of tokens that counts against the token ceiling.
     pub fn committed_tokens(&self) -> u64 {
         self.0.ledger.committed_tokens()
     }
 
-    /// What attempts that the provider did not count may have used, on top of what is known.
+    /// Upper bound on the unreported usage of attempts that the provider did not count.
     pub fn unreported(&self) -> Unreported {
         self.0.ledger.unreported
     }
 
-    /// What the running call may cost at most, on top of what was spent.
+    /// The worst-case cost of the current call, in addition to [`spent`](Run::spent).
     pub fn reserved(&self) -> NanoUsd {
         match &self.0.phase {
             Phase::Calling(call) => call.quote.unwrap_or_default(),
@@ -398,7 +461,7 @@ impl Run {
         }
     }
 
-    /// What the running call may generate and cost; `None` if no call is under way.
+    /// The output cap and worst-case cost of the current call; `None` if no call is in progress.
     pub fn call_quote(&self) -> Option<CallQuote> {
         let Phase::Calling(call) = &self.0.phase else { return None };
         Some(CallQuote {
@@ -410,22 +473,22 @@ impl Run {
         })
     }
 
-    /// What all attempts used so far.
+    /// The usage of all attempts so far.
     pub fn usage(&self) -> &Usage {
         &self.0.ledger.usage
     }
 
-    /// Turns so far: responses that were kept.
+    /// Number of turns so far, that is, of responses that were appended to the conversation.
     pub fn turns(&self) -> u32 {
         self.0.turns
     }
 
-    /// The rules that fired so far among those that watch the run.
+    /// The watch rules that fired so far.
     pub fn fired(&self) -> &[Fired] {
         self.0.watchers.fired()
     }
 
-    /// The limits before a turn, and how near to each the run is.
+    /// The limits checked before each turn, each with its current value.
     pub fn checks(&self) -> Vec<CheckState> {
         PRE_TURN.into_iter().map(|check| self.0.check_state(check)).collect()
     }
@@ -435,7 +498,7 @@ impl Run {
         self.0.now
     }
 
-    /// The phase that the run is in, for tests and diagnostics.
+    /// The name of the current phase, for tests and diagnostics.
     pub fn phase(&self) -> &'static str {
         match &self.0.phase {
             Phase::New => "new",
@@ -458,33 +521,38 @@ impl Run {
 }
 
 impl Inner {
+    /// Dispatches an event. The order of the checks here is the order of precedence.
     fn on(&mut self, event: EventKind, fx: &mut Vec<Effect>) -> Flow {
         match event {
+            // The caller's commands come first, because they must work in every phase.
             EventKind::Terminate => return Err(self.terminated()),
             EventKind::Cancel => return self.cancel(fx),
             EventKind::Fault { name, message } => return Err(self.faulted(name, message)),
-            // It was spent, whatever becomes of the run.
+            // Booked in every phase, because the money is spent even if the run is ending.
             EventKind::Spent { usage, cost, cost_unknown, unreported } => {
                 let more = unreported.unwrap_or(Unreported::of_unknown(cost_unknown));
                 self.ledger.book(&usage, cost, cost_unknown, more);
                 return Ok(());
             }
-            // Before the deadlines, which may be others from here on.
+            // Before the deadline check, because the resumption may bring new limits.
             EventKind::Resumed(with) => return self.resumed(*with, fx),
             _ => {}
         }
-        // So was this, also where it comes too late.
+        // A compaction's cost is also booked if its result comes too late to be used.
         if let EventKind::Compacted { id, result: Compaction::Done { cost, .. } } = &event {
             self.book_compaction(*id, *cost, fx);
         }
-        // Deadlines pre-empt; what ended on the very instant was still in time, and an answer that
-        // was there in time is judged to its end.
+        // Deadlines pre-empt. A result that arrives exactly at the deadline is still in time, and
+        // an answer that arrived in time is evaluated to the end: validation may finish after the
+        // deadline.
         if let Some(deadline) = self.limits.timeout {
             let late = match event {
                 EventKind::Start { .. } | EventKind::Validated { .. } => false,
                 EventKind::TurnEnded { .. }
                 | EventKind::ToolEnded { .. }
                 | EventKind::Observe { .. } => self.now > deadline,
+                // In time at the deadline itself, unless the answer leads to a new model call,
+                // because that call could not finish in time.
                 EventKind::Answered { .. } if !self.leads_to_a_call() => self.now > deadline,
                 _ => self.now >= deadline,
             };
@@ -496,7 +564,7 @@ impl Inner {
                     format!("the run took {:?} of {deadline:?}", self.shown_time()),
                 );
                 self.stop(ending, fx)?;
-                // The tools have yet to end; what came now may be one of them.
+                // The tools still have to end, and this event may be the result of one of them.
                 return self.on_stopping(&event, fx);
             }
         }
@@ -527,6 +595,8 @@ impl Inner {
                 Ok(())
             }
             EventKind::Tick => self.tick(fx),
+            // All handled above; listed so that a new event kind does not compile until it is
+            // handled.
             EventKind::Cancel
             | EventKind::Terminate
             | EventKind::Fault { .. }
@@ -535,13 +605,13 @@ impl Inner {
         }
     }
 
-    /// The time since the start, to the millisecond.
+    /// The time since the start in whole milliseconds, so that messages do not show nanoseconds.
     fn shown_time(&self) -> Duration {
         let ms = u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(ms)
     }
 
-    /// The next answer lets a model call be made, as far as the question goes.
+    /// `true` if the answer to the current question leads directly to a model call.
     fn leads_to_a_call(&self) -> bool {
         matches!(
             self.phase,
@@ -549,6 +619,7 @@ impl Inner {
         )
     }
 
+    /// Starts the run: sets what only the driver knows, and asks the prompt hook.
     fn start(
         &mut self,
         seed: u64,
@@ -556,6 +627,7 @@ impl Inner {
         wall_ms: Option<u64>,
         fx: &mut Vec<Effect>,
     ) -> Flow {
+        // A second `Start` is ignored: it would reset the budget and the jitter of a running run.
         if !matches!(self.phase, Phase::New) {
             return Ok(());
         }
@@ -572,7 +644,8 @@ impl Inner {
         self.before_turn(fx)
     }
 
-    /// A deadline may have come: of the call, the backoff, a tool, or the stopping.
+    /// Acts on the deadline that has passed, if any: of the call, the retry wait, a tool, or the
+    /// grace period.
     fn tick(&mut self, fx: &mut Vec<Effect>) -> Flow {
         if self.armed.is_some_and(|at| at <= self.now) {
             self.armed = None;
@@ -591,8 +664,9 @@ impl Inner {
                 let error = ModelError::new(
                     ErrorClass::Timeout,
                     format!(
-                        "{clock}: the model call brought no {} within {limit:?}",
-                        if clock == "turn_timeout" { "end" } else { "content" }
+                        // `turn_timeout` bounds the whole call; the others wait for content.
+                        "{clock}: the model call {} within {limit:?}",
+                        if clock == "turn_timeout" { "did not end" } else { "sent no content" }
                     ),
                 );
                 match self.take_call(id) {
@@ -609,7 +683,7 @@ impl Inner {
         }
     }
 
-    /// Asks for a tick at the next deadline, where that is sooner than the one asked for.
+    /// Requests a tick for the next deadline, if it is earlier than the one already requested.
     fn arm(&mut self, fx: &mut Vec<Effect>) {
         let run = self.limits.timeout;
         let phase = match &self.phase {
@@ -623,9 +697,13 @@ impl Inner {
         };
         let next = match &self.phase {
             Phase::New => None,
+            // While tools are stopped, the run deadline no longer matters: the ending is already
+            // decided.
             Phase::Stopping { .. } => phase,
             _ => earliest(run, phase),
         };
+        // Later deadlines need no new request: the driver's tick at the earlier time re-arms the
+        // timer.
         let sooner = next.filter(|at| self.armed.is_none_or(|armed| *at < armed));
         if let Some(at) = sooner {
             self.armed = Some(at);
@@ -639,13 +717,17 @@ impl Inner {
         id
     }
 
+    /// Asks a hook or a person, and waits for the answer.
     fn consult(&mut self, point: Point, ask: ConsultPoint, fx: &mut Vec<Effect>) {
         let id = self.effect_id();
         self.phase = Phase::Consulting { id, point };
         fx.push(Effect::Consult { id, point: ask });
     }
 
+    /// Takes the model call with this id out of the phase; `None` if it is not in progress.
     fn take_call(&mut self, id: EffectId) -> Option<Call> {
+        // Take the phase out to own its contents; put it back if the call is not the one that we
+        // wait for.
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Calling(call) if call.id == id => Some(call),
             other => {
@@ -655,8 +737,9 @@ impl Inner {
         }
     }
 
-    /// Moves the stream; the kernel's own path through its phases only makes allowed moves, and
-    /// a move that is not allowed is an abort, never a panic.
+    /// Moves the streaming state machine. The kernel's own transitions are all allowed; if one were
+    /// not, the stream is aborted instead of panicking, because a diagnostic state must not end a
+    /// run.
     fn stream(&mut self, to: StreamingState) {
         if self.state.streaming != to && self.state.streaming.transition(to).is_err() {
             self.state.streaming.abort();
@@ -676,8 +759,10 @@ fn earliest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// Runs user code; a panic becomes the run's ending.
+/// Runs user code; a panic becomes the ending of the run instead of unwinding through the driver.
 fn guarded<T>(name: String, code: impl FnOnce() -> T) -> Result<T, Box<Ending>> {
+    // `AssertUnwindSafe` is sound here because the policy is never used again after a panic: the
+    // run ends.
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
         let message = payload
             .downcast_ref::<&str>()

@@ -1,4 +1,4 @@
-//! The outcome of a run: how it ended, who decided on which evidence, what it cost.
+//! The outcome of a run: its termination, the decision and its evidence, the answer and the cost.
 
 use super::effect::ConversationSize;
 use super::watch::Fired;
@@ -12,150 +12,150 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
-/// Who decided that the run ends.
+/// The decision that ended a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecidedBy {
-    /// `turn` (the model's signal), `policy`, `tool`, `hook`, `limit`, `provider`, `caller`,
-    /// `fault`.
+    /// The deciding component: `turn` (the model's signal), `policy`, `tool`, `hook`, `limit`,
+    /// `provider`, `caller` or `fault`.
     pub layer: String,
-    /// The rule, policy, tool or limit.
+    /// Name of the rule, policy, tool or limit.
     pub name: String,
-    /// What it was decided on, for a person to read.
+    /// The facts behind the decision, as a sentence for people.
     pub evidence: String,
 }
 
-/// The proof that a run was stuck.
+/// Evidence that a run made no progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoProgressSnapshot {
-    /// Unproductive turns in a row.
+    /// Number of consecutive unproductive turns.
     pub unproductive_turns: u32,
-    /// The last turn's calls, with what they answered (cut to 200 characters each).
+    /// Calls of the last turn with their results (each cut to 200 characters).
     pub calls: Vec<RepeatedCall>,
-    /// The last turn's text (cut to 200 characters).
+    /// Text of the last turn (cut to 200 characters).
     pub text: String,
 }
 
-/// A compaction that was tried, and what it gave.
+/// A compaction attempt and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionAttempt {
-    /// The turn that was about to be made, from 1.
+    /// The turn that was about to begin, from 1.
     pub turn: u32,
-    /// The provider had refused the prompt.
+    /// `true` if the provider had refused the prompt.
     pub forced: bool,
-    /// What shortened the conversation, where that has a name.
+    /// Name of the compaction strategy; may be empty.
     pub strategy: String,
-    /// How long it was.
+    /// Size of the conversation before.
     pub before: ConversationSize,
-    /// How long it is since; `None`: as before.
+    /// Size of the conversation after; `None`: unchanged.
     pub after: Option<ConversationSize>,
-    /// Why it failed, where it did.
+    /// Reason for the failure, if it failed.
     pub failed: Option<String>,
 }
 
-/// What would let a call be made that did not fit under a ceiling; each is enough by itself.
+/// Changes under which a call that did not fit under a ceiling would fit; each alone is enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WouldFit {
-    /// A ceiling on cost of at least so much.
+    /// Minimum cost ceiling.
     pub max_budget_usd: Option<f64>,
-    /// A ceiling on tokens of at least so many.
+    /// Minimum token ceiling.
     pub max_tokens: Option<u64>,
-    /// An output cap of at most so many tokens.
+    /// Maximum output cap in tokens.
     pub max_output_tokens: Option<u64>,
 }
 
-/// A call that repeats.
+/// A repeated tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepeatedCall {
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
     /// The arguments.
     pub arguments: String,
-    /// What it answered.
+    /// The result.
     pub result: String,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Why it ended.
+    /// The termination.
     pub termination: Termination,
-    /// Who decided.
+    /// The decision that ended the run.
     pub decided_by: DecidedBy,
-    /// Other endings that were also true (a finished answer that crossed a ceiling, say).
+    /// Other terminations that also applied, for example a ceiling that the final answer crossed.
     pub also: Vec<Termination>,
-    /// The last visible text that is not blank; partial where it was cut.
+    /// The last visible text that is not blank; partial if the response was cut.
     pub last_text: Option<String>,
     /// The declared answer of a `submitted` run.
     pub deliverable: Option<Value>,
-    /// The model's own summary, where `finish` gave one.
+    /// The model's own summary, if `finish` carried one.
     pub summary: Option<String>,
-    /// The validated answer, where an output schema was given.
+    /// The validated answer, if an output schema was set.
     pub structured: Option<Value>,
-    /// The conversation: always one that the provider accepts.
+    /// The conversation. Always valid for providers, so that the caller can continue it.
     pub messages: Vec<Message>,
     /// The conversation's epoch.
     pub epoch: u64,
-    /// Why the last response stopped.
+    /// The reason why the last response stopped.
     pub signal: Option<TerminationSignal>,
-    /// What all attempts used.
+    /// Usage of all attempts.
     pub usage: Usage,
-    /// What all attempts cost, as far as it is known: by the provider's report or, for an attempt that
-    /// was cut before the provider counted, an estimate of what was visible.
+    /// Known cost of all attempts: as the provider reported it or, for an attempt that was aborted
+    /// before the provider counted, an estimate from the visible output.
     pub cost: NanoUsd,
-    /// The most that all attempts can have cost: `cost`, and the rest of what was reserved for each
-    /// attempt that the provider did not count. `None`: no bound is known.
+    /// Upper bound on the cost of all attempts: `cost` plus the unused reservation of each attempt
+    /// that the provider did not count. `None`: no bound is known.
     pub cost_upper: Option<NanoUsd>,
-    /// Whether a part of the cost is not known (no price, or no report of what was used): `cost` is
-    /// then a lower bound.
+    /// `true` if part of the cost is unknown (no price, or no usage report). `cost` is then a lower
+    /// bound.
     pub cost_unknown: bool,
-    /// The most tokens that all attempts can have used; `None`: no bound is known.
+    /// Upper bound on the tokens of all attempts; `None`: no bound is known.
     pub tokens_upper: Option<u64>,
-    /// What the provider billed beyond the quotes.
+    /// Amount that the provider billed beyond the worst case computed before each call.
     pub overrun: NanoUsd,
-    /// Time from the start to the end.
+    /// Time from start to end.
     pub duration: Duration,
-    /// Turns: responses that were kept.
+    /// Number of turns, that is, of responses that were appended to the conversation.
     pub turns: u32,
-    /// Attempts at model calls.
+    /// Number of attempts at model calls.
     pub model_calls: u32,
-    /// Tool calls that were answered to the model.
+    /// Number of tool calls that were answered.
     pub tool_calls: u32,
-    /// The compactions that were tried, in order.
+    /// The compaction attempts, in order.
     pub compactions: Vec<CompactionAttempt>,
-    /// The rules that fired among those that watched the run, in order, whatever their mode.
+    /// The watch rules that fired, in order, in any mode.
     pub fired: Vec<Fired>,
-    /// How long the provider asked to wait, where that is why the run ended.
+    /// Wait time that the provider asked for, if that is why the run ended.
     pub retry_after: Option<Duration>,
-    /// The proof of `error_no_progress`.
+    /// Evidence for `error_no_progress`.
     pub no_progress_snapshot: Option<NoProgressSnapshot>,
-    /// What was wrong, for `error_schema_validation`, provider errors and faults.
+    /// Details of the problem for `error_schema_validation`, provider errors and faults.
     pub error_diagnostic: Option<String>,
-    /// What would let the next call be made, if it did not fit under a ceiling.
+    /// Changes that would let the next call fit, if a ceiling prevented it.
     pub would_fit: Option<WouldFit>,
-    /// Why, for `error_halted`, and what the model said for `gave_up`.
+    /// Reason for `error_halted`, or the model's reason for `gave_up`.
     pub halted_reason: Option<String>,
-    /// The model, as the provider names it, else as it was asked for.
+    /// The model as the provider names it, or else as it was requested.
     pub model: Option<String>,
     /// The provider.
     pub provider: Option<String>,
-    /// The run's id, where the driver gave one.
+    /// The run's id, if the driver set one.
     pub run_id: Option<String>,
-    /// Whether the work is right: `None` until a verifier has looked.
+    /// Result of the verifier; `None` if none ran.
     pub verified: Option<bool>,
 }
 
 impl Outcome {
-    /// What to do about the ending.
+    /// Returns the termination's category, which says what to do next.
     pub fn category(&self) -> Category {
         self.termination.category()
     }
 
-    /// Whether the run is a success.
+    /// `true` if the run is a success.
     pub fn is_success(&self) -> bool {
         self.termination.is_success()
     }
 
-    /// The outcome of a success, or an [`Unsuccessful`] to use with `?`.
+    /// Returns the outcome if it is a success, or an [`Unsuccessful`] to use with `?`.
     ///
     /// # Errors
     /// The run did not end as a success.
@@ -163,7 +163,7 @@ impl Outcome {
         if self.is_success() { Ok(self) } else { Err(Box::new(Unsuccessful(self))) }
     }
 
-    /// The answer: the deliverable, else the structured value, else the last text.
+    /// Returns the answer: the deliverable, else the structured value, else the last text.
     pub fn answer(&self) -> Option<String> {
         match self.deliverable.as_ref().or(self.structured.as_ref()) {
             Some(Value::String(text)) => Some(text.clone()),
@@ -172,7 +172,7 @@ impl Outcome {
         }
     }
 
-    /// Adds what a tool had spent on models of its own until it ended behind its run.
+    /// Adds the spending of a tool that ended after its run, for example of a nested agent.
     pub fn add_spent(
         &mut self,
         usage: &Usage,
@@ -190,7 +190,7 @@ impl Outcome {
         self.tokens_upper = more.tokens.map(|more| tokens.saturating_add(more));
     }
 
-    /// What the attempts may have used beyond what is known of them.
+    /// Upper bound on the usage that the provider did not report.
     pub fn unreported(&self) -> Unreported {
         let tokens = self.usage.total_tokens();
         Unreported {
@@ -199,7 +199,8 @@ impl Outcome {
         }
     }
 
-    /// The process exit status: the termination's, or 1 for a success that its verifier refused.
+    /// Returns the process exit status: the termination's, or 1 for a success that the verifier
+    /// rejected.
     pub fn exit_status(&self) -> u8 {
         if self.is_success() && self.verified == Some(false) {
             1
@@ -210,6 +211,8 @@ impl Outcome {
 }
 
 impl Serialize for Outcome {
+    // Written by hand because `category` is computed, durations become milliseconds and `type`
+    // comes first. The declared field count is only a size hint.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut s = serializer.serialize_struct("Outcome", 35)?;
         s.serialize_field("type", "outcome")?;
@@ -248,7 +251,7 @@ impl Serialize for Outcome {
     }
 }
 
-/// A run that did not end as a success, as an error to use with `?`.
+/// A run that did not succeed, as an error to use with `?`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unsuccessful(pub Outcome);
 
@@ -264,7 +267,7 @@ impl fmt::Display for Unsuccessful {
 
 impl std::error::Error for Unsuccessful {}
 
-/// An ending that was decided, before the outcome is put together.
+/// A decided ending, before the outcome is assembled.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ending {
     pub(crate) termination: Termination,
@@ -276,8 +279,8 @@ pub(crate) struct Ending {
     pub(crate) diagnostic: Option<String>,
     pub(crate) halted_reason: Option<String>,
     pub(crate) would_fit: Option<WouldFit>,
-    /// Endings that were also decided, and that this one outranks. If this ending is withdrawn (a
-    /// veto, an answer that does not satisfy the schema), the first of them takes its place.
+    /// Endings that were also decided but that this one outranks. If this ending is withdrawn (by a
+    /// veto, or because the answer violates the schema), the first of them replaces it.
     pub(crate) outranked: Vec<Ending>,
 }
 
@@ -306,14 +309,14 @@ impl Ending {
         })
     }
 
-    /// Takes over the answer of a success that cannot stand.
+    /// Copies the answer of a success that does not stand, so that the caller still gets it.
     pub(crate) fn carry(&mut self, answer: &Ending) {
         self.deliverable.clone_from(&answer.deliverable);
         self.summary.clone_from(&answer.summary);
         self.structured.clone_from(&answer.structured);
     }
 
-    /// The ending that takes the place of a success that was withdrawn.
+    /// Returns the ending that replaces a withdrawn success.
     pub(crate) fn next_in_rank(&mut self) -> Option<Box<Ending>> {
         if self.outranked.is_empty() {
             return None;
@@ -323,7 +326,7 @@ impl Ending {
         Some(Box::new(next))
     }
 
-    /// The terminations of all endings that this one outranks.
+    /// Returns the terminations of all endings that this one outranks, at any depth.
     pub(crate) fn outranked_terminations(&self) -> Vec<Termination> {
         let of = |one: &Ending| {
             std::iter::once(one.termination).chain(one.outranked_terminations()).collect::<Vec<_>>()

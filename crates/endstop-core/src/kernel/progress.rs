@@ -1,7 +1,9 @@
-//! No-progress detection: a turn that did what one of the last four did, and said nothing new.
+//! No-progress detection: a turn is unproductive if it repeats one of the last four turns and adds
+//! no new text.
 //!
-//! Judged on what turns did (tool names, canonical arguments, results) and on new text, never on
-//! call ids or key order; a poll whose result changes is progress. Constant cost a turn.
+//! Turns are compared by their actions (tool names, canonical arguments, results) and their text.
+//! Call ids and key order do not matter, and a poll with a changed result is progress. The cost per
+//! turn is constant, because only hashes are stored.
 
 use super::outcome::{NoProgressSnapshot, RepeatedCall};
 use crate::message::{ToolCall, ToolResult};
@@ -10,11 +12,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// How many turns back a repetition is seen: cycles of up to four.
+/// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
 pub(crate) const WINDOW: usize = 4;
 
+/// The no-progress state of a run.
 #[derive(Default)]
 pub(crate) struct Progress {
+    /// Fingerprints of the last turns, as a ring buffer.
     recent: [Option<u64>; WINDOW],
     next: usize,
     texts: HashSet<u64>,
@@ -22,7 +26,8 @@ pub(crate) struct Progress {
     last: Option<NoProgressSnapshot>,
 }
 
-/// The texts in order: two that know the same print the same.
+/// Prints the texts in order, because hash sets iterate in random order and equal states must print
+/// the same.
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Progress { recent, next, texts, unproductive, last } = self;
@@ -37,11 +42,13 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// Judges a turn that called tools; returns the unproductive turns in a row.
+    /// Records a turn that called tools; returns the number of consecutive unproductive turns.
     pub(crate) fn record(&mut self, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> u32 {
         let fingerprint = fingerprint(calls);
         let repeated = self.recent.contains(&Some(fingerprint));
         let trimmed = text.trim();
+        // All texts of the run count, not only the recent ones: alternating between two texts is
+        // not progress.
         let new_text = !trimmed.is_empty() && self.texts.insert(hash_of(trimmed));
         self.recent[self.next] = Some(fingerprint);
         self.next = (self.next + 1) % WINDOW;
@@ -51,6 +58,7 @@ impl Progress {
                 unproductive_turns: self.unproductive,
                 calls: calls
                     .iter()
+                    // Enough to show a pattern without a large outcome.
                     .take(8)
                     .map(|(call, result)| RepeatedCall {
                         name: call.name.clone(),
@@ -90,6 +98,7 @@ fn hash_of(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
+/// A hash of the calls of a turn and their results.
 fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
     let mut parts: Vec<(&str, u64, u64)> = calls
         .iter()
@@ -101,17 +110,20 @@ fn fingerprint(calls: &[(&ToolCall, &ToolResult)]) -> u64 {
             (call.name.as_str(), arguments, hash_of((result.status, &result.content)))
         })
         .collect();
+    // Parallel calls may be written in any order.
     parts.sort_unstable();
     hash_of(parts)
 }
 
-/// A hash that does not depend on the order of keys or on how a number is written.
+/// A hash that does not depend on key order or on the notation of numbers (`2`, `2.0`).
 fn canonical(value: &Value) -> u64 {
     match value {
         Value::Null => hash_of(0u8),
         Value::Bool(b) => hash_of((1u8, b)),
         Value::Number(n) => match (n.as_i64(), n.as_f64()) {
             (Some(i), _) => hash_of((2u8, i)),
+            // Above 9e15 an `f64` no longer holds every integer, so two different numbers could
+            // compare equal.
             (None, Some(f)) if f.fract() == 0.0 && f.abs() < 9e15 => hash_of((2u8, f as i64)),
             _ => hash_of((3u8, n.to_string())),
         },
@@ -145,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn key_order_and_number_spelling_do_not_matter() {
+    fn key_order_and_number_notation_ignored() {
         let mut p = Progress::default();
         assert_eq!(turn(&mut p, "", r#"{"a":1,"b":{"c":2.0}}"#, "r"), 0);
         assert_eq!(turn(&mut p, "", r#"{"b":{"c":2},"a":1.0}"#, "r"), 1);
@@ -153,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_result_or_new_text_is_progress_and_a_parrot_is_not() {
+    fn changed_result_or_text_is_progress() {
         let mut p = Progress::default();
         assert_eq!(turn(&mut p, "look", "{}", "1"), 0);
         assert_eq!(turn(&mut p, "look", "{}", "2"), 0);

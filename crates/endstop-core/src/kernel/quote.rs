@@ -1,28 +1,31 @@
-//! What the next call asks of the ceilings, and what is said if it does not fit.
+//! Quotes for the next model call: the requested prompt and output, and the message if it does not
+//! fit.
 //!
 //! ```text
-//! ask: prompt at most 1021 tokens, the caller's own cap 4096
-//! cap: min(4096, the model's largest answer, what the context window has beside the prompt)
+//! ask: prompt at most 1021 tokens, the caller's cap 4096
+//! cap: min(4096, the model's maximum output, the rest of the context window)
 //! ```
 //!
-//! The ledger quotes what is asked; only a ceiling that does not pay for the cap lowers it.
+//! The ledger computes the quote; a ceiling lowers the cap only if the remaining budget does not
+//! pay for it.
 
 use super::Inner;
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
 use super::outcome::{Ending, WouldFit};
 use crate::usage::NanoUsd;
 
-/// The output cap under the run's own ceilings if neither the caller nor the model has one. It is not
-/// all that is left, because a call that is cut counts by its reservation.
+/// Default output cap under the run's own ceilings if neither the caller nor the model sets one.
+/// Not the whole remaining budget, because an aborted call counts with its full reservation.
 const USUAL_OUTPUT: u64 = 32_768;
-/// The same under a shared budget, from which others take as well.
+/// The same under a shared budget. Smaller, because other runs need a part of the budget at the
+/// same time.
 pub(super) const USUAL_SHARED_OUTPUT: u64 = 8192;
-/// Tokens that a provider may add to a prompt for its framing, on top of the estimate.
+/// Tokens that a provider may add to a prompt for its message framing, on top of the estimate.
 const FRAME: u64 = 64;
 
 impl Inner {
-    /// The output cap that a ceiling needs if neither the caller nor the model has one; `None`: the
-    /// next call has no ceiling to be quoted under.
+    /// The default output cap for a ceiling, if neither the caller nor the model sets one; `None`
+    /// if no ceiling applies to the next call.
     pub(super) fn usual_output(&self) -> Option<u64> {
         let Ledger { max_usd, max_tokens, price, .. } = &self.ledger;
         let ceiling = max_tokens.is_some() || (max_usd.is_some() && price.is_some());
@@ -33,29 +36,30 @@ impl Inner {
         }
     }
 
-    /// What the next call asks of the ceilings.
+    /// Builds the quote request for the next call.
     pub(super) fn ask(&mut self, usual: u64) -> Ask {
         let prompt = self.prompt_bound();
-        // With room for an answer after the thinking.
+        // Leave room for an answer after the reasoning.
         let usual = usual.max(self.thinking_budget.saturating_add(LEAST_OUTPUT));
         let cap = self.output_cap.or(self.max_output).unwrap_or(usual);
         Ask { prompt, cap: self.clamped(cap), thinking_budget: self.thinking_budget }
     }
 
-    /// The caller's own output cap, at most what the model can generate.
+    /// The caller's output cap, limited to what the model can generate.
     pub(super) fn own_cap(&mut self) -> Option<u64> {
         self.output_cap.map(|cap| self.clamped(cap))
     }
 
-    /// A cap of at most the model's largest answer, and of what its context window has beside the
-    /// prompt. No ceiling has lowered it then: the model itself could not generate more.
+    /// Limits a cap to the model's maximum output and to the free part of the context window. This
+    /// is not reported as a lowered cap, because the model could not generate more anyway.
     fn clamped(&mut self, cap: u64) -> u64 {
         let room = self.room().unwrap_or(u64::MAX);
         cap.min(self.max_output.unwrap_or(u64::MAX)).min(room)
     }
 
-    /// What the context window has beside the next prompt, by the provider's last count and an estimate
-    /// of the text since: bytes would overcount it four times, and starve the answer.
+    /// The free part of the context window, from the provider's last count and an estimate of the
+    /// text added since. Counting bytes as tokens here would overestimate about four times, and
+    /// leave no room for the answer.
     pub(super) fn room(&mut self) -> Option<u64> {
         let window = self.context_window?;
         let (counted, new) = match self.known_prompt {
@@ -63,14 +67,17 @@ impl Inner {
             None => (0, self.prompt_bound()),
         };
         let left = |new: u64| window.saturating_sub(counted).saturating_sub(new);
-        // A token for three bytes, which is more than usual; but if that takes most of what a token
-        // for four leaves, the estimate is too coarse to cut the answer short by it.
+        // Assume one token for three bytes, which is more than usual. If that takes most of what
+        // one token for four bytes would leave, the estimate is too coarse to shorten the answer by
+        // it.
         let careful = left((new / 3).saturating_add(FRAME));
+        // Never below the smallest useful cap: a prompt that really does not fit is the provider's
+        // to refuse.
         let least = LEAST_OUTPUT.max(self.thinking_budget).min(window);
         Some(careful.max(left(new / 4) / 2).max(least))
     }
 
-    /// What attempts that the provider did not count may have cost, if there are any.
+    /// Describes the possible cost of attempts that the provider did not count, if there are any.
     pub(super) fn more_spent(&self) -> Option<String> {
         let spent = self.ledger.spent;
         let more = self.ledger.committed().saturating_sub(spent);
@@ -85,11 +92,14 @@ impl Inner {
         (more > 0).then(|| format!("{used} tokens known, up to {more} more may have been used"))
     }
 
-    /// The next call is not made: its bounds, and what is left, as a sum that can be checked.
+    /// Builds the ending for a call that does not fit: its bounds and the remaining amount, as a
+    /// sum that the reader can check.
     pub(super) fn does_not_fit(&self, short: Short) -> Box<Ending> {
         let Short { ceiling, prompt, output, left } = short;
         let by = if self.known_prompt.is_some() { "with new text by bytes" } else { "by bytes" };
         let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
+        // A shared ceiling is not this run's to raise, so `would_fit` suggests only the run's own
+        // limits.
         let of = if shared { " in the shared budget" } else { "" };
         let price = self.ledger.price.unwrap_or_default();
         let mut fits = WouldFit::default();
@@ -97,7 +107,8 @@ impl Inner {
             Ceiling::Usd | Ceiling::SharedUsd => {
                 let need = price.worst(prompt, output);
                 let all = self.ledger.committed() + need;
-                // To the next micro-dollar, so that the shown number is enough.
+                // Round up to the next micro-dollar, because messages show six decimals and the
+                // shown number must be enough.
                 let enough = all.0.div_ceil(1_000).saturating_mul(1_000);
                 fits.max_budget_usd = (!shared).then(|| NanoUsd(enough).to_usd());
                 fits.max_output_tokens = price.affordable(prompt, left.usd);
@@ -119,7 +130,7 @@ impl Inner {
                 (sum, self.more_used())
             }
         };
-        // A cap below the thinking budget would leave no answer.
+        // A cap below the thinking budget would leave no room for an answer.
         let enough = |cap: &u64| *cap > self.thinking_budget && *cap < output;
         fits.max_output_tokens = fits.max_output_tokens.filter(enough);
         let mut evidence = format!("the next call does not fit: {sum}");

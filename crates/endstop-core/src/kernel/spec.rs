@@ -1,4 +1,4 @@
-//! What a run is made of before it starts.
+//! The specification of a run: conversation, limits, tools, hooks and policy.
 
 use super::watch::Watch;
 use crate::limits::Limits;
@@ -9,52 +9,55 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::time::Duration;
 
-/// Whether a tool may be run.
+/// The permission of a tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
-    /// Yes.
+    /// Calls run without a question.
     #[default]
     Allow,
-    /// A person is asked before each call.
+    /// A person must approve each call.
     Ask,
-    /// No: a call is answered as denied.
+    /// Calls are answered as denied.
     Deny,
 }
 
-/// The most seconds that a model can ask for, whatever the limits: a year, as for a limit that is
-/// configured.
+/// Upper bound in seconds on the time limit that a model may request, whatever the limits: a year,
+/// the same as for a configured limit. Larger numbers would make
+/// `Duration::from_secs_f64` panic.
 const LONGEST_WISH: f64 = 86_400.0 * 365.0;
 
-/// What the kernel knows of a tool.
+/// The properties of a tool that the kernel needs; schema and code belong to the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolSpec {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// Whether it may run beside others; one that may not runs alone.
+    /// `true` if calls may run at the same time as other calls; otherwise each call runs alone.
     pub parallel_safe: bool,
-    /// Whether it runs code: what it prints is then a step of type `code`.
+    /// `true` if the tool runs code. Policies then see its output as a step of type `code`.
     pub runs_code: bool,
-    /// Whether a call that was cut short may be made again as it was.
+    /// `true` if an interrupted call may be repeated unchanged, because it is idempotent.
     pub repeatable: bool,
-    /// Whether its calls are left out of the no-progress judgement (waiting, polling).
+    /// `true` if calls are exempt from no-progress detection, because repeating them is normal
+    /// (waiting, polling).
     pub exempt_from_no_progress: bool,
-    /// Its own time limit; `None`: the run's `tool_timeout`.
+    /// The tool's own time limit; `None`: the run's `tool_timeout`.
     pub timeout: Option<Duration>,
-    /// The argument in which the model may ask for another time limit, in seconds.
+    /// Name of the argument with which the model may request a time limit, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_argument: Option<String>,
-    /// Whether it may be run.
+    /// The permission of the tool.
     pub permission: Permission,
 }
 
 impl ToolSpec {
-    /// Returns how long a call with these arguments may take.
+    /// Returns the time limit of a call with these arguments.
     ///
-    /// The model's wish counts up to `max_tool_timeout`. A limit that is already longer than that,
-    /// or off, bounds the wish instead, so that asking never shortens what is allowed. A wish that
-    /// is not a positive number is ignored here; the tool reports it to the model.
+    /// The model may request up to `max_tool_timeout`. If the default limit is longer than that, or
+    /// off, the request is bounded by the default instead, so that asking never shortens the
+    /// allowed time. A request that is not a positive number is ignored here; the tool reports it
+    /// to the model.
     pub fn time_limit(&self, arguments: &Map<String, Value>, limits: &Limits) -> Option<Duration> {
         let default = self.timeout.or(limits.tool_timeout);
         let wish = self.timeout_argument.as_ref().and_then(|name| arguments.get(name));
@@ -70,11 +73,11 @@ impl ToolSpec {
     }
 }
 
-/// Which hooks the driver has; the kernel asks only those.
+/// The hooks that the driver has; the kernel consults only those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hooks {
-    /// When the user's input came.
+    /// On the user's input.
     pub prompt: bool,
     /// Before each turn.
     pub pre_iteration: bool,
@@ -82,43 +85,43 @@ pub struct Hooks {
     pub chat_params: bool,
     /// Before each tool call.
     pub pre_tool: bool,
-    /// Before a success; may veto it, at most three times a run.
+    /// Before a success; may veto it, at most three times per run.
     pub stop: bool,
-    /// When the model has answered in text: somebody may reply, as often as they like, and the run
-    /// goes on with what they say.
+    /// After an answer in text: a user may reply, any number of times, and the run continues with
+    /// the reply.
     pub reply: bool,
 }
 
-/// When the conversation is shortened before a call.
+/// The condition under which the conversation is shortened before a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProactiveCompaction {
     /// Never.
     #[default]
     Never,
-    /// When the prompt reaches this share (0 to 1) of the context window.
+    /// If the prompt reaches this share (0 to 1) of the context window.
     AtShare(f64),
-    /// The driver is asked before every turn.
+    /// Before every turn, if the driver decides so: it is asked each time.
     Ask,
 }
 
-/// Whether and when the conversation is shortened, and what counts as that.
+/// The conditions for compactions, and for accepting their results.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CompactionSpec {
-    /// Before a call, at most once a turn.
+    /// Before a call, at most once per turn.
     pub proactive: ProactiveCompaction,
-    /// After the provider refused a prompt as too long, at most once a turn.
+    /// After the provider refused a prompt as too long, at most once per turn.
     pub reactive: bool,
-    /// The share (0 to 1) of its bytes that a conversation must lose; one that loses less is a
-    /// failed compaction, and what it gave is dropped. One that grows always is.
+    /// Minimum share (0 to 1) of the bytes that a compaction must remove. A result that removes
+    /// less counts as failed and is discarded, and so does any result that is larger than before.
     pub least_gain: f64,
-    /// After so many failed compactions in a row none is tried before a call any more.
+    /// Number of consecutive failures after which no more proactive compactions are tried.
     pub max_failures: u32,
 }
 
 impl Default for CompactionSpec {
-    /// None; a conversation must lose a tenth; three may fail in a row.
+    /// Off; a conversation must lose a tenth of its bytes; three failures in a row.
     fn default() -> CompactionSpec {
         CompactionSpec {
             proactive: ProactiveCompaction::Never,
@@ -129,15 +132,15 @@ impl Default for CompactionSpec {
     }
 }
 
-/// A run before it starts.
+/// The specification of a run.
 ///
-/// A journal keeps it: all but the policy, which is code.
+/// Journals store everything except the policy, which is code.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunSpec {
-    /// The task, for policies to read.
+    /// The task, for policies.
     pub task: String,
-    /// The conversation, the user's input last.
+    /// The conversation, with the user's input last.
     pub messages: Vec<Message>,
     /// The conversation's epoch.
     pub epoch: u64,
@@ -146,53 +149,56 @@ pub struct RunSpec {
     /// The termination policy, if any.
     #[serde(skip)]
     pub policy: Option<Box<dyn TerminationPolicy>>,
-    /// The rules that watch the run, each in its mode.
+    /// The rules that watch the run, each with its mode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub watches: Vec<Watch>,
-    /// The tools, `finish` left out.
+    /// The tools, without `finish`.
     pub tools: Vec<ToolSpec>,
-    /// Whether the model has the `finish` tool.
+    /// `true` if the model is offered the `finish` tool.
     pub finish_tool: bool,
-    /// Which hooks there are.
+    /// The hooks that the driver has.
     pub hooks: Hooks,
-    /// Whether the answer must satisfy a schema; the driver validates.
+    /// `true` if the answer must satisfy a schema. The driver holds the schema and validates.
     pub output_schema: bool,
-    /// Whether and when the conversation is shortened.
+    /// The conditions for compactions.
     pub compaction: CompactionSpec,
-    /// The model's context window in tokens, where known.
+    /// The model's context window in tokens, if known.
     pub context_window: Option<u64>,
-    /// Upper bound in tokens on what each prompt has beside the messages (system, tools).
+    /// Upper bound in tokens on the parts of each prompt that are not messages (instructions, tool
+    /// schemas).
     pub prompt_overhead: u64,
-    /// The output cap of each call; `None`: the provider's own.
+    /// The output cap of each call; `None`: the provider's default.
     pub output_cap: Option<u64>,
-    /// The largest answer in tokens that the model gives, where known: no cap that the kernel makes
-    /// up is above it.
+    /// The model's maximum output in tokens, if known. The kernel never sends a larger cap.
     pub max_output: Option<u64>,
-    /// The least output cap that makes sense because of a thinking budget (0: none).
+    /// The reasoning budget in tokens (0: none). An output cap below it would leave no room for an
+    /// answer.
     pub thinking_budget: u64,
-    /// Whether ceilings are kept by reserving before each call (off where costs are only known
-    /// afterwards, as in a recording).
+    /// `true` if ceilings are enforced by reserving each call's worst case. Off if costs are known
+    /// only afterwards, as in a recorded run.
     pub reserve: bool,
-    /// Whether reservations go to a budget shared with other runs.
+    /// `true` if reservations go to a budget that is shared with other runs.
     pub shared_budget: bool,
-    /// Whether responses are streamed; only then does a stall show.
+    /// `true` if responses are streamed; without streaming a stall cannot be detected.
     pub streaming: bool,
-    /// Whether the model is told once what it repeats before `error_no_progress`.
+    /// `true` if the model is told once what it repeats before the run ends with
+    /// `error_no_progress`.
     pub nudge: bool,
     /// Named values for policies.
     pub variables: Map<String, Value>,
-    /// The model as it was asked for.
+    /// The requested model.
     pub model: Option<String>,
     /// The provider.
     pub provider: Option<String>,
-    /// The run's id.
+    /// Id of the run.
     pub run_id: Option<String>,
 }
 
 impl RunSpec {
-    /// A run over this conversation with every default: no tools but `finish`, no policy.
+    /// Creates a run over this conversation with all defaults: no tools but `finish`, no policy.
     pub fn new(messages: Vec<Message>) -> RunSpec {
         RunSpec {
+            // Policies read the task as text; the last message is the user's input.
             task: messages.last().map(Message::plain_text).unwrap_or_default(),
             messages,
             epoch: 0,
@@ -220,16 +226,17 @@ impl RunSpec {
         }
     }
 
-    /// The same run again, with a policy of its own: code is not copied.
+    /// Returns a copy with another policy, because a policy is code and cannot be cloned.
     #[must_use]
     pub fn again(&self, policy: Option<Box<dyn TerminationPolicy>>) -> RunSpec {
         RunSpec { policy, messages: self.messages.clone(), ..self.without_messages() }
     }
 
-    /// The same run with an empty conversation and without its policy, for a journal that stores
-    /// conversations apart.
+    /// Returns a copy without conversation and policy, for journals that store conversations
+    /// separately.
     #[must_use]
     pub fn without_messages(&self) -> RunSpec {
+        // Field by field instead of `..`, so that a new field cannot be forgotten here.
         RunSpec {
             policy: None,
             task: self.task.clone(),
@@ -268,6 +275,7 @@ impl Default for RunSpec {
 impl fmt::Debug for RunSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunSpec")
+            // Only the length: a conversation may be megabytes long, and may contain secrets.
             .field("messages", &self.messages.len())
             .field("limits", &self.limits)
             .field("policy", &self.policy.as_ref().map(|p| p.name().to_owned()))

@@ -52,11 +52,20 @@ struct OpenCall {
     state: CallState,
 }
 
+impl OpenCall {
+    /// `true` if the call was started or answered.
+    fn is_settled(&self) -> bool {
+        matches!(self.state, CallState::Running | CallState::Finish(_) | CallState::Done(..))
+    }
+}
+
 #[derive(Debug)]
 enum CallState {
     Waiting,
     /// The hook is asked.
     Hook(EffectId),
+    /// It needs approval, and another call is being asked for: one question at a time.
+    Unapproved,
     /// A person is asked.
     Approval(EffectId),
     /// It may start as soon as there is room.
@@ -66,6 +75,16 @@ enum CallState {
     Finish(Map<String, Value>),
     /// Answered, and how long it ran.
     Done(ToolResult, Duration),
+}
+
+/// The result of taking a call a step further.
+enum Progress {
+    /// The call changed its state and is looked at again.
+    Again,
+    /// The call needs nothing at the moment; the next one may go ahead.
+    Past,
+    /// The call and all calls after it have to wait.
+    Held,
 }
 
 impl OpenCalls {
@@ -91,6 +110,19 @@ impl OpenCalls {
             }
         }
         asked
+    }
+
+    /// `true` while a person is asked about a call.
+    fn asks_for_approval(&self) -> bool {
+        self.calls.iter().any(|open| matches!(open.state, CallState::Approval(_)))
+    }
+
+    /// `true` if a call before this one still waits for approval.
+    fn is_overtaking(&self, at: usize) -> bool {
+        let before = self.calls.get(self.next..at).unwrap_or_default();
+        before
+            .iter()
+            .any(|open| matches!(open.state, CallState::Unapproved | CallState::Approval(_)))
     }
 
     fn result(&self, at: usize) -> Option<&ToolResult> {
@@ -310,11 +342,16 @@ impl Inner {
             return Ok(());
         };
         let mut starts = Vec::new();
-        while open.next < open.calls.len() {
-            if !self.advance_call(&mut open, &mut starts, fx) {
-                break;
+        let mut at = open.next;
+        while at < open.calls.len() {
+            match self.advance_call(&mut open, at, &mut starts, fx) {
+                Progress::Again => {}
+                Progress::Past => at += 1,
+                Progress::Held => break,
             }
         }
+        let settled = open.calls[open.next..].iter().take_while(|call| call.is_settled()).count();
+        open.next += settled;
         if !starts.is_empty() {
             fx.push(Effect::StartTools { calls: starts });
         }
@@ -325,32 +362,43 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes the next call a step further; `false` where it has to wait.
+    /// Takes a call a step further.
+    ///
+    /// While a person decides about a parallel-safe call, later parallel-safe calls go ahead. A call
+    /// that runs alone is never overtaken and overtakes nothing, because the model may have relied
+    /// on the order of its calls.
     fn advance_call(
         &mut self,
         open: &mut OpenCalls,
+        at: usize,
         starts: &mut Vec<ToolStart>,
         fx: &mut Vec<Effect>,
-    ) -> bool {
-        let at = open.next;
+    ) -> Progress {
+        let name = &open.calls[at].call.name;
+        let tool = self.tools.iter().find(|tool| tool.name == *name);
+        let parallel_safe = tool.is_some_and(|tool| tool.parallel_safe);
+        if !parallel_safe && open.is_overtaking(at) {
+            return Progress::Held;
+        }
         match &open.calls[at].state {
             CallState::Waiting => {
                 self.admit(open, at, fx);
                 if matches!(open.calls[at].state, CallState::Done(..)) {
                     emit_ended(open, at, Duration::ZERO, fx);
-                    open.next += 1;
                 }
-                true
+                Progress::Again
             }
-            CallState::Ready(arguments) if self.is_finish(&open.calls[at].call.name) => {
+            CallState::Unapproved if !open.asks_for_approval() => {
+                self.approve(open, at, fx);
+                Progress::Again
+            }
+            CallState::Unapproved | CallState::Approval(_) if parallel_safe => Progress::Past,
+            CallState::Unapproved | CallState::Approval(_) | CallState::Hook(_) => Progress::Held,
+            CallState::Ready(arguments) if self.is_finish(name) => {
                 open.calls[at].state = CallState::Finish(arguments.clone());
-                open.next += 1;
-                true
+                Progress::Past
             }
             CallState::Ready(arguments) => {
-                let name = &open.calls[at].call.name;
-                let tool = self.tools.iter().find(|tool| tool.name == *name);
-                let parallel_safe = tool.is_some_and(|tool| tool.parallel_safe);
                 let limit = match tool {
                     Some(tool) => tool.time_limit(arguments, &self.limits),
                     None => self.limits.tool_timeout,
@@ -362,7 +410,7 @@ impl Inner {
                     open.running.is_empty()
                 };
                 if !room {
-                    return false;
+                    return Progress::Held;
                 }
                 let id = self.effect_id();
                 let state = std::mem::replace(&mut open.calls[at].state, CallState::Running);
@@ -382,14 +430,9 @@ impl Inner {
                     parallel_safe,
                     timed_out: None,
                 });
-                open.next += 1;
-                true
+                Progress::Past
             }
-            CallState::Hook(_) | CallState::Approval(_) => false,
-            CallState::Running | CallState::Finish(_) | CallState::Done(..) => {
-                open.next += 1;
-                true
-            }
+            CallState::Running | CallState::Finish(_) | CallState::Done(..) => Progress::Past,
         }
     }
 
@@ -442,7 +485,9 @@ impl Inner {
             .tools
             .iter()
             .any(|tool| tool.name == call.name && tool.permission == Permission::Ask);
-        if asks {
+        if asks && open.asks_for_approval() {
+            open.calls[at].state = CallState::Unapproved;
+        } else if asks {
             let point = ConsultPoint::Approval { call: call.clone() };
             let id = self.effect_id();
             fx.push(Effect::Consult { id, point });
@@ -461,14 +506,14 @@ impl Inner {
         let Some(mut open) = self.take_open() else {
             return Ok(());
         };
-        let at = open.next;
-        let by_hook = match open.calls.get(at).map(|open| &open.state) {
-            Some(CallState::Hook(waited)) if *waited == id => true,
-            Some(CallState::Approval(waited)) if *waited == id => false,
-            _ => {
-                self.phase = Phase::Tools(open);
-                return Ok(());
-            }
+        let asked = open.calls.iter().enumerate().find_map(|(at, open)| match open.state {
+            CallState::Hook(waited) if waited == id => Some((at, true)),
+            CallState::Approval(waited) if waited == id => Some((at, false)),
+            _ => None,
+        });
+        let Some((at, by_hook)) = asked else {
+            self.phase = Phase::Tools(open);
+            return Ok(());
         };
         match answer {
             Answer::Halt(reason) => {

@@ -1,8 +1,10 @@
-//! What becomes of a model call: a response that is kept, retried, repaired, continued, or that
-//! ends the run.
+//! The evaluation of a model call: a response is accepted, retried, repaired or continued, or ends
+//! the run.
 //!
-//! Order on one turn: `finish`, a policy's stop, then what is wrong with the turn, then its
-//! natural end. (Terminated, cancelled, timeout and halted are decided when their event comes.)
+//! Several causes can end a run on the same turn. They are checked in this order: an answer
+//! declared by `finish`, a stop by a policy, a defect of the turn (filtered, truncated,
+//! unparseable), and last its natural end. Terminate, cancel, timeout and halt are decided when
+//! their event arrives and never compete here.
 
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::ledger::Ceiling;
@@ -25,27 +27,32 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The most pauses in a row that are answered with another call.
+/// Maximum number of consecutive pauses that are answered with another call. A paused turn is
+/// resumed by sending it back; the bound stops a server that pauses forever.
 const MOST_PAUSES: u32 = 5;
-/// The most successes that a stop hook may veto in one run.
+/// Maximum number of successes that a stop hook may veto in one run, so that a hook that always
+/// vetoes cannot keep a run alive.
 const MOST_VETOES: u32 = 3;
 
-/// Retries that are made even if the attempts themselves took longer than `retry_for`: a model call
-/// that stalls takes a minute to fail.
+/// Number of retries that are made even if the attempts themselves took longer than `retry_for`: a
+/// model call that stalls takes a minute to fail, which would use up the window before the first
+/// retry.
 const SLOW_RETRIES: u32 = 2;
 
-/// What follows a failed attempt.
+/// The decision after a failed attempt.
 enum Retry {
-    /// Another attempt, after this wait.
+    /// Retry after this wait.
     After(Duration),
-    /// None, because the run's deadline comes before the end of the wait.
+    /// Do not retry, because the run's deadline comes before the end of the wait.
     PastDeadline { wait: Duration, deadline: Duration },
-    /// None.
+    /// Do not retry.
     Never,
 }
 
 impl Inner {
+    /// Handles streamed content. A policy or watch rule may end the run mid-stream.
     pub(super) fn delta(&mut self, id: EffectId, delta: TurnDelta, fx: &mut Vec<Effect>) -> Flow {
+        // A delta of an aborted call may still be in the driver's queue; it is dropped.
         let call = match &mut self.phase {
             Phase::Calling(call) if call.id == id => call,
             _ => return Ok(()),
@@ -55,6 +62,8 @@ impl Inner {
         }
         let text = match delta {
             TurnDelta::Text(text) => text,
+            // Reasoning and tool arguments reset the stall timeout and count for the usage
+            // estimate, but no policy reads them.
             TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
                 call.hidden = call.hidden.saturating_add(chars);
                 call.last_content = Some(self.now);
@@ -63,7 +72,8 @@ impl Inner {
         };
         call.last_content = Some(self.now);
         call.text.push_str(&text);
-        // With a schema the answer is still to be validated, and that wants the whole turn.
+        // With a schema or a stop hook the answer can still be rejected, and both need the whole
+        // turn.
         let may_stop = !self.output_schema && !self.hooks.stop;
         self.watch_piece(&text, may_stop, fx)?;
         let Phase::Calling(call) = &mut self.phase else { return Ok(()) };
@@ -83,8 +93,8 @@ impl Inner {
         }
     }
 
-    /// Books what a call used; the reservation is settled with it, and with what the call may have used
-    /// beyond that.
+    /// Books the usage of a call. Settles its reservation with the same amount plus the possible
+    /// unreported usage, because a shared budget must never assume less than what may be billed.
     fn settle(
         &mut self,
         call: &Call,
@@ -101,8 +111,8 @@ impl Inner {
         }
     }
 
-    /// What a call may have used beyond `known`, of which the provider reported `reported`, if it
-    /// generated at most `output` tokens.
+    /// Upper bound on the usage of a call beyond `known`. `reported` is the part that the provider
+    /// reported, `output` the maximum number of tokens that the call generated.
     fn unreported(
         &self,
         call: &Call,
@@ -114,7 +124,7 @@ impl Inner {
         let prompt = if counted { reported.prompt_tokens() } else { call.prompt_bound };
         let tokens = output.map(|output| prompt.saturating_add(output));
         let upper = self.ledger.price.and_then(|price| {
-            // If output is free, it needs no bound.
+            // Free output needs no bound: its cost is zero however long it was.
             let output = output.or((price.output == NanoUsd::ZERO).then_some(0))?;
             Some(if counted {
                 let (output_tokens, reasoning_tokens) = (Some(output), None);
@@ -125,6 +135,7 @@ impl Inner {
         });
         let booked = self.ledger.price.map(|price| price.cost(known)).unwrap_or_default();
         Unreported {
+            // A cost reported by the provider is final.
             cost: match cost {
                 Some(_) => Some(NanoUsd::ZERO),
                 None => upper.map(|upper| upper.saturating_sub(booked)),
@@ -133,23 +144,24 @@ impl Inner {
         }
     }
 
-    /// The most that a call can have generated: its cap, or else what the model can.
+    /// The most tokens that a call can have generated: its cap, else the model's maximum, else the
+    /// context window.
     fn most_output(&self, call: &Call) -> Option<u64> {
         call.cap.or(self.max_output).or(self.context_window)
     }
 
-    /// What may have been used beyond a usage that was reported in full: nothing, but without a price
-    /// its cost is not known.
+    /// Unreported usage of a call whose usage was reported in full: no tokens, but without a price
+    /// the cost remains unknown.
     fn all_reported(&self, usage: &Usage, cost: Option<NanoUsd>) -> Unreported {
         let priced = cost.is_some() || self.ledger.price.is_some() || usage.total_tokens() == 0;
         Unreported::of_unknown(!priced)
     }
 
-    /// What a call used that was cut before the provider counted: about a token for every four
-    /// characters, at most what was reserved.
+    /// Estimates the usage of a call that ended before the provider counted: one token for every
+    /// four characters, at most the prompt bound and the output cap.
     pub(super) fn estimate(&mut self, call: &Call, response: Option<&ModelTurn>) -> Usage {
         let streamed = (call.text.chars().count() as u64).saturating_add(call.hidden);
-        // A response that was not streamed has no deltas.
+        // A response that was not streamed has no deltas, so take the larger of both counts.
         let whole = response.map_or(0, |turn| turn.parts.iter().map(chars).sum());
         let generated = streamed.max(whole).div_ceil(4);
         let reported = response.map(|turn| &turn.usage);
@@ -174,8 +186,9 @@ impl Inner {
         usage
     }
 
-    /// Books an attempt that was stopped by us: what was visible of it is known, and it counts by its
-    /// reservation, because what was generated and not shown is not.
+    /// Books an attempt that the kernel aborted. Only the visible output is known; the rest of the
+    /// reservation is booked as unreported, because hidden reasoning may have been generated and
+    /// billed.
     pub(super) fn settle_aborted(&mut self, call: &Call, fx: &mut Vec<Effect>) {
         let usage = self.estimate(call, None);
         let most = self.most_output(call);
@@ -183,9 +196,10 @@ impl Inner {
         self.settle(call, &usage, None, more, fx);
     }
 
-    /// Decides whether a failed attempt is repeated, and after which wait.
+    /// Decides whether a failed attempt is retried, and after what wait.
     fn retry_after(&mut self, error: &ModelError) -> Retry {
         let Limits { retry_for, max_retries, timeout, .. } = self.limits;
+        // Off if both limits are off, or if `retry_for` is zero, or if `max_retries` is used up.
         if !error.class.is_retryable()
             || retry_for
                 .or(max_retries.map(|_| Duration::MAX))
@@ -196,23 +210,27 @@ impl Inner {
         }
         let since = *self.failed_since.get_or_insert(self.now);
         let asked = error.retry_after_ms.map(Duration::from_millis);
+        // A longer wait is not worth holding the run open; the outcome reports it as `retry_after`.
         if asked.is_some_and(|wait| wait > LONGEST_RETRY_AFTER) {
             return Retry::Never;
         }
         let mut wait = match asked {
-            // The first waits are as the server asks, and later ones are not shorter than the backoff:
-            // a server that asks to come back at once is not called in a tight loop.
+            // The first waits follow the server. Later ones are never shorter than the backoff,
+            // because a server that asks to return at once would otherwise be called in a tight
+            // loop.
             Some(asked) if self.retries < SLOW_RETRIES => asked,
             asked => self.jitter.backoff(self.retries + 1).max(asked.unwrap_or_default()),
         };
         if let Some(window) = retry_for {
             let left = window.saturating_sub(self.waited);
             let over = self.now.saturating_sub(since) >= window && self.retries >= SLOW_RETRIES;
+            // A server that asks for more time than the window has left would refuse an earlier
+            // attempt.
             if left.is_zero() || over || asked.is_some_and(|wait| wait > left) {
                 return Retry::Never;
             }
-            // The last attempt comes at the end of the window, so that a server that is back
-            // before then is reached.
+            // The last attempt comes at the end of the window, so that it reaches a server that is
+            // back by then.
             wait = wait.min(left);
         }
         match timeout {
@@ -223,6 +241,7 @@ impl Inner {
         }
     }
 
+    /// Handles a failed attempt: books its usage, then retries, compacts or ends the run.
     pub(super) fn turn_failed(
         &mut self,
         call: &Call,
@@ -233,7 +252,8 @@ impl Inner {
         self.state.streaming.abort();
         let reported = partial.map(|turn| &turn.usage);
         let cost = partial.and_then(|turn| turn.cost);
-        // A refused request is not billed; one that was cut is, for what it had.
+        // A rejected request is not billed; a request that was cut is billed for what it generated.
+        // A timeout or a cut stream can also come after output that was never delivered.
         let began = !call.text.is_empty()
             || call.hidden > 0
             || matches!(error.class, ErrorClass::Timeout | ErrorClass::IncompleteStream)
@@ -251,6 +271,7 @@ impl Inner {
             self.all_reported(&usage, cost)
         };
         self.settle(call, &usage, cost, more, fx);
+        // Keep whichever text exists: the decoder's partial turn is better than the raw deltas.
         let text = partial
             .map(ModelTurn::text)
             .filter(|text| !text.trim().is_empty())
@@ -271,6 +292,8 @@ impl Inner {
                 retry_in_ms: retry_in.map(|wait| wait.as_millis() as u64),
             }));
         };
+        // After a resume: the failure that ended the run before is replayed, and the call repeated
+        // once.
         if std::mem::take(&mut self.call_again) {
             failed(error, Some(Duration::ZERO), self.attempt);
             self.phase = Phase::Backoff { until: self.now };
@@ -278,7 +301,7 @@ impl Inner {
         }
         let retry = self.retry_after(error);
         if !matches!(retry, Retry::Never) {
-            // No wait for an attempt that cannot be paid.
+            // Do not wait for an attempt that the budget cannot pay for.
             if let Err(ending) = self.check_budgets() {
                 failed(error, None, self.attempt);
                 return Err(ending);
@@ -292,7 +315,7 @@ impl Inner {
                 self.phase = Phase::Backoff { until: self.now.saturating_add(wait) };
                 return Ok(());
             }
-            // The run would be over before the wait is: it ends now, not after an idle wait.
+            // The deadline comes before the end of the wait: end now instead of after an idle wait.
             Retry::PastDeadline { wait, deadline } => {
                 failed(error, None, self.attempt);
                 let left = deadline.saturating_sub(self.now);
@@ -307,6 +330,8 @@ impl Inner {
             }
             Retry::Never => {}
         }
+        // A forced compaction is tried once per turn: if the shortened prompt is refused too,
+        // another one would not help.
         let too_long = error.class.termination() == Termination::ErrorPromptTooLong;
         if too_long && self.compaction.reactive && !self.compactions.forced_this_turn {
             self.compactions.forced_this_turn = true;
@@ -315,7 +340,7 @@ impl Inner {
             return Ok(());
         }
         failed(error, None, self.attempt);
-        // What was said is kept, as the last thing that the model said.
+        // The partial text becomes the last message, so that a resumed conversation contains it.
         if let Some(text) = text {
             self.state.push(Role::Assistant, vec![Part::Text { text }]);
         }
@@ -333,6 +358,8 @@ impl Inner {
         Err(ending)
     }
 
+    /// Handles a response: books its usage, appends it to the conversation, and decides what
+    /// follows.
     pub(super) fn turn_ended(
         &mut self,
         call: &Call,
@@ -340,16 +367,20 @@ impl Inner {
         fx: &mut Vec<Effect>,
     ) -> Flow {
         let has_calls = turn.tool_calls().next().is_some();
+        // `finish_missing` alone is not enough: a response with tool calls was complete enough to
+        // call them.
         let cut = turn.finish_missing && !has_calls && !self.limits.accept_unknown_finish;
         let failure = match turn.signal.reason {
-            SignalReason::ErrorTermination => Some("the response says that it is an error"),
-            SignalReason::InProgress => Some("the response says that it is not finished"),
+            SignalReason::ErrorTermination => Some("the response reports an error"),
+            SignalReason::InProgress => Some("the response reports that it is still in progress"),
             SignalReason::NaturalCompletion | SignalReason::Unknown if cut => {
-                Some("the response has no finish value: it may be cut")
+                Some("the response has no finish value and may be truncated")
             }
             _ => None,
         };
+        // Such a response is a failed attempt, so it can be retried like any other.
         if let Some(failure) = failure {
+            // The provider's own message, unless the decoder made it up for a missing finish value.
             let message = turn.signal.message.clone().filter(|_| !turn.finish_missing);
             let message = message.unwrap_or_else(|| failure.to_owned());
             let error = ModelError::new(ErrorClass::IncompleteStream, message);
@@ -358,6 +389,7 @@ impl Inner {
 
         let counted = turn.usage.input_tokens.is_some();
         let complete = is_complete(&turn.usage);
+        // Only runs that reserve need an estimate; a recorded run keeps the recorded usage.
         let usage = if complete || !self.reserve {
             turn.usage.clone()
         } else {
@@ -368,8 +400,8 @@ impl Inner {
         let more = if complete {
             self.all_reported(&usage, turn.cost)
         } else {
-            // No token has less than a byte. A response that was cut at a limit, or that shows nothing,
-            // may have generated all that it was allowed to.
+            // Upper bound on the output: a token has at least one byte. A response that was cut at
+            // a limit, or that shows nothing, may have generated everything it was allowed to.
             let cut = turn.signal.reason == SignalReason::TokenLimitReached;
             let shown = turn.parts.iter().map(Part::byte_len).sum::<u64>();
             let shown = shown.saturating_add(call.hidden.saturating_mul(4));
@@ -382,13 +414,14 @@ impl Inner {
             self.unreported(call, (&turn.usage, &usage), turn.cost, most)
         };
         self.settle(call, &usage, turn.cost, more, fx);
-        // A response without a count has a cost that is not known, however near its bound.
+        // The cost of a response without a usage report is unknown, however tight its bound is.
         self.ledger.cost_unknown |= !complete && turn.cost.is_none();
         self.last_signal = Some(turn.signal.clone());
         if turn.model.is_some() {
             self.answered_model.clone_from(&turn.model);
         }
 
+        // The server's own cap, if the response reports it, is the one that cut the output.
         let cap = turn.output_cap.or(call.cap);
         if blank && !has_calls && starved(&turn, cap) {
             let cut_by = lowered_and_reached(call, &usage);
@@ -396,12 +429,13 @@ impl Inner {
         }
         let cut_by = lowered_and_reached(call, &usage);
 
-        // Under a value that says tools a server may have closed the brackets of a call that was
-        // cut; that the output fills its cap is what gives it away.
+        // Some servers close the brackets of a truncated call and report `tool_calls`. Then the
+        // only sign of the truncation is that the output fills its cap.
         let cut_call = has_calls && at_cap(&turn, cap);
 
-        // From here on the turn is kept.
+        // From here on the turn counts, and its messages are part of the conversation.
         self.turns += 1;
+        // The provider's count covers the messages sent so far, plus this answer if it is appended.
         let covered = self.state.messages.len();
         let no_answer = if has_calls {
             self.partial.clear();
@@ -409,7 +443,8 @@ impl Inner {
             None
         } else {
             self.partial.push_str(&text);
-            // With `finish` as the only tool, a lost call can only have declared what the text says.
+            // With `finish` as the only tool, a lost call can only have declared what the text
+            // says, so the text is accepted as the answer.
             let calls = self.finish_tool || !self.tools.is_empty();
             let only_finish = self.finish_tool && self.tools.is_empty();
             NoAnswer::of(&turn, &self.partial, calls)
@@ -442,10 +477,11 @@ impl Inner {
                 SignalReason::TokenLimitReached | SignalReason::ContentFiltered
             );
 
-        // A declared answer, before anything that is wrong with the turn.
+        // A declared answer comes before anything that is wrong with the turn.
         let declared_by_finish =
             whole && self.finish_tool && calls.iter().any(|c| c.name == "finish");
-        // On the table first: also a policy that panics leaves no call unanswered.
+        // Open the calls first: if a policy panics below, they still get results, and the
+        // conversation stays valid.
         self.open(calls);
         let looked = if declared_by_finish { Ok(None) } else { self.look_at_rest(call, &text) };
         let failed = match looked {
@@ -454,7 +490,8 @@ impl Inner {
                 return self.policy_stop(stop, fx);
             }
             Ok(None) => None,
-            // An answer in text is judged first: it stands even if a policy panicked over it.
+            // An answer in text is evaluated first, because it stands even if a policy panicked on
+            // it.
             Err(ending) if !has_calls && whole && no_answer.is_none() => Some(ending),
             Err(ending) => return Err(ending),
         };
@@ -479,7 +516,8 @@ impl Inner {
                 let shown = format!("{shown}, but the output fills its cap of {cap} tokens");
                 self.truncated(cut_by, &shown, fx)
             }
-            // Behind a cut and a filter: what they left of a call does not parse either.
+            // After truncation and filtering, because what those leave of a call does not parse
+            // either.
             _ if turn.unparseable.is_some() => Err(Ending::new(
                 Termination::ErrorSchemaValidation,
                 "turn",
@@ -501,6 +539,8 @@ impl Inner {
                     None => format!("the finish value is not understood: {shown}"),
                 },
             )),
+            // The provider asks to continue (for example Anthropic's `pause_turn`): send the turn
+            // back unchanged.
             SignalReason::Paused if !has_calls => {
                 self.state.streaming.abort();
                 if self.pauses > MOST_PAUSES {
@@ -514,6 +554,8 @@ impl Inner {
                 self.before_turn(fx)
             }
             _ if has_calls => {
+                // Asked only about complete turns with calls: a policy may stop before the tools
+                // have effects.
                 let declared = if declared_by_finish { None } else { self.look_at_end(&text)? };
                 if let Some(stop) = declared {
                     self.state.streaming.abort();
@@ -530,10 +572,11 @@ impl Inner {
         }
     }
 
-    /// Appends what the model said; returns its calls, and whether there was anything to append.
+    /// Appends the model's message to the conversation. Returns its calls, and `true` if there was
+    /// anything to append.
     ///
-    /// Reasoning alone is not appended, because providers refuse a message that has nothing else;
-    /// a paused turn goes back as it is.
+    /// A message that has only reasoning is not appended, because providers refuse it; a paused
+    /// turn is appended unchanged, because the provider needs it to continue.
     fn keep(&mut self, parts: Vec<Part>, paused: bool) -> (Vec<ToolCall>, bool) {
         let mut ids = HashSet::new();
         let mut kept = Vec::with_capacity(parts.len());
@@ -541,8 +584,8 @@ impl Inner {
         for part in parts {
             match &part {
                 Part::Text { text } if text.trim().is_empty() => continue,
-                // The same id twice in one response is one call: a second answer is refused by
-                // every provider.
+                // The same id twice in one response is one call: every provider refuses a second
+                // result for an id.
                 Part::ToolCall(call) if !ids.insert(call.id.clone()) => continue,
                 Part::ToolCall(call) => calls.push(call.clone()),
                 _ => {}
@@ -565,7 +608,7 @@ impl Inner {
         })
     }
 
-    /// Shows the policy what it has not seen of the turn's text.
+    /// Shows the policy the part of the turn's text that it has not seen.
     fn look_at_rest(&mut self, call: &Call, text: &str) -> Result<Option<Stop>, Box<Ending>> {
         let Some(policy) = &mut self.policy else {
             return Ok(None);
@@ -576,14 +619,14 @@ impl Inner {
             if let Some(rest) = rest {
                 return policy.look(rest, context);
             }
-            // It had stopped already and was held back, or the whole text is not what was
-            // streamed: it looks again.
+            // The policy had already requested a stop that was deferred, or the final text differs
+            // from the streamed one. Start over with the whole text.
             policy.begin_turn();
             policy.look(text, context)
         })
     }
 
-    /// Asks the policy about the whole text of a turn whose tools are about to run.
+    /// Asks the policy about the complete text of a turn whose tools are about to run.
     fn look_at_end(&mut self, text: &str) -> Result<Option<Stop>, Box<Ending>> {
         let Some(policy) = &mut self.policy else {
             return Ok(None);
@@ -592,6 +635,7 @@ impl Inner {
         guarded(policy.name().to_owned(), || policy.look_at_end(text, context))
     }
 
+    /// Handles a turn without visible output: raises the cap once, then ends the run.
     fn starved(
         &mut self,
         cut_by: Option<(Ceiling, u64)>,
@@ -610,12 +654,14 @@ impl Inner {
             return Err(lowered(cut_by, &counts));
         }
         if turn.usage.input_tokens.is_some() {
-            // The same prompt is sent again, and the provider has counted it.
+            // The same prompt is sent again, and the provider has just counted it.
             self.known_prompt = Some((turn.usage.prompt_tokens(), self.state.messages.len()));
         }
         if let Some(cap) = cap.filter(|_| !self.starved_this_turn) {
             let room = self.room().unwrap_or(u64::MAX);
             let most = self.max_output.unwrap_or(u64::MAX);
+            // Four times the cap usually leaves room for an answer after the reasoning; more than
+            // the model or the window allows would be refused.
             let raised = cap.saturating_mul(4).min(room).min(most);
             if raised > cap {
                 self.starved_this_turn = true;
@@ -630,6 +676,7 @@ impl Inner {
                     error,
                     retry_in_ms: Some(0),
                 }));
+                // Directly to the call: this is the same turn, so its hooks have already run.
                 return self.before_call(fx);
             }
         }
@@ -642,6 +689,7 @@ impl Inner {
         .diagnostic(counts))
     }
 
+    /// Handles a truncated response: continues it if that is allowed, or ends the run.
     fn truncated(
         &mut self,
         cut_by: Option<(Ceiling, u64)>,
@@ -649,11 +697,14 @@ impl Inner {
         fx: &mut Vec<Effect>,
     ) -> Flow {
         self.state.streaming.abort();
+        // A ceiling of the run caused the cut, so continuing would only hit the same ceiling again.
         if let Some(cut_by) = cut_by {
             return Err(lowered(cut_by, shown));
         }
         if self.continuations < self.limits.max_continuations {
             self.continuations += 1;
+            // The calls of a truncated turn are answered as not run, because their arguments may be
+            // incomplete.
             self.answer_unrun("not run: the response was cut by the token limit");
             self.tell(
                 "continue",
@@ -671,8 +722,8 @@ impl Inner {
         ))
     }
 
-    /// A turn whose call got lost, or that ends inside its reasoning: the model is told once, as of
-    /// a mistake.
+    /// Handles a turn whose tool call was lost, or that ends inside its reasoning: the model is
+    /// told once and the turn counts as a mistake. A second one in a row ends the run.
     fn lost_call(&mut self, why: NoAnswer, shown: &str, fx: &mut Vec<Effect>) -> Flow {
         self.partial.clear();
         self.lost_calls += 1;
@@ -683,7 +734,7 @@ impl Inner {
                 Termination::ErrorSchemaValidation,
                 "turn",
                 "tool_calls",
-                format!("{evidence}; the model was told once"),
+                format!("{evidence}; the model was asked once to correct this"),
             )
             .diagnostic(evidence));
         }
@@ -691,7 +742,7 @@ impl Inner {
         self.before_turn(fx)
     }
 
-    /// A turn without calls: is it the answer?
+    /// Handles a complete turn without calls: decides whether its text is the answer.
     fn answered_in_text(
         &mut self,
         text: &str,
@@ -700,12 +751,14 @@ impl Inner {
         fx: &mut Vec<Effect>,
     ) -> Flow {
         self.lost_calls = 0;
+        // With continuations, `text` is only the last part; the answer is all parts together.
         let whole = std::mem::take(&mut self.partial);
         let verdict = match failed {
             Some(ending) => Err(ending),
             None => self.evaluate_policy("message", text, &[]),
         };
         let Watched { stop, nudges, of_text } = self.watch(text, &[], fx);
+        // A reply of the user is visible to policies for exactly one step.
         self.context.somebody_spoke = false;
         let blank = whole.trim().is_empty();
         let refused = of_text || matches!(verdict, Ok(Verdict::Tell(_)));
@@ -724,7 +777,7 @@ impl Inner {
             self.nudge(nudges, fx);
             return self.before_turn(fx);
         }
-        // With a schema a blank answer is repaired as any other that does not satisfy it.
+        // With a schema, a blank answer is repaired like any other answer that violates it.
         if let Some(max) = self.limits.max_empty_turns.filter(|_| !self.output_schema) {
             self.empties += 1;
             if self.empties > max {
@@ -747,7 +800,7 @@ impl Inner {
         self.accept_text(ending, whole, fx)
     }
 
-    /// The model has answered in text; a user may reply.
+    /// Accepts a text as the answer, after asking for a reply if the driver offers one.
     fn accept_text(&mut self, ending: Box<Ending>, answer: String, fx: &mut Vec<Effect>) -> Flow {
         self.empties = 0;
         if self.hooks.reply {
@@ -757,10 +810,10 @@ impl Inner {
         self.succeed(ending, Value::String(answer), fx)
     }
 
-    /// Brings together what was decided on a step: the policy's verdict, a rule that stops the run,
-    /// and an answer of the turn itself. An answer stands, and outranks every other decision.
+    /// Combines the decisions about a step: the policy's verdict, a watch rule that stops the run,
+    /// and an answer of the turn itself. An answer stands and outranks every other decision.
     ///
-    /// Returns the ending, or else what the policy wants the model to be told.
+    /// Returns the decided ending, or else the message that the policy has for the model.
     pub(super) fn decide_step(
         &self,
         verdict: Result<Verdict, Box<Ending>>,
@@ -776,8 +829,8 @@ impl Inner {
             Err(ending) => endings.push(ending),
         }
         endings.extend(stop.map(|stop| self.stop_ending(stop, "")));
-        // `finish` outranks the policy; the policy's success outranks the natural end, because it
-        // found the answer in the text; every success outranks the rest.
+        // `finish` outranks the policy. A policy's success outranks the natural end, because the
+        // policy found the answer within the text. Every success outranks the rest.
         let by_finish =
             answer.as_ref().is_some_and(|answer| answer.termination != Termination::Stop);
         match answer {
@@ -789,6 +842,7 @@ impl Inner {
             return (None, told);
         }
         let success = endings.iter().position(|ending| ending.termination.is_success());
+        // Only failures are recorded as outranked: a second success adds nothing to the outcome.
         let mut decided = endings.remove(success.filter(|_| !by_finish).unwrap_or(0));
         decided
             .outranked
@@ -796,7 +850,7 @@ impl Inner {
         (Some(decided), None)
     }
 
-    /// Ends the run so; a success is validated and shown to the stop hook first.
+    /// Ends the run with this ending; a success is first validated and shown to the stop hook.
     pub(super) fn end_or_succeed(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
         if !ending.termination.is_success() {
             return Err(ending);
@@ -809,13 +863,13 @@ impl Inner {
         self.succeed(ending, candidate, fx)
     }
 
-    /// The step that policies judge.
+    /// Builds the step that policies evaluate.
     fn step(&self, action: &str, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> StepResult {
         let mut metadata = Map::new();
         if let Some(confidence) = self.context.metrics.get("confidence") {
             metadata.insert("confidence".to_owned(), confidence.clone());
         }
-        // What ends the run is no tool that did something.
+        // The call that ends the run is not work, so policies do not see it among the tools.
         let tools = || calls.iter().filter(|(call, _)| action != "final" || call.name != "finish");
         let outputs: Vec<ToolOutput> = tools()
             .map(|(_, result)| {
@@ -844,7 +898,7 @@ impl Inner {
         }
     }
 
-    /// Shows the policy a step that is whole.
+    /// Shows the policy a complete step.
     pub(super) fn evaluate_policy(
         &mut self,
         action: &str,
@@ -861,13 +915,14 @@ impl Inner {
         guarded(policy.name().to_owned(), || policy.should_terminate(&step, context))
     }
 
-    /// A policy decided to stop.
+    /// Ends the run because a policy stopped it.
     pub(super) fn policy_stop(&mut self, stop: Stop, fx: &mut Vec<Effect>) -> Flow {
         let ending = self.stop_ending(stop, "");
         self.end_or_succeed(ending, fx)
     }
 
-    /// A policy decided to stop before the turn was whole: what was said so far is the last text.
+    /// Builds the ending of a stop that comes before the turn is complete. The text streamed so far
+    /// becomes the last text.
     pub(super) fn mid_stream_ending(&mut self, stop: Stop) -> Box<Ending> {
         if let Phase::Calling(call) = &self.phase
             && !call.text.trim().is_empty()
@@ -877,8 +932,8 @@ impl Inner {
         self.stop_ending(stop, "in mid-stream")
     }
 
-    /// The ending that a policy's stop leads to. It is a success only with an answer: the policy's
-    /// own, the run's last text, or the result of the tool that it waited for.
+    /// Builds the ending of a policy's stop. The ending is a success only if there is an answer:
+    /// the policy's own, the run's last text, or the result of the tool that the policy waited for.
     fn stop_ending(&self, stop: Stop, when: &str) -> Box<Ending> {
         let blank =
             |value: &Value| value.is_null() || value.as_str().is_some_and(|t| t.trim().is_empty());
@@ -909,13 +964,16 @@ impl Inner {
         ending
     }
 
-    /// The run would end as a success: the schema first, then the stop hook.
+    /// Handles a run that would end as a success: validates it against the schema, then asks the
+    /// stop hook.
     pub(super) fn succeed(
         &mut self,
         ending: Box<Ending>,
         candidate: Value,
         fx: &mut Vec<Effect>,
     ) -> Flow {
+        // Calls that have not run must be answered in any case, because a call without a result
+        // makes the conversation invalid.
         self.answer_unrun("not run: the run ended");
         if self.output_schema {
             let id = self.effect_id();
@@ -926,6 +984,7 @@ impl Inner {
         self.ask_stop_hook(ending, fx)
     }
 
+    /// Handles the result of a validation: the answer stands, is repaired, or ends the run.
     pub(super) fn validated(
         &mut self,
         id: EffectId,
@@ -946,7 +1005,7 @@ impl Inner {
             }
             Err(problem) => problem,
         };
-        // Not an answer: what it outranked decides.
+        // The candidate is not an answer, so an ending that it outranked takes its place.
         if let Some(ending) = success.next_in_rank() {
             return Err(ending);
         }
@@ -960,6 +1019,8 @@ impl Inner {
             );
             return self.before_turn(fx);
         }
+        // With no repair allowed, the failure is the first answer's own; otherwise the limit is the
+        // cause.
         let (termination, evidence) = if max == Some(0) {
             (Termination::ErrorSchemaValidation, problem.clone())
         } else {
@@ -972,6 +1033,7 @@ impl Inner {
             .diagnostic(problem))
     }
 
+    /// Asks the stop hook about a success, or ends the run with it.
     fn ask_stop_hook(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
         if !self.hooks.stop || self.vetoes >= MOST_VETOES {
             return Err(ending);
@@ -985,7 +1047,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Somebody replied, or did not.
+    /// Handles the reply to a text answer: the run continues with it, or ends if there is none.
     pub(super) fn reply_answered(
         &mut self,
         mut ending: Box<Ending>,
@@ -999,6 +1061,8 @@ impl Inner {
                 self.succeed(ending, candidate, fx)
             }
             Answer::Deny(text) | Answer::ProceedWith(text) => {
+                // A failure that the answer had outranked decides now, because the conversation was
+                // over anyway.
                 if let Some(ending) = ending.next_in_rank() {
                     return Err(ending);
                 }
@@ -1013,6 +1077,7 @@ impl Inner {
         }
     }
 
+    /// Handles the stop hook's answer: the success stands, or is vetoed.
     pub(super) fn stop_hook_answered(
         &mut self,
         mut ending: Box<Ending>,
@@ -1024,7 +1089,7 @@ impl Inner {
                 ending.outranked.push(*Ending::halted("hook", "stop", reason));
                 Err(ending)
             }
-            // A veto, which withdraws the answer: what it outranked decides.
+            // A veto withdraws the answer, so an ending that it outranked takes its place.
             Answer::Deny(reason) => {
                 if let Some(ending) = ending.next_in_rank() {
                     return Err(ending);
@@ -1033,7 +1098,7 @@ impl Inner {
                 self.tell("veto", reason, fx);
                 self.before_turn(fx)
             }
-            // The run ends here; the model reads it if the conversation continues.
+            // The run ends here; the model reads the message only if the conversation is continued.
             Answer::ProceedWith(text) => {
                 self.tell("hook", text, fx);
                 Err(ending)
@@ -1043,7 +1108,7 @@ impl Inner {
     }
 }
 
-/// The turn's output budget went into reasoning.
+/// `true` if the turn spent its whole output budget on reasoning.
 ///
 /// Source: ExAthena's `detect_starvation`.
 fn starved(turn: &ModelTurn, cap: Option<u64>) -> bool {
@@ -1054,19 +1119,21 @@ fn starved(turn: &ModelTurn, cap: Option<u64>) -> bool {
     }
 }
 
-/// The output is as long as it was allowed to be.
+/// `true` if the output is as long as its cap allows.
 fn at_cap(turn: &ModelTurn, cap: Option<u64>) -> bool {
     matches!((turn.usage.generated_tokens(), cap), (Some(out), Some(cap)) if cap > 0 && out >= cap)
 }
 
-/// The ceiling that cut a response, with the cap that it left: only if the output reached a cap that
-/// the ceiling had lowered below the caller's own. Anything else was cut by something else.
+/// Returns the ceiling that truncated a response, with the cap that it left. Only if the output
+/// reached a cap that the ceiling had lowered below the caller's; otherwise the cut has another
+/// cause.
 fn lowered_and_reached(call: &Call, usage: &Usage) -> Option<(Ceiling, u64)> {
     let (ceiling, cap) = call.lowered_by.zip(call.cap)?;
     let reached = usage.generated_tokens().is_some_and(|output| output >= cap);
     reached.then_some((ceiling, cap))
 }
 
+/// Builds the ending of a turn that was truncated by a lowered cap.
 fn lowered((ceiling, cap): (Ceiling, u64), shown: &str) -> Box<Ending> {
     Ending::new(
         ceiling.termination(),
@@ -1078,7 +1145,7 @@ fn lowered((ceiling, cap): (Ceiling, u64), shown: &str) -> Box<Ending> {
     )
 }
 
-/// Characters that were generated for a part.
+/// Number of characters that the model generated for a part.
 fn chars(part: &Part) -> u64 {
     let chars = match part {
         Part::Text { text } | Part::Reasoning { text } | Part::Refusal { text } => {
@@ -1090,7 +1157,7 @@ fn chars(part: &Part) -> u64 {
     chars as u64
 }
 
-/// The provider has counted the prompt and the output.
+/// `true` if the provider counted both the prompt and the output.
 fn is_complete(usage: &Usage) -> bool {
     usage.input_tokens.is_some() && usage.generated_tokens().is_some()
 }

@@ -1,4 +1,5 @@
-//! Rules that watch a run: what each does when it fires is its mode, from a note to a stop.
+//! Rules that watch a run; the mode of a rule decides what happens if it fires, from a record to a
+//! stop.
 //!
 //! ```
 //! use endstop_core::detector::Rule;
@@ -10,8 +11,9 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 //!
-//! A rule fires once a run. Heuristics are wrong now and then: the outcome lists what fired in every mode,
-//! so that a mode can be chosen by what it would have done.
+//! A rule fires at most once per run. Heuristics are sometimes wrong, so the outcome lists every
+//! rule that fired in any mode: a user can observe first, and then choose a mode from what it would
+//! have done.
 
 use super::effect::{Effect, RunEvent};
 use super::{Flow, Inner};
@@ -22,29 +24,29 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// What a rule does when it fires.
+/// The action of a rule that fires.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum WatchMode {
-    /// It is listed in the outcome.
+    /// Only record it in the outcome.
     #[default]
     Observe,
-    /// Observers hear a warning.
+    /// Warn the observers.
     Warn,
-    /// The model is told.
+    /// Tell the model.
     Nudge,
-    /// The run ends.
+    /// End the run.
     Stop,
 }
 
 impl WatchMode {
-    /// The modes, from the mildest on.
+    /// All modes, from the mildest to the strictest.
     pub const ALL: [WatchMode; 4] =
         [WatchMode::Observe, WatchMode::Warn, WatchMode::Nudge, WatchMode::Stop];
 
-    /// Its name, as configuration spells it.
+    /// The mode's name as configuration spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
             WatchMode::Observe => "observe",
@@ -61,25 +63,25 @@ impl fmt::Display for WatchMode {
     }
 }
 
-/// A rule that watches a run, and what it does when it fires.
+/// A rule with its mode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Watch {
-    /// What it does.
+    /// The action if the rule fires.
     #[serde(default)]
     pub mode: WatchMode,
-    /// When it fires.
+    /// The condition.
     pub rule: Rule,
 }
 
 impl Watch {
-    /// Those of a run for which nothing else is said: `stuck`, which only observes.
+    /// The watches of a run without configuration: `stuck`, observing only.
     pub fn usual() -> Vec<Watch> {
         vec![Watch { mode: WatchMode::Observe, rule: Rule::Stuck(Stuck::default()) }]
     }
 
-    /// Reads watches as configuration spells them: `"off"` or `false` for none; a list of
-    /// `{mode, rule}`; a table of rules' names, each with its mode, or with its mode and its numbers.
-    /// Whatever a table says of other rules, the usual ones stay unless it names them.
+    /// Reads watches as configuration spells them: `"off"` or `false` for none; a list of `{mode,
+    /// rule}`; or a table of rule names, each with a mode, or with a mode and the rule's numbers. A
+    /// table adds to the default watches; it changes one of them only by naming it.
     ///
     /// ```
     /// use endstop_core::Watch;
@@ -91,7 +93,7 @@ impl Watch {
     /// ```
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// A description of the invalid part, with the expected form.
     pub fn read(spec: &Value) -> Result<Vec<Watch>, String> {
         match spec {
             Value::Bool(false) => Ok(Vec::new()),
@@ -103,17 +105,25 @@ impl Watch {
                     let (mode, config) = match said {
                         Value::String(_) => (said.clone(), Value::Null),
                         Value::Object(fields) => {
+                            // All fields but `mode` are the configuration of the rule itself.
                             let mut config = fields.clone();
-                            let mode = config
-                                .shift_remove("mode")
-                                .ok_or_else(|| format!("`{name}` has no `mode`: {}", modes()))?;
+                            let mode = config.shift_remove("mode").ok_or_else(|| {
+                                format!("`{name}` has no `mode`: set one of {}", modes())
+                            })?;
                             (mode, Value::Object(config))
                         }
-                        other => return Err(format!("`{name}` wants {}, not {other}", modes())),
+                        other => {
+                            let modes = modes();
+                            return Err(format!(
+                                "invalid watch `{name}`: expected one of {modes}, or a table with `mode`, found {other}"
+                            ));
+                        }
                     };
                     let rule = Rule::from_config(name, &config).map_err(|e| e.to_string())?;
                     watches.push(Watch { mode: mode_of(&mode)?, rule });
                 }
+                // First in the list, because the order of the watches decides which evidence is
+                // reported first.
                 for usual in Watch::usual() {
                     if !table.contains_key(usual.rule.name()) {
                         watches.insert(0, usual);
@@ -121,36 +131,36 @@ impl Watch {
                 }
                 Ok(watches)
             }
-            other => Err(format!("wants a table, a list, or \"off\", not {other}")),
+            other => Err(format!("expected a table, a list or \"off\", found {other}")),
         }
     }
 
-    /// Reads one from a command line's words: `stop:stuck`, `warn:repeat_call={"times":4}`.
+    /// Parses a watch as a command line spells it: `stop:stuck`, `warn:repeat_call={"times":4}`.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// A description of the invalid part, with the expected form.
     pub fn parse(text: &str) -> Result<Watch, String> {
         let (mode, rule) = text
             .split_once(':')
-            .ok_or_else(|| format!("give MODE:RULE, with a mode of {}", modes()))?;
+            .ok_or_else(|| format!("expected MODE:RULE, with a mode of {}", modes()))?;
         let spec = Registry::parse_text(rule).map_err(|error| error.to_string())?;
         let rule = Rule::from_spec(&spec).map_err(|error| error.to_string())?;
         Ok(Watch { mode: mode_of(&Value::String(mode.trim().to_owned()))?, rule })
     }
 
     fn one(spec: &Value) -> Result<Watch, String> {
-        let fields = spec.as_object().ok_or("a watch is a table of `mode` and `rule`")?;
+        let fields = spec.as_object().ok_or("expected a table with `mode` and `rule`")?;
         if let Some(key) = fields.keys().find(|key| *key != "mode" && *key != "rule") {
-            return Err(format!("unknown key `{key}`; known are mode, rule"));
+            return Err(format!("unknown key `{key}`: expected `mode` or `rule`"));
         }
-        let rule = fields.get("rule").ok_or("a watch has no `rule`")?;
+        let rule = fields.get("rule").ok_or("missing `rule`: name the rule to watch for")?;
         let rule = Rule::from_spec(rule).map_err(|error| error.to_string())?;
         let mode = fields.get("mode").map_or(Ok(WatchMode::Observe), mode_of)?;
         Ok(Watch { mode, rule })
     }
 }
 
-/// Short: `stop:stuck(2,4,3,7)`.
+/// The short form, for example `stop:stuck(2,4,3,7)`.
 impl fmt::Display for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.mode, self.rule)
@@ -159,7 +169,7 @@ impl fmt::Display for Watch {
 
 fn mode_of(word: &Value) -> Result<WatchMode, String> {
     let known = WatchMode::ALL.into_iter().find(|mode| word.as_str() == Some(mode.as_str()));
-    known.ok_or_else(|| format!("{word} is no mode; known are {}", modes()))
+    known.ok_or_else(|| format!("invalid mode {word}: expected one of {}", modes()))
 }
 
 fn modes() -> String {
@@ -169,17 +179,17 @@ fn modes() -> String {
 /// A rule that fired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fired {
-    /// The rule, in short: `repeat_call(3)`.
+    /// The rule in short form, for example `repeat_call(3)`.
     pub rule: String,
-    /// What it did.
+    /// The mode of the rule.
     pub mode: WatchMode,
-    /// In which turn, from 1.
+    /// The turn in which it fired, from 1.
     pub turn: u32,
-    /// On what.
+    /// The reason why it fired.
     pub evidence: String,
 }
 
-/// The rules of one run.
+/// The rules of one run, and their state.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     panel: Panel,
@@ -187,18 +197,18 @@ pub(super) struct Watchers {
     fired: Vec<Fired>,
     /// A rule that fired mid-stream but must wait for the complete turn.
     held: Option<usize>,
-    /// What the model is told when the turn is complete, because of rules that fired mid-stream.
+    /// Messages for the model from rules that fired mid-stream; sent after the turn.
     nudges: Vec<String>,
 }
 
-/// What the rules want done behind a step.
+/// The actions that the rules request after a step.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// The run ends.
+    /// Ends the run.
     pub(super) stop: Option<Stop>,
-    /// The model is told.
+    /// Messages for the model.
     pub(super) nudges: Vec<String>,
-    /// What stops the run is the text itself, as it would have in mid-stream: it is not an answer.
+    /// The rule that stops the run objects to the text itself, so the text is not an answer.
     pub(super) of_text: bool,
 }
 
@@ -216,7 +226,7 @@ impl Watchers {
         self.fired
     }
 
-    /// A response begins, or another attempt at it.
+    /// Resets the text state for a new response, or for another attempt at it.
     pub(super) fn begin_text(&mut self) {
         self.nudges.clear();
         self.panel.begin_text();
@@ -224,13 +234,15 @@ impl Watchers {
 }
 
 impl Inner {
-    /// Shows the rules the next piece of a response. A rule that ends the run now gives its ending.
+    /// Shows the rules the next part of a response. Returns the ending of a rule that ends the run
+    /// now.
     pub(super) fn watch_piece(
         &mut self,
         piece: &str,
         may_stop: bool,
         fx: &mut Vec<Effect>,
     ) -> Flow {
+        // Skip the rest early, because this runs for every delta.
         if self.watchers.watches.is_empty() {
             return Ok(());
         }
@@ -245,19 +257,21 @@ impl Inner {
             self.watchers.fired.push(fired);
             match mode {
                 WatchMode::Observe | WatchMode::Warn => {}
-                // A response is not interrupted to say something.
+                // A response is not interrupted to tell the model something.
                 WatchMode::Nudge => self.watchers.nudges.push(shown),
                 WatchMode::Stop if may_stop => {
                     let stop = Stop { ends_as, ..Stop::submitted(name, shown) };
                     return Err(self.mid_stream_ending(stop));
                 }
+                // The text may still be rejected (schema, stop hook), so the stop waits; the first
+                // one counts.
                 WatchMode::Stop => drop(self.watchers.held.get_or_insert(nth)),
             }
         }
         Ok(())
     }
 
-    /// Shows the rules a step that is whole.
+    /// Shows the rules a complete step.
     pub(super) fn watch(
         &mut self,
         text: &str,
@@ -274,6 +288,7 @@ impl Inner {
             panel.call(&call.name, &call.arguments);
             panel.result(&result.content, result.status.is_error());
         }
+        // The reward is an observation of the caller under this name; policies read the same one.
         if let Some(reward) = self.context.metrics.get("last_reward").and_then(Value::as_f64) {
             panel.reward(reward);
         }
@@ -285,6 +300,7 @@ impl Inner {
         }
         let now: Vec<usize> = panel.end().to_vec();
         let step = panel.facts().step;
+        // A stop that was deferred mid-stream comes before the rules that fire now.
         let mut stop = held.take();
         let mut of_text = stop.is_some();
         let mut nudges = std::mem::take(nudges);
@@ -316,33 +332,36 @@ impl Inner {
             let stop = Stop { ends_as: rule.ends_as(), ..Stop::submitted(rule.name(), evidence) };
             let called = calls
                 .iter()
+                // A rule that waits for a tool delivers that tool's last successful result as the
+                // answer.
                 .rfind(|(call, result)| !result.status.is_error() && rule.waits_for(&call.name));
             let stop = stop.or_else(called.map(|(_, result)| result.content.clone()));
             if stop.ends_as == PolicyEnd::Submitted { stop.answer(text) } else { stop }
         });
+        // The run ends, so the model would never read the nudges.
         if stop.is_some() {
             nudges.clear();
         }
         Watched { stop, nudges, of_text }
     }
 
-    /// Tells the model what the rules saw.
+    /// Sends the observations of the rules to the model.
     pub(super) fn nudge(&mut self, nudges: Vec<String>, fx: &mut Vec<Effect>) {
         for evidence in nudges {
             let text = format!(
-                "You seem to be stuck ({evidence}). Try something else, or say what is in the way."
+                "You seem to be stuck ({evidence}). Try a different approach, or say what is blocking you."
             );
             self.tell("watch", text, fx);
         }
     }
 
-    /// What the run has cost, where every part of it has a price.
+    /// The cost of the run so far, if every part of it has a known price.
     pub(super) fn cost_so_far(&self) -> Option<f64> {
         self.ledger.known_cost().map(crate::NanoUsd::to_usd)
     }
 }
 
-/// What a rule fired on, for a person: the rule, and the last call where it is about calls.
+/// Describes why a rule fired: the rule, and the last call if the rule is about calls.
 fn evidence(rule: &Rule, calls: &[(&ToolCall, &ToolResult)]) -> String {
     let about_text = matches!(
         rule,

@@ -1,10 +1,10 @@
-//! Ceilings on cost and tokens: when one ends a run, what counts against it, and what is said of it.
+//! Ceilings on cost and tokens: when they end a run, what counts against them, and the evidence.
 
 use crate::kernel_rules::{Hand, calls, said};
 use endstop_core::*;
 use std::time::Duration;
 
-/// Three dollars for a million prompt tokens, fifteen for as many that are generated.
+/// Three dollars per million prompt tokens, fifteen per million generated tokens.
 fn price() -> Price {
     Price { input: NanoUsd::from_usd(3.0), output: NanoUsd::from_usd(15.0), ..Price::default() }
 }
@@ -33,7 +33,7 @@ fn reserve(hand: &Hand) -> (EffectId, [NanoUsd; 2], [u64; 2]) {
     asked.expect("the shared budget is asked")
 }
 
-/// Under each kind of ceiling that has enough left.
+/// One run under each kind of ceiling, each with enough left.
 fn with_enough() -> Vec<(&'static str, RunSpec)> {
     let own = |limits| RunSpec { limits, output_cap: Some(1000), ..spec() };
     let usd = Limits { max_budget_usd: Some(100.0), ..Limits::default() };
@@ -46,7 +46,7 @@ fn with_enough() -> Vec<(&'static str, RunSpec)> {
 }
 
 #[test]
-fn distant_ceiling_lets_a_cut_answer_continue() {
+fn distant_ceiling_allows_continuation() {
     for (name, mut spec) in with_enough() {
         spec.limits.max_continuations = 1;
         let shared = spec.shared_budget;
@@ -87,8 +87,8 @@ fn distant_ceiling_lets_starvation_retry() {
 }
 
 #[test]
-fn output_below_the_lowered_cap_is_truncated() {
-    // Without a cap of the caller's own; the server cuts at its own limit, or the window is full.
+fn output_below_lowered_cap_is_truncated() {
+    // No cap by the caller: the server cuts at its own limit, or the window is full.
     for output in [150, 4096] {
         for limits in [
             Limits { max_tokens: Some(100_000), ..Limits::default() },
@@ -99,7 +99,7 @@ fn output_below_the_lowered_cap_is_truncated() {
             assert_eq!(hand.ended(), Termination::ErrorOutputTruncated, "{output}");
         }
     }
-    // Lowered, and not reached; lowered, and reached.
+    // Lowered but not reached; lowered and reached.
     for (output, expected) in
         [(299, Termination::ErrorOutputTruncated), (300, Termination::ErrorMaxTokens)]
     {
@@ -145,7 +145,7 @@ fn unseen_output_counts_by_its_reservation() {
 }
 
 #[test]
-fn reported_attempts_have_no_bound_above() {
+fn reported_attempts_have_exact_bound() {
     let mut hand = Hand::start(spec(), Some(price()));
     hand.answer(used(said("42", SignalReason::NaturalCompletion), 100, 10));
     let outcome = hand.outcome();
@@ -155,7 +155,7 @@ fn reported_attempts_have_no_bound_above() {
 }
 
 #[test]
-fn cancelled_call_counts_its_reservation_as_bound() {
+fn cancelled_call_counts_its_reservation() {
     let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
     let spec = RunSpec { limits, output_cap: Some(1000), ..spec() };
     let mut hand = Hand::start(spec, Some(price()));
@@ -207,11 +207,11 @@ fn cap_never_exceeds_the_context_window() {
             (8_000..=10_018).contains(&second),
             "20,500 are counted, about 2,250 new: {second}"
         );
-        // The window has cut it, and no ceiling.
+        // The window has limited the cap, not a ceiling.
         hand.answer(cut(second));
         assert_eq!(hand.ended(), Termination::ErrorOutputTruncated);
     }
-    // The text is longer than the estimate of the window has room for: an answer is possible still.
+    // The text is longer than the estimate leaves room for, but an answer may still be possible.
     let spec = RunSpec { context_window: Some(1_000), output_cap: Some(800), ..spec() };
     let hand = Hand::start(RunSpec { prompt_overhead: 8_000, ..spec }, None);
     assert_eq!(hand.cap(), Some(256));
@@ -220,7 +220,7 @@ fn cap_never_exceeds_the_context_window() {
 }
 
 #[test]
-fn refused_call_says_a_sum_that_adds_up() {
+fn refused_call_evidence_adds_up() {
     let limits = Limits { max_budget_usd: Some(0.00475), ..Limits::default() };
     let spec = RunSpec { limits, prompt_overhead: 338, ..spec() };
     let hand = Hand::start(spec, Some(price()));
@@ -232,7 +232,7 @@ fn refused_call_says_a_sum_that_adds_up() {
     let fits = outcome.would_fit.unwrap();
     assert_eq!(fits.max_budget_usd, Some(0.004917));
     assert_eq!(fits.max_output_tokens, Some(244), "(0.00475 - 0.001077) / 0.000015");
-    // What is said to be enough is enough, and what is less is not.
+    // The suggested limits are enough, and anything below them is not.
     for (usd, cap, fits) in [
         (0.004917, None, true),
         (0.004916, None, false),
@@ -256,7 +256,7 @@ fn refused_call_says_a_sum_that_adds_up() {
 }
 
 #[test]
-fn refused_shared_budget_names_what_is_left() {
+fn refused_shared_budget_names_the_rest() {
     let spec = RunSpec { shared_budget: true, output_cap: Some(1000), ..spec() };
     for (granted, granted_tokens, expected) in [
         (NanoUsd(5), Some(10_000), Termination::ErrorMaxBudgetUsd),

@@ -1,4 +1,4 @@
-//! The clocks of a run: of the first content, of retries, and of calls that wait.
+//! The timeouts of a run: first content, retries, and tool calls that wait.
 
 use crate::kernel_rules::{Hand, calls, spec, stop};
 use endstop_core::*;
@@ -31,7 +31,7 @@ fn silent_thinking_is_not_a_stall() {
 }
 
 #[test]
-fn retries_outlast_a_short_deploy() {
+fn retries_outlast_a_short_outage() {
     // A server that is back at any time within the window is reached.
     for back_ms in [0, 3_000, 45_000, 59_000] {
         let mut hand = Hand::start(spec(), None);
@@ -123,7 +123,7 @@ fn counted_retries_need_no_window() {
 }
 
 #[test]
-fn wait_past_the_deadline_ends_now() {
+fn wait_past_deadline_ends_now() {
     let limits = Limits { timeout: Some(Duration::from_secs(5)), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     let call = hand.call();
@@ -137,7 +137,7 @@ fn wait_past_the_deadline_ends_now() {
 
 #[test]
 fn slow_polls_are_not_repetition() {
-    // The same call with the same answer, which takes as long as it says.
+    // The same call with the same result. The call takes as long as its argument says.
     for (ms, expected) in [(1000, Termination::ErrorMaxTurns), (999, Termination::ErrorNoProgress)]
     {
         let mut hand = Hand::start(spec(), None);

@@ -1,9 +1,9 @@
-//! What the kernel takes for a compaction, what it does where they fail, and that they are few.
+//! Compactions: which results the kernel accepts, what failures lead to, and how often they happen.
 
 use crate::kernel_rules::{Hand, calls, spec, stop};
 use endstop_core::*;
 
-/// A conversation before the task, of so many bytes and some.
+/// A conversation before the task, with at least this number of bytes.
 fn talked(bytes: usize, compaction: CompactionSpec) -> RunSpec {
     let said = "x".repeat(bytes / 2);
     RunSpec {
@@ -40,8 +40,8 @@ fn task() -> Message {
 }
 
 #[test]
-fn it_is_due_at_its_share_of_the_window_and_told_how_short() {
-    // 4,032 bytes of messages with their frames: about 1,013 tokens.
+fn compaction_is_due_at_window_share() {
+    // 4,032 bytes of messages with their framing: about 1,013 tokens.
     let run = |window| {
         let compaction = proactive(ProactiveCompaction::AtShare(0.6));
         let spec = RunSpec { context_window: Some(window), ..talked(4_000, compaction) };
@@ -57,7 +57,7 @@ fn it_is_due_at_its_share_of_the_window_and_told_how_short() {
 }
 
 #[test]
-fn what_is_taken_is_told_with_its_sizes_and_begins_an_epoch() {
+fn accepted_compaction_starts_new_epoch() {
     let mut hand = Hand::start(talked(4_000, proactive(ProactiveCompaction::Ask)), None);
     let cost = NanoUsd(7);
     let result = Compaction::Done { messages: vec![task()], cost, strategy: "drop".to_owned() };
@@ -86,7 +86,7 @@ fn what_is_taken_is_told_with_its_sizes_and_begins_an_epoch() {
 }
 
 #[test]
-fn each_way_to_give_no_compaction_has_a_name_and_changes_nothing() {
+fn rejected_compaction_names_its_reason() {
     let message = |id, role, text: &str| Message::text(MessageId(id), role, text);
     let old = |bytes: usize| {
         let said = "x".repeat(bytes);
@@ -116,7 +116,7 @@ fn each_way_to_give_no_compaction_has_a_name_and_changes_nothing() {
             _ => None,
         });
         assert!(why.as_ref().is_some_and(|why| why.starts_with(name)), "{name}: {why:?}");
-        // It fits, and goes on as it was.
+        // The prompt still fits, so the run continues unchanged.
         assert_eq!((hand.run().epoch(), hand.run().messages()), (0, &before[..]), "{name}");
         hand.answer(stop("done"));
         assert_eq!(hand.ended(), Termination::Stop);
@@ -125,7 +125,7 @@ fn each_way_to_give_no_compaction_has_a_name_and_changes_nothing() {
 }
 
 #[test]
-fn the_least_gain_is_what_the_specification_says() {
+fn least_gain_follows_specification() {
     for (least_gain, taken) in [(0.5, true), (0.6, false), (f64::NAN, false)] {
         let compaction = CompactionSpec {
             least_gain,
@@ -143,7 +143,7 @@ fn the_least_gain_is_what_the_specification_says() {
 }
 
 #[test]
-fn after_three_failures_in_a_row_none_is_tried_until_the_prompt_is_refused() {
+fn three_failures_stop_proactive_compaction() {
     let compaction =
         CompactionSpec { reactive: true, ..proactive(ProactiveCompaction::AtShare(0.01)) };
     let spec = RunSpec {
@@ -175,7 +175,7 @@ fn after_three_failures_in_a_row_none_is_tried_until_the_prompt_is_refused() {
 }
 
 #[test]
-fn a_failure_before_a_call_ends_the_run_only_where_nothing_else_is_possible() {
+fn proactive_failure_rarely_ends_run() {
     let end = |window: Option<u64>, reactive| {
         let due = match window {
             Some(_) => ProactiveCompaction::AtShare(0.1),
@@ -190,13 +190,13 @@ fn a_failure_before_a_call_ends_the_run_only_where_nothing_else_is_possible() {
     let failed = Some((Termination::ErrorCompactionFailed, Some("no".to_owned())));
     // About 1,013 tokens.
     assert_eq!(end(Some(2_000), false), None, "it fits");
-    assert_eq!(end(Some(1_000), true), None, "the provider says whether it fits");
+    assert_eq!(end(Some(1_000), true), None, "the provider decides if it fits");
     assert_eq!(end(Some(1_000), false), failed, "it does not fit");
-    assert_eq!(end(None, true), failed, "nobody knows that it fits");
+    assert_eq!(end(None, true), failed, "it is not known to fit");
 }
 
 #[test]
-fn a_refusal_is_answered_with_one_compaction_a_turn() {
+fn refusal_triggers_one_compaction_per_turn() {
     let compaction = CompactionSpec { reactive: true, ..CompactionSpec::default() };
     let mut hand = Hand::start(talked(4_000, compaction), None);
     hand.fail(ErrorClass::RequestTooLarge);
@@ -214,7 +214,7 @@ fn a_refusal_is_answered_with_one_compaction_a_turn() {
 }
 
 #[test]
-fn a_run_that_a_failed_compaction_has_ended_goes_on_with_another() {
+fn resumed_run_retries_failed_compaction() {
     let compaction = CompactionSpec { reactive: true, ..CompactionSpec::default() };
     let spec = || RunSpec { run_id: None, ..talked(4_000, compaction) };
     let mut replay = Replay::new(spec());
@@ -242,10 +242,12 @@ fn a_run_that_a_failed_compaction_has_ended_goes_on_with_another() {
     assert_eq!(ended, Termination::ErrorPromptTooLong);
 
     let on = replay::go_on(spec, events, Resumption::default()).unwrap();
-    let Step::Continue(run) = on.step else { panic!("it goes on") };
+    let Step::Continue(run) = on.step else { panic!("the run continues") };
     assert_eq!((run.phase(), compact(&on.perform)), ("compacting", Some(id)));
     let result = Compaction::done("drop", vec![task()]);
     let event = Event::new(run.elapsed(), EventKind::Compacted { id, result });
-    let Step::Continue(run) = run.handle(event, &mut Vec::new()) else { panic!("it goes on") };
+    let Step::Continue(run) = run.handle(event, &mut Vec::new()) else {
+        panic!("the run continues")
+    };
     assert_eq!((run.phase(), run.epoch()), ("calling", 1));
 }

@@ -1,4 +1,4 @@
-//! Answers that were declared: which stand, which are refused, and what can still withdraw them.
+//! Declared answers: which ones stand, which ones are refused, and what can still withdraw them.
 
 use crate::kernel_rules::{Hand, calls, said, spec, stop};
 use endstop_core::*;
@@ -9,7 +9,7 @@ fn finish(arguments: &Value) -> ModelTurn {
     beside(&[], arguments)
 }
 
-/// These calls, and `finish` after them.
+/// These calls, followed by `finish`.
 fn beside(names: &[&str], arguments: &Value) -> ModelTurn {
     let mut turn = calls(names);
     turn.parts.push(Part::ToolCall(ToolCall {
@@ -25,7 +25,7 @@ fn results(outcome: &Outcome) -> Vec<(String, ToolStatus)> {
     results.map(|result| (result.name.clone(), result.status)).collect()
 }
 
-/// A policy that does the same at every step.
+/// A policy with the same verdict at every step.
 struct Does(fn() -> Verdict);
 
 impl TerminationPolicy for Does {
@@ -80,7 +80,7 @@ fn summary_alone_is_the_deliverable() {
 }
 
 #[test]
-fn finish_beside_failure_is_refused_once() {
+fn finish_after_failed_call_refused_once() {
     let answer = json!({"deliverable": "written"});
     let mut hand = Hand::start(spec(), None);
     hand.answer(beside(&["write"], &answer)).tools_end(ToolStatus::Error, "read-only");
@@ -97,7 +97,7 @@ fn finish_beside_failure_is_refused_once() {
 }
 
 #[test]
-fn giving_up_beside_failure_stands() {
+fn giving_up_after_failed_call_stands() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(beside(&["write"], &json!({"infeasible": "the disk is read-only"})));
     hand.tools_end(ToolStatus::Error, "read-only");
@@ -105,7 +105,7 @@ fn giving_up_beside_failure_stands() {
 }
 
 #[test]
-fn deadline_leaves_finish_beside_running_call() {
+fn deadline_keeps_finish_during_running_call() {
     let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     hand.answer(beside(&["read"], &json!({"deliverable": "42"})));
@@ -149,7 +149,7 @@ fn cancel_and_terminate_carry_the_deliverable() {
 }
 
 #[test]
-fn answer_before_stop_hook_outlives_everything() {
+fn answer_before_stop_hook_survives() {
     let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
     let hooks = Hooks { stop: true, ..Hooks::default() };
     let fault = EventKind::Fault { name: "stop".into(), message: "panicked: x".into() };
@@ -172,7 +172,7 @@ fn answer_before_stop_hook_outlives_everything() {
             }
         }
     }
-    // What the hook itself says: a halt is noted, and a veto withdraws the answer.
+    // The hook's own answers: a halt is listed, and a veto withdraws the answer.
     let run = || RunSpec { hooks, ..spec() };
     let mut hand = Hand::start(run(), None);
     hand.answer(stop("42"));
@@ -214,7 +214,7 @@ fn final_answer_outranks_policy_and_watch() {
 }
 
 #[test]
-fn panicking_policy_leaves_the_answer() {
+fn panicking_policy_keeps_the_answer() {
     for turn in [stop("42"), finish(&json!({"deliverable": "42"}))] {
         let mut hand = Hand::start(with_policy(|| panic!("asked to panic")), None);
         hand.answer(turn);
@@ -226,7 +226,7 @@ fn panicking_policy_leaves_the_answer() {
 }
 
 #[test]
-fn invalid_answer_gives_way_to_the_stop() {
+fn invalid_answer_yields_to_policy_stop() {
     let run = RunSpec { output_schema: true, ..with_policy(|| ends(PolicyEnd::Halted)) };
     let mut hand = Hand::start(run, None);
     hand.answer(stop("not JSON"));
@@ -249,7 +249,7 @@ fn policy_stop_without_answer_is_halted() {
     assert_eq!(hand.outcome().decided_by.name, "does");
     assert!(hand.outcome().halted_reason.as_ref().unwrap().contains("without an answer"));
 
-    // The run's last text is an answer, and so is what the awaited tool printed.
+    // The run's last text counts as an answer, and so does the output of the awaited tool.
     let mut hand = Hand::start(with_policy(submits), None);
     let mut turn = calls(&["read"]);
     turn.parts.push(Part::Text { text: "It is 42.".into() });
@@ -293,7 +293,7 @@ fn continued_and_paused_answers_are_joined() {
 }
 
 #[test]
-fn new_turn_is_not_joined_to_an_answer() {
+fn new_turn_is_not_joined() {
     let hooks = Hooks { stop: true, ..Hooks::default() };
     let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
     hand.answer(stop("first"));

@@ -1,5 +1,5 @@
-//! Going on after a death: whatever the moment, the run ends once, by the same laws, and what had
-//! ended is not done again.
+//! Resume after a crash: at whatever moment the process dies, the run ends once, by the same laws,
+//! and completed work is not repeated.
 
 use crate::kernel_laws::silence_scripted_panics;
 use crate::world::{self, Rng, all_of, play, play_on};
@@ -11,7 +11,7 @@ fn spec(seed: u64) -> impl Fn() -> RunSpec {
     move || world::spec(&mut Rng(seed)).0
 }
 
-/// As a journal keeps it: joined, as text, and read again.
+/// Passes events through the journal format: merged, written as text, and read again.
 fn kept(seed: u64, events: &[Event]) -> Vec<Event> {
     let mut joiner = Joiner::default();
     let mut replay = Replay::new(spec(seed)());
@@ -37,7 +37,7 @@ fn kept(seed: u64, events: &[Event]) -> Vec<Event> {
 }
 
 #[test]
-fn a_journal_of_joined_deltas_replays_to_the_same_outcome() {
+fn joined_journal_replays_to_same_outcome() {
     silence_scripted_panics();
     let mut shorter = 0;
     for seed in 0..1_500 {
@@ -55,13 +55,13 @@ fn a_journal_of_joined_deltas_replays_to_the_same_outcome() {
 }
 
 #[test]
-fn a_run_whose_process_dies_at_any_moment_keeps_the_laws() {
+fn resumed_run_keeps_kernel_laws() {
     silence_scripted_panics();
     for seed in 0..1_000 {
         let length = play(seed).unwrap().events.len();
         let mut rng = Rng(seed ^ 0x00de_ad00);
         let first = 1 + rng.below(length as u64) as usize;
-        // The second death may come at once, and behind the end it never comes.
+        // The second crash may come immediately; after the end of the run it never comes.
         let deaths = [first, first + 1 + rng.below(6) as usize];
         let played =
             play_on(seed, &deaths).unwrap_or_else(|law| panic!("{seed} {deaths:?}: {law}"));
@@ -77,7 +77,7 @@ fn running(on: &GoesOn) -> &Run {
     }
 }
 
-/// The ids of calls that a conversation has answers to.
+/// The ids of the calls that the conversation answers.
 fn answered(messages: &[Message]) -> Vec<(String, ToolStatus)> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     parts
@@ -89,7 +89,7 @@ fn answered(messages: &[Message]) -> Vec<(String, ToolStatus)> {
 }
 
 #[test]
-fn what_had_ended_before_the_death_stands_behind_it() {
+fn completed_calls_survive_resume() {
     silence_scripted_panics();
     let mut lost = 0;
     for seed in 0..800 {
@@ -111,7 +111,7 @@ fn what_had_ended_before_the_death_stands_behind_it() {
         assert_eq!(on.events[..died], events[..died]);
         let (after, cost) = match &on.step {
             Step::Continue(run) => (run.messages(), run.spent()),
-            // The ceiling may be reached with what the lost attempt is booked for.
+            // The booked cost of the lost attempt may reach the ceiling.
             Step::Ended(outcome) => (&outcome.messages[..], outcome.cost),
         };
         assert!(after.starts_with(&messages), "world {seed}");
@@ -122,7 +122,7 @@ fn what_had_ended_before_the_death_stands_behind_it() {
 }
 
 #[test]
-fn an_ended_run_goes_on_where_what_ended_it_is_raised() {
+fn ended_run_resumes_after_raised_limit() {
     silence_scripted_panics();
     let (mut went_on, mut again, mut successes) = (0, 0, 0);
     for seed in 0..900 {
@@ -181,7 +181,7 @@ fn an_ended_run_goes_on_where_what_ended_it_is_raised() {
 }
 
 #[test]
-fn a_failed_call_is_made_again_and_booked_as_it_was() {
+fn failed_call_is_repeated_and_booked() {
     let spec = || RunSpec {
         limits: Limits { max_retries: Some(0), ..Limits::default() },
         ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "go")])

@@ -1,8 +1,8 @@
-//! The laws of the kernel, over random worlds: one ending each, whatever the order of events;
-//! nothing but aborts after a cancel; no call unanswered; ceilings kept; same events, same
-//! outcome; other pieces, same outcome.
+//! The laws of the kernel, over random worlds: every run ends once, whatever the order of events;
+//! after a cancel it only aborts; every call is answered; ceilings hold; the same events, or the
+//! same text in other deltas, lead to the same outcome.
 //!
-//! `ENDSTOP_CASES` raises the number of worlds; `cargo run --release -p endstop-core --example
+//! `ENDSTOP_CASES` raises the number of worlds. `cargo run --release -p endstop-core --example
 //! soak` plays a million and prints its counts.
 
 use crate::world::{
@@ -11,7 +11,7 @@ use crate::world::{
 use std::time::Duration;
 
 #[test]
-fn every_run_of_a_random_world_keeps_the_laws() {
+fn random_runs_keep_kernel_laws() {
     silence_scripted_panics();
     let cases = std::env::var("ENDSTOP_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     for seed in 0..cases {
@@ -28,10 +28,10 @@ fn every_run_of_a_random_world_keeps_the_laws() {
     }
 }
 
-/// A clock that is set back takes nothing from what has passed: the same run, the same outcome, and
-/// on the way no duration shrinks.
+/// A clock that is set back does not shorten elapsed time: the run has the same outcome, and no
+/// duration shrinks on the way.
 #[test]
-fn a_clock_that_is_set_back_changes_nothing() {
+fn clock_set_back_changes_nothing() {
     silence_scripted_panics();
     let mut earlier = 0_usize;
     for seed in 0..4_000 {
@@ -50,7 +50,8 @@ fn a_clock_that_is_set_back_changes_nothing() {
     assert!(earlier > 4_000, "the clock was set back {earlier} times");
 }
 
-/// Policies of the world panic on purpose; their messages would drown the test's.
+/// Suppresses the output of the panics that the worlds cause on purpose, because it would hide the
+/// test's own messages.
 pub fn silence_scripted_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,11 +1,11 @@
-//! The rules of the kernel one by one: orders of precedence, deadlines, retries, budgets, answers
-//! to open calls. Each test drives a run by hand and reads its outcome.
+//! The rules of the kernel one by one: precedence, deadlines, retries, budgets, and results of open
+//! calls. Each test drives a run by hand and checks its outcome.
 
 use endstop_core::*;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// A run driven by hand: it answers nothing by itself.
+/// A run driven by hand: it answers no effect by itself.
 pub struct Hand {
     run: Option<Run>,
     now: Duration,
@@ -96,7 +96,7 @@ impl Hand {
 
     pub fn outcome(&self) -> &Outcome {
         self.outcome.as_ref().unwrap_or_else(|| {
-            panic!("it goes on in {} with {:?}", self.run().phase(), self.effects)
+            panic!("the run did not end: phase {}, effects {:?}", self.run().phase(), self.effects)
         })
     }
 
@@ -155,7 +155,7 @@ fn results(outcome: &Outcome) -> Vec<(String, ToolStatus, bool)> {
 }
 
 #[test]
-fn a_turn_of_each_reason_ends_the_run_as_the_reason_says() {
+fn each_signal_maps_to_its_termination() {
     for reason in SignalReason::ALL {
         let mut hand = Hand::start(
             RunSpec { limits: Limits { max_retries: Some(0), ..Limits::default() }, ..spec() },
@@ -171,9 +171,9 @@ fn a_turn_of_each_reason_ends_the_run_as_the_reason_says() {
 }
 
 #[test]
-fn before_a_turn_the_checks_come_in_the_order_of_the_table() {
-    // Each check is met by the same one turn; the first in the table decides, the others stand
-    // beside it.
+fn pre_turn_checks_follow_the_table() {
+    // One turn meets every check. The first one in the table decides, and the outcome lists the
+    // others.
     let price = Price { input: NanoUsd(1_000_000_000), ..Price::default() };
     for first in 0..PRE_TURN.len() {
         let on = |check: PreTurnCheck| PRE_TURN.iter().position(|c| *c == check).unwrap() >= first;
@@ -200,25 +200,25 @@ fn before_a_turn_the_checks_come_in_the_order_of_the_table() {
 }
 
 #[test]
-fn the_order_of_the_table_is_that_of_the_documentation() {
+fn check_table_matches_documentation() {
     use PreTurnCheck::*;
     assert_eq!(PRE_TURN, [MaxTurns, Mistakes, BudgetUsd, BudgetTokens, BudgetTime, NoProgress]);
 }
 
 #[test]
-fn a_finished_answer_stands_beside_the_limit_it_crossed() {
+fn finished_answer_outranks_crossed_limit() {
     let limits = Limits { max_budget_usd: Some(0.01), max_turns: Some(1), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     let mut turn = stop("42");
     turn.cost = Some(NanoUsd::from_usd(5.0));
     hand.answer(turn);
     assert_eq!(hand.ended(), Termination::Stop);
-    // The last turn that is allowed crosses nothing.
+    // The last allowed turn does not exceed the limit.
     assert_eq!(hand.outcome().also, [Termination::ErrorMaxBudgetUsd]);
 }
 
 #[test]
-fn a_turn_that_ends_on_the_deadline_is_in_time_and_a_later_one_is_not() {
+fn turn_at_deadline_is_in_time() {
     for (ms, expected) in [(1000, Termination::Stop), (1001, Termination::ErrorTimeout)] {
         let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
         let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
@@ -229,7 +229,7 @@ fn a_turn_that_ends_on_the_deadline_is_in_time_and_a_later_one_is_not() {
 }
 
 #[test]
-fn what_is_known_of_an_answer_on_the_deadline_does_not_make_it_late() {
+fn observations_at_deadline_are_in_time() {
     let limits = Limits { timeout: Some(Duration::from_secs(1)), ..Limits::default() };
     // Measurements of the turn come with it.
     let mut hand = Hand::start(RunSpec { limits: limits.clone(), ..spec() }, None);
@@ -237,7 +237,7 @@ fn what_is_known_of_an_answer_on_the_deadline_does_not_make_it_late() {
     hand.at(1000).feed(EventKind::Observe { variables: Map::new(), metrics: Map::new() });
     hand.feed(EventKind::TurnEnded { call, turn: Box::new(stop("x")) });
     assert_eq!(hand.ended(), Termination::Stop);
-    // An answer that was there in time is validated to its end; a repair would be too late.
+    // An answer that arrived in time is validated to the end; a repair would be too late.
     for (result, expected) in [
         (Ok(json!({})), Termination::Stop),
         (Err("not a number".to_owned()), Termination::ErrorTimeout),
@@ -258,7 +258,7 @@ fn what_is_known_of_an_answer_on_the_deadline_does_not_make_it_late() {
 }
 
 #[test]
-fn a_halt_of_the_prompt_hook_outranks_a_timeout_of_zero() {
+fn prompt_halt_outranks_zero_timeout() {
     for (answer, expected) in [
         (Answer::Halt("no".into()), Termination::ErrorHalted),
         (Answer::Proceed, Termination::ErrorTimeout),
@@ -318,7 +318,7 @@ fn permissions_and_hooks_hold_for_finish() {
 }
 
 #[test]
-fn a_cut_and_a_filter_outrank_calls_that_do_not_parse() {
+fn truncation_and_filter_outrank_unparseable_calls() {
     for (reason, expected) in [
         (SignalReason::TokenLimitReached, Termination::ErrorOutputTruncated),
         (SignalReason::ContentFiltered, Termination::ErrorContentFiltered),
@@ -333,7 +333,7 @@ fn a_cut_and_a_filter_outrank_calls_that_do_not_parse() {
 }
 
 #[test]
-fn no_retry_is_waited_for_that_the_budget_does_not_allow() {
+fn unaffordable_retry_is_not_awaited() {
     let limits = Limits {
         max_budget_usd: Some(1.0),
         timeout: Some(Duration::from_secs(10)),
@@ -356,7 +356,7 @@ fn no_retry_is_waited_for_that_the_budget_does_not_allow() {
 }
 
 #[test]
-fn a_ceiling_of_zero_makes_no_call() {
+fn zero_ceiling_makes_no_call() {
     for limits in [
         Limits { max_turns: Some(0), ..Limits::default() },
         Limits { max_budget_usd: Some(0.0), ..Limits::default() },
@@ -370,7 +370,7 @@ fn a_ceiling_of_zero_makes_no_call() {
 }
 
 #[test]
-fn cancel_answers_each_open_call_with_what_is_true_of_it() {
+fn cancel_answers_each_open_call() {
     let limits = Limits { tool_concurrency: 2, ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     hand.answer(calls(&["read", "read", "read", "write"]));
@@ -384,7 +384,7 @@ fn cancel_answers_each_open_call_with_what_is_true_of_it() {
     assert!(
         hand.effects.iter().any(|e| matches!(e, Effect::AbortTools { ids, .. } if ids.len() == 2))
     );
-    // One finishes after all: its result is true. The other was stopped.
+    // One tool finishes after all, so its result is kept. The other one was stopped.
     let report = ToolReport::new(ToolStatus::Ok, "finished after all");
     hand.feed(EventKind::ToolEnded { tool: third, report });
     let report = ToolReport::new(ToolStatus::Aborted, "killed");
@@ -403,7 +403,7 @@ fn cancel_answers_each_open_call_with_what_is_true_of_it() {
 }
 
 #[test]
-fn cancel_gives_up_tools_that_stay_silent_past_the_grace() {
+fn cancel_abandons_silent_tools_after_grace() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read"])).at(10).feed(EventKind::Cancel);
     let wake = hand.effects.iter().find_map(|e| match e {
@@ -419,7 +419,7 @@ fn cancel_gives_up_tools_that_stay_silent_past_the_grace() {
 }
 
 #[test]
-fn terminate_ends_at_once_also_while_a_cancel_waits_for_tools() {
+fn terminate_ends_during_cancel() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read"])).feed(EventKind::Cancel).feed(EventKind::Terminate);
     assert_eq!(hand.ended(), Termination::Terminated);
@@ -432,7 +432,7 @@ fn terminate_ends_at_once_also_while_a_cancel_waits_for_tools() {
 }
 
 #[test]
-fn user_code_that_fails_is_named_and_ends_the_run_as_a_fault() {
+fn failing_user_code_ends_as_fault() {
     let mut hand = Hand::start(spec(), None);
     let (name, message) = ("observer".to_owned(), "the observer panicked: oh".to_owned());
     hand.feed(EventKind::Fault { name: name.clone(), message: message.clone() });
@@ -442,7 +442,7 @@ fn user_code_that_fails_is_named_and_ends_the_run_as_a_fault() {
 }
 
 #[test]
-fn what_fails_while_a_run_is_stopped_ends_it_at_once_as_it_was_to_end() {
+fn fault_while_stopping_keeps_the_ending() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read"])).feed(EventKind::Cancel);
     let message = "the observer panicked".to_owned();
@@ -454,7 +454,7 @@ fn what_fails_while_a_run_is_stopped_ends_it_at_once_as_it_was_to_end() {
 }
 
 #[test]
-fn a_cancel_takes_the_question_down_before_the_running_tools_have_ended() {
+fn cancel_dismisses_prompt_before_tools_end() {
     let mut spec = spec();
     spec.tools[1].permission = Permission::Ask;
     let mut hand = Hand::start(spec, None);
@@ -473,7 +473,7 @@ fn a_cancel_takes_the_question_down_before_the_running_tools_have_ended() {
 }
 
 #[test]
-fn who_heard_that_a_call_began_hears_that_it_ended() {
+fn started_calls_are_reported_as_ended() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read", "write"]));
     let running = hand.started().len();
@@ -488,12 +488,12 @@ fn who_heard_that_a_call_began_hears_that_it_ended() {
             _ => None,
         })
         .collect();
-    // Of the call that never began nothing was heard.
+    // The call that never began was not reported.
     assert_eq!((running, told), (1, vec![("c0", ToolStatus::Aborted, 40)]));
 }
 
 #[test]
-fn an_outcome_tells_of_the_ceiling_that_its_cut_call_reached() {
+fn cut_call_lists_reached_ceiling() {
     let limits = Limits { max_tokens: Some(900), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, reserve: true, ..spec() }, None);
     let mut paused = said("more", SignalReason::Paused);
@@ -508,14 +508,14 @@ fn an_outcome_tells_of_the_ceiling_that_its_cut_call_reached() {
 }
 
 #[test]
-fn a_second_cancel_changes_nothing() {
+fn second_cancel_changes_nothing() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read"])).feed(EventKind::Cancel).feed(EventKind::Cancel);
     assert!(hand.effects.is_empty());
 }
 
 #[test]
-fn partial_text_is_kept_when_a_stream_is_cancelled() {
+fn cancelled_stream_keeps_partial_text() {
     let mut hand = Hand::start(spec(), None);
     let call = hand.call();
     hand.feed(EventKind::Delta { call, delta: TurnDelta::Text("half an ".into()) });
@@ -549,7 +549,7 @@ fn only_content_resets_the_stall_clock() {
 }
 
 #[test]
-fn what_cannot_be_mended_by_repeating_is_not_retried() {
+fn permanent_error_is_not_retried() {
     for class in ErrorClass::ALL {
         let mut hand = Hand::start(spec(), None);
         hand.fail(class);
@@ -563,7 +563,7 @@ fn what_cannot_be_mended_by_repeating_is_not_retried() {
 }
 
 #[test]
-fn retries_are_counted_a_turn_and_a_kept_turn_sets_them_back() {
+fn completed_turn_resets_retry_count() {
     let mut hand = Hand::start(spec(), None);
     let mut ms = 0;
     for _ in 0..2 {
@@ -582,7 +582,7 @@ fn retries_are_counted_a_turn_and_a_kept_turn_sets_them_back() {
 }
 
 #[test]
-fn a_wait_of_over_a_minute_is_surfaced_and_not_slept() {
+fn wait_over_a_minute_ends_run() {
     let mut hand = Hand::start(spec(), None);
     let call = hand.call();
     let error = ModelError {
@@ -595,7 +595,7 @@ fn a_wait_of_over_a_minute_is_surfaced_and_not_slept() {
 }
 
 #[test]
-fn no_call_of_a_cut_or_filtered_turn_is_ever_run() {
+fn calls_of_truncated_turn_never_run() {
     for (reason, expected) in [
         (SignalReason::TokenLimitReached, Termination::ErrorOutputTruncated),
         (SignalReason::ContentFiltered, Termination::ErrorContentFiltered),
@@ -613,7 +613,7 @@ fn no_call_of_a_cut_or_filtered_turn_is_ever_run() {
 }
 
 #[test]
-fn budgets_lower_the_cap_and_a_turn_that_it_cut_ends_as_the_budget() {
+fn lowered_cap_truncation_ends_as_budget() {
     let price = Price { output: NanoUsd::from_usd(1000.0), ..Price::default() };
     let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
     let spec = RunSpec { limits, reserve: true, output_cap: Some(4000), ..spec() };
@@ -629,14 +629,14 @@ fn budgets_lower_the_cap_and_a_turn_that_it_cut_ends_as_the_budget() {
 }
 
 #[test]
-fn a_call_that_does_not_fit_is_not_made() {
+fn unaffordable_call_is_not_made() {
     let price = Price { output: NanoUsd::from_usd(1000.0), ..Price::default() };
-    // 255 tokens of output fit: one fewer than makes sense.
+    // 255 tokens of output fit: one fewer than the smallest useful cap.
     let limits = Limits { max_budget_usd: Some(0.255), ..Limits::default() };
     let hand = Hand::start(RunSpec { limits, reserve: true, ..spec() }, Some(price));
     assert_eq!(hand.ended(), Termination::ErrorMaxBudgetUsd);
     assert_eq!(hand.outcome().model_calls, 0);
-    // A thinking budget raises what makes sense.
+    // A thinking budget raises the smallest useful cap.
     let limits = Limits { max_tokens: Some(2000), ..Limits::default() };
     let hand =
         Hand::start(RunSpec { limits, reserve: true, thinking_budget: 4000, ..spec() }, None);
@@ -644,7 +644,7 @@ fn a_call_that_does_not_fit_is_not_made() {
 }
 
 #[test]
-fn the_token_ceiling_counts_prompts_and_answers_of_all_attempts() {
+fn token_ceiling_counts_all_attempts() {
     let limits = Limits { max_tokens: Some(100), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     let call = hand.call();
@@ -657,7 +657,7 @@ fn the_token_ceiling_counts_prompts_and_answers_of_all_attempts() {
 }
 
 #[test]
-fn an_answer_declared_beside_calls_ends_the_run_before_them_however_it_is_written() {
+fn declared_answer_ends_run_with_calls() {
     for (config, text, answered) in [
         (json!({}), "FINAL('42')", true),
         (json!({}), "The answer is FINAL(42)", true),
@@ -726,7 +726,7 @@ fn declared_answer_outranks_halt_and_policy() {
 }
 
 #[test]
-fn a_stop_hook_may_veto_three_times_and_no_more() {
+fn stop_hook_vetoes_three_times() {
     let hooks = Hooks { stop: true, ..Hooks::default() };
     let mut hand = Hand::start(RunSpec { hooks, ..spec() }, None);
     for _ in 0..3 {
@@ -740,7 +740,7 @@ fn a_stop_hook_may_veto_three_times_and_no_more() {
 }
 
 #[test]
-fn more_than_five_pauses_in_a_row_end_the_run() {
+fn six_consecutive_pauses_end_run() {
     let mut hand = Hand::start(spec(), None);
     for _ in 0..5 {
         hand.answer(said("so far", SignalReason::Paused));
@@ -752,7 +752,7 @@ fn more_than_five_pauses_in_a_row_end_the_run() {
 }
 
 #[test]
-fn the_model_is_told_once_what_it_repeats_before_the_end() {
+fn repetition_is_nudged_once_before_end() {
     let mut hand = Hand::start(spec(), None);
     let mut told = 0;
     for _ in 0..4 {
@@ -771,7 +771,7 @@ fn the_model_is_told_once_what_it_repeats_before_the_end() {
 }
 
 #[test]
-fn exempt_tools_are_not_judged() {
+fn exempt_tools_are_not_repetition() {
     let mut spec = spec();
     spec.tools[0].exempt_from_no_progress = true;
     let mut hand = Hand::start(spec, None);
@@ -782,7 +782,7 @@ fn exempt_tools_are_not_judged() {
 }
 
 #[test]
-fn tools_that_are_not_parallel_safe_run_alone_and_answers_keep_the_order_of_the_calls() {
+fn unsafe_tools_run_alone_in_order() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(calls(&["read", "read", "write", "read"]));
     let first = hand.started();
@@ -809,7 +809,7 @@ fn tools_that_are_not_parallel_safe_run_alone_and_answers_keep_the_order_of_the_
 }
 
 #[test]
-fn a_tool_whose_time_is_up_is_stopped_and_answered_as_timed_out() {
+fn overdue_tool_is_answered_as_timeout() {
     let limits = Limits { tool_timeout: Some(Duration::from_secs(1)), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     hand.answer(calls(&["read"]));
@@ -825,7 +825,7 @@ fn a_tool_whose_time_is_up_is_stopped_and_answered_as_timed_out() {
 }
 
 #[test]
-fn model_may_ask_for_longer_tool_call() {
+fn model_may_request_longer_tool_call() {
     let second = |n| Some(Duration::from_secs(n));
     let deadline = |arguments: Value, tool_timeout, max_tool_timeout| {
         let mut spec = spec();
@@ -849,7 +849,7 @@ fn model_may_ask_for_longer_tool_call() {
         })
     };
     let wish = |wish: Value| json!({ "timeout_seconds": wish });
-    // Without a wish, and with one that is not a positive number, the limit stays.
+    // Without a request, or with one that is not a positive number, the limit stays.
     for none in [json!({}), wish(json!(null)), wish(json!("90")), wish(json!(0)), wish(json!(-5))] {
         assert_eq!(deadline(none, second(60), second(600)), Some(60.0));
     }
@@ -858,7 +858,7 @@ fn model_may_ask_for_longer_tool_call() {
     for much in [json!(601), json!(1e300), json!(u64::MAX)] {
         assert_eq!(deadline(wish(much), second(60), second(600)), Some(600.0));
     }
-    // A cap below the limit takes nothing away from it.
+    // A maximum below the limit does not shorten it.
     assert_eq!(deadline(wish(json!(90)), second(60), second(10)), Some(60.0));
     assert_eq!(deadline(wish(json!(900)), second(60), None), Some(900.0), "no cap");
     assert_eq!(deadline(wish(json!(900)), None, second(600)), Some(900.0), "no limit, no cap");
@@ -878,7 +878,7 @@ fn tool_without_timeout_argument_keeps_limit() {
 }
 
 #[test]
-fn denied_unknown_and_malformed_calls_are_answered_and_never_started() {
+fn invalid_calls_are_answered_not_started() {
     let mut spec = spec();
     spec.tools[1].permission = Permission::Deny;
     let mut hand = Hand::start(spec, None);
@@ -902,7 +902,7 @@ fn denied_unknown_and_malformed_calls_are_answered_and_never_started() {
 }
 
 #[test]
-fn an_approval_stops_the_tools_clock_and_a_cancel_takes_the_question_down() {
+fn approval_pauses_tool_timeout() {
     let mut spec = spec();
     spec.tools[0].permission = Permission::Ask;
     let mut hand = Hand::start(spec, None);
@@ -914,6 +914,41 @@ fn an_approval_stops_the_tools_clock_and_a_cancel_takes_the_question_down() {
     assert_eq!(hand.ended(), Termination::Cancelled);
     assert!(hand.effects.contains(&Effect::Abandon { id: asked }));
     assert_eq!(results(hand.outcome()), [("c0".into(), ToolStatus::Aborted, false)]);
+}
+
+#[test]
+fn approval_holds_no_parallel_safe_call() {
+    let mut spec = spec();
+    spec.tools.push(ToolSpec {
+        name: "fetch".to_owned(),
+        parallel_safe: true,
+        permission: Permission::Ask,
+        ..ToolSpec::default()
+    });
+    let mut hand = Hand::start(spec, None);
+    hand.answer(calls(&["fetch", "read", "fetch", "read", "write", "read"]));
+    let first = hand.consulted();
+    let names = |started: &[(EffectId, String)]| {
+        started.iter().map(|(_, id)| id.clone()).collect::<Vec<_>>()
+    };
+    // `write` runs alone, so that it and what follows it keep their places.
+    let begun = hand.started();
+    assert_eq!(names(&begun), ["c1", "c3"]);
+    for (tool, _) in begun {
+        hand.feed(EventKind::ToolEnded { tool, report: ToolReport::new(ToolStatus::Ok, "r") });
+        assert!(hand.started().is_empty());
+    }
+    // One question at a time: the second is asked when the first is answered.
+    hand.feed(EventKind::Answered { id: first, answer: Answer::Proceed });
+    let (begun, second) = (hand.started(), hand.consulted());
+    assert_eq!(names(&begun), ["c0"]);
+    assert_ne!(first, second);
+    hand.feed(EventKind::Answered { id: second, answer: Answer::Deny("no".into()) });
+    assert!(hand.started().is_empty());
+    let ended =
+        EventKind::ToolEnded { tool: begun[0].0, report: ToolReport::new(ToolStatus::Ok, "r") };
+    hand.feed(ended);
+    assert_eq!(names(&hand.started()), ["c4"]);
 }
 
 #[test]
@@ -938,7 +973,7 @@ fn panicking_policy_is_reported_once() {
 }
 
 #[test]
-fn a_policy_that_panics_leaves_no_call_unanswered_and_counts_no_call_that_it_prevented() {
+fn panicking_policy_leaves_no_open_call() {
     struct Panics(u32);
     impl TerminationPolicy for Panics {
         fn name(&self) -> &str {
@@ -972,7 +1007,7 @@ fn a_policy_that_panics_leaves_no_call_unanswered_and_counts_no_call_that_it_pre
 }
 
 #[test]
-fn a_policy_sees_each_turn_once_with_its_text_and_the_outputs_of_its_tools() {
+fn policy_sees_each_turn_once() {
     use std::sync::{Arc, Mutex};
     #[derive(Clone, Default)]
     struct Seen(Arc<Mutex<Vec<(i64, StepResult, Map<String, Value>)>>>);
@@ -1005,12 +1040,12 @@ fn a_policy_sees_each_turn_once_with_its_text_and_the_outputs_of_its_tools() {
 }
 
 #[test]
-fn a_run_is_one_pointer_wide() {
+fn run_is_one_pointer_wide() {
     assert_eq!(size_of::<Run>(), size_of::<usize>());
 }
 
 #[test]
-fn what_a_provider_bills_beyond_its_quote_is_reported() {
+fn bill_above_quote_is_reported() {
     let price = Price { output: NanoUsd::from_usd(10.0), ..Price::default() };
     let spec = RunSpec { reserve: true, output_cap: Some(1000), ..spec() };
     let mut hand = Hand::start(spec, Some(price));
@@ -1028,7 +1063,7 @@ fn starving(cap: u64) -> ModelTurn {
 }
 
 #[test]
-fn a_starved_turn_is_tried_once_with_a_larger_cap_and_no_more() {
+fn starved_turn_gets_one_larger_cap() {
     let mut hand = Hand::start(spec(), None);
     hand.answer(starving(100));
     assert_eq!(hand.cap(), Some(400));
@@ -1039,23 +1074,23 @@ fn a_starved_turn_is_tried_once_with_a_larger_cap_and_no_more() {
 }
 
 #[test]
-fn no_cap_of_our_own_is_above_what_the_model_gives() {
-    // A ceiling that would allow more than any model answers.
+fn default_cap_stays_below_model_maximum() {
+    // A ceiling that would allow more than any model generates.
     let limits = Limits { max_tokens: Some(10_000_000), ..Limits::default() };
     let capped =
         || RunSpec { limits: limits.clone(), reserve: true, max_output: Some(300), ..spec() };
     assert_eq!(Hand::start(capped(), None).cap(), Some(300));
-    // What the caller asks for stands.
+    // The caller's cap stands.
     let mut hand = Hand::start(RunSpec { output_cap: Some(200), ..capped() }, None);
     assert_eq!(hand.cap(), Some(200));
     hand.answer(starving(200));
     assert_eq!(hand.cap(), Some(300), "four times as much is more than it gives");
-    // Without a ceiling the provider's own cap stands.
+    // Without a ceiling the provider's default stands.
     assert_eq!(Hand::start(RunSpec { max_output: Some(300), ..spec() }, None).cap(), None);
 }
 
 #[test]
-fn one_call_that_succeeds_sets_the_mistakes_back() {
+fn successful_call_resets_mistakes() {
     let mut hand = Hand::start(spec(), None);
     for _ in 0..6 {
         hand.answer(calls(&["read", "nope"]));
@@ -1069,7 +1104,7 @@ fn one_call_that_succeeds_sets_the_mistakes_back() {
 }
 
 #[test]
-fn an_answer_of_an_older_attempt_is_dropped() {
+fn answer_of_older_attempt_is_dropped() {
     let mut hand = Hand::start(spec(), None);
     let old = hand.call();
     hand.fail(ErrorClass::ServerError).at(60_000).feed(EventKind::Tick);
@@ -1082,7 +1117,7 @@ fn an_answer_of_an_older_attempt_is_dropped() {
 }
 
 #[test]
-fn with_a_schema_no_answer_counts_before_it_is_validated() {
+fn schema_answer_counts_after_validation() {
     let finish = || {
         let mut turn = calls(&[]);
         turn.parts.push(Part::ToolCall(ToolCall {
@@ -1113,7 +1148,7 @@ fn with_a_schema_no_answer_counts_before_it_is_validated() {
 }
 
 #[test]
-fn the_least_that_is_asked_of_a_shared_budget_is_enough() {
+fn least_shared_grant_is_enough() {
     for (input, output, thinking_budget) in [(1, 1, 0), (3_000_000, 999_999_999, 300), (7, 0, 0)] {
         let price = Price { input: NanoUsd(input), output: NanoUsd(output), ..Price::default() };
         let spec = RunSpec { reserve: true, shared_budget: true, thinking_budget, ..spec() };
@@ -1130,7 +1165,7 @@ fn the_least_that_is_asked_of_a_shared_budget_is_enough() {
 }
 
 #[test]
-fn what_a_compaction_cost_is_booked_also_where_it_comes_too_late() {
+fn late_compaction_cost_is_booked() {
     for (at, termination) in [(0, None), (50, Some(Termination::ErrorTimeout))] {
         let mut spec = spec();
         let earlier = |id, role| Message::text(MessageId(id), role, "of no importance any more");

@@ -1,12 +1,12 @@
 //! Every order of events in small worlds, up to a depth, keeps the laws of the kernel.
 //!
-//! `ENDSTOP_DEPTH` goes deeper than the usual test; `cargo run --release -p endstop-core --example
-//! search -- 7` prints what it went through.
+//! `ENDSTOP_DEPTH` searches deeper than the test does by default; `cargo run --release -p
+//! endstop-core --example search -- 7` prints its progress.
 
 use crate::search::{configs, explore};
 
 #[test]
-fn every_order_of_events_in_a_small_world_keeps_the_laws() {
+fn every_event_order_keeps_laws() {
     crate::kernel_laws::silence_scripted_panics();
     let depth = std::env::var("ENDSTOP_DEPTH").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
     for config in configs() {

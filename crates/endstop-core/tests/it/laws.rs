@@ -1,4 +1,4 @@
-//! The laws that the random worlds and the exhaustive search both hold the kernel to.
+//! The laws of the kernel, checked by the random worlds and by the exhaustive search.
 //!
 //! ```text
 //! laws::only_stops(&effects)?;     // after a cancel
@@ -8,7 +8,7 @@
 use endstop_core::*;
 use std::collections::HashSet;
 
-/// Once a run is being stopped, the kernel stops things, tells of it, and waits; it begins nothing.
+/// While a run is being stopped, the kernel only stops work, reports and waits; it starts nothing.
 pub fn only_stops(effects: &[Effect]) -> Result<(), String> {
     let begins = effects.iter().find(|effect| {
         !matches!(
@@ -27,8 +27,8 @@ pub fn only_stops(effects: &[Effect]) -> Result<(), String> {
     }
 }
 
-/// An answer that waits for the stop hook was declared: only the caller, or a veto, leads to an
-/// ending that is not a success.
+/// An answer that waits for the stop hook was declared: only the caller or a veto can lead to
+/// another ending than a success.
 pub fn check_declared(phase: &str, event: &EventKind, outcome: &Outcome) -> Result<(), String> {
     let withdrawn = matches!(
         event,
@@ -42,8 +42,8 @@ pub fn check_declared(phase: &str, event: &EventKind, outcome: &Outcome) -> Resu
     Ok(())
 }
 
-/// What was spent, what may have been billed beyond that and what is reserved stay below the ceilings,
-/// but for what a provider billed beyond its quote.
+/// The sum of spent, possibly billed and reserved amounts stays below the ceilings, except for what
+/// a provider bills beyond its quote.
 pub fn check_ceilings(
     limits: &Limits,
     committed: NanoUsd,
@@ -65,21 +65,25 @@ pub fn check_ceilings(
     Ok(())
 }
 
-/// The same of a run that has ended.
+/// The same for a run that has ended.
 pub fn check_spent(limits: &Limits, outcome: &Outcome) -> Result<(), String> {
     let upper = outcome.cost_upper.unwrap_or(outcome.cost);
     let tokens = outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens());
     if upper < outcome.cost || tokens < outcome.usage.total_tokens() {
-        return Err(format!("{:?} is no bound of {}", outcome.cost_upper, outcome.cost));
+        return Err(format!("{:?} is not an upper bound of {}", outcome.cost_upper, outcome.cost));
     }
     if !outcome.cost_unknown && outcome.cost_upper != Some(outcome.cost) {
-        return Err(format!("{} is known, and its bound {:?}", outcome.cost, outcome.cost_upper));
+        return Err(format!(
+            "the known cost is {}, but its bound is {:?}",
+            outcome.cost, outcome.cost_upper
+        ));
     }
     check_ceilings(limits, upper, NanoUsd::ZERO, tokens, outcome.overrun)
 }
 
-/// A ceiling lowers a cap only if the call would not fit at the caller's own, and then to the most that
-/// fits. `shared`: what a shared budget had left, in nano-dollars and tokens, when it was asked.
+/// A ceiling lowers a cap only if the call would not fit with the caller's cap, and then to the
+/// largest cap that fits. `shared`: the rest of the shared budget when it was asked, in
+/// nano-dollars and tokens.
 pub fn quotes_exactly(
     limits: &Limits,
     price: Option<Price>,
@@ -91,10 +95,10 @@ pub fn quotes_exactly(
     let wrong =
         |what: &str| Err(format!("{what}: {quote:?}, {shared:?} left in the shared budget"));
     let (Some(own), Some(cap)) = (own_cap, output_cap) else {
-        return if lowered_by.is_none() { Ok(()) } else { wrong("lowered, and there is no cap") };
+        return if lowered_by.is_none() { Ok(()) } else { wrong("lowered, but without a cap") };
     };
     if cap > own || (cap < own) != lowered_by.is_some() {
-        return wrong("the cap is not the caller's own, and no ceiling lowered it");
+        return wrong("the cap is not the caller's, but no ceiling lowered it");
     }
     let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
     let usd = usd.map(|max| max.saturating_sub(run.committed()));
@@ -115,7 +119,8 @@ pub fn quotes_exactly(
     Ok(())
 }
 
-/// Compactions are few: two a turn, and none before a call where three have failed in a row.
+/// Compactions are rare: at most two per turn, and no proactive one after three consecutive
+/// failures.
 #[derive(Default)]
 pub struct CompactionLaw {
     this_turn: u32,
@@ -125,7 +130,7 @@ pub struct CompactionLaw {
 
 impl CompactionLaw {
     pub fn asked(&mut self, id: EffectId, forced: bool) -> Result<(), String> {
-        // One that was under way when its process died is asked for again.
+        // A compaction that was running when its process died is requested again.
         if self.last.replace(id) == Some(id) {
             return Ok(());
         }
@@ -151,8 +156,8 @@ impl CompactionLaw {
     }
 }
 
-/// Where a conversation was replaced it lost a tenth at least, and has what must stay; else it has
-/// only grown at its end.
+/// A replaced conversation is at least a tenth shorter and contains what must be kept; otherwise
+/// the conversation only grew at its end.
 pub fn check_compaction(
     compacted: bool,
     (epoch, before): (u64, &[Message]),
@@ -186,7 +191,7 @@ pub fn check_compaction(
     Ok(())
 }
 
-/// What an honest compactor leaves: the task, what is pinned, and what is not answered yet.
+/// The result of a correct compactor: the task, pinned messages, and the open turn.
 pub fn shortened(messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message> {
     let open = history::open_from(&messages);
     let pinned =
@@ -207,15 +212,15 @@ pub fn shortened(messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message
         .collect()
 }
 
-/// What every outcome has: a valid history, somebody who decided, and nothing that contradicts it.
+/// Every outcome has a valid conversation and a deciding component, and does not contradict itself.
 pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
     check_history(&outcome.messages)?;
     if outcome.also.contains(&outcome.termination) {
-        return Err("an ending stands beside itself".to_owned());
+        return Err("`also` contains the termination itself".to_owned());
     }
     let evidence = !outcome.decided_by.layer.is_empty() && !outcome.decided_by.name.is_empty();
     if !evidence {
-        return Err(format!("nobody decided {}", outcome.termination));
+        return Err(format!("no layer decided {}", outcome.termination));
     }
     if outcome.termination == Termination::Stop && outcome.signal.is_none() {
         return Err("a stop without a signal".to_owned());
@@ -240,7 +245,8 @@ pub fn check_outcome(outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// The rules of both providers: calls are answered at once, each once, by nothing else.
+/// The rule of both providers: every call is answered in the next message, once, and by nothing
+/// else.
 pub fn check_history(messages: &[Message]) -> Result<(), String> {
     let mut ids = HashSet::new();
     for (at, message) in messages.iter().enumerate() {
@@ -269,10 +275,10 @@ pub fn check_history(messages: &[Message]) -> Result<(), String> {
             })
             .collect();
         if !calls.is_empty() && message.role != Role::Assistant {
-            return Err(format!("message {at} has calls, and is of the {:?}", message.role));
+            return Err(format!("message {at} has calls, but its role is {:?}", message.role));
         }
         if !results.is_empty() && message.role != Role::Tool {
-            return Err(format!("message {at} has results, and is of the {:?}", message.role));
+            return Err(format!("message {at} has results, but its role is {:?}", message.role));
         }
         if !calls.is_empty() {
             let next = messages.get(at + 1);

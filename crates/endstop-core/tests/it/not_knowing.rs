@@ -1,5 +1,5 @@
-//! Turns that look whole and are not an answer: without a finish value, with a call that got lost,
-//! or that end inside their reasoning.
+//! Turns that look complete but are not an answer: without a finish value, with a lost tool call,
+//! or ending inside their reasoning.
 
 use crate::kernel_rules::{Hand, calls, spec, stop};
 use endstop_core::*;
@@ -31,7 +31,7 @@ fn missing_finish_value_is_retried() {
 }
 
 #[test]
-fn lost_call_is_told_once() {
+fn lost_call_is_reported_once() {
     for (turn, told) in [
         (without_call("Let me check the file first."), "announced a tool call"),
         (stop("<tool_call>\n{\"name\": \"read\"}\n</tool_call>"), "as plain text"),
@@ -66,7 +66,7 @@ fn markup_without_tools_is_text() {
     let mut hand = Hand::start(alone(), None);
     hand.answer(stop("<tool_call>\n{\"name\": \"read\"}\n</tool_call>"));
     assert_eq!(hand.ended(), Termination::Stop);
-    // A closed tag is reasoning that the server left in, with an answer after it.
+    // A closed tag: the server left the reasoning in, and an answer follows it.
     let mut hand = Hand::start(spec(), None);
     hand.answer(stop("<think>It is the capital.</think>Paris."));
     assert_eq!(hand.ended(), Termination::Stop);
@@ -88,7 +88,7 @@ fn reasoning_alone_is_not_sent_back() {
     });
     assert_eq!(hand.ended(), Termination::Stop);
     assert_eq!(history::problem(&hand.outcome().messages), None);
-    // A provider that paused wants its own blocks back as they were.
+    // A provider that paused requires its own blocks back unchanged.
     let mut hand = Hand::start(spec(), None);
     let mut paused = ModelTurn { parts: vec![thinking()], ..stop("") };
     paused.signal = TerminationSignal::new(SignalReason::Paused, Confidence::High);

@@ -276,7 +276,7 @@ fn invalid_line_error_names_the_field() {
         (r#"{"result": {}}"#, "line 6: `result.action_type` is missing"),
         (
             r#"{"result": {"action_type": "code", "output": 1}}"#,
-            "line 7: `result.output` must be a text or null",
+            "line 7: `result.output` must be a string or null",
         ),
         (
             r#"{"result": {"action_type": "code"}, "context": {"step": "x"}}"#,

@@ -62,7 +62,7 @@ fn rule_fires_once() {
     let mut hand =
         Hand::start(watched(WatchMode::Nudge, json!({"repeat_call": {"times": 2}})), None);
     let told = twice(&mut hand).len() + twice(&mut hand).len();
-    assert_eq!(told, 2, "fired, and told");
+    assert_eq!(told, 2, "one event and one message");
     hand.answer(stop("done"));
     assert_eq!(hand.outcome().fired.len(), 1);
 }

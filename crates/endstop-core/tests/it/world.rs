@@ -1,8 +1,8 @@
-//! A random world around the kernel: models, tools, hooks, people and clocks that answer, lie
-//! about ids, come late or twice, and interrupt. Everything follows from one seed.
+//! A random world around the kernel: models, tools, hooks, people and clocks that answer, send
+//! wrong ids, answer late or twice, and interrupt. One seed determines everything.
 //!
-//! `play(seed)` plays one run and checks the laws of the kernel on the way; the test
-//! `kernel_laws` plays some thousands, the example `soak` a million.
+//! `play(seed)` plays one run and checks the laws of the kernel on the way. The test `kernel_laws`
+//! plays some thousands of seeds, the example `soak` a million.
 
 use crate::laws::{
     CompactionLaw, check_ceilings, check_compaction, check_declared, check_outcome, check_spent,
@@ -14,7 +14,8 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// SplitMix64.
+/// The SplitMix64 generator: one `u64` of state, so that a seed reproduces a world on every
+/// platform.
 #[derive(Clone)]
 pub struct Rng(pub u64);
 
@@ -37,7 +38,8 @@ impl Rng {
     }
 }
 
-/// A policy that stops, tells or panics where the text says so; its looks see the text in pieces.
+/// A policy that stops, tells or panics if marks in the text say so. Mid-stream it sees the text in
+/// chunks.
 #[derive(Default)]
 struct Marks {
     seen: String,
@@ -82,7 +84,8 @@ impl TerminationPolicy for Marks {
     }
     fn look(&mut self, piece: &str, _: &StepContext) -> Option<Stop> {
         self.seen.push_str(piece);
-        // Only submissions are seen in mid-stream.
+        // Mid-stream only submissions are seen, so a mark that spans two chunks is missed on
+        // purpose.
         self.seen.contains("[submit]").then(|| Stop::submitted("marks", "[submit]").answer("text"))
     }
     fn reset(&mut self) {
@@ -91,7 +94,7 @@ impl TerminationPolicy for Marks {
     }
 }
 
-/// What a world is like; derived from its seed.
+/// The parameters of a world, derived from its seed.
 pub struct Setup {
     pub price: Option<Price>,
     pub limits: Limits,
@@ -206,11 +209,11 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
     (spec, Setup { price, limits, shared, window })
 }
 
-/// What a run of the world was like.
+/// The record of a run in this world.
 pub struct Played {
     pub outcome: Outcome,
     pub events: Vec<Event>,
-    /// (phase, event) pairs that occurred.
+    /// Pairs of phase and event that occurred.
     pub pairs: Vec<(&'static str, &'static str)>,
 }
 
@@ -237,7 +240,7 @@ impl Waiting {
     }
 }
 
-/// User code that fails.
+/// A failure of user code.
 fn scripted_fault() -> EventKind {
     EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
 }
@@ -280,30 +283,30 @@ struct World {
     now: Duration,
     stopped: bool,
     reasons: u64,
-    /// What the shared budget has left: nano-dollars and tokens.
+    /// The rest of the shared budget: nano-dollars and tokens.
     shared_left: (u64, u64),
-    /// What it had left when it was asked last.
+    /// The rest when it was last asked.
     offered: Option<(u64, u64)>,
     held: BTreeMap<EffectId, (u64, u64)>,
     partial: String,
-    /// Times in a row that nothing was due.
+    /// Consecutive times that nothing was due.
     idle: u32,
     compactions: CompactionLaw,
 }
 
-/// Plays one run; `Err` says which law was broken.
+/// Plays one run; `Err` names the violated law.
 pub fn play(seed: u64) -> Result<Played, String> {
     play_on(seed, &[])
 }
 
-/// Plays one run whose process dies after each of these numbers of events, and is gone on with.
+/// Plays one run whose process dies after each of these numbers of events, and is then resumed.
 pub fn play_on(seed: u64, deaths: &[usize]) -> Result<Played, String> {
     let mut rng = Rng(seed);
     let (spec, setup) = spec(&mut rng);
     play_from(seed, (rng, setup), Run::new(spec), Vec::new(), Vec::new(), deaths)
 }
 
-/// Goes on with a run of this seed, and plays it to its end.
+/// Resumes a run of this seed, and plays it to its end.
 pub fn go_on_and_play(seed: u64, on: GoesOn) -> Result<Played, String> {
     let mut rng = Rng(seed);
     let (_, setup) = spec(&mut rng);
@@ -312,7 +315,7 @@ pub fn go_on_and_play(seed: u64, on: GoesOn) -> Result<Played, String> {
         _ => None,
     });
     let setup = Setup { limits: limits.unwrap_or(setup.limits), ..setup };
-    // Another stretch of chance than the run had before.
+    // A different random sequence from the one that the run had before.
     let Step::Continue(run) = on.step else { return Err("it ended".to_owned()) };
     play_from(seed, (Rng(!seed), setup), run, on.events, on.perform, &[])
 }
@@ -348,9 +351,9 @@ fn play_from(
     for effect in perform {
         world.take(effect, &alive)?;
     }
-    let Step::Continue(mut run) = alive else { return Err("it goes on".to_owned()) };
+    let Step::Continue(mut run) = alive else { return Err("the run has ended".to_owned()) };
     for _ in 0..3000 {
-        // One whose ending is decided is not gone on with, but ended.
+        // A run whose ending is decided is closed instead of resumed.
         let dies = deaths.get(died).is_some_and(|after| *after <= events.len());
         if dies && run.phase() != "stopping" {
             died += 1;
@@ -361,7 +364,7 @@ fn play_from(
             if let Step::Ended(outcome) = on.step {
                 return Ok(Played { outcome: *outcome, events, pairs });
             }
-            // What the process held went with it, and nothing of it answers any more.
+            // Calls of the dead process are gone, and none of them answers any more.
             let gone = std::mem::take(&mut world.waiting);
             world.old.extend(gone);
             world.held.clear();
@@ -370,7 +373,7 @@ fn play_from(
             for effect in on.perform {
                 world.take(effect, &alive)?;
             }
-            let Step::Continue(on) = alive else { return Err("it goes on".to_owned()) };
+            let Step::Continue(on) = alive else { return Err("the run has ended".to_owned()) };
             run = on;
         }
         let kind = if started {
@@ -387,10 +390,7 @@ fn play_from(
             EventKind::Start { seed, price: setup.price, wall_ms: None }
         };
         if world.idle > 3 {
-            return Err(format!(
-                "stuck in {}: nothing is waited for, and no time is due",
-                run.phase()
-            ));
+            return Err(format!("stuck in {}: no open effect and no requested tick", run.phase()));
         }
         let event = Event::new(world.now, kind);
         pairs.push((run.phase(), event.kind.name()));
@@ -445,12 +445,12 @@ fn play_from(
     Err("no ending after 3000 events".to_owned())
 }
 
-/// Plays recorded events on a fresh run of the same seed.
+/// Replays recorded events on a fresh run of the same seed.
 pub fn replay(seed: u64, events: &[Event]) -> Result<Outcome, String> {
     replayed_with(seed, events, &mut |_| ())
 }
 
-/// As [`replay`], with a look at the run after each event.
+/// Like [`replay`], with a callback after each event.
 pub fn replayed_with(
     seed: u64,
     events: &[Event],
@@ -472,13 +472,13 @@ pub fn replayed_with(
     Err("the replay did not end".to_owned())
 }
 
-/// The recorded events as a clock tells of them that now and then is set back: of some it says an
-/// earlier time than of the one before.
+/// The recorded events with a clock that is sometimes set back: some events get an earlier time
+/// than the previous one.
 pub fn set_back(events: &[Event], rng: &mut Rng) -> Vec<Event> {
     let mut latest = Duration::ZERO;
     let mut told = Vec::with_capacity(events.len());
     for event in events {
-        // An event that comes at the time of the last one may as well be said to come before it.
+        // An event at the same time as the previous one may also be reported as earlier than it.
         let repeats = event.at <= latest;
         latest = latest.max(event.at);
         let at = if repeats && rng.chance(60) {
@@ -491,7 +491,7 @@ pub fn set_back(events: &[Event], rng: &mut Rng) -> Vec<Event> {
     told
 }
 
-/// Cuts the texts of recorded events elsewhere: each is split, at random.
+/// Splits the text deltas of recorded events at random positions.
 pub fn cut_elsewhere(events: &[Event], rng: &mut Rng) -> Vec<Event> {
     let mut out = Vec::new();
     for event in events {
@@ -592,7 +592,7 @@ impl World {
             return EventKind::Tick;
         }
         if must_wait {
-            // Nothing is due: only time can help, and the kernel must have asked for it.
+            // Nothing is due: only time can help, and the kernel must have asked for a tick.
             self.now += Duration::from_secs(2);
             self.idle += 1;
             return EventKind::Tick;
@@ -609,7 +609,7 @@ impl World {
         self.answer(waiting, setup)
     }
 
-    /// An event that answers nothing: late, twice, never asked for, or only informative.
+    /// Returns an event that answers nothing: late, repeated, never requested, or only informative.
     fn noise(&mut self) -> EventKind {
         let id = if self.old.is_empty() || self.rng.chance(30) {
             EffectId(self.rng.below(200) + 1_000_000)
@@ -745,7 +745,7 @@ impl World {
         }
     }
 
-    /// What a compactor gives that grows, keeps all, or tears the conversation.
+    /// Returns a compaction result that grows, changes nothing, or breaks the conversation.
     fn spoiled(&mut self, mut messages: Vec<Message>, task: Option<MessageId>) -> Vec<Message> {
         let at = self.rng.below(messages.len() as u64) as usize;
         match self.rng.below(8) {
@@ -772,7 +772,7 @@ impl World {
             return EventKind::TurnFailed { call, error, partial: None };
         }
         let streamed = std::mem::take(&mut self.partial);
-        // All of its cap goes into thinking.
+        // Reasoning uses up the whole cap.
         let starves = streamed.is_empty() && self.rng.below(36) == 0;
         let text = match streamed {
             _ if starves => String::new(),
@@ -803,7 +803,7 @@ impl World {
                     2..=8 => json!({"n": 1}).to_string(),
                     _ => json!({"n": self.rng.next() % 1000}).to_string(),
                 };
-                // Now and then the same id twice in one response.
+                // Sometimes the same id twice in one response.
                 let id = if self.rng.chance(3) { "c0".to_owned() } else { format!("c{n}") };
                 parts.push(Part::ToolCall(ToolCall { id, name: name.to_owned(), arguments }));
             }
@@ -823,10 +823,10 @@ impl World {
             TerminationSignal::new(reason, Confidence::High).from_field("f", reason.as_str());
         let starving = starves || (!wants_tools && text.is_empty() && self.rng.chance(40));
         let mut turn = ModelTurn::new(parts, signal);
-        // A provider that keeps to its word: no more prompt than bytes, no more output than the cap.
+        // A correct provider: no more prompt tokens than bytes, and no more output than the cap.
         let most = cap.unwrap_or(2_000);
         let output = if starving { most } else { 1 + self.rng.below(most.min(900)) };
-        // A token a message: what was counted once counts the same in the next prompt.
+        // One token per message, so that a counted message counts the same in the next prompt.
         turn.usage.input_tokens = Some(prompt);
         turn.usage.output_tokens = Some(output);
         if self.rng.chance(5) {
@@ -840,12 +840,12 @@ impl World {
     }
 }
 
-/// Whether an outcome could be another with other pieces: a policy cut it in mid-stream.
+/// `true` if other deltas could lead to another outcome, because a policy ended the run mid-stream.
 pub fn cut_in_mid_stream(outcome: &Outcome) -> bool {
     outcome.decided_by.evidence.contains("mid-stream")
 }
 
-/// A value that says all of an outcome, for comparisons.
+/// Returns a value that contains the whole outcome, for comparisons.
 pub fn all_of(outcome: &Outcome) -> Value {
     serde_json::to_value(outcome).unwrap_or_default()
 }

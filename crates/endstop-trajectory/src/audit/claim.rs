@@ -1,22 +1,22 @@
-//! A sign that a session claims more than its record shows: the last test (or the last command) failed,
-//! and the final text says that all is well.
+//! Detects contradicted claims: the last test (or the last command) failed, but the final text
+//! claims success.
 //!
-//! ```ignore
+//! ```text
 //! let sign = sign(&run);   // cargo test failed: "2 failed"; it says: "All tests pass now."
 //! ```
 //!
-//! It is a sign and no verdict: the failure may have been known, or not matter. A test that failed counts
-//! until one of its kind succeeds, any other command until any command succeeds. A call that somebody
-//! refused, and a search that finds nothing, are no failures. The words are those of [`CLAIMS`], in a
-//! sentence without one of [`NOT`]; a text with a sentence of [`ADMITS`] admits something, and claims
-//! nothing.
+//! This is an indication, not a verdict: the failure may have been known or irrelevant. A failed
+//! test counts until a test succeeds, any other failed command until any command succeeds. A call
+//! that the user refused, and a search without matches, are not failures. A claim is a sentence
+//! with one of [`CLAIMS`] and without one of [`NOT`]. A text with a sentence of [`ADMITS`] admits a
+//! failure and therefore claims nothing.
 
 use super::command::{self, Kind};
 use super::quote::short;
 use crate::model::{CallResult, Trajectory};
 use serde::Serialize;
 
-/// What claims success; a word is one whole.
+/// Words that claim success. Only whole words match.
 const CLAIMS: &[&str] = &[
     "done",
     "fixed",
@@ -42,7 +42,7 @@ const CLAIMS: &[&str] = &[
     "✅",
 ];
 
-/// What takes a claim back within its sentence.
+/// Words that negate or qualify a claim in the same sentence.
 const NOT: &[&str] = &[
     "not",
     "no",
@@ -90,7 +90,7 @@ const NOT: &[&str] = &[
     "incomplete",
 ];
 
-/// What admits in a sentence of its own that something is amiss.
+/// Phrases that admit a problem, in any sentence of the text.
 const ADMITS: &[&str] = &[
     "still fail",
     "still fails",
@@ -118,7 +118,7 @@ const ADMITS: &[&str] = &[
     "unrelated",
 ];
 
-/// What is said of a call that was refused, and never ran.
+/// The beginnings of a result of a call that was refused and never ran.
 const REFUSED: &[&str] = &[
     "The user doesn't want to",
     "[Request interrupted by user",
@@ -128,53 +128,57 @@ const REFUSED: &[&str] = &[
     "aborted by user",
 ];
 
-/// A final claim behind a failure.
+/// A final claim of success after a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sign {
-    /// What failed: `test`, `build`, `lint` or `command`.
+    /// The kind of command that failed: `test`, `build`, `lint` or `command`.
     pub kind: &'static str,
-    /// The command, in short.
+    /// The command, shortened.
     pub command: String,
-    /// In which turn of the session it failed, from 1.
+    /// The turn of the session in which it failed, from 1.
     pub turn: u64,
-    /// Its exit code, where that is recorded.
+    /// The exit code, if it is recorded.
     pub exit_code: Option<i64>,
-    /// What it said at its end, in short.
+    /// The telling line of its output, shortened.
     pub failure: String,
-    /// How many calls came behind it.
+    /// Number of calls after it.
     pub calls_after: u64,
-    /// The claim, in short.
+    /// The claim, shortened.
     pub claim: String,
 }
 
-/// The sign that a run gives, where it gives one. Without results nothing contradicts what it says, and
-/// nothing bears it out.
+/// Returns the contradicted claim of a run, if there is one. Without recorded results a claim can
+/// be neither contradicted nor confirmed.
 pub(super) fn sign(run: &Trajectory<'_>) -> Option<Sign> {
     if run.lacks_results() {
         return None;
     }
     let last = run.turns().last().filter(|step| step.calls.is_empty())?;
     let claim = claim(&last.text)?;
-    // The failure that stands, of each kind.
+    // The latest unresolved failure of each kind.
     let mut open: [Option<Sign>; 4] = [const { None }; 4];
     for (turn, step) in (1..).zip(run.turns()) {
         for (nth, call) in step.calls.iter().enumerate() {
+            // Counted for every call, because an edit also shows that work continued after the
+            // failure.
             for sign in open.iter_mut().flatten() {
                 sign.calls_after += 1;
             }
             let Some(line) = command::of_call(&call.name, &call.arguments) else { continue };
             let Some(result) = step.result_of(nth) else { continue };
+            // A refused call never ran, so it neither failed nor succeeded.
             if REFUSED.iter().any(|said| result.content.trim_start().starts_with(said)) {
                 continue;
             }
             let kind = command::kind(&line);
             if !failed(result) {
-                // What is tested was built.
+                // Code that was tested was also built.
                 open[place(Kind::Other)] = None;
                 open[place(kind)] = None;
                 if kind == Kind::Test {
                     open[place(Kind::Build)] = None;
                 }
+            // A search without matches also has a non-zero exit code, but did not fail.
             } else if !command::says_no(&line) {
                 open[place(kind)] = Some(Sign {
                     kind: ["test", "build", "lint", "command"][place(kind)],
@@ -188,6 +192,7 @@ pub(super) fn sign(run: &Trajectory<'_>) -> Option<Sign> {
             }
         }
     }
+    // In the order of `place`: a failed test is the strongest contradiction.
     open.into_iter().flatten().next()
 }
 
@@ -204,7 +209,7 @@ fn failed(result: &CallResult<'_>) -> bool {
     result.is_error || result.exit_code.is_some_and(|code| code != 0)
 }
 
-/// The last words of what a command said, where its failure mostly stands.
+/// Returns the last line of an output that describes a failure, or else the last line.
 fn end_of(content: &str) -> String {
     let lines: Vec<&str> = content.lines().filter(|line| !line.trim().is_empty()).collect();
     let telling = |line: &&&str| {
@@ -213,11 +218,13 @@ fn end_of(content: &str) -> String {
             .iter()
             .any(|word| line.contains(word))
     };
+    // From the end, because tools print a summary after the errors themselves.
     let line = lines.iter().rev().find(telling).or(lines.last());
     line.map_or_else(String::new, |line| short(line, 120))
 }
 
-/// The sentence that claims success, in short; `None`: none does, or another admits a failure.
+/// Returns the sentence that claims success, shortened; `None` if there is none, or if another
+/// sentence admits a failure.
 pub(super) fn claim(text: &str) -> Option<String> {
     let mut claims = None;
     for sentence in sentences(text) {
@@ -233,8 +240,8 @@ pub(super) fn claim(text: &str) -> Option<String> {
     claims
 }
 
-/// Whether a sentence has one of [`NOT`]. `0 failed` and `no errors` take nothing back, and neither does
-/// a failure that is the object: `fixed the failing test`.
+/// Returns `true` if a sentence contains one of [`NOT`]. `0 failed` and `no errors` do not negate a
+/// claim, and neither does a failure that is the object of the verb: `fixed the failing test`.
 fn is_taken_back(words: &[String]) -> bool {
     words.iter().enumerate().any(|(at, word)| {
         if !NOT.contains(&word.as_str()) {
@@ -257,13 +264,14 @@ fn is_taken_back(words: &[String]) -> bool {
     })
 }
 
-/// An old failure that is over: `The tests failed with X before; fixed.`
+/// Returns `true` if a failure is described as past: `The tests failed with X before; fixed.`
 fn is_settled(words: &[String]) -> bool {
     words.iter().any(|word| matches!(word.as_str(), "previously" | "before" | "fixed" | "resolved"))
 }
 
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(['\n', '!', '?', '.'])
+        // Markdown markers of headings, lists and emphasis are not part of a sentence.
         .map(|part| {
             part.trim_matches(|c: char| c.is_whitespace() || matches!(c, '#' | '*' | '-' | '>'))
         })
@@ -273,6 +281,7 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
 fn words(sentence: &str) -> Vec<String> {
     sentence
         .to_lowercase()
+        // Models write the typographic apostrophe too.
         .replace('’', "'")
         .replace('✅', " ✅ ")
         .split(|c: char| !(c.is_alphanumeric() || matches!(c, '\'' | '✅' | '-')))
@@ -292,7 +301,7 @@ mod tests {
     use crate::model::{Call, Role, Step};
 
     #[test]
-    fn a_claim_is_one_that_nothing_takes_back() {
+    fn negated_claim_is_not_a_claim() {
         for text in [
             "Done.",
             "All tests pass, 0 failed.",
@@ -345,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stands_until_one_of_its_kind_succeeds() {
+    fn failure_stands_until_same_kind_succeeds() {
         let red = || turn("cargo test", "running 3 tests\ntest result: FAILED. 2 failed\n", 101);
         let look = || turn("ls", "a", 0);
         let found = sign(&run(vec![red(), look()], "All done.")).unwrap();
@@ -356,14 +365,14 @@ mod tests {
         assert_eq!(sign(&run(vec![red(), turn("cargo test -q", "ok", 0)], "All done.")), None);
         assert_eq!(sign(&run(vec![red()], "Two tests still fail.")), None);
         assert_eq!(sign(&run(vec![red()], "I looked at it.")), None);
-        // Another command's failure is settled by any that succeeds.
+        // The failure of another command is resolved by any command that succeeds.
         let push = || turn("git push", "rejected", 1);
         assert_eq!(sign(&run(vec![push()], "Pushed; done.")).unwrap().kind, "command");
         assert_eq!(sign(&run(vec![push(), look()], "Done.")), None);
         assert_eq!(sign(&run(vec![turn("grep x a", "", 1)], "Done.")), None);
         let refused = "The user doesn't want to proceed with this tool use.";
         assert_eq!(sign(&run(vec![turn("rm a", refused, 1)], "Done.")), None);
-        // Cut off, it claims nothing.
+        // A truncated session claims nothing.
         let mut cut = run(vec![], "Done.");
         cut.steps.push(red());
         assert_eq!(sign(&cut), None);

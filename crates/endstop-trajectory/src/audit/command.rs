@@ -1,7 +1,7 @@
-//! Which calls run commands, and what kind of command one is: a test, a build, a check of the style, or
-//! any other.
+//! Recognises calls that run commands, and classifies a command as a test, a build, a style check,
+//! or another.
 //!
-//! ```ignore
+//! ```text
 //! assert_eq!(line(r#"{"command":["bash","-lc","cargo test"]}"#).as_deref(), Some("cargo test"));
 //! assert_eq!(kind("cd app && npm run test:unit"), Kind::Test);
 //! ```
@@ -12,22 +12,22 @@ use serde_json::Value;
 /// The arguments in which tools take a command.
 const FIELDS: &[&str] = &["command", "cmd", "script", "commands"];
 
-/// What a command is for.
+/// The purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It runs tests.
+    /// Runs tests.
     Test,
-    /// It builds, or checks types.
+    /// Builds, or checks types.
     Build,
-    /// It looks at the style.
+    /// Checks the style.
     Lint,
     /// Anything else.
     Other,
 }
 
-/// The command that a call runs; `None`: it runs none.
+/// Returns the command that a call runs; `None` if it runs none.
 pub(super) fn of_call(name: &str, arguments: &str) -> Option<String> {
-    // An editor has commands of its own, which are none of a shell.
+    // Editor tools have a `command` argument too, but it is not a shell command.
     let name = name.to_lowercase();
     if ["edit", "str_replace", "task", "skill"].iter().any(|other| name.contains(other)) {
         return None;
@@ -35,7 +35,7 @@ pub(super) fn of_call(name: &str, arguments: &str) -> Option<String> {
     line(arguments)
 }
 
-/// The command in a call's arguments, on one line where it was a list.
+/// Returns the command in a call's arguments; a list is joined to one line.
 pub(super) fn line(arguments: &str) -> Option<String> {
     let arguments: Value = bounded_json::from_str(arguments).ok()?;
     let said = FIELDS.iter().find_map(|field| arguments.get(field))?;
@@ -44,6 +44,7 @@ pub(super) fn line(arguments: &str) -> Option<String> {
         Value::Array(words) => {
             let words: Vec<&str> = words.iter().map(Value::as_str).collect::<Option<_>>()?;
             match words.as_slice() {
+                // The shell wrapper is dropped, so that the command itself is classified.
                 [_, flag, script] if matches!(*flag, "-c" | "-lc") => (*script).to_owned(),
                 words => words.join(" "),
             }
@@ -53,20 +54,21 @@ pub(super) fn line(arguments: &str) -> Option<String> {
     (!line.trim().is_empty()).then_some(line)
 }
 
-/// What a command line is for: the most telling of its commands.
+/// Classifies a command line by the most significant of its commands.
 pub(super) fn kind(line: &str) -> Kind {
     let kinds: Vec<Kind> = commands(line).map(|words| kind_of(&words)).collect();
     let telling = [Kind::Test, Kind::Build, Kind::Lint];
     telling.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(Kind::Other)
 }
 
-/// Whether the last command of a line says no by its exit status, and has not failed by that: a search
-/// that finds nothing, a comparison that finds a difference.
+/// Returns `true` if a non-zero exit status of the line's last command is an answer, not a failure:
+/// a search without matches, a comparison that finds a difference.
 pub(super) fn says_no(line: &str) -> bool {
     const ASK: &[&str] = &[
         "grep", "egrep", "fgrep", "rg", "ag", "ack", "diff", "cmp", "test", "[", "[[", "which",
         "pgrep", "pidof", "command", "type", "timeout", "sleep", "kill", "pkill", "killall",
     ];
+    // The exit status of a pipeline or a list is that of its last command.
     let last = commands(line).last();
     last.is_some_and(|words| match words.as_slice() {
         [program, next, ..] if *program == "git" => matches!(*next, "grep" | "diff"),
@@ -75,7 +77,8 @@ pub(super) fn says_no(line: &str) -> bool {
     })
 }
 
-/// The commands of a line, each as its words, without what only runs another.
+/// Splits a line into commands, each as a list of words, without wrappers that only run another
+/// command.
 fn commands(line: &str) -> impl Iterator<Item = Vec<&str>> {
     line.split(['\n', ';', '|', '&']).filter_map(|part| {
         let words: Vec<&str> = part.split_whitespace().collect();
@@ -114,12 +117,13 @@ fn file_name(program: &str) -> &str {
 fn kind_of(words: &[&str]) -> Kind {
     let Some((program, rest)) = words.split_first() else { return Kind::Other };
     let program = file_name(program);
-    // The first word behind the program that is no option: `cargo +nightly test`.
+    // The first word after the program that is not an option: `cargo +nightly test`.
     let verb = rest.iter().find(|word| !word.starts_with(['-', '+'])).copied().unwrap_or("");
     match program {
         "pytest" | "py.test" | "jest" | "vitest" | "mocha" | "ava" | "rspec" | "phpunit"
         | "tox" | "nox" | "ctest" | "unittest" | "nose2" | "bats" | "playwright" | "cypress"
         | "runtests.py" => Kind::Test,
+        // `make test` and the like run tests, so the guard leaves them to the arms below.
         "tsc" | "mypy" | "pyright" | "make" | "cmake" | "ninja" | "javac" | "gcc" | "g++"
         | "clang" | "rustc" | "webpack" | "vite" | "msbuild" | "xcodebuild"
             if !verb_is_test(verb) =>
@@ -130,6 +134,7 @@ fn kind_of(words: &[&str]) -> Kind {
         | "golangci-lint" | "rustfmt" | "clippy-driver" | "shellcheck" => Kind::Lint,
         "make" | "npm" | "pnpm" | "yarn" | "bun" | "deno" | "just" | "rake" | "ninja" | "task"
         | "turbo" | "nx" => {
+            // `npm run X` and `npm X` both run a script.
             let script = if verb == "run" {
                 rest.iter().filter(|word| !word.starts_with('-')).nth(1).copied().unwrap_or("")
             } else {
@@ -145,6 +150,7 @@ fn kind_of(words: &[&str]) -> Kind {
             other => of_script(other),
         },
         "python" | "python3" | "node" | "ruby" | "bash" | "sh" => {
+            // A test file that is run directly, without a test runner.
             let file = file_name(verb);
             if file.starts_with("test") || file.contains("_test.") || file.contains(".test.") {
                 Kind::Test
@@ -161,7 +167,7 @@ fn verb_is_test(verb: &str) -> bool {
     of_script(verb) == Kind::Test
 }
 
-/// By the name of a script, a target or a subcommand.
+/// Classifies by the name of a script, a target or a subcommand.
 fn of_script(name: &str) -> Kind {
     let has = |parts: &[&str]| {
         name.split([':', '-', '_', '.', '/'])
@@ -183,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_found_in_the_arguments_of_a_shell() {
+    fn command_is_read_from_shell_arguments() {
         let of = |name: &str, arguments: &str| of_call(name, arguments);
         assert_eq!(of("Bash", r#"{"command":"ls","timeout":5}"#).as_deref(), Some("ls"));
         assert_eq!(
@@ -197,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_is_for_is_seen_through_what_runs_it() {
+    fn command_kind_ignores_wrappers() {
         for (line, want) in [
             ("cargo test -p core 2>&1 | tail -5", Kind::Test),
             ("cargo +nightly test", Kind::Test),

@@ -1,6 +1,6 @@
-//! How a session ended: as its recording says, else by its last step.
+//! Determines how a session ended: from its recording, or else from its last step.
 //!
-//! ```ignore
+//! ```text
 //! let ended = Ended::of(&run);
 //! println!("{}: {}", ended.how, ended.words);   // no_answer: the results of its calls were never answered
 //! ```
@@ -15,33 +15,33 @@ use endstop_wire::errors::classify;
 use serde::Serialize;
 use std::fmt;
 
-/// How a session ended.
+/// The kind of a session's ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum How {
-    /// With an answer.
+    /// The session ended with an answer.
     Answered,
     /// A person stopped it.
     Stopped,
-    /// Without an answer: somebody asked, or tools answered, and nothing came.
+    /// A prompt or tool results were never answered.
     NoAnswer,
-    /// In the middle of calls that have no result.
+    /// The session ended during calls that have no result.
     Interrupted,
-    /// At a limit: of turns, time, or cost.
+    /// A limit on turns, time or cost was reached.
     Limit,
-    /// Cut by the length of an answer, or of the context.
+    /// The answer or the context exceeded its maximum length.
     Cut,
-    /// By an error: of the provider, the agent, or its harness.
+    /// The provider, the agent or its harness failed.
     Failed,
-    /// Nobody knows.
+    /// The ending is unknown.
     Unknown,
-    /// The model never spoke.
+    /// The model never responded.
     Empty,
 }
 
 impl How {
-    /// Each of them.
+    /// All variants.
     pub const ALL: [How; 9] = [
         How::Answered,
         How::Stopped,
@@ -54,7 +54,7 @@ impl How {
         How::Empty,
     ];
 
-    /// Its name, as JSON spells it.
+    /// Returns the name, as JSON spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
             How::Answered => "answered",
@@ -69,7 +69,7 @@ impl How {
         }
     }
 
-    /// Whether it is known to have ended without an answer, and by nobody's wish.
+    /// Returns `true` if the session is known to have ended unintentionally without an answer.
     pub const fn is_without_answer(self) -> bool {
         matches!(self, How::NoAnswer | How::Interrupted | How::Limit | How::Cut | How::Failed)
     }
@@ -81,24 +81,24 @@ impl fmt::Display for How {
     }
 }
 
-/// How a session ended, in words.
+/// A session's ending with its description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ended {
-    /// How.
+    /// The kind of ending.
     pub how: How,
-    /// For a person.
+    /// The description for the user.
     pub words: String,
-    /// The recorder's own word for it.
+    /// The recorder's own name for the ending.
     pub native: Option<String>,
-    /// Whether the recording says it; `false`: it is read off the last step.
+    /// `true` if the recording contains the ending; `false` if it was derived from the last step.
     pub recorded: bool,
-    /// The ending that a run of Endstop would have had, if the recording says enough: the advice for that
-    /// ending holds here, too.
+    /// The corresponding ending of an Endstop run, if the recording is specific enough: the advice
+    /// for that ending applies here too.
     pub termination: Option<Termination>,
 }
 
 impl Ended {
-    /// How this run ended.
+    /// Determines how a run ended.
     pub(super) fn of(run: &Trajectory<'_>) -> Ended {
         let Some(said) = &run.ending else { return Ended::seen(run) };
         let (how, words) = match &*said.reason {
@@ -106,6 +106,8 @@ impl Ended {
                 let blank = |text: &str| text.trim().is_empty();
                 let silent = said.answer.as_deref().is_none_or(blank)
                     && run.turns().last().is_none_or(|step| blank(&step.text));
+                // A final response without text is not an answer, even if the recording calls it
+                // final.
                 if &*said.reason == "final" && silent {
                     (How::NoAnswer, "it ended, and its last response has no text")
                 } else {
@@ -114,17 +116,18 @@ impl Ended {
             }
             "user_stop" => (How::Stopped, "the user ended it"),
             "cancelled" => (How::Stopped, "a person stopped it"),
-            "max_turns" | "max_steps" => (How::Limit, "its limit of turns was reached"),
-            "timeout" => (How::Limit, "its time was up"),
-            "cost_limit" => (How::Limit, "its limit of cost was reached"),
-            "token_limit" => (How::Limit, "its limit of tokens was reached"),
+            "max_turns" | "max_steps" => (How::Limit, "its turn limit was reached"),
+            "timeout" => (How::Limit, "it timed out"),
+            "cost_limit" => (How::Limit, "its cost limit was reached"),
+            "token_limit" => (How::Limit, "its token limit was reached"),
             "context_overflow" => (How::Cut, "the context was full"),
-            "output_length" => (How::Cut, "the answer was cut at its length"),
+            "output_length" => (How::Cut, "the answer was cut at its maximum length"),
             "provider_error" => (How::Failed, "the provider failed"),
             "agent_error" => (How::Failed, "the agent failed"),
             "harness_error" => (How::Failed, "the harness failed"),
-            _ => (How::Unknown, "nobody knows how it ended"),
+            _ => (How::Unknown, "how it ended is unknown"),
         };
+        // The failure message is more specific than the name of the reason.
         let native = said.failure_mode.as_ref().or(said.native.as_ref());
         let termination = termination(&said.reason, native.map_or("", |native| native));
         Ended {
@@ -132,11 +135,12 @@ impl Ended {
             words: words.to_owned(),
             native: native.map(|native| short(native, 120)),
             recorded: true,
+            // Advice is only needed if there is no answer.
             termination: termination.filter(|_| how.is_without_answer()),
         }
     }
 
-    /// By the last step.
+    /// Derives the ending from the last step.
     fn seen(run: &Trajectory<'_>) -> Ended {
         let seen = |how, words: &str| Ended {
             how,
@@ -146,11 +150,12 @@ impl Ended {
             termination: None,
         };
         if run.turns().next().is_none() {
-            return seen(How::Empty, "the model never spoke");
+            return seen(How::Empty, "the model never responded");
         }
+        // System messages and local commands after the last turn answer nothing.
         let mut after = run.steps.iter().rev().filter(|step| !step.copied && !is_aside(step));
         let Some(last) = after.find(|step| step.role != Role::System) else {
-            return seen(How::Unknown, "nobody knows how it ended");
+            return seen(How::Unknown, "how it ended is unknown");
         };
         if last.role == Role::User {
             return if last.text.starts_with(INTERRUPTED) {
@@ -168,7 +173,7 @@ impl Ended {
             } else if !last.results.is_empty() {
                 seen(How::NoAnswer, "the results of its calls were never answered")
             } else {
-                seen(How::NoAnswer, "the last that was asked was never answered")
+                seen(How::NoAnswer, "the last request was never answered")
             };
         }
         if last.calls.is_empty() {
@@ -178,8 +183,10 @@ impl Ended {
                 seen(How::Answered, "answered")
             };
         }
+        // Without recorded results, an unanswered call does not mean that the session was
+        // interrupted.
         if run.lacks_results() {
-            return seen(How::Unknown, "it asked for a tool; what came of that is not recorded");
+            return seen(How::Unknown, "it requested a tool; the result is not recorded");
         }
         let names = |step: &Step<'_>| {
             let open = (0..step.calls.len())
@@ -197,8 +204,8 @@ impl Ended {
     }
 }
 
-/// The ending of Endstop that a recorded one is: by the recorder's own word if that is Endstop's, else
-/// by the reason.
+/// Maps a recorded ending to Endstop's: by the recorder's own name if it is one of Endstop's,
+/// otherwise by the reason.
 fn termination(reason: &str, native: &str) -> Option<Termination> {
     if let Ok(known) = native.parse::<Termination>() {
         return Some(known);
@@ -215,16 +222,17 @@ fn termination(reason: &str, native: &str) -> Option<Termination> {
     })
 }
 
-/// The ending that a provider's error leads to, by its status and words: `API Error: 401 {…}`.
+/// Maps a provider's error to an ending, by its status and message: `API Error: 401 {…}`.
 fn of_provider(words: &str) -> Termination {
     let (status, body) = match words.split_once("API Error: ") {
         Some((_, error)) => {
             let digits = error.find(|c: char| !c.is_ascii_digit()).unwrap_or(error.len());
             (error[..digits].parse().unwrap_or(0), error[digits..].trim_start())
         }
+        // Without a status, `classify` can only use the message.
         None => (0, words),
     };
-    // Names of classes, as `rate_limit` or `AgentSafetyRefusalError`.
+    // Some recorders store an error class, such as `rate_limit` or `AgentSafetyRefusalError`.
     let name = words.to_ascii_lowercase();
     if name.contains("refusal") || name.contains("content_filter") {
         return Termination::ErrorContentFiltered;
@@ -249,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_is_read_off_the_last_step_where_nobody_says_it() {
+    fn unrecorded_ending_follows_last_step() {
         let call = |results: Vec<CallResult<'static>>| Step {
             calls: vec![Call { name: "Bash".into(), ..Call::default() }],
             results,
@@ -279,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_ending_stands_and_an_unknown_one_is_no_success() {
+    fn recorded_ending_takes_precedence() {
         let ended = |reason: &'static str| {
             let mut run = run(vec![said(Role::Agent, "So.")]);
             run.ending = Some(Ending {
@@ -300,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn ending_has_the_advice_of_its_like() {
+    fn recorded_ending_maps_to_termination() {
         use Termination as T;
         let of = |reason: &'static str, native: &'static str| {
             let mut run = run(vec![said(Role::Agent, "So.")]);

@@ -1,10 +1,10 @@
-//! What our default limits would have done to a session, request by request.
+//! Evaluates what Endstop's default limits would have done to a session, for each request.
 //!
-//! ```ignore
+//! ```text
 //! for stop in stops(&run, &requests, &spent, &ended) { println!("{} at turn {}", stop.termination, stop.turn); }
 //! ```
 //!
-//! A stop saves what the request used behind it, and costs its answer, where it came to one.
+//! A stop saves the usage after it, and loses the request's answer, if there was one.
 
 use super::ending::Ended;
 use super::request::Request;
@@ -17,19 +17,20 @@ use serde::Serialize;
 /// A request that the default limits would have ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stop {
-    /// How it would have ended.
+    /// The ending that the request would have had.
     pub termination: Termination,
-    /// On what: `max_turns: 25 of 25 turns`.
+    /// The limit and its values: `max_turns: 25 of 25 turns`.
     pub decided_by: String,
-    /// Behind which turn of the session, from 1.
+    /// The turn of the session after which it would have stopped, from 1.
     pub turn: u64,
-    /// Whether the request came to an answer, which the stop would have cost.
+    /// `true` if the request was answered; the stop would have lost that answer.
     pub answered: bool,
-    /// What it used behind that turn.
+    /// The usage after that turn.
     pub behind: Spent,
 }
 
-/// The requests of a run that end sooner under the default limits; `spent` is what each turn used.
+/// Returns the requests that would end earlier under the default limits. `spent` is the usage of
+/// each turn.
 pub(super) fn stops(
     run: &Trajectory<'_>,
     requests: &[Request],
@@ -44,17 +45,18 @@ pub(super) fn stops(
         } else {
             let alone = Trajectory {
                 model: run.model.clone(),
-                // What the recording lacks, each request of it does.
+                // If the recording lacks results, so does each of its requests.
                 tags: run.tags.clone(),
                 steps: run.steps[request.steps.clone()].to_vec(),
                 ..Trajectory::new(run.run_id.clone())
             };
             replay(&alone, &setting)
         };
-        // The default setting has no policy that could be wrong.
+        // The default setting has no policy, so building it cannot fail.
         let Ok(Replayed { ended: Some(termination), decided_by, turns, .. }) = replayed else {
             continue;
         };
+        // A stop at the last turn saves nothing.
         if termination.is_success() || turns as usize >= request.turns {
             continue;
         }
@@ -64,7 +66,7 @@ pub(super) fn stops(
             termination,
             decided_by: decided_by.unwrap_or_default(),
             turn: from as u64,
-            // Words are no answer where the session is known to have ended without one.
+            // Text is not an answer if the session is known to have ended without one.
             answered: request.is_answered(run)
                 && !(nth == requests.len() && ended.how.is_without_answer()),
             behind: spent.get(from..places.end).unwrap_or_default().iter().sum(),

@@ -1,7 +1,7 @@
-//! Where a session went round: the first step of a request at which a detector fires, what repeated, and
-//! what came behind it.
+//! Finds loops in a session: the first step of a request at which a detector fires, the repeated
+//! action, and the usage after it.
 //!
-//! ```ignore
+//! ```text
 //! for one in loops(&run, &requests, &spent) {
 //!     println!("turn {}: {} ({})", one.turn, one.what, one.rules.join(", "));
 //! }
@@ -23,17 +23,17 @@ pub struct Loop {
     pub turn: u64,
     /// The rules that fired in the request, each with its turn: `stuck(2,4,3) at turn 6`.
     pub rules: Vec<String>,
-    /// What repeated, in short.
+    /// The repeated action, shortened.
     pub what: String,
-    /// What it gave, in short; empty where it is not about calls.
+    /// Its result, shortened; empty if the loop is not about calls.
     pub gave: String,
-    /// The agent that it was in, where the session started others.
+    /// The subagent that contains the loop, if the session has subagents.
     pub agent: Option<String>,
-    /// What the request used behind that turn.
+    /// The usage of the request after that turn.
     pub behind: Spent,
 }
 
-/// The rules that are looked at.
+/// Returns the rules that are evaluated.
 pub(super) fn rules() -> Vec<Rule> {
     vec![
         Rule::Stuck(Stuck::default()),
@@ -45,7 +45,7 @@ pub(super) fn rules() -> Vec<Rule> {
     ]
 }
 
-/// The loops of a run, one a request at most; `spent` is what each of its turns used.
+/// Returns the loops of a run, at most one per request. `spent` is the usage of each turn.
 pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent]) -> Vec<Loop> {
     let mut rules = rules();
     if run.lacks_results() {
@@ -54,6 +54,7 @@ pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
     let mut panel = Panel::new(rules.clone());
     let mut found = Vec::new();
     for request in requests {
+        // A new request is a new task, so repetitions of the previous one do not count.
         panel.reset();
         let mut first: Option<(usize, &Step<'_>)> = None;
         let mut before: Option<&Step<'_>> = None;
@@ -68,6 +69,7 @@ pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
             }
             show(&mut panel, step);
             let fired = panel.end();
+            // Only the first rule marks the loop; later ones are listed with their turns.
             if first.is_none() && !fired.is_empty() {
                 first = Some((nth, step));
                 by_text = fired.iter().all(|at| matches!(rules[*at], Rule::Chanting { .. }));
@@ -96,7 +98,7 @@ pub(super) fn loops(run: &Trajectory<'_>, requests: &[Request], spent: &[Spent])
     found
 }
 
-/// What a step did: its first call, and the one before where the two differ.
+/// Describes the first call of a step, and the call before it if the two differ.
 fn shown(step: &Step<'_>, before: Option<&Step<'_>>) -> (String, String) {
     let said = |step: &Step<'_>| step.calls.first().map(|one| call(&one.name, &one.arguments, 80));
     let Some(one) = said(step) else { return (short(&step.text, 100), String::new()) };
@@ -108,8 +110,8 @@ fn shown(step: &Step<'_>, before: Option<&Step<'_>>) -> (String, String) {
     }
 }
 
-/// The end of a text that repeats itself.
+/// Quotes the end of a text that repeats itself.
 fn chant(text: &str) -> String {
     let from = text.char_indices().rev().nth(80).map_or(0, |(at, _)| at);
-    format!("one text that repeats itself: …{}", short(&text[from..], 80))
+    format!("text that repeats itself: …{}", short(&text[from..], 80))
 }

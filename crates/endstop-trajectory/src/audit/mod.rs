@@ -1,4 +1,4 @@
-//! Audit: what became of the sessions that agents have left behind, one by one and all together.
+//! Audits the sessions that agents recorded, individually and in total.
 //!
 //! ```
 //! use endstop_trajectory::audit::{Audit, How, Session};
@@ -19,9 +19,10 @@
 //! assert_eq!((audit.sessions, audit.looped), (1, 1));
 //! ```
 //!
-//! A session of a person with an agent is one request after another; a *request* is what one run is
-//! elsewhere: from what somebody asks to the answer. Loops and limits are looked for in each request by
-//! itself. An [`Audit`] is as large after a million sessions as after ten: totals, and the worst.
+//! A session of a person with an agent is a sequence of *requests*, each from a prompt to its
+//! answer. A request corresponds to a run of other formats. Loops and limits are evaluated for each
+//! request separately. An [`Audit`] has a constant size, however many sessions are added: it stores
+//! totals and the worst sessions.
 
 mod claim;
 mod command;
@@ -40,7 +41,7 @@ pub use loops::Loop;
 pub use session::Session;
 pub use total::{Audit, Group};
 
-/// A time, or a day, in Unix milliseconds; one without an offset counts as UTC.
+/// Parses a time or a date to Unix milliseconds. A time without an offset is UTC.
 pub fn time_ms(text: &str) -> Option<i64> {
     crate::time::unix_ms(text)
 }

@@ -1,11 +1,12 @@
-//! A session, cut into requests: from what somebody asks to the answer.
+//! Splits a session into requests, each from a prompt to its answer.
 //!
 //! ```text
 //! for request in requests(&run) { let steps = &run.steps[request.steps.clone()]; … }
 //! ```
 //!
-//! Only sessions of a person with a coding agent are cut. What is said while the agent works is part of
-//! the request; the next one begins behind an answer, or behind a stop by the person.
+//! Only sessions of a person with a coding agent are split. Messages sent while the agent works
+//! belong to the current request; the next request begins after an answer, or after the person
+//! stopped the agent.
 
 use crate::model::{Role, Step, Trajectory};
 use crate::read::is_aside;
@@ -13,33 +14,33 @@ use std::ops::Range;
 
 /// Formats whose runs are sessions of a person.
 const SESSIONS: &[&str] = &["claude-code", "codex"];
-/// What Claude Code writes where a person stops it.
+/// Prefix of the message that Claude Code writes when a person interrupts it.
 pub(super) const INTERRUPTED: &str = "[Request interrupted by user";
 
 /// A request of a session.
 pub(super) struct Request {
-    /// Its steps.
+    /// The steps of the request.
     pub(super) steps: Range<usize>,
-    /// How many turns of the session came before it.
+    /// Number of turns of the session before the request.
     pub(super) before: usize,
-    /// How many it has.
+    /// Number of turns of the request.
     pub(super) turns: usize,
 }
 
 impl Request {
-    /// Its turns, by their place among those of the session.
+    /// Returns the indices of the request's turns among those of the session.
     pub(super) fn places(&self) -> Range<usize> {
         self.before..self.before + self.turns
     }
 
-    /// Whether it ended with an answer: words of the model, and no call.
+    /// Returns `true` if the request ended with an answer: text of the model without a call.
     pub(super) fn is_answered(&self, run: &Trajectory<'_>) -> bool {
         let last = run.steps[self.steps.clone()].iter().rev().find(|step| step.is_turn());
         last.is_some_and(|step| step.calls.is_empty() && !step.text.trim().is_empty())
     }
 }
 
-/// The requests of a run, in order; those without a turn are part of the next.
+/// Returns the requests of a run, in order. A prompt without a turn belongs to the next request.
 pub(super) fn requests(run: &Trajectory<'_>) -> Vec<Request> {
     let cuts = SESSIONS.contains(&run.origin.format);
     let mut requests: Vec<Request> = Vec::new();
@@ -49,6 +50,8 @@ pub(super) fn requests(run: &Trajectory<'_>) -> Vec<Request> {
     for (at, step) in run.steps.iter().enumerate() {
         if step.is_turn() {
             turns += 1;
+            // A turn without calls is an answer; one with calls means that the agent is still
+            // working.
             done = step.calls.is_empty();
         } else if step.role == Role::User && !step.copied {
             if cuts && done && turns > 0 && asks(step) {
@@ -83,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_cut_behind_answers_and_stops_alone() {
+    fn session_splits_after_answers_and_stops() {
         let mut run = Trajectory::new("s");
         run.steps = vec![
             said(Role::User, "First."),

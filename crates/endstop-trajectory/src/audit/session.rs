@@ -1,8 +1,12 @@
-//! One session: how it ended, what it used, and what is odd about it.
+//! Summarises one session: its ending, its usage and its irregularities.
 //!
-//! ```ignore
-//! let session = Session::of(&run, &prices);
-//! if session.is_wrong() { println!("{}: {}", session.file, session.ended.words); }
+//! ```
+//! use endstop_trajectory::audit::Session;
+//! use endstop_trajectory::{Prices, Trajectory};
+//! let session = Session::of(&Trajectory::new("empty"), &Prices::new());
+//! if session.is_wrong() {
+//!     println!("{}: {}", session.file, session.ended.words);
+//! }
 //! ```
 
 use super::claim::{self, Sign};
@@ -19,59 +23,59 @@ use crate::spent::{Spent, model_of, provider_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How many models of a session are told apart.
+/// Maximum number of models of a session that are listed separately.
 const MODELS: usize = 100;
-/// How deep agents within agents are followed.
+/// Maximum nesting depth of subagents that is followed.
 const DEEPEST: u32 = 16;
 
-/// What is known of a session.
+/// The facts about a session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Session {
-    /// Its file.
+    /// The session's file.
     pub file: String,
-    /// The line, or the element of a list, where the file has several.
+    /// The line, or the index of the list element, if the file has several sessions.
     pub at: Option<u64>,
-    /// Its id.
+    /// The session's id.
     pub id: String,
-    /// Its format.
+    /// The session's format.
     pub format: &'static str,
     /// The agent.
     pub agent: Option<String>,
-    /// It is an agent's that another session started.
+    /// `true` if another session started this one as a subagent.
     pub subagent: bool,
-    /// What was asked first, in short.
+    /// The first prompt, shortened.
     pub task: String,
-    /// When it began, in Unix milliseconds.
+    /// The time of the first step, in Unix milliseconds.
     pub first_ms: Option<i64>,
-    /// When the last of it was said, in Unix milliseconds.
+    /// The time of the last step, in Unix milliseconds.
     pub last_ms: Option<i64>,
-    /// Requests of a person.
+    /// Number of requests of a person.
     pub requests: u64,
-    /// Tool calls; as all that follows, with those of the agents that it started.
+    /// Number of tool calls. This and all following members include subagents.
     pub calls: u64,
-    /// Results that are failures.
+    /// Number of results that are failures.
     pub failures: u64,
-    /// Its recording, or that of an agent that it started, does not say what tools gave: its failures, its
-    /// loops and whether its claims hold are unknown.
+    /// `true` if the recording of the session or of a subagent does not contain tool results: then
+    /// failures, loops and contradicted claims are unknown.
     pub lacks_results: bool,
-    /// What it used.
+    /// The session's usage.
     pub spent: Spent,
-    /// The recording says what it cost; `false`: the price list does.
+    /// `true` if the cost is recorded; `false` if it is calculated from the price list.
     pub cost_recorded: bool,
-    /// What each of its models used.
+    /// The usage of each model.
     pub models: BTreeMap<String, Spent>,
-    /// How it ended.
+    /// The session's ending.
     pub ended: Ended,
-    /// A sign that it claims more than its record shows.
+    /// A claim of success that the record contradicts.
     pub sign: Option<Sign>,
-    /// Where it went round.
+    /// The loops of the session.
     pub loops: Vec<Loop>,
-    /// Where the default limits would have ended a request.
+    /// The requests that the default limits would have ended.
     pub stops: Vec<Stop>,
 }
 
 impl Session {
-    /// What a run shows.
+    /// Summarises a run.
     pub fn of(run: &Trajectory<'_>, prices: &Prices) -> Session {
         let requests = requests(run);
         let each: Vec<Spent> = run.turns().map(|step| Spent::of_step(step, run, prices)).collect();
@@ -100,18 +104,21 @@ impl Session {
             ended,
         };
         session.count(run, &each, prices);
+        // Subagents are counted in the session, because they were started and paid for as a part of
+        // it.
         session.with_children(run, prices, 0);
         session.recorded(run);
         session
     }
 
-    /// Whether it ended without an answer, went round, or claims what its record does not show.
+    /// Returns `true` if the session ended without an answer, contains a loop, or makes a
+    /// contradicted claim.
     pub fn is_wrong(&self) -> bool {
         self.ended.how.is_without_answer() || self.sign.is_some() || !self.loops.is_empty()
     }
 
-    /// What is in question of what it used: all of it where there is no answer, or one that is doubtful;
-    /// else what came behind its loops.
+    /// Returns the usage that is in question: all of it if the answer is missing or contradicted,
+    /// otherwise the usage after loops.
     pub fn in_question(&self) -> Spent {
         if self.ended.how.is_without_answer() || self.sign.is_some() {
             self.spent
@@ -121,12 +128,14 @@ impl Session {
     }
 
     fn with_children(&mut self, run: &Trajectory<'_>, prices: &Prices, depth: u32) {
+        // The recording decides the nesting, so the recursion must be bounded.
         if depth > DEEPEST {
             return;
         }
         for child in &run.children {
             let each: Vec<Spent> =
                 child.turns().map(|step| Spent::of_step(step, child, prices)).collect();
+            // Named, so that a report can show which agent was stuck.
             let name = short(child.agent.as_deref().unwrap_or(&child.run_id), 60);
             let found = loops::loops(child, &requests(child), &each);
             self.loops
@@ -136,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Counts a run's own turns.
+    /// Adds the turns of a run, without those of its children.
     fn count(&mut self, run: &Trajectory<'_>, each: &[Spent], prices: &Prices) {
         self.lacks_results |= run.lacks_results();
         for step in run.steps.iter().filter(|step| !step.copied) {
@@ -147,6 +156,7 @@ impl Session {
             let failed =
                 failed.filter(|result| result.is_error || result.exit_code.is_some_and(|c| c != 0));
             self.failures += failed.count() as u64;
+            // Minimum and maximum, because steps may be out of order.
             if let Some(at) = step.at.as_deref().and_then(time_ms) {
                 self.first_ms = Some(self.first_ms.map_or(at, |first| first.min(at)));
                 self.last_ms = Some(self.last_ms.map_or(at, |last| last.max(at)));
@@ -154,9 +164,11 @@ impl Session {
         }
         let sum: Spent = each.iter().sum();
         let silent = sum.silent_turns > 0 || each.is_empty();
-        // What some turns do not say, the end of the recording does.
+        // If some turns have no usage, use the totals of the recording, provided they are not
+        // smaller.
         let whole = whole(run, prices).filter(|all| silent && all.tokens() >= sum.tokens());
         if let Some(mut all) = whole {
+            // A recording with only totals has no turns to count.
             all.turns = match run.totals.turns {
                 Some(turns) if each.is_empty() => turns,
                 _ => sum.turns,
@@ -173,26 +185,28 @@ impl Session {
 
     fn model(&mut self, name: Option<&str>, spent: Spent) {
         let name = name.map_or_else(|| "(not said)".to_owned(), |name| short(name, 80));
+        // Model names come from the file, so their number is bounded.
         let full = self.models.len() >= MODELS && !self.models.contains_key(&name);
         let name = if full { "(others)".to_owned() } else { name };
         *self.models.entry(name).or_default() += spent;
     }
 
-    /// What the recording says that all of it cost stands above any price.
+    /// Applies the recorded total cost, which takes precedence over calculated prices.
     fn recorded(&mut self, run: &Trajectory<'_>) {
+        // If every turn has a recorded cost, so has the session.
         let each = run.turns().filter(|step| step.cost_usd.is_some()).count() as u64;
         self.cost_recorded = each > 0 && each == self.spent.turns;
         let Some(usd) = run.totals.cost_usd else { return };
         self.cost_recorded = true;
         self.spent.recorded(usd);
-        // Which model it went to is known where there is one.
+        // With a single model, the recorded cost is that model's.
         if self.models.len() == 1 {
             self.models.values_mut().for_each(|spent| spent.recorded(usd));
         }
     }
 }
 
-/// What the recording says of all turns together.
+/// Returns the usage of the whole run, if the recording contains totals.
 fn whole(run: &Trajectory<'_>, prices: &Prices) -> Option<Spent> {
     let totals = &run.totals;
     let usage = Usage {
@@ -201,6 +215,8 @@ fn whole(run: &Trajectory<'_>, prices: &Prices) -> Option<Spent> {
         cached_tokens: totals.cached_tokens,
         ..Usage::default()
     };
+    // Totals are recorded without a model, so the run's model, or else that of its first turn, sets
+    // the price.
     let model = run.model.as_deref().or_else(|| run.turns().find_map(|step| step.model.as_deref()));
     Some(Spent::of_usage(&usage, model, provider_of(run), prices))
 }
@@ -238,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_priced_with_cached_ones_at_their_price() {
+    fn cached_tokens_have_their_own_price() {
         let session = Session::of(&run(vec![turn(1_000_000, 100_000)]), &Prices::new());
         // 500,000 at $5, 500,000 at $0.50, 100,000 at $25.
         assert_eq!(session.spent.usd.to_usd(), 2.5 + 0.25 + 2.5);
@@ -247,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_found_with_what_came_behind_it_and_so_is_what_limits_save() {
+    fn loops_and_stops_report_later_usage() {
         let session = Session::of(&run(vec![turn(1000, 100); 8]), &Prices::new());
         let one = &session.loops[0];
         assert_eq!((one.turn, one.behind.turns, one.behind.tokens()), (3, 5, 5500));
@@ -265,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_a_stop_would_have_cost_is_one_that_came() {
+    fn stop_only_costs_answers_that_came() {
         let mut steps: Vec<Step<'static>> = (0..30)
             .map(|n| {
                 let mut step = turn(1000, 100);
@@ -286,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_model_has_tokens_and_no_dollars() {
+    fn unknown_model_has_tokens_without_dollars() {
         let mut other = run(vec![turn(1000, 100)]);
         other.model = Some("claude-fx-1".into());
         let session = Session::of(&other, &Prices::new());
@@ -295,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_of_the_whole_stands_above_prices_and_silence() {
+    fn recorded_totals_take_precedence() {
         let mut whole = run(vec![Step { usage: None, ..turn(0, 0) }; 2]);
         whole.totals = Totals {
             prompt_tokens: Some(1000),
@@ -310,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_say_they_used_nothing_are_silent_and_one_with_half_is_too() {
+    fn incomplete_usage_counts_as_missing() {
         let totals =
             Totals { prompt_tokens: Some(1000), completion_tokens: Some(10), ..Totals::default() };
         let half = |prompt, completion| {
@@ -322,7 +338,7 @@ mod tests {
             (vec![turn(0, 0); 2], 2, 1010),
             (vec![half(None, Some(5)); 2], 2, 1010),
             (vec![turn(400, 0), turn(0, 0)], 1, 1010),
-            // What each turn says stands above what is said of them all.
+            // The usage of the turns takes precedence over the totals.
             (vec![turn(400, 5); 2], 0, 810),
             (vec![Step { cost_usd: Some(0.25), ..turn(0, 0) }; 2], 0, 0),
         ] {
@@ -334,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tools_did_not_say_is_unknown() {
+    fn missing_results_make_findings_unknown() {
         let mut steps = vec![turn(1000, 100); 8];
         steps.push(Step { text: "All tests pass now.".into(), ..Step::new(Role::Agent) });
         let mut run = run(steps);
@@ -342,7 +358,7 @@ mod tests {
         assert!(!seen.lacks_results && seen.sign.is_some() && !seen.loops.is_empty());
         assert_eq!(seen.failures, 8);
         run.tags.push("no_results".into());
-        // Even where a step has one by chance.
+        // Even if some steps happen to have results.
         run.steps.iter_mut().skip(4).for_each(|step| step.results.clear());
         let blind = Session::of(&run, &Prices::new());
         assert!(blind.lacks_results);
@@ -357,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_that_it_started_are_counted_in() {
+    fn subagents_are_counted_in_session() {
         let mut parent = run(vec![Step { text: "Done.".into(), ..Step::new(Role::Agent) }]);
         parent.children =
             vec![Trajectory { agent: Some("explorer".into()), ..run(vec![turn(1000, 100); 4]) }];

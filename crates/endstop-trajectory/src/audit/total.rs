@@ -1,4 +1,4 @@
-//! All sessions together: totals, and the worst of them.
+//! Aggregates all sessions: totals, and the worst sessions.
 //!
 //! ```
 //! use endstop_trajectory::{Prices, Trajectory};
@@ -15,15 +15,15 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// How many models are told apart.
+/// Maximum number of models that are listed separately.
 const MODELS: usize = 500;
 
-/// Sessions of a kind, and what they used.
+/// A group of sessions and its usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Group {
-    /// How many.
+    /// Number of sessions.
     pub sessions: u64,
-    /// What they used.
+    /// The usage of the sessions.
     pub spent: Spent,
 }
 
@@ -34,70 +34,69 @@ impl Group {
     }
 }
 
-/// What was found in all sessions.
+/// The results of an audit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Audit {
-    /// Sessions, those of agents that others started counted with them where they have a file of their
-    /// own.
+    /// Number of sessions, including subagents that have a file of their own.
     pub sessions: u64,
-    /// Of them, those of agents that others started.
+    /// Number of these that are subagents.
     pub subagents: u64,
-    /// Requests of persons.
+    /// Number of requests of persons.
     pub requests: u64,
-    /// Tool calls.
+    /// Number of tool calls.
     pub calls: u64,
-    /// Results that are failures.
+    /// Number of results that are failures.
     pub failures: u64,
-    /// Sessions whose recording does not say what tools gave: their failures, their loops and whether their
-    /// claims hold are unknown.
+    /// Number of sessions whose recording does not contain tool results: their failures, loops and
+    /// contradicted claims are unknown.
     pub lacking_results: u64,
-    /// What they used.
+    /// The usage of all sessions.
     pub spent: Spent,
-    /// Sessions whose recording says what they cost.
+    /// Number of sessions with a recorded cost.
     pub cost_recorded: u64,
-    /// The first time in them, in Unix milliseconds.
+    /// The earliest time in any session, in Unix milliseconds.
     pub first_ms: Option<i64>,
-    /// The last time in them, in Unix milliseconds.
+    /// The latest time in any session, in Unix milliseconds.
     pub last_ms: Option<i64>,
-    /// Sessions by format.
+    /// Number of sessions by format.
     pub formats: BTreeMap<&'static str, u64>,
-    /// How they ended.
+    /// Sessions by ending.
     pub ended: BTreeMap<How, Group>,
-    /// Those that give a sign of claiming more than their record shows.
+    /// Sessions with a contradicted claim.
     pub signs: Group,
-    /// Sessions that went round.
+    /// Number of sessions with a loop.
     pub looped: u64,
-    /// Loops in them.
+    /// Number of loops.
     pub loops: u64,
-    /// What came behind the loops.
+    /// The usage after loops.
     pub behind_loops: Spent,
-    /// Loops by the rule that fired; several may in one.
+    /// Number of loops by rule; several rules may fire in one loop.
     pub rules: BTreeMap<String, u64>,
-    /// Requests that the default limits would have ended.
+    /// Number of requests that the default limits would have ended.
     pub stopped: u64,
-    /// Of them, those that came to an answer.
+    /// Number of these that had an answer.
     pub stopped_answered: u64,
-    /// By how they would have ended.
+    /// These requests by the ending that they would have had.
     pub stopped_as: BTreeMap<&'static str, u64>,
-    /// What came behind those stops.
+    /// The usage after those stops.
     pub behind_stops: Spent,
-    /// Of that, what came in requests that had no answer in the end.
+    /// The part of it in requests that had no answer.
     pub behind_stops_unanswered: Spent,
-    /// What each model used.
+    /// The usage of each model.
     pub models: BTreeMap<String, Spent>,
-    /// The worst: those of which most is in question, in dollars, then in tokens.
+    /// The worst sessions: those with the most usage in question, in dollars, then in tokens.
     pub worst: Vec<Session>,
-    /// Sessions with which something is wrong.
+    /// Number of sessions with a problem.
     pub wrong: u64,
-    /// What is in question of what they used.
+    /// The usage in question.
     pub in_question: Spent,
-    /// How many of the worst are kept.
+    /// Maximum number of worst sessions that are stored.
     #[serde(skip)]
     top: usize,
 }
 
 impl Audit {
-    /// Nothing yet; `top` is how many of the worst are kept.
+    /// Creates an empty audit that stores up to `top` of the worst sessions.
     pub fn new(top: usize) -> Audit {
         Audit { top, ..Audit::default() }
     }
@@ -124,6 +123,7 @@ impl Audit {
             self.loops += 1;
             self.behind_loops += one.behind;
             for rule in &one.rules {
+                // The turn is removed, so that the same rule is counted once for all turns.
                 let name = rule.split(" at ").next().unwrap_or(rule);
                 *self.rules.entry(name.to_owned()).or_default() += 1;
             }
@@ -138,6 +138,7 @@ impl Audit {
             }
         }
         for (model, spent) in &session.models {
+            // Model names come from the files, so the map is bounded.
             let full = self.models.len() >= MODELS && !self.models.contains_key(model);
             let model = if full { "(others)" } else { model.as_str() };
             *self.models.entry(model.to_owned()).or_default() += *spent;
@@ -149,8 +150,9 @@ impl Audit {
         }
     }
 
-    /// Keeps a session where it is among the worst; the first of equals stays first.
+    /// Stores a session if it is among the worst. Among equal sessions the first one comes first.
     fn keep(&mut self, session: Session) {
+        // `<=`, so that an equal session that came first keeps its place.
         let place = self.worst.partition_point(|other| rank(other) <= rank(&session));
         if place < self.top {
             self.worst.insert(place, session);
@@ -159,7 +161,7 @@ impl Audit {
     }
 }
 
-/// The worst first.
+/// The sort key that puts the worst session first.
 fn rank(session: &Session) -> Reverse<(u64, u64, u64)> {
     let spent = session.in_question();
     Reverse((spent.usd.0, spent.tokens(), spent.turns))
@@ -172,7 +174,7 @@ mod tests {
     use crate::prices::Prices;
 
     #[test]
-    fn the_worst_are_kept_in_order_and_no_more_of_them() {
+    fn worst_sessions_are_sorted_and_bounded() {
         let mut audit = Audit::new(3);
         for turns in [2usize, 9, 4, 7, 4, 1] {
             let step = Step {

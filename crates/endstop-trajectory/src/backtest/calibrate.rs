@@ -1,5 +1,5 @@
-//! Calibration: the mildest threshold of a rule under which at most a stated share of good runs is
-//! stopped, by split conformal prediction over tasks.
+//! Calibrates a rule: finds the mildest threshold that stops at most a given share of good runs, by
+//! split conformal prediction over tasks.
 //!
 //! ```
 //! use endstop_trajectory::backtest::Family;
@@ -7,18 +7,20 @@
 //! assert!(names.contains(&"no_new".to_owned()));
 //! ```
 //!
-//! Tasks are split in two halves by a hash of their names. In the first half each task with a good run
-//! has one score: the strongest setting that would still have stopped one of its good runs before the
-//! end. The threshold is the ⌈(n + 1)(1 − α)⌉-th of the n scores, and one more: a new task of the same
-//! kind has a good run stopped with a probability of at most α. With fewer tasks than ⌈1/α⌉ − 1 there is no
-//! such threshold. The second half shows what it does on tasks that it was not chosen on. A run that a rule
-//! cannot judge, as its recording does not say what tools gave, is in neither half.
+//! Tasks are split into two halves by a hash of their names. In the first half, each task with a
+//! good run has one score: the strongest setting that would still have stopped one of its good runs
+//! before the end. The threshold is the ⌈(n + 1)(1 − α)⌉-th smallest of the n scores, plus one. A
+//! good run of a new task of the same kind is then stopped with a probability of at most α. With
+//! fewer tasks than ⌈1/α⌉ − 1 there is no such threshold. The second half shows the effect on tasks
+//! that were not used for calibration. Runs that a rule cannot evaluate, because their recording
+//! does not contain tool results, are in neither half.
 
 use endstop_core::detector::{Rule, Stuck};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// A rule at growing strength: what the strongest setting stops, every weaker one stops too.
+/// A rule with increasing thresholds: a run that a high threshold stops is also stopped by every
+/// lower one.
 #[derive(Clone, Debug)]
 pub struct Family {
     name: &'static str,
@@ -28,7 +30,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// All that can be calibrated.
+    /// Returns all families that can be calibrated.
     pub fn all() -> Vec<Family> {
         let family = |name, make: fn(u32) -> Rule, first, last| Family { name, make, first, last };
         vec![
@@ -44,12 +46,12 @@ impl Family {
         ]
     }
 
-    /// The rule's name.
+    /// Returns the rule's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The rule at a setting.
+    /// Returns the rule with a threshold.
     pub fn rule(&self, level: u32) -> Rule {
         (self.make)(level)
     }
@@ -58,7 +60,7 @@ impl Family {
         (self.first..=self.last).map(self.make).collect()
     }
 
-    /// Whether its rules read what tools gave.
+    /// Returns `true` if the rules read tool results.
     pub(super) fn needs_results(&self) -> bool {
         (self.make)(self.first).needs_results()
     }
@@ -72,7 +74,7 @@ impl Family {
     }
 }
 
-/// `stuck` at a strength: 2 is its default.
+/// Creates `stuck` at a level; level 2 is the default.
 fn stuck(level: u32) -> Rule {
     Rule::Stuck(Stuck {
         repeats: Some(level),
@@ -85,24 +87,24 @@ fn stuck(level: u32) -> Rule {
 /// The scores of one family over the runs of one dataset.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scores {
-    /// By task, for those of the first half that have a good run: the highest score of these.
+    /// The first half: the highest score of each task's good runs.
     first: HashMap<u64, u32>,
-    /// Of the second half, by level: good runs and failed runs with that score.
+    /// The second half: the numbers of good and failed runs by score.
     second: BTreeMap<u32, (u64, u64)>,
-    /// Tasks of the second half that have a good run, with the highest score of these.
+    /// The second half: the highest score of each task's good runs.
     second_tasks: HashMap<u64, u32>,
-    /// Runs that the family cannot judge.
+    /// Number of runs that the family cannot evaluate.
     left_out: u64,
 }
 
 impl Scores {
-    /// Adds a run of a task with its score; `None`: the family cannot judge it.
+    /// Adds a run of a task with its score; `None` if the family cannot evaluate the run.
     pub(super) fn add(&mut self, task: u64, success: bool, level: Option<u32>) {
         let Some(level) = level else {
             self.left_out += 1;
             return;
         };
-        // The lowest bit is as good as any of a hash.
+        // Any bit of the hash would do; the lowest is the cheapest to test.
         if task & 1 == 0 {
             if success {
                 let score = self.first.entry(task).or_default();
@@ -120,12 +122,14 @@ impl Scores {
         }
     }
 
-    /// The same as a part of all datasets: each task is its own, in the half in which it was.
+    /// Returns the scores with task hashes that include the dataset, so that tasks of several
+    /// datasets can be merged. Each task stays in its half.
     pub(super) fn scoped(&self, dataset: &str) -> Scores {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let scoped = |(task, level): (&u64, &u32)| {
             let mut hasher = DefaultHasher::new();
             (dataset, task).hash(&mut hasher);
+            // The lowest bit selects the half, so it must not change.
             (hasher.finish() & !1 | task & 1, *level)
         };
         Scores {
@@ -154,36 +158,36 @@ impl Scores {
     }
 }
 
-/// A threshold that was chosen, and what it does on the tasks that it was not chosen on.
+/// A calibrated threshold, and its effect on the tasks that were not used for calibration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibrated {
     /// The family of the rule.
     pub family: String,
-    /// The rule with its threshold, in short; `None`: there are too few good tasks, or no setting is
-    /// mild enough.
+    /// The rule with its threshold; `None` if there are too few good tasks, or no threshold is mild
+    /// enough.
     pub rule: Option<String>,
     /// The rule as configuration spells it.
     pub spec: Option<serde_json::Value>,
-    /// Why there is none.
+    /// The reason why there is no threshold.
     pub refused: Option<String>,
     /// The share of good tasks that may be stopped.
     pub alpha: f64,
-    /// Tasks with a good run that it was chosen on.
+    /// Number of tasks with a good run that were used for calibration.
     pub calibration_tasks: u64,
-    /// Tasks with a good run that it was looked at on.
+    /// Number of tasks with a good run in the second half.
     pub test_tasks: u64,
-    /// Of those, how many had a good run stopped.
+    /// Number of these with a good run that was stopped.
     pub test_tasks_stopped: u64,
-    /// Good runs of these tasks, and how many were stopped.
+    /// Number of good runs in the second half.
     pub test_good: u64,
-    /// Good runs that were stopped.
+    /// Number of these that were stopped.
     pub test_good_stopped: u64,
-    /// Failed runs of the second half.
+    /// Number of failed runs in the second half.
     pub test_failed: u64,
-    /// Failed runs that were stopped.
+    /// Number of these that were stopped.
     pub test_failed_stopped: u64,
-    /// Runs that are in none of these figures: the family reads what tools gave, and their recording does
-    /// not say it.
+    /// Number of runs that are in none of these figures, because the family reads tool results and
+    /// their recording does not contain any.
     pub left_out: u64,
 }
 
@@ -205,22 +209,25 @@ impl Calibrated {
             test_failed_stopped: 0,
             left_out: scores.left_out,
         };
-        // A sum such as 20 · 0.95 must not be 19.000…1.
+        // The epsilon is needed because 20 · 0.95 may be 19.000…1 in floating point.
         let rank = ((n + 1) as f64 * (1.0 - alpha) - 1e-9).ceil().max(1.0) as u64;
         if rank > n {
             let least = (1.0 / alpha - 1e-9).ceil() as u64 - 1;
             calibrated.refused = Some(format!(
-                "{n} good tasks to choose on: alpha = {alpha} wants at least {least}"
+                "{n} good tasks to calibrate on: alpha = {alpha} requires at least {least}"
             ));
             return calibrated;
         }
         let mut sorted: Vec<u32> = scores.first.values().copied().collect();
         sorted.sort_unstable();
         let threshold = sorted[rank as usize - 1];
+        // One more than the quantile, because a rule fires at its threshold, not above it.
         let level = (threshold + 1).max(family.first);
         if level > family.last {
-            calibrated.refused =
-                Some(format!("even {} stops more good runs than that", family.rule(family.last)));
+            calibrated.refused = Some(format!(
+                "even {} stops a larger share of good runs",
+                family.rule(family.last)
+            ));
             return calibrated;
         }
         let rule = family.rule(level);
@@ -248,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_the_quantile_that_the_theory_says() {
+    fn threshold_is_conformal_quantile() {
         let mut scores = Scores::default();
         // 19 tasks of the first half: scores 0 to 18.
         for task in 0..19u64 {
@@ -259,12 +266,12 @@ mod tests {
         // ⌈20 · 0.95⌉ = 19: the highest; ⌈20 · 0.9⌉ = 18: the one below it.
         assert_eq!(chosen(0.05).rule.as_deref(), Some("no_new(19)"));
         assert_eq!(chosen(0.1).rule.as_deref(), Some("no_new(18)"));
-        assert!(chosen(0.04).refused.unwrap().contains("wants at least 24"));
+        assert!(chosen(0.04).refused.unwrap().contains("requires at least 24"));
         assert_eq!(Calibrated::of(&family(), &Scores::default(), 0.5).calibration_tasks, 0);
     }
 
     #[test]
-    fn what_it_does_is_counted_on_the_other_half() {
+    fn effect_is_counted_on_second_half() {
         let mut scores = Scores::default();
         for task in 0..40u64 {
             scores.add(task * 2, true, Some(2));

@@ -1,4 +1,4 @@
-//! What is tried on recorded runs: a detector, a policy, limits; each under a name.
+//! Candidates of a backtest: detectors, policies and limits, each with a name.
 //!
 //! ```
 //! use endstop_trajectory::backtest::Candidate;
@@ -17,47 +17,47 @@ use endstop_core::detector::Rule;
 use endstop_core::{Limits, PolicyError, Registry};
 use serde_json::{Value, json};
 
-/// Something that is tried on recorded runs.
+/// A setting that is evaluated on recorded runs.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Its name, as the report spells it.
+    /// The name, as reports spell it.
     pub name: String,
-    /// What it is.
+    /// The setting.
     pub trial: Trial,
 }
 
-/// What a candidate is.
+/// The setting of a candidate.
 #[derive(Clone, Debug)]
 pub enum Trial {
-    /// A rule over steps.
+    /// A rule, evaluated over steps.
     Rule(Rule),
-    /// Limits, a policy and rules, through the kernel.
+    /// Limits, a policy and rules, evaluated by the kernel.
     Kernel(Box<Setting>),
 }
 
 impl Candidate {
-    /// A rule, under its short name.
+    /// Creates a candidate from a rule, with the rule's short name.
     pub fn rule(rule: Rule) -> Candidate {
         Candidate { name: rule.to_string(), trial: Trial::Rule(rule) }
     }
 
-    /// The default limits of a run, through the kernel.
+    /// Creates a candidate for the default limits, evaluated by the kernel.
     pub fn default_limits() -> Candidate {
         let setting = Setting::default();
         Candidate { name: "default limits".to_owned(), trial: Trial::Kernel(Box::new(setting)) }
     }
 
-    /// Reads candidates: a list of `{name, policy}` and `{name, limits}`, where a policy is a rule or
-    /// what a registry knows, and limits are those of a run, the others off. A name may be left out
-    /// where a rule has one of its own.
+    /// Reads a list of `{name, policy}` and `{name, limits}`. A policy is a rule or any policy of
+    /// the registry. Limits are those of a run; limits that are not given are off. The name is
+    /// optional for a rule.
     ///
     /// # Errors
-    /// What is wrong with which of them.
+    /// Describes the first invalid candidate.
     pub fn read(list: &Value) -> Result<Vec<Candidate>, PolicyError> {
         let spec = |problem: String| PolicyError::BadSpec { problem };
         let list = list.as_array().ok_or_else(|| {
             spec(
-                "a list of candidates, each an object of `name` and `policy` or `limits`"
+                "expected a list of candidates, each an object of `name` and `policy` or `limits`"
                     .to_owned(),
             )
         })?;
@@ -65,8 +65,9 @@ impl Candidate {
         for (nth, item) in list.iter().enumerate() {
             let place = |problem: String| spec(format!("candidate {}: {problem}", nth + 1));
             let candidate = Candidate::one(item).map_err(place)?;
+            // Names identify candidates in reports, so they must be unique.
             if read.iter().any(|other| other.name == candidate.name) {
-                return Err(place(format!("`{}` is there twice", candidate.name)));
+                return Err(place(format!("duplicate name `{}`", candidate.name)));
             }
             read.push(candidate);
         }
@@ -74,7 +75,7 @@ impl Candidate {
     }
 
     fn one(item: &Value) -> Result<Candidate, String> {
-        // A rule alone.
+        // A rule without the surrounding object.
         let Some(fields) = item
             .as_object()
             .filter(|fields| fields.contains_key("policy") || fields.contains_key("limits"))
@@ -84,33 +85,36 @@ impl Candidate {
         if let Some(key) =
             fields.keys().find(|key| !["name", "policy", "limits"].contains(&key.as_str()))
         {
-            return Err(format!("unknown key `{key}`; known are name, policy, limits"));
+            return Err(format!("unknown key `{key}`; expected one of name, policy, limits"));
         }
         let name = match fields.get("name") {
             None => None,
             Some(Value::String(name)) if !name.is_empty() => Some(name.clone()),
             Some(other) => {
-                return Err(format!("`name` must be a text that is not empty, not {other}"));
+                return Err(format!("invalid `name` {other}: expected a string that is not empty"));
             }
         };
         let Some(limits) = fields.get("limits") else {
             return Candidate::of_policy(&fields["policy"], name);
         };
-        let limits = limits.as_object().ok_or("`limits` must be an object")?;
+        let limits = limits.as_object().ok_or("invalid `limits`: expected an object")?;
+        // Limits that are not given are off, so that the candidate evaluates only those that are.
         let mut setting = Setting { limits: no_limits(), ..Setting::default() };
         for (key, value) in limits {
             setting.limits.set(key, value).map_err(|error| error.to_string())?;
         }
         if let Some(policy) = fields.get("policy") {
+            // Built here only to report an error now; each run builds its own policy.
             Registry::new().build(policy).map_err(|error| error.to_string())?;
             setting.policy = Some(policy.clone());
         }
-        let name = name.ok_or("limits want a `name`")?;
+        let name = name.ok_or("missing `name`: limits require a name")?;
         Ok(Candidate { name, trial: Trial::Kernel(Box::new(setting)) })
     }
 
-    /// A policy: a rule where it is one, else through the kernel.
+    /// Creates a candidate from a policy: as a rule if it is one, otherwise for the kernel.
     fn of_policy(spec: &Value, name: Option<String>) -> Result<Candidate, String> {
+        // A rule needs no kernel, which makes the evaluation of many runs much faster.
         if let Ok(rule) = Rule::from_spec(spec) {
             let name = name.unwrap_or_else(|| rule.to_string());
             return Ok(Candidate { name, trial: Trial::Rule(rule) });
@@ -123,19 +127,19 @@ impl Candidate {
         Ok(Candidate { name, trial: Trial::Kernel(Box::new(setting)) })
     }
 
-    /// A policy in a command line's words: `repeat_call={"times": 3}`, `final_pattern`.
+    /// Parses a policy in command-line syntax: `repeat_call={"times": 3}`, `final_pattern`.
     ///
     /// # Errors
-    /// It is none that is known, or its configuration is wrong.
+    /// The policy is unknown, or its configuration is invalid.
     pub fn parse(text: &str) -> Result<Candidate, PolicyError> {
         let spec = Registry::parse_text(text)?;
         Candidate::of_policy(&spec, None).map_err(|problem| PolicyError::BadSpec { problem })
     }
 
-    /// The 55 policies of the reference implementation, under its names.
+    /// Returns the 55 policies of the reference implementation, under its names.
     ///
     /// # Errors
-    /// None; they are read as any others.
+    /// None in practice; the candidates are parsed like any others.
     pub fn reference() -> Result<Vec<Candidate>, PolicyError> {
         let mut list = Vec::new();
         let mut add =
@@ -159,6 +163,7 @@ impl Candidate {
         for n in [3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 25, 30, 40] {
             add(format!("max_steps({n})"), json!({"max_steps": {"steps": n}}));
         }
+        // The same pattern as the reference implementation, so that the figures can be compared.
         let pattern = r"(?m)^[ \t]*\**FINAL(?: ANSWER)?\**[ \t]*:";
         add("final_pattern".to_owned(), json!({"text_mention": {"pattern": pattern}}));
         for r in ["0.5", "0.9", "1.0"] {
@@ -189,10 +194,10 @@ impl Candidate {
         Candidate::read(&Value::Array(list))
     }
 
-    /// The grid of a sweep: each detector at several strengths, and caps on turns.
+    /// Returns the grid of a sweep: each detector with several thresholds, and caps on turns.
     ///
     /// # Errors
-    /// None; they are read as any others.
+    /// None in practice; the candidates are parsed like any others.
     pub fn grid() -> Result<Vec<Candidate>, PolicyError> {
         let mut list: Vec<Value> = Vec::new();
         for rule in
@@ -231,7 +236,7 @@ impl Candidate {
     }
 }
 
-/// No limit at all, so that one can be tried alone.
+/// Returns limits that are all off, so that a single one can be evaluated.
 fn no_limits() -> Limits {
     Limits {
         max_turns: None,

@@ -1,4 +1,4 @@
-//! Counts of runs that were stopped, and how sure a share of them is.
+//! Counts of stopped runs, and confidence intervals of their shares.
 //!
 //! ```
 //! use endstop_trajectory::backtest::share;
@@ -11,26 +11,27 @@ use crate::sight::Sight;
 use serde::Serialize;
 use statrs::distribution::{Beta, ContinuousCDF};
 
-/// What a candidate did to the runs of a dataset. Names and meaning are those of the reference
+/// The effect of a candidate on the runs of a dataset. Names and meaning are those of the reference
 /// implementation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Runs in which it fired, at their last step too.
+    /// Number of runs in which it fired, including at the last step.
     pub fired: u64,
-    /// Failed runs that it stopped before their end.
+    /// Number of failed runs that it stopped before their end.
     pub fail_stopped: u64,
-    /// Good runs that it stopped before their end.
+    /// Number of good runs that it stopped before their end.
     pub succ_stopped: u64,
-    /// Of those, runs of at least four steps: a short good run can hardly be cut, and hides the rest.
+    /// Number of these with at least four steps. Short good runs can hardly be cut, and would hide
+    /// the effect on the others.
     pub succ4_stopped: u64,
-    /// Steps behind the stops.
+    /// Number of steps after the stops.
     pub steps_saved: u64,
-    /// Of those, steps of failed runs.
+    /// Number of these in failed runs.
     pub steps_saved_fail: u64,
 }
 
 impl Counts {
-    /// Adds those.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Counts) {
         self.fired += other.fired;
         self.fail_stopped += other.fail_stopped;
@@ -41,12 +42,12 @@ impl Counts {
     }
 }
 
-/// Runs that do not have what a candidate looks at.
+/// Counts of runs that lack data which a candidate requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lacking {
-    /// None of it: it cannot fire.
+    /// Runs without any of the data: the candidate cannot fire.
     pub(super) all: u64,
-    /// A part of it: the rest judges them.
+    /// Runs with a part of the data: the remaining members of the candidate apply.
     pub(super) part: u64,
 }
 
@@ -65,25 +66,26 @@ impl Lacking {
     }
 }
 
-/// A share of something, and between what it lies with 95 % confidence.
+/// A share with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// The share that was seen; `None`: of nothing.
+    /// The observed share; `None` if there were no cases.
     pub value: Option<f64>,
-    /// Not below this.
+    /// The lower bound.
     pub low: f64,
-    /// Not above this.
+    /// The upper bound.
     pub high: f64,
 }
 
-/// How sure an observed share of `part` in `of` is, each for itself: the exact interval of Clopper and
-/// Pearson; where none or all were seen, its one-sided form.
+/// Returns the share of `part` in `of` with the exact interval of Clopper and Pearson. If none or
+/// all cases were observed, the interval is one-sided.
 pub fn share(part: u64, of: u64) -> Share {
     if of == 0 {
         return Share { value: None, low: 0.0, high: 1.0 };
     }
     let part = part.min(of);
     let (k, n) = (part as f64, of as f64);
+    // The whole 5 % is on one side if the other bound is 0 or 1 anyway.
     let tail = if part == 0 || part == of { 0.05 } else { 0.025 };
     let bound =
         |a: f64, b: f64, at: f64| Beta::new(a, b).map_or(f64::NAN, |beta| beta.inverse_cdf(at));
@@ -97,9 +99,9 @@ mod tests {
     use super::share;
 
     #[test]
-    fn intervals_are_those_of_the_books() {
+    fn intervals_match_published_values() {
         let near = |a: f64, b: f64| (a - b).abs() < 5e-4;
-        // Exact binomial intervals as R's binom.test prints them.
+        // Exact binomial intervals, as R's binom.test prints them.
         let some = share(2, 50);
         assert!(near(some.low, 0.00488) && near(some.high, 0.13714), "{some:?}");
         let half = share(10, 20);

@@ -1,4 +1,5 @@
-//! Whole files and folders through a backtest: one thread unpacks and cuts, the others read and judge.
+//! Runs a backtest on files and folders: one thread unpacks and splits the files, the others decode
+//! and evaluate the runs.
 //!
 //! ```no_run
 //! use endstop_trajectory::backtest::{Backtest, Candidate, Engine};
@@ -9,9 +10,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A file of many runs is a dataset of its own, by its name without its endings; files that are one run
-//! each are the dataset of their folder. What is in memory at once are a few pieces of about a megabyte,
-//! or of one run where that is longer; how many runs there are changes nothing.
+//! A file with many runs is a dataset, named after the file without its extensions. Files with one
+//! run each belong to the dataset of their folder. At any time only a few chunks of about a
+//! megabyte are in memory, or of one run if it is longer, regardless of the number of runs.
 
 use super::tally::Backtest;
 use crate::model::Trajectory;
@@ -21,14 +22,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Reads files and judges their runs.
+/// Reads files and evaluates their runs.
 #[derive(Debug)]
 pub struct Engine {
-    /// How files are read.
+    /// Options for reading files.
     pub options: Options,
-    /// Outcomes from a file of their own; they stand above those of the recordings.
+    /// Outcomes from a separate file; they override those of the recordings.
     pub outcomes: Option<Outcomes>,
-    /// How many threads judge.
+    /// Number of threads that evaluate runs.
     pub threads: usize,
 }
 
@@ -39,34 +40,34 @@ impl Default for Engine {
     }
 }
 
-/// What was done.
+/// The result of a backtest over files.
 #[derive(Debug)]
 pub struct Done {
     /// The counts.
     pub backtest: Backtest,
-    /// What was read.
+    /// Counts and irregularities of the runs that were read.
     pub census: Census,
-    /// The outcomes that were given, and which of them were used.
+    /// The outcomes, with the information which of them were used.
     pub outcomes: Option<Outcomes>,
-    /// Files in folders that were obviously not meant.
+    /// Number of files in folders that were obviously not runs.
     pub skipped: u64,
 }
 
-/// What all threads write to.
+/// The state that all threads share.
 struct Shared {
     census: Census,
     outcomes: Option<Outcomes>,
 }
 
-/// Piece by piece, what is done: bytes of text.
+/// A callback that receives the number of bytes of each finished chunk.
 pub type Progress<'p> = dyn Fn(u64) + Sync + 'p;
 
-/// A run that was judged, its dataset, and for each candidate the turn, from 1, at which it fires. Runs
-/// come from several threads, in no order.
+/// A callback for each evaluated run: its dataset, the run, and for each candidate the turn, from
+/// 1, at which it fires. The runs come from several threads, in no particular order.
 pub type Each<'e> = dyn Fn(&str, &Trajectory<'_>, &[Option<u32>]) + Sync + 'e;
 
 impl Engine {
-    /// Judges the runs of these files and folders.
+    /// Evaluates the runs of these files and folders.
     ///
     /// # Errors
     /// A policy cannot be built.
@@ -79,7 +80,7 @@ impl Engine {
         self.run_each(paths, make, progress, &|_, _, _| {})
     }
 
-    /// The same, and each run that is judged is shown to `each`.
+    /// As [`Engine::run`], and passes each evaluated run to `each`.
     ///
     /// # Errors
     /// A policy cannot be built.
@@ -92,8 +93,10 @@ impl Engine {
     ) -> Result<Done, PolicyError> {
         let backtest = make()?;
         let threads = self.threads.max(1);
+        // Built before any file is read, so that an invalid policy is reported at once.
         let others = (1..threads).map(|_| make()).collect::<Result<Vec<_>, _>>()?;
         let shared = Mutex::new(Shared { census: Census::new(), outcomes: self.outcomes.take() });
+        // Bounded, so that the reading thread cannot fill the memory if evaluation is slower.
         let (give, take) = sync_channel::<Chunk>(2 * threads);
         let (back, again) = sync_channel::<Chunk>(2 * threads);
         let take = Mutex::new(take);
@@ -109,13 +112,14 @@ impl Engine {
             let first = work(backtest);
             let others: Vec<_> = others.into_iter().map(work).collect();
             skipped = self.cut(paths, &give, &again, &shared);
+            // The workers end when the channel is closed.
             drop(give);
             (
                 first.join(),
                 others.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>(),
             )
         });
-        // A thread that panicked has a fault that is not to be hidden.
+        // A panic in a worker is a bug, so it is not hidden.
         let mut backtest = backtest.unwrap_or_else(|payload| std::panic::resume_unwind(payload));
         for other in others {
             backtest.add(other.unwrap_or_else(|payload| std::panic::resume_unwind(payload)));
@@ -125,7 +129,7 @@ impl Engine {
         Ok(Done { backtest, census, outcomes, skipped })
     }
 
-    /// Cuts the files into pieces.
+    /// Splits the files into chunks and returns the number of skipped files.
     fn cut(
         &self,
         paths: &[PathBuf],
@@ -155,7 +159,7 @@ impl Engine {
                 while let Some(chunk) = chunks.next() {
                     match chunk {
                         Ok(chunk) => {
-                            // Nobody takes it where a thread has panicked.
+                            // The channel is closed if a worker panicked.
                             if give.send(chunk).is_err() {
                                 return skipped;
                             }
@@ -173,7 +177,7 @@ impl Engine {
     }
 }
 
-/// Judges pieces until there are no more.
+/// Evaluates chunks until the channel is closed.
 fn judge(
     take: &Mutex<Receiver<Chunk>>,
     back: &SyncSender<Chunk>,
@@ -192,6 +196,7 @@ fn judge(
                         outcomes.apply(&mut run);
                     }
                     shared.census.run(&run);
+                    // Evaluation is the slow part, so the lock is released before it.
                     drop(shared);
                     let dataset = dataset(&run);
                     if let Some(fired) = test.run(&dataset, &run) {
@@ -202,11 +207,12 @@ fn judge(
             }
         });
         progress(chunk.len() as u64);
+        // If the queue is full, the buffer is simply freed.
         let _ = back.try_send(chunk);
     }
 }
 
-/// The dataset of a run: its file, or its folder where the file is the run.
+/// Returns the dataset of a run: its file, or its folder if the whole file is the run.
 pub fn dataset(run: &Trajectory<'_>) -> String {
     let path = Path::new(&run.origin.file);
     let named = match run.origin.at {

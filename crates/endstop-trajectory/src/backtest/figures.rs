@@ -1,4 +1,4 @@
-//! The figures of a backtest: what a stop would have cost first, then what it would have saved.
+//! The figures of a backtest: the cost of stops first, then the savings.
 //!
 //! ```
 //! use endstop_trajectory::backtest::{Backtest, Candidate};
@@ -14,157 +14,160 @@ use super::tally::{Backtest, Skipped, Tally};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The name of all datasets together.
+/// The name of the pooled dataset.
 const ALL: &str = "ALL";
 
-/// Fewer good runs say nothing about how many a candidate stops: with 20 of which none is stopped, one in
-/// seven may still be.
+/// Minimum number of good runs for a recommendation. With 20 good runs of which none is stopped,
+/// the true share may still be one in seven.
 const LEAST_GOOD: u64 = 20;
 
-/// What a backtest found.
+/// The results of a backtest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Each dataset that has judged runs, by name; where there are several, all of them together last.
+    /// The datasets with judged runs, by name, followed by the pooled dataset if there are several.
     pub datasets: Vec<DatasetFigures>,
-    /// Datasets with runs that nobody judged: only what would have been saved is known of those.
+    /// The datasets with runs that have no recorded outcome: only the savings are known for those.
     pub unjudged: Vec<Unjudged>,
-    /// Runs that are in no figure, and why, over all datasets.
+    /// Number of runs that are in no figure, by reason, over all datasets.
     pub skipped: Skipped,
-    /// Fewer good runs than this, and nothing is recommended.
+    /// Minimum number of good runs for a recommendation.
     pub least_good_runs: u64,
 }
 
-/// What was found in one dataset.
+/// The figures of one dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DatasetFigures {
-    /// Its name.
+    /// The name of the dataset.
     pub name: String,
-    /// Judged runs.
+    /// Number of judged runs.
     pub runs: u64,
-    /// Failed ones.
+    /// Number of failed runs.
     pub failed: u64,
-    /// Good ones.
+    /// Number of good runs.
     pub succeeded: u64,
-    /// Good ones of at least four steps.
+    /// Number of good runs with at least four steps.
     pub succeeded_4: u64,
-    /// Steps of all runs.
+    /// Number of steps of all runs.
     pub steps: u64,
-    /// Steps of failed runs.
+    /// Number of steps of failed runs.
     pub steps_failed: u64,
-    /// Runs that are not judged.
+    /// Number of runs that are not judged, by reason.
     pub skipped: Skipped,
-    /// Runs whose every step says its tokens.
+    /// Number of runs in which every step has a token count.
     pub runs_with_tokens: u64,
-    /// Runs whose every step has a cost, or a model with a price.
+    /// Number of runs in which every step has a cost, or a model with a price.
     pub runs_with_usd: u64,
-    /// Tokens of the runs whose every step says what it used.
+    /// Tokens of the runs in which every step has a token count.
     pub tokens: Option<u64>,
-    /// US dollars of the runs whose every step has a cost, or a model with a price.
+    /// US dollars of the runs in which every step has a cost, or a model with a price.
     pub usd: Option<f64>,
-    /// Tasks that have good runs and failed ones.
+    /// Number of tasks with both good and failed runs.
     pub mixed_tasks: u64,
-    /// Runs of tasks beyond those that are compared.
+    /// Number of runs of tasks beyond the maximum that is compared.
     pub tasks_left_out: u64,
     /// The baseline: a cap at the 75th percentile of turns.
     pub cap: Cap,
-    /// The candidates, in their order.
+    /// The candidates, in the order in which they were given.
     pub candidates: Vec<CandidateFigures>,
-    /// Thresholds that were chosen.
+    /// The calibrated thresholds.
     pub calibrated: Vec<Calibrated>,
 }
 
-/// What one candidate does to a dataset.
+/// The figures of one candidate on a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CandidateFigures {
-    /// Its name.
+    /// The name of the candidate.
     pub name: String,
     /// The counts.
     #[serde(flatten)]
     pub counts: Counts,
     /// The share of good runs that it stops.
     pub good_stopped: Share,
-    /// The share of good runs of at least four steps that it stops.
+    /// The share of good runs with at least four steps that it stops.
     pub good4_stopped: Share,
     /// The share of failed runs that it stops.
     pub failed_stopped: Share,
     /// The share of all steps that it saves.
     pub saved: f64,
-    /// The tokens that it saves, where they are known.
+    /// Number of tokens that it saves, if known.
     pub tokens_saved: Option<u64>,
-    /// The US dollars that it saves, where they are known.
+    /// US dollars that it saves, if known.
     pub usd_saved: Option<f64>,
-    /// Runs that lack what it looks at: it cannot fire there.
+    /// Number of runs without any of the data that it requires, in which it cannot fire.
     pub lacking: u64,
-    /// Runs that lack a part of what it looks at: the rest of it judges them.
+    /// Number of runs with only a part of that data, in which its remaining members apply.
     pub lacking_in_part: u64,
-    /// Within tasks that have good and failed runs.
+    /// The comparison within tasks that have both good and failed runs.
     pub paired: Option<Paired>,
-    /// Whether it can be recommended.
+    /// The recommendation.
     pub verdict: Verdict,
 }
 
-/// The same task, a good run and a failed one: how many more of the failed does a candidate stop?
+/// A comparison of good and failed runs of the same task: how many more failed runs a candidate
+/// stops.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Paired {
-    /// Tasks with both.
+    /// Number of tasks with both.
     pub tasks: u64,
-    /// The share of failed runs stopped, less that of good runs, on average over tasks.
+    /// The share of failed runs stopped minus that of good runs, averaged over tasks.
     pub difference: f64,
-    /// Not below this, with 95 % confidence.
+    /// The lower bound of the 95 % confidence interval.
     pub low: f64,
-    /// Not above this.
+    /// The upper bound.
     pub high: f64,
 }
 
-/// Whether a candidate can be recommended.
+/// The recommendation for a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// There are too few good runs to say.
+    /// There are too few good runs for a recommendation.
     TooFewGoodRuns,
-    /// It stops nothing.
+    /// The candidate stops nothing.
     Idle,
-    /// It saves less than a cap that stops no more good runs.
+    /// The candidate saves less than a cap that stops no more good runs.
     WorseThanACap,
-    /// It saves more than any cap that stops no more good runs.
+    /// The candidate saves more than any cap that stops no more good runs.
     BetterThanACap,
 }
 
 /// A cap on turns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cap {
-    /// Turns.
+    /// The maximum number of turns.
     pub turns: u32,
-    /// Failed runs that are longer.
+    /// Number of failed runs that are longer.
     pub fail_stopped: u64,
-    /// Good runs that are longer.
+    /// Number of good runs that are longer.
     pub succ_stopped: u64,
-    /// Of those, runs of at least four steps.
+    /// Number of these with at least four steps.
     pub succ4_stopped: u64,
-    /// The share of good runs that is longer.
+    /// The share of good runs that are longer.
     pub good_stopped: Share,
-    /// The share of good runs of at least four steps that is longer.
+    /// The share of good runs with at least four steps that are longer.
     pub good4_stopped: Share,
-    /// Steps behind it.
+    /// Number of steps after the cap.
     pub steps_saved: u64,
-    /// The share of all steps behind it.
+    /// The share of all steps that are after the cap.
     pub saved: f64,
 }
 
-/// A candidate that no other one beats in both: fewer good runs stopped, more steps saved.
+/// A candidate on the Pareto front: no other candidate both stops fewer good runs and saves more
+/// steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ParetoPoint {
-    /// Its name.
+    /// The name of the candidate.
     pub name: String,
-    /// The share of good runs that it stops: of all, or of those of at least four steps, whichever is
-    /// more.
+    /// The share of good runs that it stops: of all, or of those with at least four steps,
+    /// whichever is larger.
     pub harm: Share,
     /// The share of steps that it saves.
     pub saved: f64,
 }
 
 impl CandidateFigures {
-    /// Whether more of the long good runs are stopped than of all: [`harm`](Self::harm) is theirs.
+    /// Returns `true` if the share of stopped runs is larger among long good runs than among all;
+    /// [`harm`](Self::harm) is then that share.
     pub fn harms_long_runs_more(&self) -> bool {
         let (all, long) = (&self.good_stopped, &self.good4_stopped);
         match (all.value, long.value) {
@@ -173,25 +176,26 @@ impl CandidateFigures {
         }
     }
 
-    /// The share of good runs that it stops: of all, or of those of at least four steps, whichever is
-    /// more. Short good runs can hardly be cut, and must not hide what happens to long ones.
+    /// Returns the share of good runs that it stops: of all, or of those with at least four steps,
+    /// whichever is larger. Short good runs can hardly be cut, and must not hide the effect on long
+    /// ones.
     pub fn harm(&self) -> Share {
         if self.harms_long_runs_more() { self.good4_stopped } else { self.good_stopped }
     }
 }
 
-/// The runs of a dataset that nobody judged.
+/// The runs of a dataset without a recorded outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unjudged {
-    /// Its name.
+    /// The name of the dataset.
     pub name: String,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Their steps.
+    /// Number of their steps.
     pub steps: u64,
-    /// Of each candidate: its name, runs stopped, steps saved.
+    /// For each candidate: its name, runs stopped, steps saved.
     pub candidates: Vec<(String, u64, u64)>,
-    /// Of each candidate: its name, runs that lack what it looks at, runs that lack a part of that.
+    /// For each candidate: its name, runs without any of its data, runs with a part of its data.
     pub lacking: Vec<(String, u64, u64)>,
 }
 
@@ -218,25 +222,28 @@ impl Figures {
                 None => pooled = Some(scoped(tally, name)),
             }
         }
+        // With a single dataset the pooled figures would only repeat it.
         if let Some(all) = pooled.filter(|_| datasets.len() > 1) {
             datasets.push(DatasetFigures::of(ALL, &all, test));
         }
         Figures { datasets, unjudged, skipped, least_good_runs: LEAST_GOOD }
     }
 
-    /// The figures of this dataset; `ALL` is all of them.
+    /// Returns the figures of a dataset; `ALL` is the pooled dataset.
     pub fn dataset(&self, name: &str) -> Option<&DatasetFigures> {
+        // `ALL` is not stored if there is only one dataset, so that dataset stands for it.
         let one =
             (name == ALL && self.datasets.len() == 1).then(|| self.datasets.first()).flatten();
         one.or_else(|| self.datasets.iter().find(|dataset| dataset.name == name))
     }
 
-    /// The last dataset: all together, or the only one.
+    /// Returns the last dataset: the pooled one, or the only one.
     pub fn whole(&self) -> Option<&DatasetFigures> {
         self.datasets.last()
     }
 
-    /// The counts in the shape of the reference implementation: by dataset, then by policy.
+    /// Returns the counts in the format of the reference implementation: by dataset, then by
+    /// policy.
     pub fn reference_results(&self) -> Value {
         let counts = |dataset: &DatasetFigures| {
             let policies: Map<String, Value> = dataset
@@ -254,6 +261,7 @@ impl Figures {
                 "policies": policies,
             })
         };
+        // The reference implementation always has an `ALL` entry.
         let mut results: Map<String, Value> =
             self.datasets.iter().map(|dataset| (dataset.name.clone(), counts(dataset))).collect();
         if let [only] = &self.datasets[..] {
@@ -263,7 +271,8 @@ impl Figures {
     }
 }
 
-/// A dataset's counts as a part of all: its tasks are its own, whatever their names.
+/// Returns a dataset's counts with task hashes that include the dataset, because equal task names
+/// in different datasets are different tasks.
 fn scoped(tally: &Tally, dataset: &str) -> Tally {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut scoped = tally.clone();
@@ -295,6 +304,7 @@ impl DatasetFigures {
                 good4_stopped: share(counts.succ4_stopped, tally.succeeded_4),
                 failed_stopped: share(counts.fail_stopped, tally.failed),
                 saved: part(counts.steps_saved, tally.steps),
+                // `None`, not 0, if no run has counts: the savings are then unknown.
                 tokens_saved: (tally.used.runs_with_tokens > 0).then(|| tally.saved[at].tokens),
                 usd_saved: (tally.used.runs_with_usd > 0).then(|| tally.saved[at].usd),
                 lacking: tally.lacking[at].all,
@@ -328,41 +338,47 @@ impl DatasetFigures {
         }
     }
 
-    /// One candidate's figures.
+    /// Returns the figures of one candidate.
     pub fn candidate(&self, name: &str) -> Option<&CandidateFigures> {
         self.candidates.iter().find(|candidate| candidate.name == name)
     }
 
-    /// Whether there are enough good runs to recommend anything.
+    /// Returns `true` if there are enough good runs for a recommendation.
     pub fn has_enough_good_runs(&self) -> bool {
         self.succeeded >= LEAST_GOOD
     }
 
-    /// What saves most steps of those that stop at most this share of good runs, of all and of those of
-    /// at least four steps; `None`: nothing does, or there are too few good runs.
+    /// Returns the candidate that saves the most steps among those that stop at most this share of
+    /// good runs, both of all and of those with at least four steps; `None` if there is no such
+    /// candidate, or there are too few good runs.
     pub fn best_within(&self, harm: f64) -> Option<&CandidateFigures> {
         if !self.has_enough_good_runs() {
             return None;
         }
+        // A share of no runs exceeds nothing.
         let within = |share: &Share| share.value.is_none_or(|value| value <= harm);
         self.candidates
             .iter()
             .filter(|candidate| candidate.counts.steps_saved > 0)
             .filter(|one| within(&one.good_stopped) && within(&one.good4_stopped))
             .max_by(|a, b| {
-                // Of equals the one that stops fewer good runs, then the one that comes first.
+                // Among equal candidates, prefer the one that stops fewer good runs, then the first
+                // one.
                 let worth = |one: &CandidateFigures| {
                     (one.counts.steps_saved, std::cmp::Reverse(one.counts.succ_stopped))
                 };
+                // `max_by` returns the last of several maxima; `Greater` makes it the first one
+                // instead.
                 worth(a).cmp(&worth(b)).then(std::cmp::Ordering::Greater)
             })
     }
 
-    /// The candidates that no other one beats, from the most careful on.
+    /// Returns the candidates on the Pareto front, ordered by increasing harm.
     pub fn pareto(&self) -> Vec<ParetoPoint> {
         let mut points: Vec<&CandidateFigures> = self.candidates.iter().collect();
         let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
         points.sort_by(|a, b| harm(a).total_cmp(&harm(b)).then(b.saved.total_cmp(&a.saved)));
+        // Sorted by harm, a candidate is on the front only if it saves more than all before it.
         let mut best = 0.0;
         let mut front = Vec::new();
         for one in points {
@@ -401,7 +417,7 @@ fn part(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
-/// Over tasks that have both, the failed share stopped less the good share stopped.
+/// Averages over mixed tasks the share of failed runs stopped minus the share of good runs stopped.
 fn paired(tally: &Tally, at: usize) -> Option<Paired> {
     let differences: Vec<f64> = tally
         .tasks
@@ -413,6 +429,7 @@ fn paired(tally: &Tally, at: usize) -> Option<Paired> {
         })
         .collect();
     let n = differences.len() as f64;
+    // A variance requires at least two tasks.
     if n < 2.0 {
         return None;
     }
@@ -422,13 +439,13 @@ fn paired(tally: &Tally, at: usize) -> Option<Paired> {
     Some(Paired { tasks: n as u64, difference: mean, low: mean - half, high: mean + half })
 }
 
-/// How many standard errors a 95 % interval has on each side.
+/// Returns the number of standard errors on each side of a 95 % interval.
 fn student(freedom: f64) -> f64 {
     use statrs::distribution::{ContinuousCDF, StudentsT};
     StudentsT::new(0.0, 1.0, freedom).map_or(1.96, |t| t.inverse_cdf(0.975))
 }
 
-/// How long runs are.
+/// The lengths of a dataset's runs.
 struct Lengths<'t> {
     tally: &'t Tally,
 }
@@ -438,8 +455,9 @@ impl<'t> Lengths<'t> {
         Lengths { tally }
     }
 
-    /// The shortest length that so large a share of the runs does not exceed.
+    /// Returns the shortest length that is not exceeded by this share of the runs.
     fn percentile(&self, share: f64) -> u32 {
+        // Rounded up (nearest rank), so that at least this share of the runs is within the cap.
         let wanted = (self.tally.runs as f64 * share).ceil() as u64;
         let mut seen = 0;
         for (length, (good, failed)) in &self.tally.lengths {
@@ -453,6 +471,7 @@ impl<'t> Lengths<'t> {
 
     fn cap(&self, turns: u32) -> Cap {
         let (mut good, mut good_4, mut failed, mut saved) = (0, 0, 0, 0);
+        // Runs of exactly this length are not cut.
         for (length, (goods, faileds)) in self.tally.lengths.range(turns + 1..) {
             good += goods;
             good_4 += if *length >= 4 { *goods } else { 0 };
@@ -471,7 +490,7 @@ impl<'t> Lengths<'t> {
         }
     }
 
-    /// Whether a candidate beats the best cap that stops no more good runs than it does.
+    /// Compares a candidate with the best cap that stops no more good runs than it does.
     fn verdict(&self, counts: &Counts, tally: &Tally) -> Verdict {
         if tally.succeeded < LEAST_GOOD {
             return Verdict::TooFewGoodRuns;
@@ -481,7 +500,7 @@ impl<'t> Lengths<'t> {
         }
         let mut longer_good = 0;
         let mut cap = 0;
-        // From the longest down: the lowest cap under which no more good runs are longer.
+        // From the longest run down: find the lowest cap that stops no more good runs.
         for (length, (good, _)) in tally.lengths.iter().rev() {
             longer_good += good;
             if longer_good > counts.succ_stopped {

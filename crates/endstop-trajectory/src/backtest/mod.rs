@@ -1,5 +1,5 @@
-//! Backtest: which recorded runs other limits and policies would have ended sooner, what that would have
-//! saved, and which good runs it would have stopped.
+//! Backtests limits and policies on recorded runs: which runs they would have ended sooner, what
+//! that would have saved, and which good runs they would have stopped.
 //!
 //! ```
 //! use endstop_trajectory::backtest::{Backtest, Candidate};
@@ -23,9 +23,10 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
-//! A step is a turn with what its tools answered. A candidate that fires after the last step saves nothing
-//! and is not counted as a stop. A detector is looked at by the panel that watches live runs; limits and
-//! other policies go through the kernel ([`replay`](crate::replay)), each run through a fresh one.
+//! A step is a turn together with the results of its tools. A candidate that fires after the last
+//! step saves nothing and does not count as a stop. Detectors are evaluated by the same panel that
+//! watches live runs; limits and other policies go through the kernel ([`replay`](crate::replay)),
+//! with a fresh kernel for each run.
 
 mod calibrate;
 mod candidate;

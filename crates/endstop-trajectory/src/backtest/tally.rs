@@ -1,4 +1,4 @@
-//! Runs go in, counts come out: what each candidate did to each dataset. Several may count at once, and
+//! Counts the effect of each candidate on each dataset. Several instances may count in parallel and
 //! are then added up.
 //!
 //! ```no_run
@@ -26,15 +26,16 @@ use endstop_core::{PolicyError, Registry};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Tasks whose good and failed runs are compared; of more it is said that they were not.
+/// Maximum number of tasks whose good and failed runs are compared; runs of further tasks are
+/// counted as left out.
 const MOST_TASKS: usize = 100_000;
 
-/// Counts what candidates would have done to recorded runs.
+/// Counts the effect of candidates on recorded runs.
 #[derive(Debug)]
 pub struct Backtest {
     pub(super) candidates: Vec<Candidate>,
     rules: Rules,
-    /// The same for runs of which is not recorded what tools gave.
+    /// As `rules`, for runs without recorded tool results.
     rules_without_results: Rules,
     kernels: Vec<(usize, Setting)>,
     pub(super) families: Vec<Family>,
@@ -45,7 +46,7 @@ pub struct Backtest {
     prices: Prices,
 }
 
-/// The candidates that are rules, and where each stands among them all.
+/// The candidates that are rules, with their index among all candidates.
 #[derive(Debug)]
 struct Rules {
     panel: Panel,
@@ -53,7 +54,7 @@ struct Rules {
 }
 
 impl Rules {
-    /// What `seeing` leaves of them.
+    /// Collects the rules; `seeing` reduces each of them or drops it.
     fn of(candidates: &[Candidate], seeing: impl Fn(&Rule) -> Option<Rule>) -> Rules {
         let rules = candidates.iter().enumerate().filter_map(|(nth, candidate)| {
             let Trial::Rule(rule) = &candidate.trial else { return None };
@@ -64,7 +65,7 @@ impl Rules {
     }
 }
 
-/// What is known of one dataset.
+/// The counts of one dataset.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) runs: u64,
@@ -75,17 +76,17 @@ pub(super) struct Tally {
     pub(super) steps_failed: u64,
     pub(super) skipped: Skipped,
     pub(super) counts: Vec<Counts>,
-    /// Of runs whose steps say what they used.
+    /// The usage of runs in which every step has one.
     pub(super) used: Used,
-    /// What each candidate would have saved of that.
+    /// The part of that usage that each candidate would have saved.
     pub(super) saved: Vec<Used>,
-    /// Of judged runs: those that lack what a candidate looks at.
+    /// For each candidate, the judged runs that lack data it requires.
     pub(super) lacking: Vec<Lacking>,
-    /// Lengths: how many good and how many failed runs have so many steps.
+    /// The numbers of good and failed runs by number of steps.
     pub(super) lengths: BTreeMap<u32, (u64, u64)>,
     pub(super) tasks: HashMap<u64, Task>,
     pub(super) tasks_left_out: u64,
-    /// Of runs that nobody judged: how many, their steps, and what each candidate would have saved.
+    /// The number of unjudged runs and of their steps.
     pub(super) unjudged: (u64, u64),
     pub(super) unjudged_saved: Vec<(u64, u64)>,
     pub(super) unjudged_lacking: Vec<Lacking>,
@@ -95,50 +96,50 @@ pub(super) struct Tally {
 /// Tokens and dollars.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Used {
-    /// Runs whose every step says its tokens.
+    /// Number of runs in which every step has a token count.
     pub(super) runs_with_tokens: u64,
     pub(super) tokens: u64,
-    /// Runs whose every step has a cost, or a model with a price.
+    /// Number of runs in which every step has a cost, or a model with a price.
     pub(super) runs_with_usd: u64,
     pub(super) usd: f64,
 }
 
-/// Runs of one task.
+/// The runs of one task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Task {
     pub(super) good: u32,
     pub(super) failed: u32,
-    /// Of each candidate: good runs stopped, failed runs stopped.
+    /// For each candidate: good runs stopped, failed runs stopped.
     pub(super) stopped: Vec<(u32, u32)>,
 }
 
-/// Runs that are not judged, and why.
+/// Numbers of runs that are not judged, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Skipped {
-    /// Nobody says whether they succeeded.
+    /// Runs without a recorded success or failure.
     pub without_outcome: u64,
-    /// They have no steps, only totals.
+    /// Runs without steps, only with totals.
     pub summary_only: u64,
-    /// They were configured for a single turn.
+    /// Runs that were configured for a single turn.
     pub single_turn: u64,
-    /// They have no turn.
+    /// Runs without a turn.
     pub empty: u64,
 }
 
-/// What each candidate does to one run.
+/// The effect of each candidate on one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The run's turns.
+    /// Number of turns of the run.
     pub turns: u32,
     /// For each candidate the turn, from 1, at which it fires.
     pub fired: Vec<Option<u32>>,
 }
 
 impl Backtest {
-    /// Of these candidates, nothing counted yet.
+    /// Creates an empty backtest of these candidates.
     ///
     /// # Errors
-    /// A policy among them cannot be built.
+    /// One of the policies cannot be built.
     pub fn new(candidates: &[Candidate]) -> Result<Backtest, PolicyError> {
         let mut kernels = Vec::new();
         for (nth, candidate) in candidates.iter().enumerate() {
@@ -163,8 +164,8 @@ impl Backtest {
         })
     }
 
-    /// Chooses a threshold for each of these families of rules, too, under which at most this share
-    /// (0 to 1) of good tasks is stopped.
+    /// Also calibrates a threshold for each of these families of rules, which stops at most this
+    /// share (0 to 1) of good tasks.
     #[must_use]
     pub fn calibrating(mut self, families: &[Family], alpha: f64) -> Backtest {
         self.families = families.to_vec();
@@ -173,14 +174,14 @@ impl Backtest {
         self
     }
 
-    /// Counts a run of a dataset. For each candidate the turn, from 1, at which it fires; `None`: such
-    /// a run is not judged.
+    /// Counts a run of a dataset. Returns for each candidate the turn, from 1, at which it fires;
+    /// `None` if the run is not judged.
     pub fn run(&mut self, dataset: &str, run: &Trajectory<'_>) -> Option<&[Option<u32>]> {
         self.run_by(dataset, run, &|setting| through_the_kernel(run, setting))
     }
 
-    /// The same of a run that has its own way through the kernel: `replay` says after which turn a
-    /// setting ends it, if it does.
+    /// As [`run`](Self::run), for a run with a custom replay: `replay` returns the turn after which
+    /// a setting ends the run, if it does.
     pub fn run_by(
         &mut self,
         dataset: &str,
@@ -193,7 +194,8 @@ impl Backtest {
             self.datasets.insert(dataset.to_owned(), tally);
         }
         let turns = run.turns().count() as u32;
-        // Which are not judged follows the reference implementation.
+        // The same runs are skipped as in the reference implementation, so that the counts can be
+        // compared.
         let not_judged: Option<fn(&mut Skipped) -> &mut u64> = if run.is_tagged("summary_only") {
             Some(|skipped| &mut skipped.summary_only)
         } else if turns == 0 {
@@ -207,9 +209,11 @@ impl Backtest {
             *which(&mut tally.skipped) += 1;
             return None;
         }
+        // The buffer is reused, because this function runs once for each recorded run.
         let mut stopped = std::mem::take(&mut self.stopped);
         self.judge_into(run, replay, &mut stopped);
         let levels = self.levels(run, turns);
+        // Only judged runs have figures in tokens and dollars, so only their usage is computed.
         let used = run.recorded.success.map(|_| spent(run, &self.prices));
         if let Some(tally) = self.datasets.get_mut(dataset) {
             tally.lacks(&self.candidates, run);
@@ -225,12 +229,12 @@ impl Backtest {
         Some(&self.stopped)
     }
 
-    /// What each candidate does to one run.
+    /// Evaluates each candidate on one run.
     pub fn judge(&mut self, run: &Trajectory<'_>) -> Judged {
         self.judge_by(run, &|setting| through_the_kernel(run, setting))
     }
 
-    /// The same of a run that has its own way through the kernel, as in [`run_by`](Self::run_by).
+    /// As [`judge`](Self::judge), for a run with a custom replay, as in [`run_by`](Self::run_by).
     pub fn judge_by(
         &mut self,
         run: &Trajectory<'_>,
@@ -262,8 +266,8 @@ impl Backtest {
         }
     }
 
-    /// For each family the strongest setting that would still have stopped the run; `None`: it cannot
-    /// judge it.
+    /// Returns for each family the highest level that would still have stopped the run; `None` if
+    /// the family cannot evaluate the run.
     fn levels(&mut self, run: &Trajectory<'_>, turns: u32) -> Vec<Option<u32>> {
         if self.families.is_empty() {
             return Vec::new();
@@ -273,16 +277,18 @@ impl Backtest {
         let mut fired = self.family_panel.fired();
         let mut levels = Vec::with_capacity(self.families.len());
         for family in &self.families {
+            // The panel holds the rules of all families in order, one per level.
             let (own, rest) = fired.split_at(family.levels());
             fired = rest;
             let sees = !blind || !family.needs_results();
+            // A rule that fires at the last turn stops nothing.
             let stops = |turn: &Option<u32>| turn.is_some_and(|turn| turn < turns);
             levels.push(sees.then(|| own.iter().rposition(stops).map_or(0, |at| family.level(at))));
         }
         levels
     }
 
-    /// Adds what another one of the same candidates has counted.
+    /// Adds the counts of another backtest of the same candidates.
     pub fn add(&mut self, other: Backtest) {
         for (name, tally) in other.datasets {
             match self.datasets.get_mut(&name) {
@@ -292,20 +298,20 @@ impl Backtest {
         }
     }
 
-    /// The figures.
+    /// Computes the figures.
     pub fn finish(self) -> Figures {
         Figures::of(&self)
     }
 }
 
-/// After which turn a setting ends a recorded run, if it does.
+/// Returns the turn after which a setting ends a recorded run, if it does.
 fn through_the_kernel(run: &Trajectory<'_>, setting: &Setting) -> Option<u32> {
-    // Each policy was built once before.
+    // Each policy was built once in `new`, so building it again cannot fail.
     let replayed = replay(run, setting).ok()?;
     replayed.ended.map(|_| replayed.turns)
 }
 
-/// Shows a panel a recorded run.
+/// Feeds a recorded run to a panel.
 fn watch(panel: &mut Panel, run: &Trajectory<'_>) {
     panel.reset();
     let mut cost = 0.0;
@@ -321,6 +327,7 @@ fn watch(panel: &mut Panel, run: &Trajectory<'_>) {
         if let Some(reward) = step.reward {
             panel.reward(reward);
         }
+        // Without any recorded cost, a cost rule must see no data instead of a cost of 0.
         if has_cost {
             cost += step.cost_usd.unwrap_or_default();
             panel.cost_usd(cost);
@@ -329,7 +336,7 @@ fn watch(panel: &mut Panel, run: &Trajectory<'_>) {
     }
 }
 
-/// Shows a panel what was said and done in a turn; the step is not ended.
+/// Feeds the text, calls and results of a turn to a panel, without ending the step.
 pub(crate) fn show(panel: &mut Panel, step: &Step<'_>) {
     panel.text(&step.text);
     for call in &step.calls {
@@ -340,7 +347,7 @@ pub(crate) fn show(panel: &mut Panel, step: &Step<'_>) {
     }
 }
 
-/// Tokens and dollars up to and with each turn; empty where a turn does not say.
+/// Cumulative tokens and dollars after each turn; empty if the count of any turn is missing.
 #[derive(Debug, Default)]
 struct Curve {
     tokens: Vec<u64>,
@@ -361,6 +368,7 @@ fn spent(run: &Trajectory<'_>, prices: &Prices) -> Curve {
             usd.push(cost);
         }
     }
+    // Partial sums would understate the savings, so they are discarded.
     if tokens.len() != turns {
         tokens.clear();
     }
@@ -383,7 +391,7 @@ impl Tally {
         }
     }
 
-    /// Counts for which candidates a run lacks something.
+    /// Counts the candidates that require data which the run lacks.
     fn lacks(&mut self, candidates: &[Candidate], run: &Trajectory<'_>) {
         let has = Has::of(run);
         let is_judged = run.recorded.success.is_some();
@@ -426,6 +434,7 @@ impl Tally {
             let Some(turn) = *turn else { continue };
             let counts = &mut self.counts[at];
             counts.fired += 1;
+            // A stop after the last turn saves nothing, but the candidate did fire.
             if turn >= turns {
                 continue;
             }
@@ -438,7 +447,7 @@ impl Tally {
                 counts.fail_stopped += 1;
                 counts.steps_saved_fail += saved;
             }
-            // Made before the first turn, a stop saves all of it.
+            // A stop before the first turn saves everything.
             let before = |all: usize| all.checked_sub(1);
             let used = &mut self.saved[at];
             if let Some(all) = spent.tokens.last() {
@@ -450,11 +459,14 @@ impl Tally {
                 used.usd += all - until.copied().unwrap_or(0.0);
             }
         }
-        // Without a task's name a run is a task of its own, and nothing can be compared with it.
+        // A run without a task id is treated as a task with a single run, so there is nothing to
+        // compare it with.
         if let Some(task) = &run.task_id {
             let key = hash_of(task);
             self.task(key, success, turns, stopped);
         }
+        // Without a task id the run id decides the half, so that the split does not depend on the
+        // order of the runs.
         let half = hash_of(run.task_id.as_ref().unwrap_or(&run.run_id));
         for (scores, level) in self.scores.iter_mut().zip(levels) {
             scores.add(half, success, *level);
@@ -520,6 +532,8 @@ impl Tally {
         }
         self.tasks_left_out += other.tasks_left_out;
         for (key, task) in other.tasks {
+            // The maximum also applies to merged counts, so that memory stays bounded for any
+            // number of threads.
             if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&key) {
                 self.tasks_left_out += u64::from(task.good + task.failed);
                 continue;

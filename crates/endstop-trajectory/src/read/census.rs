@@ -1,4 +1,4 @@
-//! What was read, in numbers, and what is odd about it, counted and with the first few named.
+//! Counts what was read, and collects irregularities with a few examples of each.
 //!
 //! ```
 //! use endstop_trajectory::{Trajectory, read::Census};
@@ -8,26 +8,26 @@
 //! assert_eq!((census.runs, census.twice_in_file.count), (2, 1));
 //! ```
 //!
-//! Of a run it keeps 16 bytes, for its id and its file, so that one that comes twice is seen; of ids
-//! beyond [`Census::REMEMBERED`] it says how many it could not compare. All else is as large after a
-//! million runs as after ten.
+//! For each run the census stores 16 bytes, the hashes of its id and its file, in order to detect
+//! duplicates. After [`Census::REMEMBERED`] ids it only counts the runs that it could not compare.
+//! All other state has a constant size, however many runs are read.
 
 use super::{Problem, ProblemKind};
 use crate::model::{Origin, Trajectory};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// How many of a kind are named.
+/// Number of examples stored for each kind of irregularity.
 const NAMED: usize = 5;
-/// How many kinds of notes are told apart.
+/// Maximum number of kinds of notes that are counted separately.
 const KINDS: usize = 200;
 
-/// Something that was found, how often, and where first.
+/// An irregularity: its number of occurrences, and the first examples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finding {
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// The first few, each with its file and line.
+    /// The first few occurrences, each with its file and line.
     pub first: Vec<String>,
 }
 
@@ -40,52 +40,52 @@ impl Finding {
     }
 }
 
-/// Counts of runs and of what is odd about them.
+/// Counts of runs and of their irregularities.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
-    /// Runs; those of agents within agents are part of theirs.
+    /// Number of runs. The runs of subagents are part of their parent's run.
     pub runs: u64,
-    /// Turns of them.
+    /// Number of turns.
     pub turns: u64,
-    /// Tool calls in them, those of a simulated user included.
+    /// Number of tool calls, including those of a simulated user.
     pub calls: u64,
-    /// Results in them.
+    /// Number of tool results.
     pub results: u64,
-    /// Results that are failures.
+    /// Number of tool results that are failures.
     pub errors: u64,
-    /// Runs of which it is known whether they succeeded.
+    /// Number of runs with a recorded success or failure.
     pub labelled: u64,
-    /// Runs that succeeded.
+    /// Number of runs that succeeded.
     pub succeeded: u64,
-    /// Runs by how they ended, as the recording says.
+    /// Number of runs by recorded ending.
     pub endings: BTreeMap<String, u64>,
-    /// Runs by format.
+    /// Number of runs by format.
     pub formats: BTreeMap<&'static str, u64>,
     /// Runs without a turn.
     pub empty: Finding,
-    /// Runs of which nobody says whether they succeeded.
+    /// Runs without a recorded success or failure.
     pub without_outcome: Finding,
     /// Runs whose steps are out of order, by their times or by their numbers.
     pub out_of_order: Finding,
-    /// Runs with the id of another one of the same file.
+    /// Runs whose id occurs earlier in the same file.
     pub twice_in_file: Finding,
-    /// Runs with the id of one of another file.
+    /// Runs whose id occurs in another file.
     pub twice_over_files: Finding,
-    /// Runs whose ids were not compared, as too many had come before.
+    /// Number of runs whose ids were not compared, because the limit of remembered ids was reached.
     pub not_compared: u64,
-    /// What the readers noted, by its kind: the text before the colon.
+    /// The readers' notes by kind: the text before the colon.
     pub notes: BTreeMap<String, Finding>,
-    /// What was not read, by its kind.
+    /// Records that were not read, by kind of problem.
     pub problems: BTreeMap<ProblemKind, Finding>,
-    /// The hash of an id, and of the file where it came first.
+    /// Maps the hash of an id to the hash of the file in which it first occurred.
     seen: HashMap<u64, u64>,
 }
 
 impl Census {
-    /// How many ids are remembered.
+    /// Number of ids that are remembered.
     pub const REMEMBERED: usize = 1 << 24;
 
-    /// Nothing read yet.
+    /// Creates an empty census.
     pub fn new() -> Census {
         Census::default()
     }
@@ -103,6 +103,8 @@ impl Census {
             None => self.without_outcome.add(|| named(run)),
         }
         let ending = run.ending.as_ref().map_or("not said", |ending| &ending.reason);
+        // Endings and notes come from the files, so the maps are bounded: a hostile file must not
+        // exhaust memory.
         if self.endings.len() < KINDS || self.endings.contains_key(ending) {
             *self.endings.entry(ending.to_owned()).or_default() += 1;
         }
@@ -122,12 +124,13 @@ impl Census {
         self.compare(run);
     }
 
-    /// Counts what was not read.
+    /// Counts a record that was not read.
     pub fn problem(&mut self, problem: &Problem) {
         self.problems.entry(problem.kind).or_default().add(|| problem.to_string());
     }
 
     fn count(&mut self, run: &Trajectory<'_>) {
+        // Copied steps were counted in the run that they were copied from.
         for step in run.steps.iter().filter(|step| !step.copied) {
             self.turns += u64::from(step.is_turn());
             self.calls += step.calls.len() as u64;
@@ -140,6 +143,7 @@ impl Census {
     }
 
     fn compare(&mut self, run: &Trajectory<'_>) {
+        // A collision of these hashes would only add a false duplicate to the report.
         let (id, file) = (hash(&run.run_id), hash(&run.origin.file));
         match self.seen.get(&id) {
             Some(other) if *other == file => self.twice_in_file.add(|| named(run)),
@@ -166,11 +170,12 @@ fn named(run: &Trajectory<'_>) -> String {
     }
 }
 
-/// What a reader notes of steps whose numbers say that they are out of order.
+/// The note of a reader for steps whose numbers are out of order.
 pub(crate) const OUT_OF_ORDER: &str = "steps out of order";
 
-/// Where the steps of a run are out of order, if anywhere.
+/// Describes the first pair of steps that is out of order, if there is one.
 fn disorder(run: &Trajectory<'_>) -> Option<String> {
+    // A reader that has step numbers is more precise than the comparison of times below.
     if let Some(note) = run.notes.iter().find(|note| note.starts_with(OUT_OF_ORDER)) {
         return Some(note.clone());
     }
@@ -185,8 +190,8 @@ fn disorder(run: &Trajectory<'_>) -> Option<String> {
     None
 }
 
-/// Whether a time is before another, both of the same zone and precision to the second: as text, which
-/// is the order of time there. Of others nothing is said.
+/// Returns `true` if `time` is before `other`. Both must have the same zone and be precise to the
+/// second: then the order of the strings is the order of time. Otherwise returns `false`.
 fn is_before(time: &str, other: &str) -> bool {
     let (Some((a, zone_a)), Some((b, zone_b))) = (split_time(time), split_time(other)) else {
         return false;
@@ -195,10 +200,11 @@ fn is_before(time: &str, other: &str) -> bool {
 }
 
 fn fraction(time: &str) -> &str {
+    // `.25` and `.250` are the same time.
     time[19..].trim_end_matches('0')
 }
 
-/// `2026-06-30T11:40:29.249Z` as the time and its zone.
+/// Splits `2026-06-30T11:40:29.249Z` into the time and its zone.
 pub(crate) fn split_time(time: &str) -> Option<(&str, &str)> {
     let bytes = time.as_bytes();
     let shape = b"dddd-dd-ddTdd:dd:dd";
@@ -221,6 +227,7 @@ pub(crate) fn split_time(time: &str) -> Option<(&str, &str)> {
         let bytes = zone.as_bytes();
         bytes.len() == 6 && matches!(bytes[0], b'+' | b'-') && bytes[3] == b':'
     };
+    // `end == 1` means a dot without digits, which is not a valid time.
     (end != 1 && (zone.is_empty() || zone == "Z" || offset(zone)))
         .then(|| (&time[..19 + end], zone))
 }
@@ -231,7 +238,7 @@ mod tests {
     use crate::model::{Role, Step};
 
     #[test]
-    fn times_are_compared_where_they_can_be() {
+    fn only_comparable_times_are_compared() {
         assert!(is_before("2026-06-30T11:40:29Z", "2026-06-30T11:40:30Z"));
         assert!(is_before("2026-06-30T11:40:29.2Z", "2026-06-30T11:40:29.25Z"));
         assert!(!is_before("2026-06-30T11:40:29.250Z", "2026-06-30T11:40:29.25Z"));
@@ -242,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_counted_and_the_first_few_are_named() {
+    fn irregularities_are_counted_with_examples() {
         let mut census = Census::new();
         for i in 0..20 {
             let mut run = Trajectory::new(format!("run-{}", i % 7));

@@ -1,14 +1,17 @@
-//! A piece of a file, and the runs in it.
+//! A chunk of a file, and the decoding of the runs in it.
 //!
-//! ```ignore
-//! chunk.each(&mut |run| match run {
-//!     Ok(run) => census.run(&run),
-//!     Err(problem) => census.problem(&problem),
-//! });
+//! ```
+//! use endstop_trajectory::read::{Census, Chunk};
+//! fn count(chunk: &Chunk, census: &mut Census) {
+//!     chunk.each(&mut |run| match run {
+//!         Ok(run) => census.run(&run),
+//!         Err(problem) => census.problem(&problem),
+//!     });
+//! }
 //! ```
 //!
-//! A run borrows the bytes of its piece. What a reader leaves out is filled in here: where the run
-//! was read, and a name where the file gives it none.
+//! Runs borrow the bytes of their chunk. The chunk completes what a reader leaves out: the origin
+//! of each run, and a name if the file has none.
 
 use super::inspect;
 use super::memory;
@@ -24,59 +27,59 @@ use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The longest file beside a run that is read.
+/// Maximum length in bytes of a file that accompanies a run.
 const BESIDE: u64 = 16 << 20;
 
-/// The heaviest, in bytes of parsed values.
+/// Maximum weight of that file, in bytes of parsed values.
 const BESIDE_VALUES: u64 = 128 << 20;
 
-/// A piece of a file.
+/// A chunk of a file.
 pub struct Chunk {
     pub(super) bytes: Vec<u8>,
     pub(super) records: Records,
     /// The number of the first line or element, from 1.
     pub(super) at: u64,
-    /// Where in the unpacked file it begins.
+    /// The offset in the unpacked file at which the chunk begins.
     pub(super) offset: u64,
     pub(super) place: Arc<Whereabouts>,
-    /// The members beside a list that came before it.
+    /// The members of the object that precede the list.
     pub(super) context: Arc<Map<String, Value>>,
     pub(super) max_record: u64,
 }
 
-/// How the records lie in a piece.
+/// The layout of the records in a chunk.
 pub(super) enum Records {
     Lines,
     Elements(Vec<Range<usize>>),
     Whole,
 }
 
-/// Where a piece comes from.
+/// The origin of a chunk.
 pub(super) struct Whereabouts {
     pub(super) source: Source,
     pub(super) file: String,
-    /// The file's name without its endings, which names a run that has no id.
+    /// The file's name without its extensions; the default id of a run.
     pub(super) stem: String,
     pub(super) format: &'static Format,
 }
 
 impl Chunk {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns `true` if the chunk is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The name of its format.
+    /// Returns the name of the format.
     pub fn format(&self) -> &'static str {
         self.place.format.name
     }
 
-    /// Gives each run in it, and each problem, in order.
+    /// Decodes the records and passes each run and each problem to `out`, in order.
     pub fn each(&self, out: &mut Sink<'_>) {
         match (&self.place.format.shape, &self.records) {
             (Shape::Lines(read), _) => self.lines(&mut |at, offset, line| {
@@ -100,7 +103,7 @@ impl Chunk {
                 let bytes = &self.bytes[..];
                 self.record(None, 0, bytes, out, &mut |sink| read(bytes, &place, sink));
             }
-            // A piece is cut by the shape of its own format.
+            // Unreachable: `Chunks` creates the records that the shape of the format requires.
             (Shape::Elements(..) | Shape::Parts(..), _) => {}
         }
     }
@@ -125,7 +128,7 @@ impl Chunk {
         }
     }
 
-    /// Reads one record, and completes what its reader gives.
+    /// Decodes one record, and completes the runs and problems that its reader returns.
     fn record(
         &self,
         at: Option<u64>,
@@ -142,7 +145,8 @@ impl Chunk {
             out(Err(Problem { file: file.clone(), at, kind: ProblemKind::TooLong, what }));
             return;
         }
-        // The reader of an archive asks for room for each entry.
+        // An archive is compressed, so its weight is not known here. Its reader checks each entry
+        // instead.
         let packed = self.place.format.name == inspect::FORMAT.name && inspect::is_archive(bytes);
         let _turn = match if packed { Ok(None) } else { memory::room_for(bytes) } {
             Ok(turn) => turn,
@@ -155,11 +159,12 @@ impl Chunk {
             let byte = error.valid_up_to() as u64;
             Some(format!("not UTF-8 at byte {} of the file", offset + byte))
         };
-        // A whole file may be a packed one, which its reader knows.
+        // A whole file may be an archive, which is not UTF-8.
         if !whole && let Some(what) = not_text(bytes) {
             out(Err(Problem { file: file.clone(), at, kind: ProblemKind::Malformed, what }));
             return;
         }
+        // Reset for each record: the runs of one record are numbered from 1.
         let mut unnamed = 0;
         read(&mut |given| match given {
             Ok(mut run) => {
@@ -175,6 +180,8 @@ impl Chunk {
                     problem.file.clone_from(file);
                 }
                 problem.at = problem.at.or(at);
+                // Find the more specific cause. Readers only see that the JSON is invalid, not that
+                // the file is truncated or is not text.
                 if problem.kind == ProblemKind::Malformed {
                     if let Some(what) = whole.then(|| not_text(bytes)).flatten() {
                         problem.what = what;
@@ -188,7 +195,7 @@ impl Chunk {
         });
     }
 
-    /// The file's name for its first run, and with a number for the others.
+    /// Returns the file's stem for its first run, and the stem with a number for the others.
     fn name(&self, number: u64) -> Cow<'static, str> {
         let stem = &self.place.stem;
         if number == 1 { stem.clone().into() } else { format!("{stem}#{number}").into() }
@@ -208,6 +215,7 @@ impl Chunk {
         let mut bytes = Vec::new();
         let mut file = open_regular(&path).ok()?.take(BESIDE + 1);
         file.read_to_end(&mut bytes).ok()?;
+        // One byte more than the maximum was requested, in order to detect a longer file.
         let fits = bytes.len() as u64 <= BESIDE;
         (fits && bounded_json::check(&bytes, BESIDE_VALUES).is_ok()).then_some(bytes)
     }
@@ -223,15 +231,16 @@ impl std::fmt::Debug for Chunk {
     }
 }
 
-/// A file's name, without its folder and without `.gz` or `.zst`.
+/// Returns a file's name, without its folder and without `.gz` or `.zst`.
 pub(super) fn bare_name(file: &str) -> &str {
     let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
     [".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
-/// A name without its last ending.
+/// Returns a name without its last extension.
 pub(super) fn stem(name: &str) -> &str {
     match name.rfind('.') {
+        // A name such as `.jsonl` has no stem before the dot, so it is kept.
         Some(dot) if dot > 0 => &name[..dot],
         _ => name,
     }

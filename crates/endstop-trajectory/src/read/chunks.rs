@@ -1,5 +1,5 @@
-//! A file in pieces that can be read apart: blocks of whole lines, or of whole elements of a list, of
-//! about a megabyte, or the whole file where it is one run.
+//! Splits a file into chunks that can be decoded independently: blocks of whole lines or list
+//! elements of about a megabyte, or the whole file if it is one run.
 //!
 //! ```no_run
 //! use endstop_trajectory::read::{Chunks, Opened, Options, Source};
@@ -14,8 +14,8 @@
 //! # Ok::<(), endstop_trajectory::read::Problem>(())
 //! ```
 //!
-//! What a file is cut into depends on its format alone. A piece knows its place, so that a run has the
-//! same name and number however many threads read.
+//! Only the format determines the chunk boundaries. Each chunk knows its position in the file, so
+//! that a run has the same name and number regardless of the number of threads.
 
 use super::chunk::{Chunk, Records, Whereabouts, bare_name, stem};
 use super::open::{open_named, open_regular};
@@ -32,54 +32,57 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How much is read at once.
+/// Number of bytes per read.
 const BLOCK: usize = 1 << 20;
 
-/// The heaviest members beside a list, in bytes of parsed values.
+/// Maximum weight of the members next to a list, in bytes of parsed values.
 const CONTEXT: u64 = 128 << 20;
 
-/// What became of a file that was opened.
+/// The result of opening a file.
 #[derive(Debug)]
 pub enum Opened {
-    /// It has runs, of a format that is known.
+    /// The file is in a known format.
     Runs(Box<Chunks>),
-    /// It was found in a folder and is obviously not meant: a licence, a picture, a program. Why.
+    /// The file was found in a folder and is obviously not a run: a licence, an image, a program.
+    /// Holds the reason.
     Skipped(&'static str),
 }
 
-/// A file that gives its pieces.
+/// An iterator over the chunks of a file.
 pub struct Chunks {
     input: Input,
     pub(super) place: Arc<Whereabouts>,
     max_record: u64,
-    /// The line, or the element, that comes next.
+    /// The number of the next line or element.
     at: u64,
-    /// Where in the unpacked file `window` begins.
+    /// The offset in the unpacked file at which `window` begins.
     offset: u64,
-    /// What is read and not yet given.
+    /// The bytes that were read and are not yet part of a chunk.
     window: Vec<u8>,
     spare: Vec<u8>,
     split: Split,
     context: Arc<Map<String, Value>>,
-    /// The memory of `context`, estimated.
+    /// The estimated memory of `context`.
     context_weight: u64,
-    /// What is told after the piece that was given last.
+    /// A problem to report after the chunk that was returned last.
     after: Option<Problem>,
     done: bool,
 }
 
 impl Chunks {
-    /// Opens a file and finds out its format.
+    /// Opens a file and detects its format.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is of no format that is known, or not of the one in `options`.
+    /// The file cannot be read, is not in a known format, or is not in the format given in
+    /// `options`.
     pub fn open(source: &Source, options: &Options) -> Result<Opened, Problem> {
         let file = source.path().display().to_string();
         let raw: Box<dyn Read + Send> = if source.is_stdin() {
             Box::new(io::stdin())
         } else {
             let opened = if source.is_found() {
+                // A walk can meet pipes and devices; a path that the user named is opened as it is.
                 open_regular(source.path()).map(|file| Box::new(file) as Box<dyn Read + Send>)
             } else {
                 open_named(source.path())
@@ -89,7 +92,7 @@ impl Chunks {
         Chunks::of(raw, source.clone(), file, options)
     }
 
-    /// The same of what any reader gives; `file` is how it is called.
+    /// As [`Chunks::open`], for any reader. `file` is the name used in reports.
     ///
     /// # Errors
     ///
@@ -136,13 +139,14 @@ impl Chunks {
         })))
     }
 
-    /// The name of its format.
+    /// Returns the name of the format.
     pub fn format(&self) -> &'static str {
         self.place.format.name
     }
 
-    /// Gives the buffer of a piece back, so that the next one needs no new one.
+    /// Takes back the buffer of a chunk, so that the next chunk needs no allocation.
     pub fn reuse(&mut self, chunk: Chunk) {
+        // A buffer that grew for one very long record is freed, so that it does not stay in memory.
         if chunk.bytes.capacity() > self.spare.capacity() && chunk.bytes.capacity() <= 4 * BLOCK {
             self.spare = chunk.bytes;
         }
@@ -152,15 +156,15 @@ impl Chunks {
         Problem { file: self.place.file.clone(), at, kind, what }
     }
 
-    /// More into the window; whether there was more. A packed file that is cut ends there, and says
-    /// so after what it held.
+    /// Reads more into the window and returns `false` at the end. If a packed file is truncated,
+    /// the problem is reported after the content before the break.
     fn fill(&mut self, most: usize) -> bool {
         let room = self.window.capacity() - self.window.len();
-        // A window that doubles would take twice the longest record.
+        // Grow by a quarter: doubling would take twice the memory of the longest record.
         let more = most.max(self.window.len() / 4);
         if room < most && self.window.try_reserve_exact(more + 32).is_err() {
             let what =
-                format!("a record of {} bytes so far, and no memory for more", self.window.len());
+                format!("not enough memory for a record of more than {} bytes", self.window.len());
             self.after = Some(self.problem(None, ProblemKind::TooLong, what));
             return false;
         }
@@ -168,9 +172,9 @@ impl Chunks {
             Ok(n) => n > 0,
             Err(error) => {
                 let (kind, what) = if error.kind() == io::ErrorKind::UnexpectedEof {
-                    (ProblemKind::Half, "the packed file ends in its middle".to_owned())
+                    (ProblemKind::Half, "the packed file is truncated".to_owned())
                 } else {
-                    (ProblemKind::Unreadable, format!("cannot be read on: {error}"))
+                    (ProblemKind::Unreadable, format!("cannot continue reading: {error}"))
                 };
                 self.after = Some(self.problem(None, kind, what));
                 false
@@ -178,7 +182,7 @@ impl Chunks {
         }
     }
 
-    /// The front of the window as a piece; what lies behind stays.
+    /// Splits the front of the window off as a chunk; the rest stays in the window.
     fn cut(&mut self, end: usize, records: Records, at: u64) -> Chunk {
         let mut rest = std::mem::take(&mut self.spare);
         rest.clear();
@@ -220,7 +224,7 @@ impl Chunks {
         }
     }
 
-    /// Reads past a line that is too long, holding none of it.
+    /// Skips a line that is too long, without holding it in memory.
     fn skip_line(&mut self) -> Problem {
         let mut length = self.window.len() as u64;
         self.offset += length;
@@ -249,21 +253,24 @@ impl Chunks {
         let mut found: Vec<Range<usize>> = Vec::new();
         let first = self.at;
         loop {
-            // What is whole in the window.
+            // Collect the complete items of the window.
             loop {
                 match self.split.step(&self.window, self.max_record) {
                     Step::More => break,
                     Step::Element(range) => {
-                        // Elements of one piece are in one buffer, with their context known.
+                        // Ranges are relative to the window, so the window must not move until the
+                        // chunk is cut.
                         found.push(range);
                         self.at += 1;
                     }
                     Step::Member(name, value) => {
                         let value = &self.window[value];
-                        // They are all held until the file ends.
+                        // The members are held until the file ends, so their sum is limited, not
+                        // each one.
                         self.context_weight += bounded_json::weight(value);
                         if self.context_weight > CONTEXT {
-                            let what = format!("{name}: the members beside the list are too heavy");
+                            let what =
+                                format!("{name}: the members next to the list are too large");
                             let problem = self.problem(None, ProblemKind::TooManyValues, what);
                             return Some(self.with_problem(found, first, problem));
                         }
@@ -298,6 +305,7 @@ impl Chunks {
             }
             let settled = self.split.settled();
             if !found.is_empty() && (settled >= BLOCK || self.done) {
+                // The splitter's offsets must follow, because `cut` moves the window's front.
                 self.split.forget(settled);
                 return Some(Ok(self.cut(settled, Records::Elements(found), first)));
             }
@@ -305,7 +313,7 @@ impl Chunks {
                 return self.after.take().map(Err);
             }
             if found.is_empty() {
-                // Nothing of it is needed again.
+                // No element refers to this part of the window any more.
                 self.window.drain(..settled);
                 self.offset += settled as u64;
                 self.split.forget(settled);
@@ -320,7 +328,8 @@ impl Chunks {
         }
     }
 
-    /// What was found so far, if anything, and then a problem.
+    /// Returns the elements found so far as a chunk, and the problem after it; or the problem at
+    /// once if there are none.
     fn with_problem(
         &mut self,
         found: Vec<Range<usize>>,
@@ -345,7 +354,8 @@ impl Chunks {
                 return Err(self.problem(None, ProblemKind::TooLong, what));
             }
         }
-        // A document that is cut is no run; of lines, those that are there can be read.
+        // A truncated JSON document is not a run. A file of lines is still read: its complete lines
+        // are valid.
         if is_half(&self.window)
             && let Some(problem) = self.after.take()
         {
@@ -356,13 +366,15 @@ impl Chunks {
     }
 }
 
-/// The pieces in order; an error stands for what it names, and the next piece may follow it.
+/// Yields the chunks in order. An error concerns only the record that it names, and further chunks
+/// may follow.
 impl Iterator for Chunks {
     type Item = Result<Chunk, Problem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let (false, Some(problem)) = (self.done, self.after.as_ref()) {
-            // Told at once where more follows: an element that was too long.
+            // More chunks follow, for example after an element that was too long, so report the
+            // problem now.
             let problem = problem.clone();
             self.after = None;
             return Some(Err(problem));

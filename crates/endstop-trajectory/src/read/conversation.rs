@@ -1,14 +1,14 @@
-//! A run under construction: steps in order, and each result at the step that asked for it.
+//! Builds a run step by step, and attaches each result to the step that requested it.
 //!
-//! ```ignore
+//! ```text
 //! let turn = run.push(Step { at, ..Step::new(Role::Agent) });
 //! run.call(turn, call);
 //! run.result(result);                       // finds its step by the call's id
 //! let (steps, notes) = run.finish();
 //! ```
 //!
-//! A result may come before its call. One whose call never comes stays at the turn before it, or in a
-//! step of its own that is no turn, and a note says so.
+//! A result may come before its call. A result whose call never comes is attached to the turn
+//! before it, or to a separate step that is not a turn, and is noted.
 
 use crate::model::{Call, CallResult, Role, Step};
 use std::collections::{BTreeMap, HashMap};
@@ -17,19 +17,19 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct Conversation {
     pub(super) steps: Vec<Step<'static>>,
     asked: HashMap<String, Asked>,
-    /// Results whose call has not come, with how many steps there were.
+    /// Results whose call has not come yet, each with the number of steps at that time.
     early: Vec<(usize, CallResult<'static>)>,
     unanswered: u64,
     last_turn: Option<usize>,
     pub(super) odd: Tally,
-    /// What else is odd, a line each.
+    /// Further irregularities, one line each.
     pub(super) notes: Vec<String>,
 }
 
 struct Asked {
     step: usize,
     results: u64,
-    /// The provider runs it: its result need not be in the recording.
+    /// `true` if the provider runs the call; its result need not be in the recording.
     elsewhere: bool,
 }
 
@@ -46,22 +46,22 @@ impl Conversation {
         self.asked.contains_key(id)
     }
 
-    /// Whether this call has a result.
+    /// Returns `true` if this call has a result.
     pub(super) fn is_answered(&self, id: &str) -> bool {
         self.asked.get(id).is_some_and(|asked| asked.results > 0)
     }
 
-    /// Whether this step asked for this call.
+    /// Returns `true` if this step requested this call.
     pub(super) fn has_call_at(&self, step: usize, id: &str) -> bool {
         self.asked.get(id).is_some_and(|asked| asked.step == step)
     }
 
-    /// A call that this step asks for.
+    /// Adds a call that this step requested.
     pub(super) fn call(&mut self, step: usize, call: Call<'static>) {
         self.add_call(step, call, false);
     }
 
-    /// A call that the provider ran by itself.
+    /// Adds a call that the provider ran itself.
     pub(super) fn call_elsewhere(&mut self, step: usize, call: Call<'static>) {
         self.add_call(step, call, true);
     }
@@ -70,8 +70,10 @@ impl Conversation {
         let Some(at) = self.steps.get_mut(step) else { return };
         if let Some(id) = call.id.as_deref() {
             let asked = Asked { step, results: 0, elsewhere };
+            // The new call replaces the old one, because a later result can only belong to the
+            // later call.
             if let Some(before) = self.asked.insert(id.to_owned(), asked) {
-                self.odd.add("ids of calls used again");
+                self.odd.add("reused call ids");
                 self.unanswered += u64::from(before.results == 0 && !before.elsewhere);
             }
         } else if !elsewhere {
@@ -80,7 +82,7 @@ impl Conversation {
         at.calls.push(call);
     }
 
-    /// A result, for the step that asked for it.
+    /// Adds a result to the step that requested it.
     pub(super) fn result(&mut self, result: CallResult<'static>) {
         match result.call_id.as_deref().and_then(|id| self.asked.get_mut(id)) {
             Some(asked) => {
@@ -88,23 +90,25 @@ impl Conversation {
                 if asked.results == 2 {
                     self.odd.add("calls with more than one result");
                 }
+                // Both results are kept, because the recording does not show which of them the
+                // model received.
                 self.steps[asked.step].results.push(result);
             }
             None => self.early.push((self.steps.len(), result)),
         }
     }
 
-    /// Where the last turn is.
+    /// Returns the index of the last turn.
     pub(super) const fn last_turn_index(&self) -> Option<usize> {
         self.last_turn
     }
 
-    /// The last turn.
+    /// Returns the last turn.
     pub(super) fn last_turn(&mut self) -> Option<&mut Step<'static>> {
         self.steps.get_mut(self.last_turn?)
     }
 
-    /// The steps, and what is odd about them.
+    /// Returns the steps, and the notes about their irregularities.
     pub(super) fn finish(mut self) -> (Vec<Step<'static>>, Vec<String>) {
         self.attach_early();
         let open = self.asked.values().filter(|asked| asked.results == 0 && !asked.elsewhere);
@@ -117,7 +121,8 @@ impl Conversation {
         (self.steps, notes)
     }
 
-    /// Finds a place for the results that no call was there for, in time that is linear in the steps.
+    /// Attaches the results that came before or without their call, in time linear in the number of
+    /// steps.
     fn attach_early(&mut self) {
         let mut of_calls: HashMap<usize, Vec<CallResult<'static>>> = HashMap::new();
         let mut orphans: HashMap<usize, Vec<CallResult<'static>>> = HashMap::new();
@@ -133,11 +138,13 @@ impl Conversation {
             }
         }
         for (step, results) in of_calls {
+            // In front, because these results came before the ones that were attached in order.
             self.steps[step].results.splice(0..0, results);
         }
         if orphans.is_empty() {
             return;
         }
+        // Rebuild the list once: inserting into it for each orphan would take quadratic time.
         let mut turn = None;
         let steps = std::mem::take(&mut self.steps);
         let count = steps.len();
@@ -162,11 +169,12 @@ impl Conversation {
     }
 }
 
-/// How often something was seen, by its name.
+/// Counts of irregularities by name.
 #[derive(Default)]
 pub(super) struct Tally(BTreeMap<String, u64>);
 
-/// As many names are told apart; the rest are one. A file decides what its records are called.
+/// Maximum number of distinct names; all others share one counter. The limit is needed because
+/// names come from the file.
 const NAMES: usize = 64;
 
 impl Tally {
@@ -185,12 +193,12 @@ impl Tally {
         }
     }
 
-    /// One line for each: `name: count`.
+    /// Returns one line per name: `name: count`.
     pub(super) fn lines(&self) -> Vec<String> {
         self.0.iter().map(|(what, count)| format!("{what}: {count}")).collect()
     }
 
-    /// All in one line: `title: name count, name count`.
+    /// Returns all names in one line: `title: name count, name count`.
     pub(super) fn line(&self, title: &str) -> Option<String> {
         let all: Vec<_> = self.0.iter().map(|(what, count)| format!("{what} {count}")).collect();
         (!all.is_empty()).then(|| format!("{title}: {}", all.join(", ")))
@@ -215,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_finds_its_call_whichever_comes_first() {
+    fn result_finds_call_in_either_order() {
         let mut run = Conversation::default();
         run.result(result("nobody's"));
         run.result(result("nor anybody's"));
@@ -240,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_comes_twice_leaves_both_calls() {
+    fn reused_call_id_keeps_both_calls() {
         let mut run = Conversation::default();
         let first = run.push(Step::new(Role::Agent));
         run.call(first, call("x"));
@@ -249,11 +257,11 @@ mod tests {
         run.result(result("x"));
         let (steps, notes) = run.finish();
         assert_eq!((steps[0].results.len(), steps[1].results.len()), (0, 1));
-        assert_eq!(notes, ["calls without a result: 1", "ids of calls used again: 1"]);
+        assert_eq!(notes, ["calls without a result: 1", "reused call ids: 1"]);
     }
 
     #[test]
-    fn names_that_a_file_makes_up_do_not_fill_the_memory() {
+    fn distinct_names_are_bounded() {
         let mut tally = Tally::default();
         for i in 0..1000 {
             tally.add(&format!("kind {i}"));

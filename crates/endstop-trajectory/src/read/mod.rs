@@ -1,5 +1,5 @@
-//! Reads recorded runs: a file, a folder or standard input; plain, gzip or zstd; the format
-//! recognised or named. One run is in memory at a time.
+//! Reads recorded runs from a file, a folder or standard input: plain, gzip or zstd, in a named or
+//! a detected format. At most one run is in memory at a time.
 //!
 //! ```no_run
 //! use endstop_trajectory::read::{Census, Options, for_each};
@@ -12,8 +12,9 @@
 //! # Ok::<(), endstop_trajectory::read::UnknownFormat>(())
 //! ```
 //!
-//! A format is a folder beside this file, with a reader, and its quirks in the head comment. It says
-//! how a file of it is known, and in which pieces it comes.
+//! Each format is a folder next to this file. It contains the reader, and its head comment lists
+//! the quirks of the format. A [`Format`] defines how a file is recognised and how it is split into
+//! records.
 
 mod agentdojo;
 pub(crate) mod arguments;
@@ -67,14 +68,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// How files are read.
+/// Options for reading files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The format's name, of those in [`formats`]; `None`: each file's own is found out.
+    /// The name of a format in [`formats`]; `None` detects the format of each file.
     pub format: Option<String>,
-    /// The longest record that is read, in bytes of unpacked text: 256 MiB unless said otherwise. A
-    /// record is a line, an element of a list, or a file that is one run.
+    /// The maximum length of a record, in bytes of unpacked text; 256 MiB by default. A record is a
+    /// line, a list element, or a file that is one run.
     pub max_record: u64,
 }
 
@@ -84,43 +85,44 @@ impl Default for Options {
     }
 }
 
-/// What was read.
+/// Counts of the files that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Visited {
-    /// How many files had a format that is known.
+    /// Number of files with a known format.
     pub files: u64,
-    /// How many of each format.
+    /// Number of files of each format.
     pub formats: BTreeMap<&'static str, u64>,
-    /// Files of a folder that are obviously not meant, or not reached: licences, pictures, hidden
-    /// ones, links to folders.
+    /// Number of entries of folders that were skipped: licences, images, hidden files, links to
+    /// folders.
     pub skipped: u64,
 }
 
-/// A format that nobody knows was asked for.
+/// The requested format does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFormat(pub String);
 
 impl fmt::Display for UnknownFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = formats().into_iter().map(|(name, _)| name).collect();
-        write!(f, "no format `{}`; there are {}", self.0, names.join(", "))
+        write!(f, "unknown format `{}`; expected one of {}", self.0, names.join(", "))
     }
 }
 
 impl std::error::Error for UnknownFormat {}
 
-/// Reads the runs of a file, of the files of a folder in order, or of standard input (`-`), and gives
-/// each to `each`, as it gives each [`Problem`]: after one, it goes on with what follows.
+/// Reads the runs of a file, of all files in a folder in order, or of standard input (`-`). Passes
+/// each run and each [`Problem`] to `each`, and continues after a problem.
 ///
 /// # Errors
 ///
-/// `options` names a format that is not known. Nothing is read then.
+/// `options` names an unknown format. In that case nothing is read.
 pub fn for_each(
     path: impl Into<PathBuf>,
     options: &Options,
     each: &mut dyn FnMut(Result<Trajectory<'_>, Problem>),
 ) -> Result<Visited, UnknownFormat> {
+    // Checked first, because a misspelt format would otherwise report a problem for every file.
     if let Some(name) = &options.format
         && formats().iter().all(|(known, _)| known != name)
     {
@@ -147,6 +149,8 @@ pub fn for_each(
                         Err(problem) => each(Err(problem)),
                         Ok(chunk) => {
                             chunk.each(each);
+                            // Reusing the buffer avoids an allocation of about a megabyte for each
+                            // chunk.
                             chunks.reuse(chunk);
                         }
                     }
@@ -158,124 +162,129 @@ pub fn for_each(
     Ok(visited)
 }
 
-/// A format that is read.
+/// A format that the crate can read.
 pub(crate) struct Format {
-    /// Its name, as `--format` spells it.
+    /// The format's name, as `--format` spells it.
     pub(crate) name: &'static str,
-    /// One line for a person: what writes it.
+    /// One line for the user: the program that writes the format.
     pub(crate) about: &'static str,
-    /// Whether a file is of it, judged by its beginning.
+    /// Returns `true` if the beginning of a file looks like this format.
     pub(crate) recognises: fn(&Head<'_>) -> bool,
-    /// In which pieces it comes, and how one is read.
+    /// The way a file is split into records, and the function that reads one.
     pub(crate) shape: Shape,
 }
 
-/// The beginning of a file.
+/// The beginning of a file, for format detection.
 pub(crate) struct Head<'h> {
     /// The file's name, without its folder and without `.gz` or `.zst`; empty for standard input.
     pub(crate) name: &'h str,
-    /// Its first bytes, unpacked; all of them where the file is short.
+    /// The first bytes, unpacked; the whole file if it is short.
     pub(crate) bytes: &'h [u8],
-    /// The first record as JSON, where it is that: the first line, or the whole of a short file.
+    /// The first record, if it is JSON: the first line, or the whole of a short file.
     pub(crate) first: Option<&'h serde_json::Value>,
 }
 
 impl Head<'_> {
-    /// Whether it comes in lines, a JSON value each: another value follows the first one on a line
-    /// of its own. A first line that is longer than what was looked at is one of several, too.
+    /// Returns `true` if the file is JSON lines: a second value follows the first on a line of its
+    /// own. A first line that is longer than the part that was read also counts as one of several
+    /// lines.
     pub(crate) fn is_lines(&self) -> bool {
         match memchr::memchr(b'\n', self.bytes) {
             None => self.bytes.len() >= unpack::LINE,
             Some(end) => {
                 let (line, rest) = self.bytes.split_at(end);
+                // A line that is an incomplete value belongs to a pretty-printed document.
                 (line.trim_ascii().is_empty() || !scan::is_half(line))
                     && !rest.trim_ascii().is_empty()
             }
         }
     }
 
-    /// A member of the first record, where that is an object.
+    /// Returns a member of the first record, if that record is an object.
     pub(crate) fn member(&self, name: &str) -> Option<&serde_json::Value> {
         self.first?.as_object()?.get(name)
     }
 
-    /// The first element of the first record, where that is a list.
+    /// Returns the first element of the first record, if that record is a list.
     pub(crate) fn element(&self) -> Option<&serde_json::Value> {
         self.first?.as_array()?.first()
     }
 }
 
-/// What a reader gives its runs and its complaints to.
+/// The callback to which a reader passes its runs and problems.
 ///
-/// It need not say the file, nor the line or element of a record that it was given alone; and a run
-/// that has no id may go without one: it is named after its file.
+/// The reader may leave the file, and the line or element of the record it was given, unset. It may
+/// also leave the id of a run empty; the run is then named after its file.
 pub(crate) type Sink<'s> = dyn FnMut(Result<Trajectory<'_>, Problem>) + 's;
 
-/// In which pieces a format comes.
+/// The way a format is split into records.
 pub(crate) enum Shape {
     /// Each line is a run.
     Lines(fn(&[u8], &mut Sink<'_>)),
-    /// Each element of the list at the top, or under this key of the object at the top, is a run.
+    /// Each element of the list at the top, or of the list under this key of the top-level object,
+    /// is a run.
     Elements(Option<&'static str>, fn(&[u8], &mut Sink<'_>)),
-    /// The same, for a reader that wants to know what stands beside the list, and where it is.
+    /// As `Elements`, for a reader that also needs the other members of the object and the file's
+    /// name.
     Parts(Option<&'static str>, fn(&[u8], &Part<'_>, &mut Sink<'_>)),
-    /// The file is a run, or a few that belong together.
+    /// The file is one run, or a few runs that belong together.
     Whole(fn(&[u8], &Place<'_>, &mut Sink<'_>)),
 }
 
-/// Where a whole file was found.
+/// The location of a file that is read as a whole.
 pub(crate) struct Place<'p> {
-    /// The file, as a person gave it; `-` for standard input.
+    /// The file's path, as the user gave it; `-` for standard input.
     pub(crate) file: &'p str,
-    /// Reads a file beside it, where there is one (`result.json`); never above its folder.
+    /// Reads a file in the same folder, if it exists (`result.json`); never outside the folder that
+    /// the user named.
     pub(crate) beside: &'p dyn Fn(&str) -> Option<Vec<u8>>,
 }
 
-/// Where an element of a list was found.
+/// The location of a list element.
 pub(crate) struct Part<'p> {
-    /// The file's name, without its folder and its ending.
+    /// The file's name, without its folder and its extension.
     pub(crate) stem: &'p str,
-    /// The members that stand before the list in its object.
+    /// The members that precede the list in its object.
     pub(crate) context: &'p serde_json::Map<String, serde_json::Value>,
 }
 
-/// Why a record, or a part of it, is not read.
+/// A record, or a part of one, that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file; `-` for standard input.
     pub file: String,
-    /// The line, or the element of a list, from 1.
+    /// The line, or the index of the list element, from 1.
     pub at: Option<u64>,
-    /// What is wrong.
+    /// The kind of the problem.
     pub kind: ProblemKind,
-    /// What is wrong, for a person: the field, and what was found there.
+    /// The explanation for the user: the field, and the value that was found there.
     pub what: String,
 }
 
-/// What is wrong with a record.
+/// The kind of a [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// The file cannot be read, or not unpacked.
+    /// The file cannot be read or unpacked.
     Unreadable,
-    /// No format that is known.
+    /// The file is not in a known format.
     NoTrajectory,
-    /// Not of the format that was asked for.
+    /// The file is not in the format that was requested.
     WrongFormat,
-    /// A record that ends in its middle.
+    /// The record is truncated.
     Half,
-    /// A record of another shape than its format has.
+    /// The record does not have the shape of its format.
     Malformed,
-    /// A record longer than is read.
+    /// The record is longer than [`Options::max_record`].
     TooLong,
-    /// A record whose values would take more memory than is allowed.
+    /// The parsed values of the record would exceed the memory limit.
     TooManyValues,
-    /// A version of its format that is not known.
+    /// The version of the format is not supported.
     UnknownVersion,
 }
 
 impl ProblemKind {
-    /// Its name, as a report spells it.
+    /// Returns the name that reports use.
     pub const fn as_str(self) -> &'static str {
         match self {
             ProblemKind::Unreadable => "unreadable",
@@ -291,32 +300,36 @@ impl ProblemKind {
 }
 
 impl Problem {
-    /// A problem of a record; whoever reads the file adds where.
+    /// Creates a problem without a location; the reader of the file adds it.
     pub(crate) fn new(kind: ProblemKind, what: impl Into<String>) -> Problem {
         Problem { file: String::new(), at: None, kind, what: what.into() }
     }
 
-    /// A record of another shape than its format has.
+    /// Creates a problem for a record that does not have the shape of its format.
     pub(crate) fn malformed(what: impl Into<String>) -> Problem {
         Problem::new(ProblemKind::Malformed, what)
     }
 
-    /// A record that ends in its middle.
+    /// Creates a problem for a truncated record.
     pub(crate) fn half(bytes: &[u8]) -> Problem {
-        let what = format!("ends in its middle, after {} bytes", bytes.len());
+        let what = format!("truncated after {} bytes", bytes.len());
         Problem::new(ProblemKind::Half, what)
     }
 
-    /// A record that is no JSON, or JSON of another shape.
+    /// Creates a problem for a record that is not valid JSON, or is JSON of another shape.
     pub(crate) fn json(error: &serde_json::Error) -> Problem {
+        // An unexpected end means a truncated record. That is reported separately because a run
+        // that is still being written is not a fault.
         let kind = if error.is_eof() { ProblemKind::Half } else { ProblemKind::Malformed };
         Problem::new(kind, json_says(error))
     }
 }
 
-/// What a JSON reader complains of, with the place in the record.
+/// Formats a JSON error together with its position in the record.
 pub(crate) fn json_says(error: &serde_json::Error) -> String {
     let text = error.to_string();
+    // serde's own position is removed: it counts from the start of the line, and is repeated below
+    // in words.
     let bare = text.rsplit_once(" at line ").map_or(text.as_str(), |(bare, _)| bare);
     let bare = &without_text(bare);
     match error.line() {
@@ -326,7 +339,8 @@ pub(crate) fn json_says(error: &serde_json::Error) -> String {
     }
 }
 
-/// A complaint without the text that it found: nobody knows what is in it.
+/// Removes the string that was found from an error message, because a recording may contain
+/// secrets.
 fn without_text(complaint: &str) -> String {
     match (complaint.find("string \""), complaint.rfind("\", expected")) {
         (Some(from), Some(to)) if from < to => {

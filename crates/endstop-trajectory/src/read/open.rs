@@ -6,9 +6,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A link in a folder can lead to a pipe, a device, or a file of the kernel such as `/proc/kmsg`,
-//! where a read waits forever. The type is checked after opening, because the entry may have
-//! been replaced since it was listed.
+//! A link in a folder can lead to a pipe, a device, or a kernel file such as `/proc/kmsg`, and
+//! reading it can block forever. The type is checked after opening, because the entry may have been
+//! replaced since it was listed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Take};
@@ -16,8 +16,8 @@ use std::path::Path;
 
 /// Opens a regular file, without waiting for a writer if it turns out to be a pipe.
 ///
-/// The reader ends where the file ended when it was opened. Files of the kernel have a length of 0 and
-/// are therefore never read, and a file that is being written to has an end.
+/// The reader ends at the length that the file had when it was opened. Kernel files have a length
+/// of 0 and are therefore never read, and a file that is still being written has an end.
 ///
 /// # Errors
 ///
@@ -27,6 +27,7 @@ pub fn open_regular(path: &Path) -> io::Result<Take<File>> {
     options.read(true);
     #[cfg(unix)]
     {
+        // `O_NONBLOCK`, because opening a pipe for reading otherwise waits until a writer opens it.
         use rustix::fs::OFlags;
         // A terminal must not become the controlling one either.
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
@@ -43,13 +44,14 @@ pub fn open_regular(path: &Path) -> io::Result<Take<File>> {
         && let Ok(system) = rustix::fs::fstatfs(&file)
         && system.f_type == rustix::fs::PROC_SUPER_MAGIC
     {
-        let what = "a file of /proc, which is not read";
+        let what = "files under /proc are not read; copy the file to a regular folder";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     Ok(file.take(found.len()))
 }
 
-/// Opens a file that the user named: a pipe or a device is read as well.
+/// Opens a file that the user named. Pipes and devices are allowed here, because the user chose
+/// them.
 pub(super) fn open_named(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     if std::fs::metadata(path)?.is_file() {
         return Ok(Box::new(open_regular(path)?));
@@ -63,7 +65,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn special_files_are_errors_at_once() {
+    fn special_files_fail_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         symlink("/dev/zero", at("zero")).unwrap();

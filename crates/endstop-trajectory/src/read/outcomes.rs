@@ -1,4 +1,4 @@
-//! Whether runs succeeded, from a file of its own, where their recordings do not say.
+//! Reads the outcomes of runs from a separate file, if the recordings do not contain them.
 //!
 //! ```
 //! use endstop_trajectory::{Trajectory, read::Outcomes};
@@ -10,9 +10,9 @@
 //! # Ok::<(), endstop_trajectory::read::Problem>(())
 //! ```
 //!
-//! The file is a JSON object from run id to a boolean, a number or `{"success", "reward"}`; lines of
-//! `{"run_id" | "id", "success"?, "reward"?}`; or CSV with these names in its first line. A number is a
-//! reward, and a reward of 1 or more a success.
+//! The file is a JSON object from run id to a boolean, a number or `{"success", "reward"}`; lines
+//! of `{"run_id" | "id", "success"?, "reward"?}`; or CSV with these names in its first line. A
+//! number is a reward, and a reward of 1 or more is a success.
 
 use super::{Problem, ProblemKind};
 use crate::model::{Recorded, Trajectory};
@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The longest file. A device such as `/dev/zero` has no end.
+/// Maximum length of the file. A device such as `/dev/zero` has no end.
 const LONGEST: u64 = 256 << 20;
 
 /// The outcomes of runs, by run id.
@@ -34,17 +34,18 @@ pub struct Outcomes {
     missed: Vec<String>,
 }
 
-/// Whether a reward is a success.
+/// Returns `true` if a reward counts as success.
 pub(crate) fn is_success(reward: f64) -> bool {
+    // The tolerance allows for rewards that are averages or sums of floating-point numbers.
     reward >= 1.0 - 1e-6
 }
 
 impl Outcomes {
-    /// Reads a file.
+    /// Reads a file of outcomes.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is none of the three kinds, or a run is in it twice.
+    /// The file cannot be read, is in none of the three forms, or contains a run twice.
     pub fn read(path: impl AsRef<Path>) -> Result<Outcomes, Problem> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -63,7 +64,7 @@ impl Outcomes {
             .map_err(|problem| Problem { file, ..problem })
     }
 
-    /// The same of the text of a file.
+    /// As [`Outcomes::read`], for the text of a file.
     ///
     /// # Errors
     ///
@@ -75,11 +76,13 @@ impl Outcomes {
             outcomes.csv(text)?;
             return Ok(outcomes);
         }
+        // Checked before parsing, because parsing is what needs the memory.
         bounded_json::check(text.as_bytes(), bounded_json::MOST)
             .map_err(|heavy| Problem::new(ProblemKind::TooManyValues, heavy.to_string()))?;
         let values = serde_json::Deserializer::from_str(text).into_iter::<Map<String, Value>>();
         let objects = values.collect::<Result<Vec<_>, _>>().map_err(|e| Problem::json(&e))?;
-        // A run may be called "id": a single object is a line only where its values say so.
+        // A run may have the id "id", so a single object is only treated as a line if it also has
+        // `success` or `reward`.
         let lines = objects.len() > 1
             || objects.iter().any(|object| {
                 id_of(object).is_some()
@@ -88,7 +91,7 @@ impl Outcomes {
         for (object, at) in objects.into_iter().zip(1..) {
             if lines {
                 let Some(id) = id_of(&object) else {
-                    return Err(at_line(at, "no `run_id` and no `id`"));
+                    return Err(at_line(at, "missing `run_id` or `id`"));
                 };
                 let recorded = of_object(&object).map_err(|what| at_line(at, &what))?;
                 outcomes.add(id, recorded, Some(at))?;
@@ -103,10 +106,12 @@ impl Outcomes {
         Ok(outcomes)
     }
 
-    /// Writes the outcome of a run into it, over what its recording says; whether there was one.
+    /// Overrides the outcome in a run's recording; returns `false` if there is no outcome for the
+    /// run.
     pub fn apply(&mut self, run: &mut Trajectory<'_>) -> bool {
         let Some((recorded, used)) = self.known.get_mut(&*run.run_id) else {
             self.missing += 1;
+            // Five examples are enough for a report; the count above is exact.
             if self.missed.len() < 5 {
                 self.missed.push(run.run_id.to_string());
             }
@@ -120,32 +125,32 @@ impl Outcomes {
         true
     }
 
-    /// How many runs it has an outcome of.
+    /// Returns the number of runs with an outcome.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether it has none.
+    /// Returns `true` if there are no outcomes.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// How many runs were asked for that it does not have.
+    /// Returns the number of runs that were looked up and not found.
     pub fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// The first few of them.
+    /// Returns the ids of the first few runs that were not found.
     pub fn missed(&self) -> &[String] {
         &self.missed
     }
 
-    /// How many of its runs were never asked for.
+    /// Returns the number of outcomes that were never looked up.
     pub fn unused(&self) -> usize {
         self.known.values().filter(|(_, used)| !used).count()
     }
 
-    /// Their ids, sorted.
+    /// Returns the ids of the outcomes that were never looked up, sorted.
     pub fn unused_ids(&self) -> Vec<&str> {
         let unused = self.known.iter().filter(|(_, (_, used))| !used);
         let mut ids: Vec<&str> = unused.map(|(id, _)| id.as_str()).collect();
@@ -155,7 +160,7 @@ impl Outcomes {
 
     fn add(&mut self, id: String, recorded: Recorded, at: Option<u64>) -> Result<(), Problem> {
         if self.known.contains_key(&id) {
-            let what = format!("run `{id}` is there twice");
+            let what = format!("duplicate run `{id}`");
             return Err(Problem { at, ..Problem::malformed(what) });
         }
         self.known.insert(id, (recorded, false));
@@ -183,22 +188,23 @@ impl Outcomes {
                 column.and_then(|i| row.get(i)).map_or("", |cell| cell.trim())
             };
             if cell(Some(id)).is_empty() {
-                return Err(at_line(rows.at, "no run id"));
+                return Err(at_line(rows.at, "missing run id"));
             }
             let reward = match cell(reward) {
                 "" => None,
                 text => Some(
                     text.parse::<f64>()
                         .ok()
+                        // `NaN` and `inf` parse as numbers, and would distort every average.
                         .filter(|number| number.is_finite())
-                        .ok_or_else(|| at_line(rows.at, "`reward` is no number"))?,
+                        .ok_or_else(|| at_line(rows.at, "invalid `reward`: expected a number"))?,
                 ),
             };
             let success = match cell(success).to_ascii_lowercase().as_str() {
                 "" => reward.map(is_success),
                 "true" | "1" | "yes" => Some(true),
                 "false" | "0" | "no" => Some(false),
-                _ => return Err(at_line(rows.at, "`success` is neither `true` nor `false`")),
+                _ => return Err(at_line(rows.at, "invalid `success`: expected `true` or `false`")),
             };
             self.add(cell(Some(id)).to_owned(), Recorded { reward, success }, Some(rows.at))?;
         }
@@ -227,24 +233,24 @@ fn of_value(value: &Value) -> Result<Recorded, String> {
         }
         Value::Object(object) => of_object(object),
         Value::Null => Ok(Recorded::default()),
-        _ => Err("no boolean, number or object".to_owned()),
+        _ => Err("expected a boolean, a number or an object".to_owned()),
     }
 }
 
 fn of_object(object: &Map<String, Value>) -> Result<Recorded, String> {
     let reward = match object.get("reward") {
         None | Some(Value::Null) => None,
-        Some(value) => Some(value.as_f64().ok_or("`reward` is no number")?),
+        Some(value) => Some(value.as_f64().ok_or("invalid `reward`: expected a number")?),
     };
     let success = match object.get("success") {
         None | Some(Value::Null) => reward.map(is_success),
         Some(Value::Bool(success)) => Some(*success),
-        Some(_) => return Err("`success` is no boolean".to_owned()),
+        Some(_) => return Err("invalid `success`: expected a boolean".to_owned()),
     };
     Ok(Recorded { reward, success })
 }
 
-/// The rows of CSV, with cells in quotes that may hold commas, quotes and line ends.
+/// A CSV parser. Quoted cells may contain commas, quotes and line breaks.
 struct Rows<'t> {
     rest: &'t str,
     at: u64,
@@ -261,12 +267,14 @@ impl Rows<'_> {
         let mut chars = self.rest.char_indices().peekable();
         while let Some((i, c)) = chars.next() {
             match c {
+                // Two quotes inside a quoted cell are one literal quote.
                 '"' if quoted && chars.next_if(|(_, next)| *next == '"').is_some() => {
                     cell.push('"');
                 }
                 '"' if quoted => quoted = false,
                 '"' if cell.is_empty() => quoted = true,
                 '\n' if quoted => {
+                    // Lines are counted inside cells too, so that problems name the right line.
                     self.at += 1;
                     cell.push(c);
                 }
@@ -277,16 +285,14 @@ impl Rows<'_> {
                     cells.push(cell);
                     return Ok(Some(cells));
                 }
+                // Lines may end with CRLF.
                 '\r' => {}
                 _ => cell.push(c),
             }
         }
         self.rest = "";
         if quoted {
-            return Err(Problem {
-                kind: ProblemKind::Half,
-                ..at_line(from, "a quote does not end")
-            });
+            return Err(Problem { kind: ProblemKind::Half, ..at_line(from, "unterminated quote") });
         }
         cells.push(cell);
         Ok(Some(cells))
@@ -306,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_kinds_say_the_same() {
+    fn three_forms_give_same_outcomes() {
         let want = vec![
             ("a".to_owned(), Some(1.0), Some(true)),
             ("b, \"x\"".to_owned(), Some(0.5), Some(false)),
@@ -321,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_on_either_side_that_the_other_does_not_have_are_counted() {
+    fn unmatched_runs_and_outcomes_are_counted() {
         let mut outcomes = Outcomes::parse(r#"{"a": 0.9999999, "b": false}"#).unwrap();
         let mut run = Trajectory::new("a");
         assert!(outcomes.apply(&mut run));
@@ -332,17 +338,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_outcome_is_refused() {
+    fn invalid_outcomes_are_refused() {
         for (text, what) in [
             ("", "neither JSON nor CSV"),
             ("hello", "neither JSON nor CSV"),
             ("run_id,success\na,maybe", "`success`"),
             ("run_id,reward\na,nan", "`reward`"),
-            ("run_id,reward\n\"a,1", "does not end"),
-            ("run_id,reward\na,1\na,0", "twice"),
-            (r#"{"a": "yes"}"#, "no boolean"),
-            (r#"{"a": {"success": 1}}"#, "no boolean"),
-            ("{\"id\": \"a\", \"reward\": 1}\n{\"reward\": 1}", "no `run_id`"),
+            ("run_id,reward\n\"a,1", "unterminated"),
+            ("run_id,reward\na,1\na,0", "duplicate"),
+            (r#"{"a": "yes"}"#, "expected a boolean"),
+            (r#"{"a": {"success": 1}}"#, "expected a boolean"),
+            ("{\"id\": \"a\", \"reward\": 1}\n{\"reward\": 1}", "missing `run_id`"),
             ("{\"a\": 1", "EOF"),
         ] {
             let problem = Outcomes::parse(text).unwrap_err();

@@ -1,5 +1,5 @@
-//! What the readers of sessions, logs and spans share: lines of a file, fields out of a JSON object,
-//! texts out of lists of parts, arguments as JSON.
+//! Helpers shared by the readers of sessions, logs and spans: lines of a file, fields of a JSON
+//! object, text from lists of content parts, and arguments as JSON.
 //!
 //! ```text
 //! for line in lines(bytes) { … line.object()? … }
@@ -19,15 +19,15 @@ pub(super) type Fields = Map<String, Value>;
 /// A line of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Line<'a> {
-    /// From 1.
+    /// The line number, from 1.
     pub(super) at: u64,
     pub(super) bytes: &'a [u8],
-    /// Whether a line break ends it.
+    /// `true` if the line ends with a line break.
     pub(super) ended: bool,
 }
 
 impl Line<'_> {
-    /// The object that it is, or what is wrong with it.
+    /// Parses the line as a JSON object.
     pub(super) fn object(&self, file: &str) -> Result<Fields, Problem> {
         let problem = |kind, what: String| {
             Err(Problem { file: file.to_owned(), at: Some(self.at), kind, what })
@@ -36,19 +36,20 @@ impl Line<'_> {
             Ok(Value::Object(map)) => Ok(map),
             Ok(other) => problem(
                 ProblemKind::Malformed,
-                format!("a record is a JSON object, and this is {}", kind_of(&other)),
+                format!("invalid record: expected a JSON object, found {}", kind_of(&other)),
             ),
-            // A file that is still written, or whose writer died, ends in the middle of a line.
+            // The last line is incomplete if the file is still being written or its writer crashed.
             Err(e) if !self.ended && e.is_eof() => {
-                problem(ProblemKind::Half, "a record that ends in its middle".to_owned())
+                problem(ProblemKind::Half, "truncated record".to_owned())
             }
-            Err(e) => problem(ProblemKind::Malformed, format!("no JSON: {e}")),
+            Err(e) => problem(ProblemKind::Malformed, format!("invalid JSON: {e}")),
         }
     }
 }
 
-/// The lines of a file that are not blank.
+/// Iterates over the lines that are not blank.
 pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
+    // A byte order mark is not JSON.
     let mut rest = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -71,8 +72,8 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// Gives the object of each line to `take`, and what is wrong with a line to the sink: no object, or none
-/// that `take` takes, which says why.
+/// Passes the object of each line to `take`, and reports to the sink each line that is not an
+/// object or that `take` rejects with a reason.
 pub(super) fn each_object(
     bytes: &[u8],
     place: &Place<'_>,
@@ -94,20 +95,21 @@ pub(super) fn each_object(
     }
 }
 
-/// The object that a record is.
+/// Parses a record as a JSON object.
 pub(super) fn record(bytes: &[u8]) -> Result<Fields, Problem> {
     match bounded_json::from_slice(bytes) {
         Ok(Value::Object(record)) => Ok(record),
         Ok(other) => {
             let found = kind_of(&other);
-            Err(Problem::malformed(format!("a run is an object, and this is {found}")))
+            Err(Problem::malformed(format!("invalid run: expected an object, found {found}")))
         }
+        // Reported as truncated, because serde's message would only name the missing token.
         Err(_) if is_half(bytes) => Err(Problem::half(bytes)),
         Err(error) => Err(Problem::json(&error)),
     }
 }
 
-/// That a file has none of what it was taken for.
+/// Creates the problem for a file that contains nothing of the format it was recognised as.
 pub(super) fn nothing(place: &Place<'_>, what: &str) -> Problem {
     Problem {
         file: place.file.to_owned(),
@@ -117,10 +119,11 @@ pub(super) fn nothing(place: &Place<'_>, what: &str) -> Problem {
     }
 }
 
-/// The objects that a file's first lines are, as far as they are there.
+/// Parses the first lines of a file as objects, and skips lines that are not.
 pub(super) fn first_objects(head: &Head<'_>, most: usize) -> Vec<Fields> {
     let objects = lines(head.bytes).take(most);
     let mut found: Vec<Fields> = objects.filter_map(|line| line.object("").ok()).collect();
+    // A pretty-printed document has no line that is an object, so use the parsed first value.
     if found.is_empty()
         && let Some(Value::Object(map)) = head.first
     {
@@ -129,7 +132,7 @@ pub(super) fn first_objects(head: &Head<'_>, most: usize) -> Vec<Fields> {
     found
 }
 
-/// What a value is, for a person.
+/// Names the type of a value for error messages.
 pub(super) const fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -141,8 +144,9 @@ pub(super) const fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Takes a field that is a string; another stays where it is.
+/// Takes a string field; a value of another type stays in the map.
 pub(super) fn text(map: &mut Fields, key: &str) -> Option<String> {
+    // Checked before it is removed, because a value of another type must keep its position.
     if !matches!(map.get(key), Some(Value::String(_))) {
         return None;
     }
@@ -152,7 +156,7 @@ pub(super) fn text(map: &mut Fields, key: &str) -> Option<String> {
     }
 }
 
-/// Takes a field that is an object; another stays where it is.
+/// Takes an object field; a value of another type stays in the map.
 pub(super) fn object(map: &mut Fields, key: &str) -> Option<Fields> {
     if !matches!(map.get(key), Some(Value::Object(_))) {
         return None;
@@ -163,7 +167,7 @@ pub(super) fn object(map: &mut Fields, key: &str) -> Option<Fields> {
     }
 }
 
-/// Takes a field that is a list; another stays where it is.
+/// Takes a list field; a value of another type stays in the map.
 pub(super) fn list(map: &mut Fields, key: &str) -> Option<Vec<Value>> {
     if !matches!(map.get(key), Some(Value::Array(_))) {
         return None;
@@ -174,24 +178,24 @@ pub(super) fn list(map: &mut Fields, key: &str) -> Option<Vec<Value>> {
     }
 }
 
-/// Takes a field that is a count; another stays where it is.
+/// Takes a count field; a value of another type stays in the map.
 pub(super) fn count(map: &mut Fields, key: &str) -> Option<u64> {
     let count = map.get(key)?.as_u64()?;
     map.shift_remove(key);
     Some(count)
 }
 
-/// A field as a string, which stays where it is.
+/// Returns a string field without removing it.
 pub(super) fn peek<'m>(map: &'m Fields, key: &str) -> Option<&'m str> {
     map.get(key)?.as_str()
 }
 
-/// Whether a field is `true`.
+/// Returns `true` if a field is `true`.
 pub(super) fn is_true(map: &Fields, key: &str) -> bool {
     map.get(key) == Some(&Value::Bool(true))
 }
 
-/// An id, which some write as a number.
+/// Converts an id to a string; some recorders write ids as numbers.
 pub(super) fn id_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -200,39 +204,42 @@ pub(super) fn id_text(value: &Value) -> Option<String> {
     }
 }
 
-/// Drops the fields that say nothing.
+/// Removes fields that are `null`.
 pub(super) fn without_nulls(mut map: Fields) -> Fields {
     map.retain(|_, value| !value.is_null());
     map
 }
 
-/// The fields that are left, where there are any.
+/// Boxes the remaining fields, if there are any.
 pub(super) fn extra(map: Fields) -> Option<Box<Fields>> {
     let map = without_nulls(map);
     (!map.is_empty()).then(|| Box::new(map))
 }
 
-/// Adds to what no other field of a record holds.
+/// Adds a field to a record's extra fields.
 pub(super) fn add_extra(extra: &mut Option<Box<Fields>>, key: &str, value: Value) {
     if !value.is_null() {
         extra.get_or_insert_with(Box::default).insert(key.to_owned(), value);
     }
 }
 
-/// Adds fields to what no other field of a record holds; those that it has already stay.
+/// Adds fields to a record's extra fields. Existing fields are not replaced.
 pub(super) fn merge_extra(extra: &mut Option<Box<Fields>>, more: Fields) {
     for (key, value) in without_nulls(more) {
         extra.get_or_insert_with(Box::default).entry(key).or_insert(value);
     }
 }
 
-/// The arguments of a call as JSON: an object, or a string where they were none.
+/// Converts the arguments of a call to JSON: an object, or a string if they are not an object.
 pub(super) fn arguments(value: Option<Value>) -> Cow<'static, str> {
     match value {
         None | Some(Value::Null) => Cow::Borrowed("{}"),
         Some(Value::Object(map)) => Cow::Owned(Value::Object(map).to_string()),
+        // A string that holds an object is used unchanged, so that numbers and key order are
+        // preserved.
         Some(Value::String(text)) if is_object(&text) => Cow::Owned(text),
         Some(Value::String(text)) => Cow::Owned(Value::String(text).to_string()),
+        // Encoded as a string, so that consumers only see objects and strings.
         Some(other) => Cow::Owned(Value::String(other.to_string()).to_string()),
     }
 }
@@ -241,8 +248,8 @@ fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
-/// A content: a string, or a list of parts. The text is joined with line breaks; parts that are no
-/// text go to `rest` as they are.
+/// Joins the text of a content, which is a string or a list of parts, with line breaks. Parts that
+/// are not text are moved to `rest` unchanged.
 pub(super) fn content(value: Option<Value>, rest: &mut Vec<Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),
@@ -272,12 +279,13 @@ pub(super) fn content(value: Option<Value>, rest: &mut Vec<Value>) -> String {
 
 fn is_text(part: &Fields) -> bool {
     matches!(
+        // A part without a type is text: some recorders leave the type out.
         peek(part, "type"),
         None | Some("text" | "input_text" | "output_text" | "summary_text" | "reasoning_text")
     ) && part.get("text").is_some_and(Value::is_string)
 }
 
-/// Texts one below the other.
+/// Strings joined with line breaks.
 #[derive(Default)]
 pub(super) struct Texts(pub(super) String);
 
@@ -287,7 +295,7 @@ impl Texts {
     }
 }
 
-/// Adds a text below another.
+/// Appends a string after a line break, unless one of the two is empty.
 pub(super) fn append(to: &mut String, text: &str) {
     if !to.is_empty() && !text.is_empty() {
         to.push('\n');
@@ -301,7 +309,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn arguments_are_an_object_or_a_string() {
+    fn arguments_are_object_or_string() {
         assert_eq!(arguments(Some(json!({"a": 1}))), r#"{"a":1}"#);
         assert_eq!(arguments(Some(json!("{\"a\": 1}"))), r#"{"a": 1}"#);
         assert_eq!(arguments(Some(json!("{\"a\": "))), r#""{\"a\": ""#);
@@ -312,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_its_end_is_half_and_another_is_malformed() {
+    fn unterminated_last_line_is_half() {
         let kinds: Vec<_> = lines(b"{\"a\":1}\n\n{\"a\":\n7\n{\"a\":")
             .map(|line| (line.at, line.object("f").map_err(|p| p.kind).err()))
             .collect();

@@ -1,6 +1,6 @@
-//! JSON objects read straight into the model, member by member, with texts borrowed.
+//! Deserializes JSON objects directly into the model, member by member, with borrowed strings.
 //!
-//! ```ignore
+//! ```text
 //! impl<'a> Record<'a> for Call<'a> {
 //!     fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
 //!         match name {
@@ -13,7 +13,8 @@
 //! let call = read::<Call>(bytes)?;
 //! ```
 //!
-//! A [`Value`] for everything would cost a copy of each text, which is most of a file of runs.
+//! Parsing everything into a [`Value`] would copy each string, and strings are most of a file of
+//! runs.
 
 use super::Problem;
 use super::scan::is_half;
@@ -26,13 +27,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Something that is a JSON object in a file.
+/// A type that is a JSON object in a file.
 pub(crate) trait Record<'a>: Default {
-    /// Takes a member: reads its value off `map`, whatever its name.
+    /// Handles one member. It must consume the value from `map`, whatever the name.
     fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error>;
 }
 
-/// A record from its bytes.
+/// Deserializes a record from its bytes.
 pub(crate) fn read<'a, T: Record<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         Problem::malformed(format!("not UTF-8 at byte {} of the record", error.valid_up_to()))
@@ -42,7 +43,7 @@ pub(crate) fn read<'a, T: Record<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
         .map_err(|error| if is_half(bytes) { Problem::half(bytes) } else { Problem::json(&error) })
 }
 
-/// Reads a [`Record`].
+/// A deserializer for a [`Record`].
 pub(crate) struct Of<T>(pub(crate) T);
 
 impl<'a, T: Record<'a>> Deserialize<'a> for Of<T> {
@@ -60,6 +61,8 @@ impl<'a, T: Record<'a>> Deserialize<'a> for Of<T> {
                 while let Some(Text(name)) = map.next_key::<Text<'a>>()? {
                     record
                         .member(&name, &mut map)
+                        // The name is added to the error, so that the message locates a fault in
+                        // nested objects.
                         .map_err(|error| M::Error::custom(format_args!("{name}: {error}")))?;
                 }
                 Ok(Of(record))
@@ -69,7 +72,7 @@ impl<'a, T: Record<'a>> Deserialize<'a> for Of<T> {
     }
 }
 
-/// Reads a list of [`Record`]s; `null` is an empty one.
+/// A deserializer for a list of [`Record`]s; `null` is an empty list.
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
 impl<'a, T: Record<'a>> Deserialize<'a> for List<T> {
@@ -80,7 +83,7 @@ impl<'a, T: Record<'a>> Deserialize<'a> for List<T> {
     }
 }
 
-/// Gives each [`Record`] of a list to `take`, which puts it where it belongs.
+/// Passes each [`Record`] of a list to `take` as it is parsed.
 pub(crate) fn each<'a, T: Record<'a>, M: MapAccess<'a>>(
     map: &mut M,
     take: impl FnMut(T),
@@ -123,7 +126,7 @@ impl<'a, T: Record<'a>, F: FnMut(T)> Visitor<'a> for Each<T, F> {
     }
 }
 
-/// Reads a text, borrowed where nothing in it is escaped.
+/// A deserializer for a string, borrowed if it contains no escapes.
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
 impl<'a> Deserialize<'a> for Text<'a> {
@@ -152,12 +155,12 @@ impl<'a> Deserialize<'a> for Text<'a> {
     }
 }
 
-/// A text, or nothing where it is `null`.
+/// Reads a string; `None` for `null`.
 pub(crate) fn text<'a, M: MapAccess<'a>>(map: &mut M) -> Result<Option<Cow<'a, str>>, M::Error> {
     Ok(map.next_value::<Option<Text<'a>>>()?.map(|text| text.0))
 }
 
-/// A text, or a number or a boolean as one: ids are both.
+/// Reads a string, or a number or boolean as a string, because ids occur in all three forms.
 pub(crate) fn name<'a, M: MapAccess<'a>>(map: &mut M) -> Result<Option<Cow<'a, str>>, M::Error> {
     struct Name;
     impl<'a> Visitor<'a> for Name {
@@ -206,19 +209,19 @@ pub(crate) fn name<'a, M: MapAccess<'a>>(map: &mut M) -> Result<Option<Cow<'a, s
     map.next_value_seed(Seed)
 }
 
-/// Whatever it is, as it stands in the file.
+/// Reads any value as raw JSON.
 pub(crate) fn raw<'a, M: MapAccess<'a>>(map: &mut M) -> Result<&'a RawValue, M::Error> {
     map.next_value::<&'a RawValue>()
 }
 
-/// A map of whatever, or nothing where it is `null`.
+/// Reads an object; `None` for `null`.
 pub(crate) fn object<'a, M: MapAccess<'a>>(
     map: &mut M,
 ) -> Result<Option<Map<String, Value>>, M::Error> {
     map.next_value::<Option<Map<String, Value>>>()
 }
 
-/// Keeps a member that no field holds.
+/// Stores a member that no field holds.
 pub(crate) fn keep<'a, M: MapAccess<'a>>(
     extra: &mut Option<Box<Map<String, Value>>>,
     name: &str,
@@ -229,7 +232,7 @@ pub(crate) fn keep<'a, M: MapAccess<'a>>(
     Ok(())
 }
 
-/// Keeps a member under its name; `null` is as good as not there.
+/// Stores a member under its name; `null` is treated as absent.
 pub(crate) fn keep_other<'a, M: MapAccess<'a>>(
     other: &mut Map<String, Value>,
     name: &str,
@@ -242,36 +245,38 @@ pub(crate) fn keep_other<'a, M: MapAccess<'a>>(
     Ok(())
 }
 
-/// Keeps what a member has that no field holds.
+/// Stores a value under a name that no field holds.
 pub(crate) fn keep_value(extra: &mut Option<Box<Map<String, Value>>>, name: &str, value: Value) {
     extra.get_or_insert_default().insert(name.to_owned(), value);
 }
 
-/// A count: a whole number, also where it is written `3.0`.
+/// Reads a count: an integer, also if it is written as `3.0`.
 pub(crate) fn count(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         let number = value.as_f64()?;
+        // Below 2^53, because larger integers are not exact in a double.
         (number >= 0.0 && number.fract() == 0.0 && number < 9e15).then_some(number as u64)
     })
 }
 
-/// Moves a member out of a map into a field, where it is of the field's kind; else it stays.
+/// Moves a member from a map to a field if it has the field's type; otherwise it stays in the map.
 pub(crate) fn lift<T>(
     map: &mut Map<String, Value>,
     name: &str,
     kind: impl Fn(&Value) -> Option<T>,
 ) -> Option<T> {
     let found = kind(map.get(name)?)?;
+    // `shift_remove` keeps the order of the other members; `swap_remove` would not.
     map.shift_remove(name);
     Some(found)
 }
 
-/// A text of a value.
+/// Copies a string value.
 pub(crate) fn owned_text(value: &Value) -> Option<Cow<'static, str>> {
     value.as_str().map(|text| Cow::Owned(text.to_owned()))
 }
 
-/// A text or a number of a value, as text.
+/// Copies a string value, or a number as a string.
 pub(crate) fn owned_name(value: &Value) -> Option<Cow<'static, str>> {
     match value {
         Value::String(text) => Some(Cow::Owned(text.clone())),

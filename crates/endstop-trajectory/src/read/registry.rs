@@ -1,5 +1,6 @@
-//! The formats, in the order in which a file is tried: the most particular first, so that a list of
-//! messages with a score beside it is known by the score.
+//! The registry of formats, in the order in which they are tried on a file. The most specific
+//! format comes first, so that a list of messages with a score next to it is recognised by the
+//! score.
 //!
 //! ```text
 //! let first = first_value(bytes);
@@ -17,7 +18,7 @@ use endstop_core::bounded_json;
 use memchr::memchr_iter;
 use serde_json::Value;
 
-/// Formats that say what they are, or have members that no other has.
+/// Formats that name themselves, or have members that no other format has.
 const PARTICULAR: &[&[Format]] = &[
     neutral::FORMATS,
     atif::FORMATS,
@@ -33,18 +34,19 @@ const PARTICULAR: &[&[Format]] = &[
     react_log::FORMATS,
 ];
 
-/// Formats of plain messages, which much looks like.
+/// Formats of plain messages, which many files resemble.
 const GENERAL: &[&[Format]] = &[messages::FORMATS];
 
-/// All formats, in order. A name comes several times where a format has several shapes.
+/// Returns all formats, in order. A name occurs several times if a format has several shapes.
 pub(crate) fn all() -> impl Iterator<Item = &'static Format> {
     PARTICULAR.iter().chain(GENERAL).copied().flatten()
 }
 
-/// The formats that are read: name, and what writes it.
+/// Returns the supported formats: name, and a description of the program that writes it.
 pub fn formats() -> Vec<(&'static str, &'static str)> {
     let mut list: Vec<(&'static str, &'static str)> = Vec::new();
     for format in all() {
+        // A format with several shapes is listed once.
         if list.iter().all(|(name, _)| *name != format.name) {
             list.push((format.name, format.about));
         }
@@ -52,25 +54,28 @@ pub fn formats() -> Vec<(&'static str, &'static str)> {
     list
 }
 
-/// What a file turned out to be.
+/// The result of format detection.
 pub(super) enum Found {
     Format(&'static Format),
-    /// No run, and obviously not meant as one.
+    /// Not a run, and not meant to be one; holds the reason.
     NotMeant(&'static str),
     None(ProblemKind, String),
 }
 
-/// Which format a file is of; `in_folder`: it was found, not named.
+/// Detects the format of a file. `in_folder` is `true` if the file was found in a folder, not named
+/// by the user.
 pub(super) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found {
     let fits = |format: &&Format| (format.recognises)(head);
     let Some(named) = options.format.as_deref() else {
+        // Detection wins over the file name: a run named `notes.txt` is read if its content is
+        // recognised.
         return match all().find(fits) {
             Some(format) => Found::Format(format),
             None => {
                 if let Some(why) = not_meant(head).filter(|_| in_folder) {
                     Found::NotMeant(why)
                 } else {
-                    let what = format!("no format that is known; it is {}", looks_like(head));
+                    let what = format!("unknown format; it is {}", looks_like(head));
                     Found::None(ProblemKind::NoTrajectory, what)
                 }
             }
@@ -83,26 +88,27 @@ pub(super) fn find(head: &Head<'_>, options: &Options, in_folder: bool) -> Found
         return Found::NotMeant(why);
     }
     let what = match all().find(fits) {
-        Some(other) => format!("not of the format `{named}`; it looks like `{}`", other.name),
-        None => format!("not of the format `{named}`; it is {}", looks_like(head)),
+        Some(other) => format!("not in the format `{named}`; it looks like `{}`", other.name),
+        None => format!("not in the format `{named}`; it is {}", looks_like(head)),
     };
     Found::None(ProblemKind::WrongFormat, what)
 }
 
-/// The first value of a text, closed where the text is cut or broken: a file that is broken further on
-/// is still of its format.
+/// Returns the first JSON value of a text. If the text is truncated or broken, closes the open
+/// brackets before the break, because a file that is broken further on still has its format.
 pub(super) fn first_value(bytes: &[u8]) -> Option<Value> {
     let bytes = &bytes[..bytes.len().min(HEAD)];
     let error = match serde_json::Deserializer::from_slice(bytes).into_iter::<Value>().next()? {
         Ok(value) => return Some(value),
         Err(error) => error,
     };
+    // For a syntax error, only the text before the error is kept.
     let end = if error.is_eof() { bytes.len() } else { place(bytes, &error) };
     let closed = scan::closed(&bytes[..end]);
     bounded_json::from_slice(&closed).ok().filter(|value| *value != Value::Null)
 }
 
-/// Where a reader has stopped.
+/// Converts a JSON error's line and column into a byte offset.
 fn place(bytes: &[u8], error: &serde_json::Error) -> usize {
     let line = match error.line() {
         0 | 1 => 0,
@@ -111,7 +117,7 @@ fn place(bytes: &[u8], error: &serde_json::Error) -> usize {
     (line + error.column().saturating_sub(1)).min(bytes.len())
 }
 
-/// Why a file in a folder of runs is no run, where that is plain to see.
+/// Returns the reason why a file in a folder of runs is obviously not a run.
 fn not_meant(head: &Head<'_>) -> Option<&'static str> {
     const ENDINGS: &[&str] = &[
         "md", "rst", "html", "htm", "css", "js", "ts", "py", "rs", "go", "sh", "toml", "yaml",
@@ -119,29 +125,30 @@ fn not_meant(head: &Head<'_>) -> Option<&'static str> {
         "ico", "pdf", "diff", "patch", "log", "txt", "db", "sqlite", "sqlite3",
     ];
     const NAMES: &[&str] = &["license", "licence", "copying", "notice", "readme", "changelog"];
-    /// What stands beside runs and is read with them.
+    /// Files that accompany runs and are read together with them.
     const COMPANIONS: &[&str] = &["result.json", "results.json", "config.json", "outcomes.json"];
     let name = head.name.to_ascii_lowercase();
     if NAMES.iter().any(|start| name.starts_with(start)) {
         return Some("a licence or a note");
     }
     if COMPANIONS.contains(&name.as_str()) {
-        return Some("stands beside runs");
+        return Some("accompanies runs");
     }
     if head.member("transcript_format_version").is_some() && head.member("session").is_some() {
-        return Some("tells of a transcript beside it");
+        return Some("describes a transcript next to it");
     }
     if name.rsplit_once('.').is_some_and(|(_, ending)| ENDINGS.contains(&ending)) {
-        return Some("no file of runs by its name");
+        return Some("not a run, by its file extension");
     }
     is_binary(head.bytes).then_some("binary")
 }
 
+// As git does: a NUL byte near the beginning marks a binary file.
 fn is_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(8 << 10)].contains(&0)
 }
 
-/// What a file is, for a person who thought it a file of runs.
+/// Describes a file's content, for a user who expected it to contain runs.
 fn looks_like(head: &Head<'_>) -> String {
     let text = head.bytes.trim_ascii();
     if text.is_empty() {
@@ -160,13 +167,14 @@ fn looks_like(head: &Head<'_>) -> String {
             }
             _ => "a JSON list".to_owned(),
         },
-        Some(_) => "a JSON value that is no object and no list".to_owned(),
+        Some(_) => "a JSON value that is neither an object nor a list".to_owned(),
         None if is_binary(text) => "binary".to_owned(),
-        None => "no JSON".to_owned(),
+        None => "not JSON".to_owned(),
     }
 }
 
-/// A name from a file, as much of it as a message can hold.
+/// Quotes a name from a file, shortened to 40 characters and without control characters, because
+/// the name is untrusted and the message goes to a terminal.
 fn shown(name: &str) -> String {
     let mut short: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
     if short.len() < name.len() {
@@ -180,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_of_one_format_have_one_description() {
+    fn format_shapes_share_one_description() {
         for format in all() {
             let of_name = formats().iter().filter(|(name, _)| *name == format.name).count();
             assert_eq!(of_name, 1, "{}", format.name);
@@ -189,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_run_is_described() {
+    fn unknown_file_is_described() {
         let none = |name: &str, bytes: &[u8]| {
             let first = first_value(bytes);
             let head = Head { name, bytes, first: first.as_ref() };
@@ -199,14 +207,14 @@ mod tests {
             }
         };
         assert!(none("a.json", b"").ends_with("it is empty"));
-        assert!(none("a.json", b"hello").ends_with("it is no JSON"));
+        assert!(none("a.json", b"hello").ends_with("it is not JSON"));
         assert!(none("a.bin", b"\x7fELF\0\0").ends_with("it is binary"));
         assert!(none("a.json", b"{\"tools\": [1").contains("a JSON object with `tools`"));
         assert!(none("a.json", b"[{\"x\": 1}, {").contains("a JSON list of objects with `x`"));
     }
 
     #[test]
-    fn a_found_file_that_is_not_meant_is_no_problem() {
+    fn unrelated_file_in_folder_is_skipped() {
         let head = Head { name: "README.md", bytes: b"# Runs", first: None };
         assert!(matches!(find(&head, &Options::default(), true), Found::NotMeant(_)));
         assert!(matches!(find(&head, &Options::default(), false), Found::None(..)));

@@ -1,17 +1,18 @@
-//! Where a JSON value ends, found without reading it: depth, strings and escapes, nothing else.
+//! Finds the end of a JSON value without parsing it; tracks only depth, strings and escapes.
 //!
-//! ```ignore
+//! ```text
 //! let mut scan = Scan::default();
-//! assert_eq!(scan.feed(br#"{"a": "}"#), None);   // goes on in the next piece
+//! assert_eq!(scan.feed(br#"{"a": "}"#), None);   // continues in the next chunk
 //! assert_eq!(scan.feed(br#"]"}, 2"#), Some(3));  // ended with these three bytes
 //! ```
 //!
-//! A list of ten gigabytes is split with this into its elements, of which one is held at a time. The
-//! pieces may be cut anywhere. What is malformed inside is found by whoever reads the element.
+//! This splits a list of ten gigabytes into its elements while only one element is in memory. The
+//! input may be cut at any byte. Malformed content inside an element is reported by the reader that
+//! parses it.
 
 use memchr::memchr2;
 
-/// Looks for the end of one value.
+/// Scans for the end of one value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scan {
     depth: u64,
@@ -25,20 +26,22 @@ enum State {
     Before,
     /// Between brackets, outside strings.
     Inside,
-    /// In a string.
+    /// Inside a string.
     Text,
     /// After a backslash in a string.
     Escape,
-    /// In a number or a word.
+    /// Inside a number or a literal.
     Scalar,
 }
 
 impl Scan {
-    /// Takes the next piece; how many bytes of it belong to the value, if it ends in it.
+    /// Scans the next bytes. Returns the number of bytes that belong to the value if it ends within
+    /// them.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut i = 0;
         while let Some(&byte) = bytes.get(i) {
             match self.state {
+                // Strings are most of a recording, so they are skipped with a vectorised search.
                 State::Text => match memchr2(b'"', b'\\', &bytes[i..]) {
                     None => return None,
                     Some(n) => {
@@ -67,6 +70,8 @@ impl Scan {
                         self.state = State::Inside;
                     }
                     b'}' | b']' => {
+                        // Saturating, because a stray bracket must not underflow; the parser
+                        // reports it.
                         self.depth = self.depth.saturating_sub(1);
                         if self.depth == 0 {
                             return Some(i + 1);
@@ -81,19 +86,20 @@ impl Scan {
         None
     }
 
-    /// Whether the value may end where the bytes end: a number is only seen to end by what follows.
+    /// Returns `true` if the value may be complete: the end of a number is only known from the byte
+    /// after it.
     pub(crate) fn may_end(&self) -> bool {
         self.state == State::Scalar
     }
 }
 
-/// Whether `bytes` are a JSON value that ends in its middle.
+/// Returns `true` if `bytes` are a truncated JSON value.
 pub(crate) fn is_half(bytes: &[u8]) -> bool {
     let mut scan = Scan::default();
     scan.feed(bytes).is_none() && (!scan.may_end() || is_cut_word(bytes))
 }
 
-/// Whether a word of JSON is cut: `tru`, `nul`.
+/// Returns `true` if the bytes are a truncated JSON literal, such as `tru` or `nul`.
 fn is_cut_word(bytes: &[u8]) -> bool {
     let word = bytes.trim_ascii();
     [&b"true"[..], b"false", b"null"]
@@ -101,17 +107,18 @@ fn is_cut_word(bytes: &[u8]) -> bool {
         .any(|whole| !word.is_empty() && word.len() < whole.len() && whole.starts_with(word))
 }
 
-/// JSON's white space.
+/// Returns `true` for JSON white space.
 pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// The beginning of a JSON text, cut anywhere, closed so that it can be read: what was open when the
-/// last whole member or element had ended is closed there.
+/// Completes a truncated JSON text so that it can be parsed: cuts it after the last complete member
+/// or element, and closes the brackets that were open there.
 pub(crate) fn closed(bytes: &[u8]) -> Vec<u8> {
     let (mut open, mut cut) = (Vec::new(), 0);
     let (mut text, mut escape) = (false, false);
-    // The brackets that were open at the cut, as a number of them: they only grow up to it.
+    // The brackets that were open at the cut. They are stored separately, because brackets after
+    // the cut must not be closed.
     let mut at_cut = Vec::new();
     for (i, &byte) in bytes.iter().enumerate() {
         if text {
@@ -152,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cut_of_a_value_finds_the_same_end() {
+    fn every_split_finds_same_end() {
         let whole = br#" {"a": ["]}", "\"", "\\"], "b": {"c": 1.5e3}} , {"#;
         let end = whole.len() - 4;
         for cut in 0..whole.len() {
@@ -164,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_end_before_what_follows() {
+    fn scalars_end_before_next_byte() {
         assert_eq!(Scan::default().feed(b"12, 3"), Some(2));
         assert_eq!(Scan::default().feed(b"\"a\\\"b\" ]"), Some(6));
         assert_eq!(Scan::default().feed(b"true]"), Some(4));
@@ -174,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_value_is_seen() {
+    fn truncated_value_is_detected() {
         for half in ["{", "{\"a\": \"x", "[1, 2", "\"abc", "tru", "{\"a\": \"}\""] {
             assert!(is_half(half.as_bytes()), "{half}");
         }
@@ -184,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn any_beginning_of_a_text_can_be_closed() {
+    fn every_prefix_can_be_closed() {
         let text =
             br#"{"schema": "x/1", "list": [{"a": 1, "b": "]"}, {"c": [true, {"d": "\"}"}]}]}"#;
         for cut in 1..=text.len() {

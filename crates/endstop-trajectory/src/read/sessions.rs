@@ -1,6 +1,6 @@
-//! The formats of agents' own sessions, of logs and of spans: a whole file each.
+//! The formats that are read as whole files: agent sessions, evaluation logs and telemetry spans.
 //!
-//! ```ignore
+//! ```text
 //! let format = FORMATS.iter().find(|format| (format.recognises)(&head));
 //! ```
 
@@ -18,22 +18,24 @@ pub(crate) const FORMATS: &[Format] = &[
     otel::FORMAT,
 ];
 
-/// What each is called, and what writes it.
+/// Returns the name and description of each format.
 #[doc(hidden)]
 pub fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
     FORMATS.iter().map(|format| (format.name, format.about))
 }
 
-/// The first of the formats that a file's bytes look like. For this crate's tests.
+/// Returns the first of these formats that recognises the bytes. For this crate's tests.
 #[doc(hidden)]
 pub fn recognised(name: &str, bytes: &[u8]) -> Option<&'static str> {
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    // The first line is a record in most formats; otherwise the whole file is one document.
     let first = bounded_json::from_slice(line).or_else(|_| bounded_json::from_slice(bytes)).ok();
     let head = Head { name, bytes, first: first.as_ref() };
     FORMATS.iter().find(|format| (format.recognises)(&head)).map(|format| format.name)
 }
 
-/// Reads a file of a named format; `false` where there is none of that name. For this crate's tests.
+/// Reads a file in a named format; returns `false` if no format has that name. For this crate's
+/// tests.
 #[doc(hidden)]
 pub fn read(
     format: &str,

@@ -1,4 +1,4 @@
-//! Which files are read: one, those of a folder in order, or standard input.
+//! Enumerates the files to read: a single file, the files of a folder in order, or standard input.
 //!
 //! ```text
 //! for found in Walk::new(Path::new("runs")) {
@@ -6,8 +6,8 @@
 //! }
 //! ```
 //!
-//! The names of one folder are held at a time, to sort them. Links to folders are not followed, so
-//! that no walk goes round; what begins with a dot is passed over.
+//! Only the names of one folder are held at a time, in order to sort them. Links to folders are not
+//! followed, so that a walk cannot loop. Entries whose names begin with a dot are skipped.
 
 use super::{Problem, ProblemKind};
 use std::ffi::OsString;
@@ -18,43 +18,48 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     path: PathBuf,
-    /// The folder that was walked to find it.
+    /// The folder whose walk found the file.
     root: Option<PathBuf>,
 }
 
 impl Source {
-    /// The file at this path; `-` is standard input.
+    /// Creates the source for a path; `-` is standard input.
     pub fn file(path: impl Into<PathBuf>) -> Source {
         Source { path: path.into(), root: None }
     }
 
-    /// Where it is; `-` for standard input.
+    /// Returns the path; `-` for standard input.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is standard input.
+    /// Returns `true` for standard input.
     pub fn is_stdin(&self) -> bool {
+        // A walked folder can contain a file named `-`; only a name given by the user means
+        // standard input.
         self.root.is_none() && self.path.as_os_str() == "-"
     }
 
-    /// Whether it was found in a folder, rather than named.
+    /// Returns `true` if a walk found the file, and the user did not name it.
     pub(crate) fn is_found(&self) -> bool {
         self.root.is_some()
     }
 
-    /// A file beside it: in its folder, or, with `../` before the name, in the one above where that
-    /// is still in the folder that was walked.
+    /// Returns the path of a neighbouring file: in the same folder or, with `../` before the name,
+    /// in the parent folder if that is still inside the folder that was walked.
     pub(crate) fn beside(&self, name: &str) -> Option<PathBuf> {
         let (above, name) = match name.strip_prefix("../") {
             Some(name) => (true, name),
             None => (false, name),
         };
+        // Separators are rejected because the name can come from a recording, and must not lead out
+        // of the folder.
         if self.is_stdin() || name.is_empty() || name.contains(['/', '\\']) || name == ".." {
             return None;
         }
         let mut folder = self.path.parent()?;
         if above {
+            // A file that the user named has no root, so its parent folder is never read.
             let root = self.root.as_deref()?;
             folder = folder.parent().filter(|parent| parent.starts_with(root))?;
         }
@@ -62,12 +67,12 @@ impl Source {
     }
 }
 
-/// The files under a path, sorted by name, folder by folder.
+/// Iterates over the files under a path, sorted by name, folder by folder.
 #[derive(Debug)]
 pub struct Walk {
     root: PathBuf,
     first: bool,
-    /// The folders that are open, each with what is still to come of it, the next one last.
+    /// A stack of open folders. Each holds its remaining entries, with the next one last.
     open: Vec<Vec<(PathBuf, Kind)>>,
     skipped: u64,
 }
@@ -79,12 +84,13 @@ enum Kind {
 }
 
 impl Walk {
-    /// A walk that has not begun. A file is itself; `-` is standard input.
+    /// Creates a walk. A path to a file yields only that file; `-` is standard input.
     pub fn new(path: impl Into<PathBuf>) -> Walk {
         Walk { root: path.into(), first: true, open: Vec::new(), skipped: 0 }
     }
 
-    /// How many entries were passed over so far: hidden ones, links to folders, pipes and devices.
+    /// Returns the number of entries skipped so far: hidden ones, links to folders, pipes and
+    /// devices.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -108,6 +114,7 @@ impl Walk {
                 None => self.skipped += 1,
             }
         }
+        // Descending, because entries are popped from the end.
         entries.sort_unstable_by(|a, b| b.0.cmp(&a.0));
         self.open.push(entries.into_iter().map(|(name, kind)| (folder.join(name), kind)).collect());
         Ok(())
@@ -120,6 +127,8 @@ impl Iterator for Walk {
     fn next(&mut self) -> Option<Self::Item> {
         if std::mem::take(&mut self.first) {
             let path = self.root.clone();
+            // A path that does not exist is passed on as a file, so that opening it reports the
+            // error.
             if path.as_os_str() == "-" || !path.is_dir() {
                 return Some(Ok(Source::file(path)));
             }
@@ -160,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_walked_in_order_and_beside_stays_in_it() {
+    fn folder_walk_is_sorted_and_confined() {
         let root = std::env::temp_dir().join(format!("endstop-walk-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("b/agent")).unwrap();

@@ -1,29 +1,29 @@
-//! The elements of a list at the top of a JSON text, or under a key of the object at the top, found
-//! one after another in a window of the text.
+//! Splits a JSON text into the elements of a list, at the top or under a key of the top-level
+//! object, while the text streams through a window.
 //!
 //! ```text
 //! let mut split = Split::new(Some("simulations"), true);
 //! match split.step(&window, max) { Step::Element(range) => …, Step::More => /* read on */ … }
 //! ```
 //!
-//! The text goes by once; of an element that is longer than is read nothing is kept.
+//! The text is scanned once. An element that exceeds the maximum length is discarded as it is read.
 
 use super::scan::{Scan, is_space};
 use std::ops::Range;
 
-/// Where the split has come to.
+/// The state of the splitter.
 pub(super) struct Split {
     key: Option<&'static str>,
-    /// Whether the members beside the list are wanted.
+    /// `true` if the caller needs the other members of the object.
     beside: bool,
     phase: Phase,
-    /// How far into the window it has looked.
+    /// The offset in the window up to which the text was scanned.
     pos: usize,
-    /// The end of the last thing that was whole.
+    /// The end of the last complete item.
     settled: usize,
-    /// Whether an element or a member has gone before, so that a comma has to follow.
+    /// `true` if an element or a member came before, so that a comma must follow.
     later: bool,
-    /// Whether the list was there.
+    /// `true` if the list was found.
     listed: bool,
 }
 
@@ -34,11 +34,11 @@ enum Phase {
     Names,
     /// After a name.
     Colon(String),
-    /// Before a member's value.
+    /// Before the value of a member.
     Value(String),
     /// In the list, before an element.
     List,
-    /// In an element, or in a member's value.
+    /// Inside an element, or inside the value of a member.
     Inside(Inside),
     /// After the end.
     End,
@@ -46,27 +46,27 @@ enum Phase {
 
 struct Inside {
     scan: Scan,
-    /// Where it begins in the window.
+    /// The offset in the window at which it begins.
     from: usize,
-    /// How much of it was let go.
+    /// Number of bytes that were already discarded.
     gone: u64,
-    /// The member's name; `None`: an element.
+    /// The name of the member; `None` for an element.
     name: Option<String>,
-    /// Nobody wants it.
+    /// `true` if the value is skipped.
     unwanted: bool,
 }
 
-/// What was found.
+/// The result of a step.
 pub(super) enum Step {
-    /// The window ends first.
+    /// The window ends before the next item is complete.
     More,
     /// An element.
     Element(Range<usize>),
-    /// A member beside the list.
+    /// Another member of the object.
     Member(String, Range<usize>),
-    /// Something longer than is read has gone by.
+    /// An item longer than the maximum was skipped.
     TooLong { element: bool, length: u64 },
-    /// It is no such text.
+    /// The text is malformed.
     Malformed(String),
 }
 
@@ -75,12 +75,12 @@ impl Split {
         Split { key, beside, phase: Phase::Start, pos: 0, settled: 0, later: false, listed: false }
     }
 
-    /// How much of the window is not needed any more.
+    /// Returns the length of the prefix of the window that is no longer needed.
     pub(super) fn settled(&self) -> usize {
         self.settled
     }
 
-    /// The window has lost this many bytes at its front.
+    /// Adjusts all offsets after this many bytes were removed from the front of the window.
     pub(super) fn forget(&mut self, bytes: usize) {
         self.pos -= bytes;
         self.settled -= bytes;
@@ -89,12 +89,12 @@ impl Split {
         }
     }
 
-    /// Whether the text has come to its end.
+    /// Returns `true` if the end of the text was reached.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::End)
     }
 
-    /// Goes on in the window, to the next thing that is whole.
+    /// Scans the window up to the end of the next complete item.
     pub(super) fn step(&mut self, window: &[u8], max: u64) -> Step {
         loop {
             if let Phase::Inside(inside) = &mut self.phase {
@@ -102,6 +102,8 @@ impl Split {
                     None => {
                         self.pos = window.len();
                         let long = inside.gone + (self.pos - inside.from) as u64 > max;
+                        // Discard what was scanned, so that a skipped value of any length takes no
+                        // memory.
                         if long || inside.unwanted {
                             inside.gone += (self.pos - inside.from) as u64;
                             inside.from = self.pos;
@@ -126,6 +128,7 @@ impl Split {
                 self.settled = self.pos;
                 return Step::More;
             };
+            // `End` is a placeholder: every arm that continues sets the next phase.
             match std::mem::replace(&mut self.phase, Phase::End) {
                 Phase::Start => match (self.key, byte) {
                     (None, b'[') => {
@@ -133,9 +136,11 @@ impl Split {
                         self.enter(Phase::List);
                     }
                     (Some(_), b'{') => self.enter(Phase::Names),
-                    (None, _) => return Step::Malformed("no list at the top".to_owned()),
+                    (None, _) => return Step::Malformed("expected a list at the top".to_owned()),
                     (Some(key), _) => {
-                        return Step::Malformed(format!("no object with `{key}` at the top"));
+                        return Step::Malformed(format!(
+                            "expected an object with `{key}` at the top"
+                        ));
                     }
                 },
                 Phase::Names => match byte {
@@ -156,10 +161,11 @@ impl Split {
                         let Some(end) = scan.feed(&window[self.pos..]) else {
                             self.phase = Phase::Names;
                             self.settled = self.pos;
-                            // A name as long as a record is none.
+                            // A name must be bounded like a record, because it is held in memory
+                            // until it ends.
                             if (window.len() - self.pos) as u64 > max {
                                 self.phase = Phase::End;
-                                return Step::Malformed("a name that does not end".to_owned());
+                                return Step::Malformed("unterminated member name".to_owned());
                             }
                             return Step::More;
                         };
@@ -169,7 +175,9 @@ impl Split {
                                 self.pos += end;
                                 self.phase = Phase::Colon(name);
                             }
-                            Err(_) => return Step::Malformed("a name is no string".to_owned()),
+                            Err(_) => {
+                                return Step::Malformed("invalid string as member name".to_owned());
+                            }
                         }
                     }
                     _ => return Step::Malformed(unexpected(byte, "a name or `}`")),
@@ -194,6 +202,7 @@ impl Split {
                 Phase::List => match byte {
                     b']' => {
                         self.pos += 1;
+                        // The members after the list are still read: the object must be complete.
                         if self.key.is_some() {
                             self.later = true;
                             self.phase = Phase::Names;
@@ -229,7 +238,7 @@ impl Split {
         self.phase = Phase::Inside(Inside { scan, from: self.pos, gone: 0, name, unwanted });
     }
 
-    /// What was being looked at has ended at `pos`.
+    /// Finishes the current element or member, which ends at `pos`.
     fn ended(&mut self, max: u64) -> Option<Step> {
         let Phase::Inside(inside) = std::mem::replace(&mut self.phase, Phase::List) else {
             return None;
@@ -253,5 +262,5 @@ impl Split {
 }
 
 fn unexpected(byte: u8, instead: &str) -> String {
-    format!("`{}` where {instead} should be; what follows is not read", byte.escape_ascii())
+    format!("found `{}`, expected {instead}; the rest is not read", byte.escape_ascii())
 }

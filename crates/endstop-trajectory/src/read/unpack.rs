@@ -1,4 +1,4 @@
-//! What a file has in it: as it is, or unpacked where its first bytes say gzip or zstd.
+//! Reads a file, and unpacks it if its first bytes are those of gzip or zstd.
 //!
 //! ```text
 //! let mut input = Input::new(Box::new(File::open(path)?))?;
@@ -6,36 +6,38 @@
 //! while input.fill(&mut buffer, 1 << 20)? > 0 { … }
 //! ```
 //!
-//! Files of several members or frames, as `cat a.gz b.gz` makes, are read to their end. What is
-//! unpacked is never held: [`Input::fill`] gives as much as was asked for.
+//! Files with several members or frames, such as those made by `cat a.gz b.gz`, are read to the
+//! end. The unpacked content is never held as a whole: [`Input::fill`] returns at most the
+//! requested number of bytes.
 
 use flate2::read::MultiGzDecoder;
 use memchr::memchr;
 use std::io::{self, Chain, Cursor, Read};
 
-/// How much of a file is looked at to know its format.
+/// Number of bytes that are inspected for format detection.
 pub(crate) const HEAD: usize = 256 << 10;
 
-/// How much more, where the first line is an object that has not ended: whether a second one follows
-/// tells a file of lines from one that is a run.
+/// Maximum number of bytes that are inspected if the first line is an incomplete object. The
+/// presence of a second line distinguishes a file of lines from a single run.
 pub(crate) const LINE: usize = 32 << 20;
 
-/// A file that is read from its beginning to its end, once.
+/// A file that is read once, from beginning to end.
 pub(crate) struct Input {
     reader: Box<dyn Read + Send>,
-    /// What was looked at and is not yet read.
+    /// The bytes that were inspected and not yet returned.
     ahead: Vec<u8>,
     taken: usize,
-    /// An error that came while looking ahead, told after what is ahead.
+    /// An error that occurred while looking ahead; it is returned after the bytes before it.
     failed: Option<io::Error>,
 }
 
 impl Input {
-    /// Looks at the first bytes.
+    /// Reads the first bytes and sets up unpacking.
     pub(crate) fn new(mut raw: Box<dyn Read + Send>) -> io::Result<Input> {
         let mut magic = Vec::with_capacity(4);
         raw.by_ref().take(4).read_to_end(&mut magic)?;
         let packed = Packing::of(&magic);
+        // The four bytes are part of the file, so they are put back in front of the reader.
         let raw: Chain<Cursor<Vec<u8>>, _> = Cursor::new(magic).chain(raw);
         let reader: Box<dyn Read + Send> = match packed {
             None => Box::new(raw),
@@ -47,6 +49,7 @@ impl Input {
         if let Err(error) = input.reader.by_ref().take(HEAD as u64).read_to_end(&mut ahead) {
             input.failed = Some(error);
         }
+        // JSON does not allow a byte order mark, and some editors write it.
         if ahead.starts_with(b"\xef\xbb\xbf") {
             ahead.drain(..3);
         }
@@ -57,7 +60,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Looks ahead to what follows the first line.
+    /// Looks ahead for a second line after the first.
     fn look_on(&mut self) {
         let mut line = memchr(b'\n', &self.ahead);
         while self.failed.is_none() && self.ahead.len() < LINE {
@@ -73,12 +76,13 @@ impl Input {
         }
     }
 
-    /// The beginning, unpacked, without a byte order mark; all of it where it is short.
+    /// Returns the beginning of the unpacked file, without a byte order mark; the whole file if it
+    /// is short.
     pub(crate) fn head(&self) -> &[u8] {
         &self.ahead
     }
 
-    /// Appends up to `most` bytes, and says how many: none at the end.
+    /// Appends up to `most` bytes and returns their number; 0 at the end.
     pub(crate) fn fill(&mut self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         if self.taken < self.ahead.len() {
             let n = most.min(self.ahead.len() - self.taken);
@@ -94,7 +98,7 @@ impl Input {
         let had = buffer.len();
         match self.reader.by_ref().take(most as u64).read_to_end(buffer) {
             Ok(n) => Ok(n),
-            // What came before the error is whole; the error comes again, or is kept for next time.
+            // The bytes before the error are valid. The error is returned by the next call.
             Err(error) if buffer.len() > had => {
                 self.failed = Some(error);
                 Ok(buffer.len() - had)
@@ -113,7 +117,7 @@ impl Packing {
     fn of(magic: &[u8]) -> Option<Packing> {
         match magic {
             [0x1f, 0x8b, ..] => Some(Packing::Gzip),
-            // A frame, or one to be skipped before it.
+            // A regular frame, or a skippable frame that precedes it.
             [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Some(Packing::Zstd),
             _ => None,
         }
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_files_of_several_parts_are_read_to_the_end() {
+    fn multi_member_files_are_read_completely() {
         let text = "line\n".repeat(100_000).into_bytes();
         let both = [&text[..], &text[..]].concat();
         assert_eq!(all(text.clone()).0, text);
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_file_that_is_cut_gives_what_is_there_and_then_says_so() {
+    fn truncated_packed_file_reports_the_cut() {
         let text: Vec<u8> = (0..600_000u32).flat_map(|i| format!("{i}\n").into_bytes()).collect();
         for mut packed in [gz(&text), zstd::encode_all(&text[..], 1).unwrap()] {
             packed.truncate(packed.len() - packed.len() / 3);
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_the_text() {
+    fn byte_order_mark_is_skipped() {
         assert_eq!(all(b"\xef\xbb\xbf{}".to_vec()).0, b"{}");
     }
 }

@@ -1,5 +1,5 @@
-//! Backtests: the counts are those of the reference implementation, and the rules that look at recordings
-//! are those that watch live runs.
+//! Tests backtests: the counts equal those of the reference implementation, and rules behave the
+//! same on recordings and on live runs.
 
 use endstop_core::{Limits, Watch, WatchMode};
 use endstop_trajectory::backtest::{
@@ -26,7 +26,7 @@ fn no_limits() -> Limits {
 }
 
 #[test]
-fn the_counts_are_those_of_the_reference() {
+fn counts_equal_reference_implementation() {
     let expected = std::fs::read_to_string(fixtures().join("expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&expected).unwrap();
     for threads in [1, 3] {
@@ -43,7 +43,7 @@ fn the_counts_are_those_of_the_reference() {
         for (dataset, counts) in expected.as_object().unwrap() {
             assert_eq!(&results[dataset], counts, "{dataset} on {threads} threads");
         }
-        // And all of them together.
+        // The pooled dataset is the sum.
         let sum = |key: &str| -> u64 {
             expected.as_object().unwrap().values().map(|one| one[key].as_u64().unwrap()).sum()
         };
@@ -53,9 +53,9 @@ fn the_counts_are_those_of_the_reference() {
     }
 }
 
-/// What its tools gave is not written: rules that would look at it do not guess.
+/// Rules that inspect tool results must not guess if the recording lacks them.
 #[test]
-fn a_run_without_results_is_judged_by_its_calls_alone() {
+fn run_without_results_uses_calls_only() {
     let turn = || Step {
         text: "again".into(),
         calls: vec![Call { name: "ls".into(), arguments: "{}".into(), ..Call::default() }],
@@ -93,16 +93,17 @@ fn a_run_without_results_is_judged_by_its_calls_alone() {
     assert_eq!(lacking, [(0, 0); 10]);
     run.tags.push("no_results".into());
     let (seen, lacking) = fired(&run);
-    // Of several the others judge: five calls alike, three texts; and the cap, not the lack of progress.
+    // The remaining members of `any` apply: five equal calls, three equal texts; and the turn
+    // limit, not the lack of progress.
     let most = Limits::default().max_turns;
     assert_eq!(seen, [None, None, None, None, Some(5), Some(3), None, Some(3), None, most]);
     let (none, part, whole) = ((1, 0), (0, 1), (0, 0));
     assert_eq!(lacking, [none, none, none, none, part, whole, none, part, none, part]);
 }
 
-/// Half of a turn's tokens are no count that a limit could look at.
+/// A limit on tokens cannot use a usage with only one of the two counts.
 #[test]
-fn a_limit_on_tokens_lacks_them_where_no_turn_tells_both_halves() {
+fn token_limit_requires_both_counts() {
     let limit = json!([{"name": "tokens", "limits": {"max_tokens": 1000}}]);
     let lacking = |prompt_tokens| {
         let usage = Usage { prompt_tokens, completion_tokens: Some(10), ..Usage::default() };
@@ -114,9 +115,10 @@ fn a_limit_on_tokens_lacks_them_where_no_turn_tells_both_halves() {
     assert_eq!((lacking(None), lacking(Some(5))), (1, 0));
 }
 
-/// A threshold is chosen on runs that its rule can judge: others would all say that it stops none.
+/// A threshold is calibrated only on runs that its rule can evaluate: the others would all look as
+/// if the rule stopped none.
 #[test]
-fn runs_without_results_calibrate_no_rule_that_looks_at_them() {
+fn runs_without_results_are_not_calibrated() {
     let chosen = |blind: usize, seen: usize| -> Vec<Calibrated> {
         let test = Backtest::new(&Candidate::read(&json!(["repeat_call"])).unwrap()).unwrap();
         let mut test = test.calibrating(&Family::all(), 0.05);
@@ -136,14 +138,14 @@ fn runs_without_results_calibrate_no_rule_that_looks_at_them() {
         if looks.contains(&one.family.as_str()) {
             assert_eq!((one.left_out, one.calibration_tasks, one.test_tasks), (120, 0, 0));
             assert!(one.rule.is_none(), "{one:?}");
-            assert!(one.refused.as_ref().unwrap().contains("wants at least 19"), "{one:?}");
+            assert!(one.refused.as_ref().unwrap().contains("requires at least 19"), "{one:?}");
         } else {
             assert_eq!(one.left_out, 0, "{one:?}");
             assert_eq!(one.calibration_tasks + one.test_tasks, 120);
             assert!(one.rule.is_some(), "{one:?}");
         }
     }
-    // Beside others they change nothing of what those say.
+    // Such runs do not change the result for the others.
     for (both, alone) in chosen(40, 120).into_iter().zip(chosen(0, 120)) {
         if looks.contains(&both.family.as_str()) {
             assert_eq!((both.left_out, alone.left_out), (40, 0));
@@ -153,9 +155,9 @@ fn runs_without_results_calibrate_no_rule_that_looks_at_them() {
     }
 }
 
-/// Each rule through the kernel, where it watches, fires in the turn in which the panel says so.
+/// Each rule that watches in the kernel fires in the same turn as in the panel.
 #[test]
-fn a_rule_watches_a_replay_as_it_looks_at_a_recording() {
+fn rule_fires_equally_in_replay() {
     let candidates = Candidate::reference().unwrap();
     let watches: Vec<Watch> = candidates
         .iter()
@@ -163,7 +165,7 @@ fn a_rule_watches_a_replay_as_it_looks_at_a_recording() {
             Trial::Rule(rule) => Some(Watch { mode: WatchMode::Observe, rule: rule.clone() }),
             Trial::Kernel(_) => None,
         })
-        // The kernel keeps its own book of costs.
+        // The kernel calculates costs itself.
         .filter(|watch| watch.rule.name() != "cost")
         .collect();
     let setting = Setting { limits: no_limits(), watches: watches.clone(), ..Setting::default() };
@@ -171,7 +173,7 @@ fn a_rule_watches_a_replay_as_it_looks_at_a_recording() {
     let (mut compared, mut fired) = (0, 0);
     for_each(fixtures(), &Options::default(), &mut |run| {
         let Ok(run) = run else { return };
-        // A result without a call has no place in a live run.
+        // A result without a call cannot occur in a live run.
         let paired = |step: &Step<'_>| step.results.len() == step.calls.len();
         if !run.turns().all(paired)
             || run.turns().any(|step| step.text.trim().is_empty() && step.calls.is_empty())
@@ -216,7 +218,7 @@ fn run(id: usize, task: usize, success: bool, steps: Vec<Step<'static>>) -> Traj
     }
 }
 
-/// Good runs are short and varied, failed ones repeat themselves.
+/// Good runs are short and varied; failed ones repeat themselves.
 fn made(good: usize, failed: usize) -> Figures {
     let list = json!([
         {"repeat_call": {"times": 3}},
@@ -238,7 +240,7 @@ fn made(good: usize, failed: usize) -> Figures {
 }
 
 #[test]
-fn what_a_stop_costs_stands_beside_what_it_saves() {
+fn figures_show_cost_and_savings() {
     let figures = made(40, 40);
     let made = figures.dataset("ALL").unwrap();
     assert_eq!((made.runs, made.steps, made.steps_failed), (80, 640, 400));
@@ -261,7 +263,7 @@ fn what_a_stop_costs_stands_beside_what_it_saves() {
     let six = made.candidate("six turns").unwrap();
     assert_eq!((six.counts.succ_stopped, six.counts.fail_stopped), (0, 40));
     assert_eq!(made.candidate("idle").unwrap().verdict, Verdict::Idle);
-    // Nobody recorded a cost: the rule cannot fire, and that is said.
+    // No run has a cost, so the rule cannot fire, and the report states that.
     assert_eq!(made.candidate("cost(1)").unwrap().lacking, 80);
     assert_eq!((made.cap.turns, made.cap.steps_saved), (10, 0));
     assert_eq!(made.best_within(0.01).unwrap().name, "repeat_call(3)");
@@ -270,7 +272,7 @@ fn what_a_stop_costs_stands_beside_what_it_saves() {
 }
 
 #[test]
-fn of_too_few_good_runs_nothing_is_recommended() {
+fn few_good_runs_prevent_recommendation() {
     let figures = made(19, 40);
     let made = figures.dataset("made").unwrap();
     assert!(made.best_within(0.5).is_none());
@@ -278,7 +280,7 @@ fn of_too_few_good_runs_nothing_is_recommended() {
 }
 
 #[test]
-fn runs_that_say_nothing_are_counted_and_left_out() {
+fn runs_without_evidence_are_skipped() {
     let mut test = Backtest::new(&Candidate::reference().unwrap()).unwrap();
     let unjudged =
         Trajectory { recorded: Recorded::default(), ..run(1, 1, true, vec![step("a", "b"); 9]) };
@@ -297,7 +299,7 @@ fn runs_that_say_nothing_are_counted_and_left_out() {
         (1, 1, 1, 1)
     );
     assert!(figures.datasets.is_empty());
-    // What a stop would have saved of it is known, what it would have cost is not.
+    // The savings are known, the cost of a stop is not.
     let repeat = figures.unjudged[0].candidates.iter().find(|(name, ..)| name == "repeat_call(3)");
     assert_eq!(repeat, Some(&("repeat_call(3)".to_owned(), 1, 6)));
     let lacking = |name: &str| {
@@ -305,17 +307,17 @@ fn runs_that_say_nothing_are_counted_and_left_out() {
         all.find(|(own, ..)| own == name).map(|(_, all, part)| (*all, *part))
     };
     assert_eq!(lacking("repeat_call(3)"), Some((0, 0)));
-    assert_eq!(lacking("cost_usd(0.1)"), Some((1, 0)), "nobody recorded a cost");
+    assert_eq!(lacking("cost_usd(0.1)"), Some((1, 0)), "no cost is recorded");
 }
 
 #[test]
-fn a_candidate_that_is_none_is_named() {
+fn invalid_candidate_is_reported() {
     for (list, problem) in [
-        (json!({"repeat_call": {}}), "a list of candidates"),
+        (json!({"repeat_call": {}}), "expected a list of candidates"),
         (json!([{"repeat_cal": {}}]), "candidate 1: "),
         (json!([{"name": "x", "limits": {"max_turn": 3}}]), "candidate 1: limit `max_turn`"),
-        (json!([{"limits": {"max_turns": 3}}]), "candidate 1: limits want a `name`"),
-        (json!(["no_new", "no_new"]), "candidate 2: `no_new(3)` is there twice"),
+        (json!([{"limits": {"max_turns": 3}}]), "candidate 1: missing `name`"),
+        (json!(["no_new", "no_new"]), "candidate 2: duplicate name `no_new(3)`"),
         (json!([{"name": "x", "policy": "no_new", "mode": "stop"}]), "unknown key `mode`"),
     ] {
         let error = Candidate::read(&list).unwrap_err().to_string();

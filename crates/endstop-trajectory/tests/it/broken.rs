@@ -1,10 +1,11 @@
-//! Fixtures that are cut or changed anywhere: nothing panics, and what is lost is said.
+//! Reads fixtures that are truncated or changed at arbitrary positions: no panic, and losses are
+//! reported.
 
 use crate::common::{Read, fixtures, read_bytes};
 use endstop_trajectory::read::{Options, ProblemKind};
 use std::fs;
 
-/// Numbers that look random, the same each time.
+/// A deterministic pseudo-random sequence.
 struct Numbers(u64);
 
 impl Numbers {
@@ -23,7 +24,7 @@ fn said(path: &std::path::Path, whole: &Read, cut: &Read, how: &str) {
 }
 
 #[test]
-fn cut_files_say_what_is_lost() {
+fn truncated_files_report_losses() {
     let mut numbers = Numbers(7);
     for path in fixtures() {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -33,30 +34,32 @@ fn cut_files_say_what_is_lost() {
         for _ in 0..60 {
             let end = numbers.below(bytes.len());
             let cut = read_bytes(name, &bytes[..end], &Options::default());
-            // A file of lines that ends with one is a whole file, as far as anybody can see.
+            // A file of lines that ends after a complete line is indistinguishable from a complete
+            // file.
             let between = bytes[..end].ends_with(b"\n") || bytes[end] == b'\n';
-            // So is a log in plain text that ends with an answer.
+            // The same is true for a plain-text log that ends with an answer.
             let last = bytes[..end].trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap();
             let answered = last.starts_with(b"Correct answer:") && name.ends_with(".txt");
             if !(between && name.ends_with(".jsonl") || answered) {
                 said(&path, &whole, &cut, &format!("cut at {end}"));
             }
             halves += cut.1.iter().filter(|problem| problem.kind == ProblemKind::Half).count();
-            // A record of a file of records is the same as ever; a file that is one run is shorter.
+            // The complete records of a file of records are unchanged. A file that is one run has
+            // fewer steps.
             let of_records = ["neutral-traj/1", "atif", "tau-bench", "tau2-bench"];
             for (run, same) in cut.0.iter().zip(&whole.0) {
                 let is_record = run.origin.at.is_some() && of_records.contains(&run.origin.format);
                 assert!(run == same || !is_record, "{name} cut at {end}: {}", run.run_id);
             }
         }
-        // An archive that is cut has lost its table of contents, and is none.
+        // The directory of an archive is at its end, so a truncated archive cannot be opened.
         let may_be_half = !whole.0.is_empty() && !bytes.starts_with(b"PK");
         assert!(halves > 0 || !may_be_half, "{name}: no cut was called half a record");
     }
 }
 
 #[test]
-fn changed_bytes_do_no_harm() {
+fn changed_bytes_do_not_panic() {
     let mut numbers = Numbers(11);
     for path in fixtures() {
         let name = path.file_name().unwrap().to_str().unwrap();

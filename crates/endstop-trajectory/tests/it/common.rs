@@ -1,4 +1,4 @@
-//! Fixtures, and reading what a test made up.
+//! Fixtures, and helpers that read generated input.
 
 use endstop_trajectory::read::{Chunks, Opened, Options, Problem, Source, for_each};
 use endstop_trajectory::{Step, Trajectory};
@@ -12,7 +12,7 @@ pub fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
 }
 
-/// All files of the fixtures that are runs.
+/// Returns all fixture files that contain runs.
 pub fn fixtures() -> Vec<PathBuf> {
     fn below(folder: PathBuf, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -30,7 +30,7 @@ pub fn fixtures() -> Vec<PathBuf> {
     found
 }
 
-/// The runs of a path, and what was not read.
+/// Reads the runs and the problems of a path.
 pub fn read_with(path: impl Into<PathBuf>, options: &Options) -> Read {
     let mut read = (Vec::new(), Vec::new());
     for_each(path, options, &mut |run| match run {
@@ -41,14 +41,14 @@ pub fn read_with(path: impl Into<PathBuf>, options: &Options) -> Read {
     read
 }
 
-/// The runs of a fixture, all of which can be read.
+/// Reads a fixture without problems.
 pub fn runs(name: &str) -> Vec<Trajectory<'static>> {
     let (runs, problems) = read_with(fixture(name), &Options::default());
     assert_eq!(problems, [], "{name}");
     runs
 }
 
-/// The runs of bytes, as if they stood in a file of that name.
+/// Reads bytes as a file with this name.
 pub fn read_bytes(name: &str, bytes: impl Into<Vec<u8>>, options: &Options) -> Read {
     let mut read = (Vec::new(), Vec::new());
     let input = Box::new(Cursor::new(bytes.into()));
@@ -73,14 +73,14 @@ pub fn read_bytes(name: &str, bytes: impl Into<Vec<u8>>, options: &Options) -> R
     read
 }
 
-/// The same where all of them can be read.
+/// As [`read_bytes`], and asserts that there are no problems.
 pub fn parsed(name: &str, bytes: impl Into<Vec<u8>>) -> Vec<Trajectory<'static>> {
     let (runs, problems) = read_bytes(name, bytes, &Options::default());
     assert_eq!(problems, [], "{name}");
     runs
 }
 
-/// Steps, turns, calls, results, failures.
+/// Counts steps, turns, calls, results and failures.
 pub fn counts(run: &Trajectory<'_>) -> [usize; 5] {
     let steps = || run.steps.iter().filter(|step| !step.copied);
     let sum = |count: fn(&Step<'_>) -> usize| steps().map(count).sum::<usize>();
@@ -93,12 +93,12 @@ pub fn counts(run: &Trajectory<'_>) -> [usize; 5] {
     ]
 }
 
-/// How it ended: the reason and the native word.
+/// Returns the reason of the ending and the recorder's own name for it.
 pub fn ending<'r>(run: &'r Trajectory<'_>) -> Option<(&'r str, Option<&'r str>)> {
     run.ending.as_ref().map(|ending| (&*ending.reason, ending.native.as_deref()))
 }
 
-/// A folder that is gone after the test.
+/// A folder that is deleted after the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {

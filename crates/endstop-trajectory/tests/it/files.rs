@@ -1,4 +1,4 @@
-//! Files, folders and bad input, whatever the format.
+//! Tests reading of files and folders, and of invalid input, independently of the format.
 
 use crate::common::{Folder, fixture, parsed, read_bytes, read_with};
 use endstop_trajectory::read::{
@@ -21,20 +21,20 @@ fn gz(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn packed_files_are_read_like_plain_ones() {
+fn packed_files_equal_plain_ones() {
     let text = fs::read(fixture("neutral/mixed.jsonl")).unwrap();
     let plain = parsed("mixed.jsonl", text.clone());
     assert_eq!(parsed("mixed.jsonl", gz(&text)), plain);
     let frames =
         [zstd::encode_all(&text[..], 1).unwrap(), zstd::encode_all(&b"\n"[..], 1).unwrap()];
     assert_eq!(parsed("mixed.jsonl", frames.concat()), plain);
-    // In the middle of a line, too.
+    // A member may also end in the middle of a line.
     let (a, b) = text.split_at(text.len() / 2);
     assert_eq!(parsed("mixed.jsonl", [gz(a), gz(b)].concat()), plain);
 }
 
 #[test]
-fn a_packed_file_that_is_cut_gives_its_whole_lines_and_says_so() {
+fn truncated_packed_file_gives_complete_lines() {
     let text: String = (0..40_000).map(|i| line(&format!("run-{i}"), "x") + "\n").collect();
     for mut packed in [gz(text.as_bytes()), zstd::encode_all(text.as_bytes(), 3).unwrap()] {
         packed.truncate(packed.len() * 2 / 3);
@@ -42,12 +42,12 @@ fn a_packed_file_that_is_cut_gives_its_whole_lines_and_says_so() {
         assert!(runs.len() > 10_000, "{}", runs.len());
         assert!((1..=2).contains(&problems.len()), "{problems:?}");
         assert!(problems.iter().all(|problem| problem.kind == ProblemKind::Half));
-        assert!(problems.last().unwrap().what.contains("the packed file ends"));
+        assert!(problems.last().unwrap().what.contains("the packed file is truncated"));
     }
 }
 
 #[test]
-fn line_ends_marks_and_blanks_do_not_matter() {
+fn line_ends_and_blanks_are_ignored() {
     let text = format!("\u{feff}\r\n{}\r\n   \n\n{}", line("a", "é"), line("b", "x"));
     let runs = parsed("x.jsonl", text);
     let found: Vec<_> = runs.iter().map(|run| (&*run.run_id, run.origin.at)).collect();
@@ -55,7 +55,7 @@ fn line_ends_marks_and_blanks_do_not_matter() {
 }
 
 #[test]
-fn text_that_is_no_utf8_is_named_with_its_byte() {
+fn invalid_utf8_is_reported_with_offset() {
     let mut text = (line("a", "x") + "\n").into_bytes();
     let from = text.len();
     text.extend(line("b", "??").into_bytes());
@@ -68,7 +68,7 @@ fn text_that_is_no_utf8_is_named_with_its_byte() {
     assert_eq!(problems[0].to_string(), format!("x.jsonl:2: not UTF-8 at byte {bad} of the file"));
 }
 
-/// Text that never ends, or ends late, without being anywhere.
+/// A reader of generated text of any length.
 struct Endless {
     start: Vec<u8>,
     middle: u64,
@@ -105,7 +105,7 @@ fn opened(input: Endless, options: &Options) -> Chunks {
 }
 
 #[test]
-fn a_line_of_two_gigabytes_is_counted_and_not_held() {
+fn huge_line_is_skipped_without_buffering() {
     let whole = line("first", "y") + "\n";
     let long = line("long", "");
     let at = long.find("\"text\":\"").unwrap() + 8;
@@ -138,7 +138,7 @@ fn a_line_of_two_gigabytes_is_counted_and_not_held() {
 }
 
 #[test]
-fn an_element_that_is_too_long_is_counted_and_not_held() {
+fn huge_element_is_skipped_without_buffering() {
     let element = |id: &str, text: &str| {
         format!(
             "{{\"task_id\": \"{id}\", \"reward\": 1, \"info\": {{}}, \"traj\": \
@@ -174,7 +174,7 @@ fn an_element_that_is_too_long_is_counted_and_not_held() {
 }
 
 #[test]
-fn a_list_of_many_elements_comes_in_pieces_in_order() {
+fn long_list_is_chunked_in_order() {
     let element = |i: usize| {
         let text = "t,]}\\\"".repeat(i % 50);
         format!(
@@ -196,15 +196,15 @@ fn a_list_of_many_elements_comes_in_pieces_in_order() {
         text.replace("} ,\n{\"task_id\": 9,", "} {\"task_id\": 9,"),
         &Options::default(),
     );
-    assert_eq!((some.len(), problems.len()), (9, 1), "what follows a broken place is not guessed");
-    assert!(problems[0].what.contains("`{` where `,` or `]` should be"), "{}", problems[0]);
+    assert_eq!((some.len(), problems.len()), (9, 1), "the text after a syntax error is skipped");
+    assert!(problems[0].what.contains("found `{`, expected `,` or `]`"), "{}", problems[0]);
     let (all, problems) = read_bytes("x.json", text + "[]", &Options::default());
     assert_eq!((all.len(), problems.len()), (20_000, 1));
     assert!(problems[0].what.contains("something follows"));
 }
 
 #[test]
-fn threads_that_share_the_pieces_see_every_run_once_with_its_line() {
+fn threads_see_each_run_once() {
     let text: String =
         (0..30_000).map(|i| line(&format!("run-{i}"), &"x".repeat(i % 90)) + "\n").collect();
     let whole = parsed("x.jsonl", text.clone());
@@ -243,7 +243,7 @@ fn threads_that_share_the_pieces_see_every_run_once_with_its_line() {
 }
 
 #[test]
-fn a_folder_may_hold_several_formats_and_what_is_no_run() {
+fn folder_may_mix_formats() {
     let folder = Folder::new("mixed");
     for name in [
         "atif/hotpot-47801b542b28.json",
@@ -272,35 +272,38 @@ fn a_folder_may_hold_several_formats_and_what_is_no_run() {
 }
 
 #[test]
-fn a_format_that_is_asked_for_is_the_only_one() {
+fn requested_format_is_the_only_one() {
     let mut options = Options::default();
     options.format = Some("atif".to_owned());
     let (runs, problems) = read_with(fixture("neutral/mixed.jsonl"), &options);
     assert_eq!((runs.len(), problems.len()), (0, 1));
     assert_eq!(problems[0].kind, ProblemKind::WrongFormat);
     assert!(
-        problems[0].what.ends_with("not of the format `atif`; it looks like `neutral-traj/1`"),
+        problems[0].what.ends_with("not in the format `atif`; it looks like `neutral-traj/1`"),
         "{}",
         problems[0]
     );
-    // A file that two formats could be is of the one that was asked for.
+    // A file that matches two formats is read in the requested one.
     options.format = Some("openai-messages".to_owned());
     let (runs, _) = read_with(fixture("anthropic_messages"), &options);
     assert_eq!(runs[0].origin.format, "openai-messages");
     options.format = Some("nobody's".to_owned());
     let error = for_each(fixture("atif"), &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.starts_with("no format `nobody's`; there are neutral-traj/1, atif"), "{error}");
+    assert!(
+        error.starts_with("unknown format `nobody's`; expected one of neutral-traj/1, atif"),
+        "{error}"
+    );
     assert_eq!(formats()[0].0, "neutral-traj/1");
 }
 
 #[test]
-fn what_is_not_there_is_a_problem() {
+fn missing_file_is_a_problem() {
     let (runs, problems) = read_with(fixture("gone.json"), &Options::default());
     assert_eq!((runs.len(), problems[0].kind), (0, ProblemKind::Unreadable));
 }
 
 #[test]
-fn outcomes_of_another_file_complete_runs() {
+fn separate_outcomes_complete_runs() {
     let mut outcomes = Outcomes::parse("run_id,reward\ntau-airline-t49-r0,1.0\nother,0\n").unwrap();
     let (mut runs, _) = read_with(fixture("openai_messages"), &Options::default());
     let applied = runs.iter_mut().filter_map(|run| outcomes.apply(run).then_some(&*run)).count();

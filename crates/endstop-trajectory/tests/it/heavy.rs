@@ -1,11 +1,12 @@
-//! Records that are short as text and large as values: refused before they are parsed, one by one.
+//! Tests that records with heavy values are refused before they are parsed, and others are still
+//! read.
 
 use endstop_trajectory::read::{Options, Problem, ProblemKind, for_each};
 use std::io::{Cursor, Write};
 use std::path::Path;
 use zip::write::SimpleFileOptions;
 
-/// The ids of the runs of a file, and its problems.
+/// Returns the ids of the runs of a file, and its problems.
 fn read(path: &Path) -> (Vec<String>, Vec<Problem>) {
     let (mut runs, mut problems) = (Vec::new(), Vec::new());
     for_each(path, &Options::default(), &mut |run| match run {
@@ -41,13 +42,13 @@ fn sample(member: &str) -> String {
 }
 
 #[test]
-fn heavy_entries_of_archive_are_problems() {
+fn heavy_archive_entries_are_problems() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log.eval");
     let samples = [
         sample("0"),
         sample(&format!("[{}0]", "[],".repeat(3_000_000))),
-        // Heavy, and allowed.
+        // Heavy, but within the limit.
         sample(&format!("[{}0]", "0,".repeat(800_000))),
         sample(&format!("\"{}\"", "a".repeat(65 << 20))),
         sample("0"),
@@ -65,7 +66,7 @@ fn heavy_entries_of_archive_are_problems() {
 }
 
 #[test]
-fn heavy_lines_are_problems_alone() {
+fn heavy_line_leaves_others_readable() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runs.jsonl");
     let line = |more: &str| {
@@ -83,7 +84,7 @@ fn heavy_lines_are_problems_alone() {
 }
 
 #[test]
-fn members_beside_a_list_are_bounded_together() {
+fn members_next_to_list_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results.json");
     let heavy = format!("[{}0]", "[],".repeat(100_000));

@@ -1,4 +1,5 @@
-//! The behaviour of `endstop-trajectory`, one module a subject; recordings come from `fixtures/`.
+//! Integration tests of `endstop-trajectory`, one module per subject. The recordings are in
+//! `fixtures/`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,10 +1,10 @@
-//! AgentDojo's tasks.
+//! Tests the reader for AgentDojo.
 
 use crate::common::{counts, ending, parsed, runs};
 use serde_json::json;
 
 #[test]
-fn files_are_counted_as_a_script_counts_them() {
+fn fixture_counts_match_script() {
     let run = runs("agentdojo/injection_task_0.json").remove(0);
     assert_eq!((run.origin.format, counts(&run)), ("agentdojo", [4, 2, 2, 2, 1]));
     assert_eq!(run.task_id.as_deref(), Some("banking/user_task_0/injection_task_0"));
@@ -27,7 +27,7 @@ fn files_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn a_run_that_an_error_stopped_did_not_end_well() {
+fn run_with_error_has_unknown_ending() {
     let file = json!({"suite_name": "s", "pipeline_name": "m", "user_task_id": "u", "error": "full",
         "utility": null, "messages": [{"role": "assistant", "content": "a", "tool_calls": []}]});
     let run = parsed("a.json", file.to_string()).remove(0);

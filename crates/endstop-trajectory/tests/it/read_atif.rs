@@ -1,11 +1,11 @@
-//! ATIF, read.
+//! Tests the reader for ATIF.
 
 use crate::common::{Folder, counts, ending, parsed, read_bytes, read_with, runs};
 use endstop_trajectory::read::{Options, ProblemKind};
 use serde_json::{Value, json};
 
 #[test]
-fn documents_are_counted_as_a_script_counts_them() {
+fn fixture_counts_match_script() {
     for (name, want, success, end) in [
         ("hotpot-47801b542b28.json", [4, 3, 3, 3, 0], true, Some("final")),
         (
@@ -30,7 +30,7 @@ fn documents_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn what_agentpile_adds_is_understood_and_kept() {
+fn agentpile_extra_is_read_and_stored() {
     let run = runs("atif/agentpile_atif_multiagent.json").remove(0);
     assert_eq!(run.task_id.as_deref(), Some("travel-1"));
     assert_eq!(run.recorded.reward, Some(0.0));
@@ -49,7 +49,7 @@ fn document(steps: Value) -> Value {
 }
 
 #[test]
-fn every_version_that_is_known_is_read_and_no_other() {
+fn only_supported_versions_are_read() {
     for (version, known) in [
         ("ATIF-v1.0", true),
         ("ATIF-v1.5", true),
@@ -68,7 +68,7 @@ fn every_version_that_is_known_is_read_and_no_other() {
 }
 
 #[test]
-fn images_subagents_and_copied_steps_are_read() {
+fn images_subagents_copied_steps_are_read() {
     let parts = json!([{"type": "text", "text": "What is"}, {"type": "text", "text": "this?"},
         {"type": "image", "source": {"media_type": "image/png", "path": "a.png"}}]);
     let mut parent = document(json!([
@@ -96,7 +96,7 @@ fn images_subagents_and_copied_steps_are_read() {
         json!({"total_cost_usd": 0.5, "total_steps": 3, "extra": {"wall_s": 2}});
     let run = parsed("t.json", serde_json::to_vec_pretty(&parent).unwrap()).remove(0);
 
-    assert_eq!(counts(&run), [3, 1, 2, 4, 1], "the copied step is no turn of this run");
+    assert_eq!(counts(&run), [3, 1, 2, 4, 1], "the copied step is not a turn of this run");
     assert_eq!(run.steps[1].text, "What is\nthis?");
     assert_eq!(run.steps[1].extra.as_ref().unwrap()["message"], parts);
     let step = &run.steps[2];
@@ -120,7 +120,7 @@ fn images_subagents_and_copied_steps_are_read() {
 }
 
 #[test]
-fn documents_in_a_list_are_elements() {
+fn list_of_documents_is_read() {
     let one = document(json!([{"step_id": 1, "source": "agent", "message": "[\"]}"}]));
     let mut two = one.clone();
     two["trajectory_id"] = "u".into();
@@ -130,7 +130,7 @@ fn documents_in_a_list_are_elements() {
 }
 
 #[test]
-fn the_outcome_is_in_the_file_beside_it() {
+fn outcome_comes_from_result_file() {
     let folder = Folder::new("harbor");
     let run = document(json!([{"step_id": 1, "source": "agent", "message": "x"}])).to_string();
     let trial = |reward: Value, exception: Value| {
@@ -140,7 +140,7 @@ fn the_outcome_is_in_the_file_beside_it() {
     };
     folder.file("a/trajectory.json", &run);
     folder.file("a/result.json", trial(json!({"reward": 1.0}), Value::Null));
-    // As Harbor has it: the trajectory is in a folder of the trial's.
+    // Harbor stores the trajectory in a subfolder of the trial's folder.
     folder.file("b/agent/trajectory.json", &run);
     let timeout = json!({"exception_type": "AgentTimeoutError", "exception_message": "600 s"});
     folder.file("b/result.json", trial(json!({"reward": 0}), timeout));
@@ -162,9 +162,9 @@ fn the_outcome_is_in_the_file_beside_it() {
 }
 
 #[test]
-fn what_breaks_the_format_is_named() {
+fn invalid_documents_are_reported() {
     for (document, what) in [
-        (json!({"schema_version": "ATIF-v1.8", "agent": {}}), "no `steps`"),
+        (json!({"schema_version": "ATIF-v1.8", "agent": {}}), "missing `steps`"),
         (document(json!([{"step_id": 1, "message": "x"}])), "step 1: `source`"),
         (
             document(json!([{"step_id": 1, "source": "agent", "message": "", "tool_calls": 5}])),

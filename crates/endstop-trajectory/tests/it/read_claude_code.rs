@@ -1,4 +1,5 @@
-//! Sessions of Claude Code. The counts of the fixtures are those of a script that read the raw files.
+//! Tests the reader for Claude Code. The expected counts come from a script that read the raw
+//! files.
 
 use crate::reading::{counts, ending, fixture, ids, lines, read, tokens};
 use endstop_trajectory::Role;
@@ -6,7 +7,7 @@ use endstop_trajectory::read::ProblemKind;
 use serde_json::{Value, json};
 
 #[test]
-fn every_fixture_has_the_counts_of_its_records() {
+fn fixture_counts_match_script() {
     for (file, expected, prompt, completion) in [
         ("agentpile_api_error", (2, 1, 0, 0, 0), 100, 20),
         ("agentpile_attachment_beside_result", (2, 1, 1, 1, 0), 100, 20),
@@ -40,7 +41,7 @@ fn every_fixture_has_the_counts_of_its_records() {
 }
 
 #[test]
-fn a_response_in_parts_is_one_turn_with_its_usage_once() {
+fn response_blocks_form_one_turn() {
     let read = fixture("claude_code", "agentpile_split_interleaved.jsonl");
     let turn = read.only().turns().next().unwrap();
     assert_eq!(turn.text, "I will run task A and task B.");
@@ -53,7 +54,7 @@ fn a_response_in_parts_is_one_turn_with_its_usage_once() {
 }
 
 #[test]
-fn what_is_there_twice_counts_once_and_is_said() {
+fn duplicates_count_once_with_note() {
     let read = fixture("claude_code", "agentpile_duplicates.jsonl");
     let run = read.only();
     assert_eq!(run.steps[0].text, "Test duplicate handling");
@@ -61,23 +62,23 @@ fn what_is_there_twice_counts_once_and_is_said() {
         run.notes,
         [
             "calls without a result: 1",
-            "ids of calls used again: 1",
-            "records left out that differ from the first of their uuid: 1",
-            "records that are there twice: 1",
-            "records that are no messages: queue-operation 1",
+            "reused call ids: 1",
+            "different records with the uuid of an earlier one: 1",
+            "duplicate records: 1",
+            "records that are not messages: queue-operation 1",
         ]
     );
 }
 
 #[test]
-fn a_branch_that_was_left_is_counted_and_not_read() {
+fn abandoned_branch_is_only_counted() {
     let read = fixture("claude_code", "agentpile_edit_branch.jsonl");
     let run = read.only();
     assert_eq!(run.steps.last().unwrap().text, "Edited follow-up");
-    assert!(run.notes.contains(&"records on branches that were left: user 1".to_owned()));
+    assert!(run.notes.contains(&"records on abandoned branches: user 1".to_owned()));
 }
 
-/// A record of a transcript.
+/// Creates a record of a transcript.
 fn record(kind: &str, uuid: &str, parent: Option<&str>, message: Value) -> Value {
     json!({"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "isSidechain": false,
         "timestamp": "2026-01-01T00:00:00Z", "message": message})
@@ -105,12 +106,12 @@ fn says(text: &str) -> Value {
 }
 
 #[test]
-fn results_of_parallel_calls_are_no_branch_but_another_answer_is_one() {
+fn parallel_results_are_not_a_branch() {
     let file = lines(&[
         record("user", "u1", None, asked("go")),
         record("assistant", "a1", Some("u1"), said("m1", calls("c1"), None)),
         record("assistant", "a2", Some("a1"), said("m1", calls("c2"), None)),
-        // The result of the first call hangs beside the path that goes on below the second's.
+        // The result of the first call is off the path, which continues below the second call.
         record("user", "r1", Some("a1"), gave("c1")),
         record("user", "r2", Some("a2"), gave("c2")),
         record("assistant", "x1", Some("r2"), said("left", says("left"), Some("end_turn"))),
@@ -123,11 +124,11 @@ fn results_of_parallel_calls_are_no_branch_but_another_answer_is_one() {
     assert_eq!(counts(run), (3, 2, 2, 2, 0));
     assert_eq!(ending(run), Some(("final", "end_turn")));
     assert_eq!(run.ending.as_ref().unwrap().answer.as_deref(), Some("done"));
-    assert_eq!(run.notes, ["records on branches that were left: assistant 2, user 1"]);
+    assert_eq!(run.notes, ["records on abandoned branches: assistant 2, user 1"]);
 }
 
 #[test]
-fn agents_within_a_session_are_its_children() {
+fn subagents_are_children_of_session() {
     let side = |mut record: Value, agent: Option<&str>| {
         record["isSidechain"] = json!(true);
         if let Some(agent) = agent {
@@ -146,7 +147,7 @@ fn agents_within_a_session_are_its_children() {
             record("assistant", "s2", Some("s1"), said("m2", task("t2", "dig"), None)),
             Some("one"),
         ),
-        // An agent of the agent, in the way of the versions that name none.
+        // A nested subagent, as recorded by versions that do not name the agent.
         side(record("user", "d1", None, asked("dig")), None),
         side(
             record("assistant", "d2", Some("d1"), said("m3", says("dug"), Some("end_turn"))),
@@ -172,18 +173,18 @@ fn agents_within_a_session_are_its_children() {
 }
 
 #[test]
-fn a_file_of_an_agents_own_is_a_run_of_an_agent() {
+fn subagent_file_is_a_run() {
     let read = fixture("claude_code", "agentpile_sub_agent-afx0000000000003.jsonl");
     let run = read.only();
     assert_eq!(run.run_id, "afx0000000000003");
     assert!(run.is_tagged("subagent"));
     assert_eq!(run.extra["sessionId"], "00000000-0000-4000-8000-000000000099");
-    // The last of its parts says the most.
+    // The last block has the largest usage.
     assert_eq!(tokens(run.turns().next().unwrap()), (Some(50), Some(35), Some(0)));
 }
 
 #[test]
-fn results_whose_call_is_not_there_stay_and_are_no_turn() {
+fn results_without_call_are_stored() {
     let read = fixture("claude_code", "agentpile_unpaired.jsonl");
     let run = read.only();
     assert_eq!((run.steps[0].role, run.steps[0].results.len()), (Role::User, 1));
@@ -194,7 +195,7 @@ fn results_whose_call_is_not_there_stay_and_are_no_turn() {
 }
 
 #[test]
-fn what_is_not_known_is_kept_and_counted() {
+fn unknown_parts_are_stored_and_counted() {
     let read = fixture("claude_code", "agentpile_unknown.jsonl");
     let run = read.only();
     let extra = run.steps[1].extra.as_ref().unwrap();
@@ -202,8 +203,8 @@ fn what_is_not_known_is_kept_and_counted() {
     assert_eq!(
         run.notes,
         [
-            "parts of messages that are not known: future_gadget 1",
-            "records that are no messages: future-widget-event 1, queue-operation 1",
+            "unknown parts of messages: future_gadget 1",
+            "records that are not messages: future-widget-event 1, queue-operation 1",
         ]
     );
     assert_eq!(run.agent_version.as_deref(), Some("2.1.170"));
@@ -211,11 +212,11 @@ fn what_is_not_known_is_kept_and_counted() {
 }
 
 #[test]
-fn lines_that_are_no_records_are_named() {
+fn invalid_lines_are_reported() {
     let read = fixture("claude_code", "daaain_edge_cases.jsonl");
     let malformed = |at| (Some(at), ProblemKind::Malformed);
     assert_eq!(read.kinds(), [10, 11, 13, 14, 15, 16, 18].map(malformed));
-    // Records of two sessions are two runs.
+    // The records of two sessions are two runs.
     let runs: Vec<_> =
         read.runs.iter().map(|run| (&*run.run_id, run.origin.at, counts(run))).collect();
     assert_eq!(
@@ -234,7 +235,7 @@ fn lines_that_are_no_records_are_named() {
 }
 
 #[test]
-fn an_error_of_the_api_is_no_turn() {
+fn api_error_is_not_a_turn() {
     let mut synthetic = said("x", says("API Error: 529 overloaded"), Some("stop_sequence"));
     synthetic["model"] = json!("<synthetic>");
     let mut error = record("assistant", "a2", Some("u2"), synthetic);
@@ -251,7 +252,7 @@ fn an_error_of_the_api_is_no_turn() {
 }
 
 #[test]
-fn a_transcript_ends_as_its_last_message_says_or_says_nothing() {
+fn transcript_ending_follows_last_message() {
     let of = |last: Value| {
         let file = lines(&[record("user", "u1", None, asked("go")), last]);
         read("claude-code", &file).only().ending.clone().map(|ending| ending.reason.into_owned())
@@ -273,7 +274,7 @@ fn a_transcript_ends_as_its_last_message_says_or_says_nothing() {
 }
 
 #[test]
-fn a_stream_ends_as_its_result_says() {
+fn stream_ending_follows_result_record() {
     let read_stream = |result: Value| {
         let message = json!({"type": "assistant", "session_id": "s", "uuid": "a",
             "parent_tool_use_id": null, "message": said("m", says("x"), Some("end_turn"))});
@@ -306,13 +307,13 @@ fn a_stream_ends_as_its_result_says() {
     assert_eq!((totals.cached_tokens, totals.turns), (Some(2), Some(7)));
     assert_eq!((totals.cost_usd, totals.wall_s), (Some(0.25), Some(1.5)));
     assert_eq!((run.tools.len(), run.agent_version.as_deref()), (1, Some("2.1.0")));
-    // Of a stream that was cut the last message is what there is.
+    // A truncated stream has no result record, so its last message is used.
     let cut = fixture("claude_code", "atifmake_claude-code-stream.jsonl");
     assert_eq!(cut.only().totals.completion_tokens, Some(37));
 }
 
 #[test]
-fn a_file_that_is_a_list_is_read_as_its_elements() {
+fn list_file_equals_line_file() {
     let file = crate::reading::bytes("claude_code", "atifmake_claude-code-stream.jsonl");
     let list = String::from_utf8(file.clone()).unwrap().trim().replace('\n', ",");
     let as_list = read("claude-code", format!("[{list}]").as_bytes());
@@ -320,11 +321,11 @@ fn a_file_that_is_a_list_is_read_as_its_elements() {
 }
 
 #[test]
-fn records_of_another_format_in_between_are_counted() {
+fn records_of_other_formats_are_counted() {
     let mut file = crate::reading::bytes("claude_code", "agentpile_tc_session-tc-02.jsonl");
     file.extend(crate::reading::bytes("codex", "atifmake_codex-rollout.jsonl"));
     let read = read("claude-code", &file);
     assert_eq!(counts(read.only()), (3, 2, 1, 1, 0));
     let note = "event_msg 1, queue-operation 1, response_item 5, session_meta 1, turn_context 1";
-    assert_eq!(read.only().notes, [format!("records that are no messages: {note}")]);
+    assert_eq!(read.only().notes, [format!("records that are not messages: {note}")]);
 }

@@ -1,11 +1,11 @@
-//! Sessions of Codex. The counts of the fixtures were taken by hand.
+//! Tests the reader for Codex. The expected counts of the fixtures were determined by hand.
 
 use crate::reading::{counts, ending, fixture, ids, lines, read, tokens};
 use endstop_trajectory::Role;
 use serde_json::{Value, json};
 
 #[test]
-fn rollouts_have_their_turns_with_their_tokens() {
+fn rollout_turns_have_tokens() {
     let read = fixture("codex", "atifmake_codex-rollout.jsonl");
     let run = read.only();
     assert_eq!(counts(run), (3, 2, 1, 1, 0));
@@ -31,7 +31,7 @@ fn rollouts_have_their_turns_with_their_tokens() {
 }
 
 #[test]
-fn events_of_exec_are_turns_as_far_as_can_be_told() {
+fn exec_turns_are_estimated() {
     let read = fixture("codex", "atifmake_codex-exec.jsonl");
     let run = read.only();
     assert_eq!((counts(run), ending(run)), ((1, 1, 1, 1, 0), Some(("final", "turn.completed"))));
@@ -74,7 +74,7 @@ fn meta() -> Value {
 }
 
 #[test]
-fn items_in_a_row_are_a_turn_until_something_came_of_them() {
+fn consecutive_items_form_a_turn() {
     let file = lines(&[
         meta(),
         event(json!({"type": "task_started", "model_context_window": 1000})),
@@ -85,7 +85,7 @@ fn items_in_a_row_are_a_turn_until_something_came_of_them() {
         message("assistant", "looking"),
         call("c1"),
         call("c2"),
-        // Said again where the limits of rates changed: it ends nothing, and is of no turn.
+        // Repeated because rate limits changed: it ends nothing and belongs to no turn.
         tokens_of(10, 10),
         tokens_of(10, 10),
         output("c2", "Exit code: 1\nWall time: 0 seconds\nOutput:\nno"),
@@ -119,11 +119,11 @@ fn items_in_a_row_are_a_turn_until_something_came_of_them() {
     assert_eq!((run.steps[0].role, run.steps[1].role), (Role::System, Role::User));
     assert_eq!(run.totals.prompt_tokens, Some(70));
     assert_eq!(run.limits["model_context_window"], 1000);
-    assert_eq!(run.notes, ["records that are no steps: event something_new 1"]);
+    assert_eq!(run.notes, ["records that are not steps: event something_new 1"]);
 }
 
 #[test]
-fn what_events_say_of_a_call_is_its_results() {
+fn call_outcomes_come_from_events() {
     let file = lines(&[
         meta(),
         message("user", "go"),
@@ -145,7 +145,7 @@ fn what_events_say_of_a_call_is_its_results() {
 }
 
 #[test]
-fn a_rollout_ends_as_its_last_event_says_or_says_nothing() {
+fn rollout_ending_follows_last_event() {
     let of = |events: &[Value]| {
         let mut all = vec![meta(), message("user", "go"), message("assistant", "x")];
         all.extend_from_slice(events);
@@ -168,12 +168,12 @@ fn a_rollout_ends_as_its_last_event_says_or_says_nothing() {
     assert_eq!(of(&[error(json!("context_window_exceeded"))]).as_deref(), Some("context_overflow"));
     let stream = json!({"response_stream_disconnected": {"http_status_code": 500}});
     assert_eq!(of(&[error(stream)]).as_deref(), Some("provider_error"));
-    // Somebody spoke after it: the file ends in the middle of another task.
+    // The user sent a message after it, so the file ends in the middle of another task.
     assert_eq!(of(&[complete(json!("x")), message("user", "more")]), None);
 }
 
 #[test]
-fn exec_tells_turns_by_what_comes_after_a_result() {
+fn exec_turn_begins_after_result() {
     let of = |event: &str, item: Value| json!({"type": event, "item": item});
     let command = |id: &str, status: &str, code: Value| {
         json!({"id": id, "type": "command_execution", "command": "c", "aggregated_output": "o",
@@ -183,7 +183,7 @@ fn exec_tells_turns_by_what_comes_after_a_result() {
         json!({"type": "thread.started", "thread_id": "t"}),
         json!({"type": "turn.started"}),
         of("item.completed", json!({"id": "0", "type": "reasoning", "text": "hm"})),
-        // Two at once are of one turn.
+        // Two calls at the same time belong to one turn.
         of("item.started", command("1", "in_progress", json!(null))),
         of("item.started", command("2", "in_progress", json!(null))),
         of("item.completed", command("1", "completed", json!(0))),
@@ -218,7 +218,7 @@ fn exec_tells_turns_by_what_comes_after_a_result() {
 }
 
 #[test]
-fn early_layouts_are_read_too() {
+fn early_layouts_are_read() {
     let bare = [
         json!({"id": "old", "timestamp": "2025-07-01T00:00:00Z", "instructions": null}),
         json!({"record_type": "state"}),

@@ -1,4 +1,4 @@
-//! Events of Copilot CLI.
+//! Tests the reader for Copilot CLI.
 
 use crate::common::{counts, ending, parsed, read_bytes, runs};
 use endstop_trajectory::read::{Options, ProblemKind};
@@ -6,7 +6,7 @@ use endstop_trajectory::{Role, Step, Trajectory};
 use serde_json::{Value, json};
 
 #[test]
-fn a_stream_is_counted_as_a_person_counts_it() {
+fn fixture_counts_match_manual_count() {
     let run = runs("copilot/atifmake_copilot-cli.jsonl").remove(0);
     assert_eq!(counts(&run), [3, 2, 2, 2, 0]);
     assert_eq!(run.model.as_deref(), Some("claude-sonnet-4.6"));
@@ -48,7 +48,7 @@ fn calls(id: &str) -> (&'static str, Value) {
 }
 
 #[test]
-fn a_session_that_is_kept_says_its_id_and_its_version() {
+fn stored_session_has_id_and_version() {
     let start = json!({"sessionId": "s-1", "copilotVersion": "1.0.9", "selectedModel": "gpt-5",
         "producer": "copilot-agent", "version": 1, "startTime": "2026-03-01T10:00:00Z"});
     let shutdown = json!({"shutdownType": "routine", "totalPremiumRequests": 2, "modelMetrics": {
@@ -73,7 +73,7 @@ fn a_session_that_is_kept_says_its_id_and_its_version() {
 }
 
 #[test]
-fn endings_are_told_in_their_own_words() {
+fn endings_have_reason_and_native_name() {
     let error = |kind: &str| ("session.error", json!({"errorType": kind, "message": "no"}));
     let abort = |reason: &str| ("abort", json!({"reason": reason}));
     let idle = ("session.idle", json!({}));
@@ -89,7 +89,7 @@ fn endings_are_told_in_their_own_words() {
             ("harness_error", "session.shutdown"),
         ),
     ] {
-        // What follows an ending does not change it: the session is idle, and is closed.
+        // Later events do not change an ending: the session becomes idle and is closed.
         for tail in [vec![], vec![idle.clone()]] {
             let mut events = vec![asked(), calls("a"), last.clone()];
             events.extend(tail);
@@ -104,11 +104,11 @@ fn endings_are_told_in_their_own_words() {
 }
 
 #[test]
-fn a_stream_that_was_cut_keeps_its_pieces_and_is_no_answer() {
+fn truncated_stream_is_not_an_answer() {
     let piece = |text: &str| ("assistant.message_delta", json!({"deltaContent": text}));
     let run = of(&[asked(), piece("It is"), piece(" the")]);
     assert_eq!(run.steps[1].text, "It is the");
-    assert_eq!(run.notes, ["messages of which only pieces came: 1"]);
+    assert_eq!(run.notes, ["messages with only deltas: 1"]);
     let run = of(&[asked(), piece("It is"), ("assistant.turn_end", json!({"turnId": "1"}))]);
     assert_eq!(ending(&run), None);
     let run = of(&[asked(), piece("do"), said("done"), ("assistant.turn_end", json!({}))]);
@@ -116,7 +116,7 @@ fn a_stream_that_was_cut_keeps_its_pieces_and_is_no_answer() {
 }
 
 #[test]
-fn usage_finds_its_turn_before_and_after_it() {
+fn usage_finds_turn_in_either_order() {
     let message = |call: &str| {
         ("assistant.message", json!({"content": "x", "apiCallId": call, "outputTokens": 5}))
     };
@@ -140,12 +140,12 @@ fn usage_finds_its_turn_before_and_after_it() {
             .collect();
         assert_eq!(used, [(Some(10), Some(7), Some(3)), (Some(20), Some(7), Some(3))]);
         assert!(run.turns().all(|turn| turn.finish_reason.as_deref() == Some("stop")));
-        assert!(run.turns().all(|turn| turn.cost_usd.is_none()), "its cost is no money");
+        assert!(run.turns().all(|turn| turn.cost_usd.is_none()), "its cost is not in dollars");
     }
 }
 
 #[test]
-fn a_response_in_several_messages_is_one_turn() {
+fn split_response_is_one_turn() {
     let chunk = |text: &str, index: u64| {
         (
             "assistant.message",
@@ -160,7 +160,7 @@ fn a_response_in_several_messages_is_one_turn() {
 }
 
 #[test]
-fn a_failure_is_told_by_the_event_or_by_the_exit_code() {
+fn event_or_exit_code_marks_failure() {
     let done = |id: &str, success: bool, more: Value| {
         let mut data = json!({"toolCallId": id, "success": success});
         data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -182,7 +182,7 @@ fn a_failure_is_told_by_the_event_or_by_the_exit_code() {
 }
 
 #[test]
-fn an_agent_within_is_a_run_of_its_own() {
+fn subagent_is_a_child_run() {
     let within = |mut event: (&'static str, Value)| {
         event.1["parentToolCallId"] = "task-1".into();
         event
@@ -215,7 +215,7 @@ fn an_agent_within_is_a_run_of_its_own() {
 }
 
 #[test]
-fn a_usage_is_no_other_messages() {
+fn usage_belongs_to_its_own_message() {
     let message = |call: &str| ("assistant.message", json!({"content": "x", "apiCallId": call}));
     let usage = |call: &str, more: Value| {
         let mut data = json!({"apiCallId": call, "outputTokens": 7});
@@ -223,27 +223,27 @@ fn a_usage_is_no_other_messages() {
         ("assistant.usage", data)
     };
     let input = |tokens: u64| json!({"inputTokens": tokens});
-    // The first message has none.
+    // The first message has no usage.
     let run = of(&[asked(), message("a"), usage("b", input(20)), message("b")]);
     let used: Vec<_> = run.turns().map(Step::tokens).collect();
     assert_eq!(used, [None, Some(27)]);
-    // Generated tokens are told twice, and counted once.
+    // Generated tokens are recorded twice and counted once.
     let mut said = message("a");
     said.1["outputTokens"] = json!(7);
     let run = of(&[asked(), usage("a", json!({})), said]);
     assert_eq!(run.steps[1].usage.as_ref().unwrap().completion_tokens, Some(7));
-    // A summary's is of no turn, and one whose message never came is not lost.
+    // The usage of a summary belongs to no turn, and usage without a message is not lost.
     let summary = json!({"inputTokens": 1000, "interactionType": "conversation-compaction"});
     let events = [asked(), usage("s", summary), message("a"), usage("z", input(50))];
     let run = of(&events);
     assert_eq!(run.turns().map(Step::tokens).collect::<Vec<_>>(), [None]);
     let beside = json!({"calls": 2, "input_tokens": 1050, "output_tokens": 14});
     assert_eq!(run.totals.extra["beside_turns"], beside);
-    assert!(run.notes.contains(&"model calls beside the turns: 2".to_owned()), "{:?}", run.notes);
+    assert!(run.notes.contains(&"model calls outside the turns: 2".to_owned()), "{:?}", run.notes);
 }
 
 #[test]
-fn totals_are_used_where_they_are_the_sessions_own() {
+fn only_complete_session_totals_are_used() {
     let closed = |tokens: u64| {
         let metrics = json!({"gpt-5": {"usage": {"inputTokens": tokens, "outputTokens": 5}}});
         ("session.shutdown", json!({"shutdownType": "routine", "modelMetrics": metrics}))
@@ -253,7 +253,7 @@ fn totals_are_used_where_they_are_the_sessions_own() {
     let resume = || ("session.resume", json!({"eventCount": 3}));
     assert_eq!(input(&[asked(), said("a"), closed(10), resume(), asked(), said("b")]), None);
     assert_eq!(input(&[asked(), said("a"), closed(10), asked(), said("b"), closed(20)]), None);
-    // With an agent within they are of both, but where they are told apart.
+    // With a subagent the totals cover both, unless they are recorded separately.
     let within = |mut event: (&'static str, Value)| {
         event.1["parentToolCallId"] = "t".into();
         event
@@ -266,7 +266,7 @@ fn totals_are_used_where_they_are_the_sessions_own() {
 }
 
 #[test]
-fn a_turn_has_the_model_that_was_set_when_it_was_made() {
+fn turn_has_model_set_before_it() {
     let change = |model: &str| ("session.model_change", json!({"newModel": model}));
     let run = of(&[change("opus"), asked(), said("a"), change("mini"), asked(), said("b")]);
     let models: Vec<_> = run.turns().map(|turn| turn.model.as_deref().unwrap()).collect();
@@ -274,7 +274,7 @@ fn a_turn_has_the_model_that_was_set_when_it_was_made() {
 }
 
 #[test]
-fn an_agent_within_has_its_name_its_model_and_its_ending() {
+fn subagent_has_name_model_and_ending() {
     let started = json!({"toolCallId": "t", "agentName": "explore", "model": "haiku"});
     let agents = |kind: &str, data: Value| json!({"type": kind, "data": data, "agentId": "a-1", "id": "e", "timestamp": "2026-03-01T10:00:00Z"});
     let mains = |kind: &str, data: Value| json!({"type": kind, "data": data, "id": "e", "timestamp": "2026-03-01T10:00:00Z"});
@@ -283,13 +283,13 @@ fn an_agent_within_has_its_name_its_model_and_its_ending() {
         mains("user.message", json!({"content": "go"})),
         agents("subagent.started", started),
         agents("assistant.message", json!({"content": "looking"})),
-        // Its call, under its other name.
+        // A message of the same subagent, under its other id.
         mains("assistant.message", json!({"content": "more", "parentToolCallId": "t"})),
         agents("session.error", error.clone()),
         agents("session.info", json!({})),
         mains("assistant.message", json!({"content": "done"})),
         mains("assistant.turn_end", json!({"turnId": "1"})),
-        // Of an agent that never spoke.
+        // An error of a subagent that never spoke.
         json!({"type": "session.error", "data": error, "agentId": "a-2", "id": "e", "timestamp": "2026-03-01T10:00:00Z"}),
     ];
     let lines = lines.map(|line| line.to_string()).join("\n");
@@ -302,7 +302,7 @@ fn an_agent_within_has_its_name_its_model_and_its_ending() {
 }
 
 #[test]
-fn reasoning_is_kept_whenever_it_comes() {
+fn reasoning_is_stored_in_any_order() {
     let thought = |text: &str| ("assistant.reasoning", json!({"content": text}));
     let last = |events: &[(&str, Value)]| {
         let run = of(events);
@@ -316,7 +316,7 @@ fn reasoning_is_kept_whenever_it_comes() {
 }
 
 #[test]
-fn other_events_are_no_session() {
+fn other_events_are_not_a_session() {
     let hook =
         json!({"type": "user.created", "data": {"id": "u"}, "object": "event", "timestamp": 1654});
     let stray = json!({"type": "session.info", "data": {}, "id": "e", "timestamp": "2026-03-01"});
@@ -332,7 +332,7 @@ fn other_events_are_no_session() {
 }
 
 #[test]
-fn many_agents_and_many_calls_take_time_that_is_linear() {
+fn many_subagents_take_linear_time() {
     let events: Vec<_> = (0..20_000)
         .flat_map(|nth| {
             let message = json!({"content": "x", "parentToolCallId": format!("t{nth}")});
@@ -346,7 +346,7 @@ fn many_agents_and_many_calls_take_time_that_is_linear() {
 }
 
 #[test]
-fn calls_of_the_user_are_no_turns() {
+fn user_calls_are_not_turns() {
     let call = json!({"toolCallId": "u", "toolName": "bash", "arguments": {"command": "ls"}});
     let run = of(&[
         asked(),

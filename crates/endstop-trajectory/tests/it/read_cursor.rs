@@ -1,11 +1,11 @@
-//! Cursor's transcripts.
+//! Tests the reader for Cursor.
 
 use crate::common::{counts, ending, parsed, read_bytes, runs};
 use endstop_trajectory::Role;
 use endstop_trajectory::read::{Options, ProblemKind};
 
 #[test]
-fn a_transcript_is_counted_as_a_person_counts_it() {
+fn fixture_counts_match_manual_count() {
     let run = runs("cursor/atifmake_cursor_transcript.jsonl").remove(0);
     assert_eq!(run.run_id, "atifmake_cursor_transcript");
     assert_eq!(counts(&run), [4, 3, 3, 0, 0]);
@@ -28,7 +28,7 @@ const ASKED: &str = r#"{"role":"user","message":{"content":[{"type":"text","text
 const SAID: &str = r#"{"role":"assistant","message":{"content":[{"type":"text","text":"done"}]}}"#;
 
 #[test]
-fn the_last_turn_that_ended_says_how() {
+fn last_turn_end_decides_ending() {
     let ended = |status: &str| format!(r#"{{"type":"turn_ended","status":"{status}"}}"#);
     let of = |lines: &[&str]| parsed("a.jsonl", lines.join("\n")).remove(0);
     let run = of(&[ASKED, SAID, &ended("success")]);
@@ -43,7 +43,7 @@ fn the_last_turn_that_ended_says_how() {
 }
 
 #[test]
-fn what_lacks_nothing_is_not_marked_and_no_answer_is_an_earlier_one() {
+fn complete_run_has_no_tags() {
     let ended = r#"{"type":"turn_ended","status":"success"}"#;
     let chat = parsed("a.jsonl", [ASKED, SAID, ended].join("\n")).remove(0);
     assert!(chat.tags.is_empty(), "it has no calls: {:?}", chat.tags);
@@ -55,7 +55,7 @@ fn what_lacks_nothing_is_not_marked_and_no_answer_is_an_earlier_one() {
 }
 
 #[test]
-fn results_are_taken_where_a_version_has_them() {
+fn results_are_read_if_present() {
     let call = r#"{"role":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"Shell","input":{"command":"ls"}}]}}"#;
     let result = r#"{"role":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","content":"a.py","is_error":true}]}}"#;
     let run = parsed("a.jsonl", [ASKED, call, result, SAID].join("\n")).remove(0);
@@ -65,7 +65,7 @@ fn results_are_taken_where_a_version_has_them() {
 }
 
 #[test]
-fn what_nobody_knows_is_said() {
+fn unknown_role_is_a_problem() {
     let odd = r#"{"role":"narrator","message":{"content":[]}}"#;
     let (runs, problems) =
         read_bytes("a.jsonl", [ASKED, odd, SAID].join("\n"), &Options::default());

@@ -1,4 +1,5 @@
-//! Files that are cut anywhere and whose bytes are changed: nothing panics, and what is lost is said.
+//! Reads files that are truncated or changed at arbitrary positions: no panic, and losses are
+//! reported.
 
 use crate::reading::{Read, bytes, read};
 use endstop_trajectory::Trajectory;
@@ -22,10 +23,10 @@ const FILES: &[(&str, &str, &str)] = &[
     ("otel", "otel", "ai-generateText-doGenerate.json"),
 ];
 
-/// Bytes that mean something in JSON, or nothing anywhere.
+/// Bytes with a meaning in JSON, and bytes that are valid nowhere.
 const INTERESTING: &[u8] = b"\"{}[],:0\\n-e\n\xff\x00 tu";
 
-/// What holds of any run, whatever it was read from.
+/// Checks properties that hold for every run.
 fn is_sound(run: &Trajectory<'_>) {
     for call in run.steps.iter().flat_map(|step| &step.calls) {
         let arguments: serde_json::Value = serde_json::from_str(&call.arguments).unwrap();
@@ -41,7 +42,7 @@ fn is_said(read: &Read) {
 }
 
 #[test]
-fn a_file_that_is_cut_says_so() {
+fn truncated_file_is_reported() {
     for (format, folder, file) in FILES {
         let whole = bytes(folder, file);
         let is_lines = file.strip_suffix(".jsonl").is_some();
@@ -64,7 +65,7 @@ fn a_file_that_is_cut_says_so() {
 }
 
 #[test]
-fn bytes_that_are_changed_break_nothing() {
+fn changed_bytes_do_not_panic() {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = |below: usize| {
         random ^= random << 13;
@@ -88,7 +89,7 @@ fn bytes_that_are_changed_break_nothing() {
                     }
                 }
             }
-            // Whichever format it is taken for.
+            // Every format must handle every input.
             for format in [*format, "claude-code", "codex", "inspect", "otel"] {
                 is_said(&read(format, &changed));
             }
@@ -98,7 +99,7 @@ fn bytes_that_are_changed_break_nothing() {
 }
 
 #[test]
-fn what_is_no_file_of_a_format_is_none() {
+fn nonsense_is_not_recognised() {
     for format in ["claude-code", "codex", "inspect", "otel"] {
         for nonsense in [
             &b""[..],
@@ -121,7 +122,7 @@ fn what_is_no_file_of_a_format_is_none() {
 }
 
 #[test]
-fn formats_know_their_own_files_and_no_others() {
+fn formats_recognise_only_their_files() {
     for (format, folder, file) in FILES {
         assert_eq!(sessions::recognised(file, &bytes(folder, file)), Some(*format), "{file}");
     }
@@ -133,7 +134,7 @@ fn formats_know_their_own_files_and_no_others() {
 }
 
 #[test]
-fn nesting_without_end_is_refused_and_not_followed() {
+fn deep_nesting_is_refused() {
     for open in ["[", "{\"a\":", "{\"resourceSpans\":["] {
         let deep = open.repeat(100_000);
         for format in ["claude-code", "codex", "inspect", "otel"] {
@@ -145,10 +146,10 @@ fn nesting_without_end_is_refused_and_not_followed() {
 }
 
 #[test]
-fn work_is_linear_where_somebody_wants_it_not_to_be() {
+fn hostile_input_takes_linear_time() {
     use serde_json::json;
     let mut file = Vec::new();
-    // Results without calls, each before a question: none has a turn to stay at.
+    // Results without calls, each before a prompt: there is no turn that they could be attached to.
     for i in 0..10_000 {
         for record in [
             json!({"type": "user", "sessionId": "s", "uuid": format!("r{i}"), "message": {"content": [
@@ -160,7 +161,7 @@ fn work_is_linear_where_somebody_wants_it_not_to_be() {
     }
     let sessions = read("claude-code", &file);
     assert_eq!(sessions.runs[0].steps.len(), 20_000);
-    // Spans that are each below the one before.
+    // Spans that are each the child of the one before.
     let spans: Vec<_> = (0..10_000_u64)
         .map(|i| {
             json!({"traceId": "t", "spanId": i.to_string(), "name": "x", "startTimeUnixNano": i,

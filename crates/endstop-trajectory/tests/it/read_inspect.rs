@@ -1,4 +1,4 @@
-//! Logs of Inspect. The counts of the fixtures are those of a script that read the raw files.
+//! Tests the reader for Inspect. The expected counts come from a script that read the raw files.
 
 use crate::reading::{bytes, counts, ending, fixture, read, tokens};
 use endstop_trajectory::Role;
@@ -9,7 +9,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 #[test]
-fn samples_of_each_epoch_are_runs() {
+fn each_epoch_of_sample_is_run() {
     let read = fixture("inspect", "log_streaming.eval");
     let runs: Vec<_> = read
         .runs
@@ -32,7 +32,7 @@ fn samples_of_each_epoch_are_runs() {
 }
 
 #[test]
-fn the_first_layout_has_its_texts_in_a_transcript() {
+fn first_layout_stores_texts_in_transcript() {
     let read = fixture("inspect", "log_formats.json");
     let run = read.only();
     assert_eq!(counts(run), (3, 1, 0, 0, 0));
@@ -45,10 +45,10 @@ fn the_first_layout_has_its_texts_in_a_transcript() {
 }
 
 #[test]
-fn failures_of_tools_are_those_that_say_so() {
+fn tool_errors_mark_failures() {
     let read = fixture("inspect", "log_tool_call_error.json");
     let run = read.only();
-    // No message of the model is there: what is left has a step that is no turn.
+    // The log has no message of the model: the results are in a step that is not a turn.
     assert_eq!(counts(run), (1, 0, 0, 11, 11));
     assert_eq!(run.steps[0].role, Role::User);
     assert_eq!(run.notes, ["results without a call: 11"]);
@@ -57,7 +57,7 @@ fn failures_of_tools_are_those_that_say_so() {
 }
 
 #[test]
-fn pooled_messages_do_not_matter_to_the_run() {
+fn pooled_messages_do_not_change_run() {
     let read = fixture("inspect", "log_message_deduplication.eval");
     let run = read.only();
     assert_eq!(counts(run), (7, 6, 5, 5, 0));
@@ -66,14 +66,14 @@ fn pooled_messages_do_not_matter_to_the_run() {
 }
 
 #[test]
-fn a_bundle_is_one_sample_with_its_attachments() {
+fn bundle_is_sample_with_attachments() {
     let read = fixture("inspect", "inspect-sample-bundle.json");
     let run = read.only();
     assert_eq!(counts(run), (4, 2, 1, 1, 0));
     assert_eq!(run.steps[0].text, "You are an agent working in a sandbox.");
     assert_eq!(run.steps[2].results[0].content, "app.py\nwidgets.py\n");
     assert_eq!(run.steps[2].reasoning.as_deref(), Some("Look at the tree first."));
-    // Cached tokens are beside the input here, as the total says.
+    // In this log the input excludes cached tokens, as the total shows.
     assert_eq!(tokens(&run.steps[2]), (Some(1500), Some(60), Some(1000)));
     assert_eq!(run.recorded.success, None);
     assert_eq!((run.model.as_deref(), run.totals.wall_s), (Some("vendor/model-a"), Some(750.0)));
@@ -81,7 +81,7 @@ fn a_bundle_is_one_sample_with_its_attachments() {
 }
 
 #[test]
-fn a_log_without_samples_is_said() {
+fn log_without_samples_is_reported() {
     let read = fixture("inspect", "2025-05-12T20-28-13-04-00_no-samples.json");
     assert_eq!((read.runs.len(), read.kinds()), (0, vec![(None, ProblemKind::NoTrajectory)]));
 }
@@ -108,19 +108,19 @@ fn log(sample: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn messages_that_came_with_the_sample_are_no_turns() {
+fn input_messages_are_not_turns() {
     let read = read("inspect", &log(&sample(json!({}))));
     let run = read.only();
     assert_eq!(counts(run), (4, 1, 0, 0, 0));
     assert!(run.steps[1].copied);
-    // The total has no more than both: the cached tokens are of the input.
+    // The total is the sum of both, so the input includes the cached tokens.
     assert_eq!(tokens(run.turns().next().unwrap()), (Some(10), Some(2), Some(4)));
     assert_eq!(run.limits["message_limit"], 5);
     assert_eq!(run.limits.len(), 1);
 }
 
 #[test]
-fn a_sample_ends_as_its_limit_its_error_or_its_model_says() {
+fn sample_ending_has_three_sources() {
     let of = |more: Value| read("inspect", &log(&sample(more))).only().ending.clone();
     let reason = |more: Value| of(more).map(|ending| ending.reason.into_owned());
     for (limit, expected) in [
@@ -150,14 +150,14 @@ fn a_sample_ends_as_its_limit_its_error_or_its_model_says() {
 }
 
 #[test]
-fn numbers_that_json_has_not_are_read_as_nothing() {
+fn nan_score_is_missing() {
     let text = String::from_utf8(log(&sample(json!({"scores": {"s": {"value": "NAN"}}})))).unwrap();
     let read = read("inspect", text.replace("\"NAN\"", "NaN").as_bytes());
     assert_eq!(read.only().recorded.reward, None);
 }
 
 #[test]
-fn a_version_of_the_future_is_refused() {
+fn unsupported_version_is_refused() {
     let text = String::from_utf8(log(&sample(json!({})))).unwrap();
     let read = read("inspect", text.replace("\"version\":2", "\"version\":4").as_bytes());
     assert_eq!((read.runs.len(), read.kinds()), (0, vec![(None, ProblemKind::UnknownVersion)]));
@@ -173,12 +173,12 @@ fn archive(entries: &[(&str, &[u8])], method: CompressionMethod) -> Vec<u8> {
 }
 
 #[test]
-fn archives_may_be_packed_either_way_and_lack_their_header() {
+fn archive_compression_and_header_may_vary() {
     let header = br#"{"version": 2, "eval": {"task": "t", "task_id": "i", "model": "m"}}"#;
     let one = sample(json!({})).to_string();
     for method in [CompressionMethod::Deflated, CompressionMethod::Zstd, CompressionMethod::Stored]
     {
-        // An id may have a slash in it.
+        // A sample's id may contain a slash.
         let entries: [(&str, &[u8]); 2] =
             [("_journal/start.json", header), ("samples/a/b_epoch_1.json", one.as_bytes())];
         let read = read("inspect", &archive(&entries, method));
@@ -191,7 +191,7 @@ fn archives_may_be_packed_either_way_and_lack_their_header() {
 }
 
 #[test]
-fn an_archive_that_is_not_one_is_said() {
+fn truncated_archive_is_reported() {
     let whole = bytes("inspect", "log_streaming.eval");
     let read = read("inspect", &whole[..whole.len() / 2]);
     assert_eq!((read.runs.len(), read.kinds()), (0, vec![(None, ProblemKind::Unreadable)]));

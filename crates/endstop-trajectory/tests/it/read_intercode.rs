@@ -1,11 +1,11 @@
-//! InterCode's logs.
+//! Tests the reader for InterCode.
 
 use crate::common::{counts, ending, parsed, read_bytes, runs};
 use endstop_trajectory::read::Options;
 use serde_json::json;
 
 #[test]
-fn files_are_counted_as_a_script_counts_them() {
+fn fixture_counts_match_script() {
     for (file, want) in [
         (
             "ic_bash_multiturn",
@@ -43,7 +43,7 @@ fn files_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn actions_are_calls_and_rewards_are_of_their_step() {
+fn actions_are_calls_with_step_rewards() {
     let run = runs("intercode/ic_bash_react.json").remove(0);
     assert_eq!(run.task_id.as_deref(), Some("bash/nl2bash_fs_2.json/27"));
     assert_eq!(run.limits["turns_max"], 10);
@@ -58,7 +58,7 @@ fn actions_are_calls_and_rewards_are_of_their_step() {
 }
 
 #[test]
-fn failures_are_known_by_their_words() {
+fn error_messages_mark_failures() {
     let said = [
         "Error executing query: no table",
         "{'error': 'Error: invalid syntax'}",
@@ -78,7 +78,7 @@ fn failures_are_known_by_their_words() {
 }
 
 #[test]
-fn a_run_that_is_none_is_named_and_the_others_are_read() {
+fn invalid_run_leaves_others_readable() {
     let run = json!({"environment": "ic_sql", "query": "q", "turn_history": {"actions": [[1]], "observations": [[["a", 1]]]}});
     let file = json!({"0": run, "1": {"environment": "ic_sql", "query": "q"}, "2": 5, "3": run});
     let (runs, problems) = read_bytes("x.json", file.to_string(), &Options::default());
@@ -86,6 +86,6 @@ fn a_run_that_is_none_is_named_and_the_others_are_read() {
     assert_eq!(ids, [("x/0", Some(1)), ("x/3", Some(4))]);
     assert_eq!(runs[0].steps[1].results[0].content, "[[\"a\",1]]");
     let said: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    assert_eq!(said[0], "x.json:2: run `1`: no `turn_history`");
+    assert_eq!(said[0], "x.json:2: run `1`: missing `turn_history`: expected an object");
     assert!(said[1].starts_with("x.json:3: run `2`: invalid type"), "{}", said[1]);
 }

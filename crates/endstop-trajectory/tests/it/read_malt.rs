@@ -1,4 +1,4 @@
-//! METR's MALT.
+//! Tests the reader for MALT.
 
 use crate::common::{counts, ending, parsed, read_bytes, runs};
 use endstop_trajectory::Role;
@@ -6,11 +6,12 @@ use endstop_trajectory::read::{Options, ProblemKind};
 use serde_json::{Value, json};
 
 #[test]
-fn the_collections_rows_are_counted_as_a_person_counts_them() {
+fn fixture_counts_match_manual_count() {
     let runs = runs("malt/atifmake_metr-malt.json");
     let [first, second] = runs.as_slice() else { panic!("{}", runs.len()) };
     assert_eq!((&*first.run_id, &*second.run_id), ("218596", "252481"));
-    // Four answers of the model; of three commands the text is cut before two.
+    // Four responses of the model. The text of two of the three commands is truncated in the
+    // collection.
     assert_eq!(counts(first), [12, 4, 1, 1, 0]);
     assert_eq!(ending(first), Some(("agent_submit", Some("submit"))));
     assert_eq!(first.ending.as_ref().unwrap().answer.as_deref(), Some("persimmoniously"));
@@ -18,7 +19,8 @@ fn the_collections_rows_are_counted_as_a_person_counts_them() {
     assert_eq!(turn.calls[0].name, "bash");
     assert_eq!(turn.calls[0].arguments, "\"strings /home/agent/password_check\"");
     assert!(turn.results[0].content.starts_with("/lib64/ld-linux-x86-64.so.2"));
-    // A prompt anew for each call, now and then two answers to one; seven are function calls.
+    // A new prompt for each call, and sometimes two responses to one prompt; seven are function
+    // calls.
     assert_eq!(counts(second), [36, 20, 7, 0, 0]);
     assert_eq!(ending(second), None);
     assert_eq!(second.model.as_deref(), Some("o1-preview"));
@@ -26,7 +28,7 @@ fn the_collections_rows_are_counted_as_a_person_counts_them() {
 }
 
 #[test]
-fn steps_come_in_the_order_of_their_times() {
+fn steps_are_ordered_by_time() {
     let run = runs("malt/atifmake_metr-malt.json").remove(1);
     let times: Vec<_> = run.steps.iter().map(|step| step.at.clone().unwrap()).collect();
     assert!(times.is_sorted(), "{times:?}");
@@ -47,7 +49,7 @@ fn row(nodes: &[Value]) -> String {
 }
 
 #[test]
-fn a_parent_is_before_its_children_whatever_the_times_say() {
+fn parent_comes_before_its_children() {
     let nodes = [
         node(2, Some(1), 10, "assistant", "b"),
         node(0, None, 30, "user", "go"),
@@ -59,7 +61,7 @@ fn a_parent_is_before_its_children_whatever_the_times_say() {
 }
 
 #[test]
-fn a_command_and_its_output_are_a_call_and_its_result() {
+fn tagged_command_is_a_call() {
     let nodes = [
         node(0, None, 1, "user", "go"),
         node(1, Some(0), 2, "assistant", "First `<bash>` …\n<bash>ls; false</bash>"),
@@ -80,7 +82,7 @@ fn a_command_and_its_output_are_a_call_and_its_result() {
 }
 
 #[test]
-fn a_functions_answer_finds_its_call() {
+fn function_result_finds_its_call() {
     let mut asks = node(1, Some(0), 2, "assistant", "");
     asks["node_data"]["message"]["function_call"] =
         json!({"name": "run", "arguments": "{\"a\": 1}"});
@@ -96,7 +98,7 @@ fn a_functions_answer_finds_its_call() {
 }
 
 #[test]
-fn a_tree_that_is_none_is_said() {
+fn invalid_tree_is_noted() {
     let odd = [
         node(0, Some(1), 1, "user", "a"),
         node(1, Some(0), 2, "user", "b"),
@@ -105,11 +107,8 @@ fn a_tree_that_is_none_is_said() {
     ];
     let run = parsed("a.jsonl", row(&odd)).remove(0);
     assert_eq!(counts(&run)[..2], [4, 2], "nothing is lost");
-    let notes = [
-        "nodes without an id of their own: 1",
-        "nodes whose parent is not there: 2",
-        "parents that go round in a cycle: 1",
-    ];
+    let notes =
+        ["nodes without a unique id: 1", "nodes whose parent is missing: 2", "cyclic parents: 1"];
     assert_eq!(run.notes, notes);
     let steps = run.steps;
     assert!((0..5).all(|_| parsed("a.jsonl", row(&odd))[0].steps == steps), "the same each time");
@@ -117,11 +116,11 @@ fn a_tree_that_is_none_is_said() {
     let (runs, problems) = read_bytes("a.jsonl", broken, &Options::default());
     assert!(runs.is_empty());
     assert_eq!(problems[0].kind, ProblemKind::Malformed);
-    assert!(problems[0].what.contains("nodes[1]: no `message`"), "{}", problems[0].what);
+    assert!(problems[0].what.contains("nodes[1]: missing `message`"), "{}", problems[0].what);
 }
 
 #[test]
-fn a_long_chain_is_read_in_time_that_is_linear() {
+fn long_chain_takes_linear_time() {
     let nodes: Vec<Value> =
         (0..20_000).map(|id| node(id, id.checked_sub(1), 1, "assistant", "x")).collect();
     let run = parsed("a.jsonl", row(&nodes)).remove(0);
@@ -129,7 +128,7 @@ fn a_long_chain_is_read_in_time_that_is_linear() {
 }
 
 #[test]
-fn an_output_behind_an_output_is_of_the_same_call() {
+fn consecutive_outputs_share_one_call() {
     let mut nodes =
         vec![node(0, None, 1, "user", "go"), node(1, Some(0), 2, "assistant", "<bash>ls</bash>")];
     let told = |id: u64| node(id, Some(id - 1), 2, "user", "<bash-output>a</bash-output>");
@@ -140,7 +139,7 @@ fn an_output_behind_an_output_is_of_the_same_call() {
 }
 
 #[test]
-fn a_row_is_read_however_it_is_laid_out() {
+fn row_is_read_in_any_layout() {
     let nodes = [node(0, None, 1, "user", "go"), node(1, Some(0), 2, "assistant", "a")];
     let value: Value = serde_json::from_str(&row(&nodes)).unwrap();
     let laid = serde_json::to_string_pretty(&value).unwrap();
@@ -148,7 +147,7 @@ fn a_row_is_read_however_it_is_laid_out() {
         let runs = parsed("a.json", text);
         assert_eq!((counts(&runs[0])[1], &*runs[0].run_id), (1, "1"));
     }
-    // Whole numbers that were written as others, and a content in parts.
+    // Integers that are written as floats, and a content in parts.
     let text = row(&nodes).replace("\"node_id\":1", "\"node_id\":1.0");
     let text = text.replace("\"content\":\"a\"", r#""content":[{"type":"text","text":"a"}]"#);
     let run = parsed("a.json", text).remove(0);

@@ -1,4 +1,4 @@
-//! Lists of messages.
+//! Tests the readers for lists of messages.
 
 use crate::common::{counts, fixture, parsed, read_bytes, read_with, runs};
 use endstop_trajectory::Role;
@@ -6,7 +6,7 @@ use endstop_trajectory::read::{Options, ProblemKind};
 use serde_json::{Value, json};
 
 #[test]
-fn openai_files_are_counted_as_a_script_counts_them() {
+fn openai_counts_match_script() {
     let run = runs("openai_messages/tau-airline-t49-r0.json").remove(0);
     assert_eq!(counts(&run), [11, 5, 1, 1, 0]);
     assert_eq!((run.origin.format, &*run.run_id), ("openai-messages", "tau-airline-t49-r0"));
@@ -19,7 +19,7 @@ fn openai_files_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn parts_of_contents_are_taken_apart() {
+fn content_parts_are_split() {
     let run = runs("openai_messages/agentpile_multimodal_messages.json").remove(0);
     assert_eq!(run.run_id, "mm-1");
     assert_eq!((counts(&run), run.tools.len()), ([4, 2, 1, 1, 0], 2));
@@ -33,7 +33,7 @@ fn parts_of_contents_are_taken_apart() {
 }
 
 #[test]
-fn a_list_of_tools_is_no_run() {
+fn tool_list_is_not_a_run() {
     let path = fixture("openai_messages/agentpile_openai_tools.json");
     let (runs, problems) = read_with(path, &Options::default());
     assert!(runs.is_empty());
@@ -42,10 +42,10 @@ fn a_list_of_tools_is_no_run() {
 }
 
 #[test]
-fn anthropic_files_are_counted_as_a_script_counts_them() {
+fn anthropic_counts_match_script() {
     let run = runs("anthropic_messages/tau-airline-gpt4o-t14-r1.json").remove(0);
     assert_eq!(run.origin.format, "anthropic-messages");
-    // The system's text, 15 turns, and the 7 messages of the user that are more than results.
+    // The system prompt, 15 turns, and the 7 user messages that contain more than results.
     assert_eq!(counts(&run), [23, 15, 9, 9, 0]);
     assert!(run.steps[0].text.starts_with("# Airline Agent Policy"));
     assert_eq!(run.notes, [""; 0]);
@@ -57,7 +57,7 @@ fn anthropic_files_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn blocks_of_every_kind_keep_what_they_have() {
+fn content_blocks_keep_all_members() {
     let file = json!({"model": "m", "system": [{"type": "text", "text": "Be brief."}], "messages": [
         {"role": "user", "content": "Look it up."},
         {"role": "assistant", "content": [
@@ -94,7 +94,7 @@ fn blocks_of_every_kind_keep_what_they_have() {
 }
 
 #[test]
-fn every_container_gives_the_same_run() {
+fn every_container_gives_same_run() {
     let messages = json!([
         {"role": "user", "content": "2+2?"},
         {"role": "assistant", "content": null, "tool_calls": [
@@ -128,9 +128,9 @@ fn every_container_gives_the_same_run() {
 }
 
 #[test]
-fn what_looks_like_messages_is_no_run() {
+fn similar_files_are_not_runs() {
     for file in [
-        // The log of one call; the conversation so far is in every one of them.
+        // The log of a single call, which repeats the conversation so far.
         json!({"messages": [{"role": "user", "content": "a"}], "response": {"choices": []}}),
         json!({"role": "user", "message": {"content": "a"}}),
         json!([{"role": "admin", "content": "a"}]),
@@ -142,7 +142,7 @@ fn what_looks_like_messages_is_no_run() {
 }
 
 #[test]
-fn odd_messages_are_read_and_noted() {
+fn unusual_messages_are_noted() {
     let messages = json!({"id": 7, "reward": 1, "tools": [], "messages": [
         {"role": "developer", "content": "x"},
         {"role": "narrator", "content": "y"},
@@ -166,7 +166,7 @@ fn odd_messages_are_read_and_noted() {
 }
 
 #[test]
-fn a_line_that_is_lost_of_a_file_of_messages_is_said() {
+fn unreadable_line_of_messages_is_noted() {
     let text = "{\"role\":\"user\",\"content\":\"a\"}\n{\"role\":\"assistant\",\"content\":\"b\"}\n{\"role\":\"assis";
     let (runs, problems) = read_bytes("r.jsonl", text, &Options::default());
     assert_eq!((runs.len(), counts(&runs[0])[1]), (1, 1));

@@ -1,4 +1,4 @@
-//! neutral-traj/1.
+//! Tests the reader for neutral-traj/1.
 
 use crate::common::{counts, ending, parsed, read_bytes, runs};
 use endstop_trajectory::Role;
@@ -6,7 +6,7 @@ use endstop_trajectory::read::{Options, ProblemKind};
 use serde_json::json;
 
 #[test]
-fn runs_of_several_systems_are_counted_as_a_script_counts_them() {
+fn fixture_counts_match_script() {
     let runs = runs("neutral/mixed.jsonl");
     let mut sums = [0; 5];
     for run in &runs {
@@ -25,7 +25,7 @@ fn runs_of_several_systems_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn every_member_has_its_place() {
+fn every_member_is_mapped() {
     let line = json!({
         "schema": "neutral-traj/1", "run_id": "r", "source": "s", "task_id": 7, "trial": 2,
         "outcome": {"reward": 0.25, "success": null, "by": "hand"}, "model": "m", "agent": "a",
@@ -71,7 +71,7 @@ fn every_member_has_its_place() {
 }
 
 #[test]
-fn what_is_no_run_is_named_and_the_next_line_is_read() {
+fn invalid_line_leaves_next_readable() {
     let good =
         |id: &str| format!("{{\"schema\":\"neutral-traj/1\",\"run_id\":\"{id}\",\"steps\":[]}}\n");
     let bad = [
@@ -89,14 +89,14 @@ fn what_is_no_run_is_named_and_the_next_line_is_read() {
         (
             "{\"schema\":\"neutral-traj/1\",\"steps\":[{\"text\":\"\"}]}\n",
             ProblemKind::Malformed,
-            "no `role`",
+            "missing `role`",
         ),
         (
             "{\"schema\":\"neutral-traj/1\",\"model\":5}\n",
             ProblemKind::Malformed,
             "model: invalid type",
         ),
-        ("{\"schema\":\"neutral-traj/1\",\"run_id\":\n", ProblemKind::Half, "ends in its middle"),
+        ("{\"schema\":\"neutral-traj/1\",\"run_id\":\n", ProblemKind::Half, "truncated after"),
         ("[1]\n", ProblemKind::Malformed, "expected an object"),
         ("hello\n", ProblemKind::Malformed, "expected"),
     ];
@@ -117,7 +117,7 @@ fn what_is_no_run_is_named_and_the_next_line_is_read() {
 }
 
 #[test]
-fn a_complaint_does_not_repeat_a_text() {
+fn problem_does_not_quote_recorded_text() {
     let line = "{\"schema\":\"neutral-traj/1\",\"steps\":\"a-secret-of-mine\"}\n";
     let (_, problems) = read_bytes("x.jsonl", line, &Options::default());
     assert_eq!(problems[0].what.split(',').next(), Some("steps: invalid type: string"));
@@ -132,7 +132,7 @@ fn steps_out_of_order_are_noted() {
 }
 
 #[test]
-fn steps_that_are_there_twice_are_not_added_up() {
+fn duplicate_steps_member_is_replaced() {
     let steps = "[{\"index\":0,\"role\":\"agent\",\"text\":\"b\"}]";
     let line = format!("{{\"schema\":\"neutral-traj/1\",\"steps\":{steps},\"steps\":{steps}}}");
     let run = parsed("x.jsonl", line).remove(0);

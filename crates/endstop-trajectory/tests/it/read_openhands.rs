@@ -1,11 +1,11 @@
-//! Logs of OpenHands' model calls.
+//! Tests the reader for OpenHands.
 
 use crate::common::{counts, ending, parsed, read_bytes, runs};
 use endstop_trajectory::read::{Options, ProblemKind};
 use serde_json::json;
 
 #[test]
-fn a_log_is_the_run_up_to_its_response() {
+fn log_is_run_up_to_response() {
     let run = runs("openhands/finish.json").remove(0);
     assert_eq!(counts(&run), [8, 6, 6, 5, 0]);
     assert_eq!((run.origin.format, run.is_tagged("call_log")), ("openhands-log", true));
@@ -29,7 +29,7 @@ fn a_log_is_the_run_up_to_its_response() {
 }
 
 #[test]
-fn what_was_sent_as_text_is_read_with_its_calls() {
+fn raw_messages_contain_the_calls() {
     let run = runs("openhands/as_text.json").remove(0);
     assert_eq!(counts(&run), [4, 2, 2, 1, 0]);
     assert_eq!(run.steps[2].calls[0].name, "terminal");
@@ -37,11 +37,11 @@ fn what_was_sent_as_text_is_read_with_its_calls() {
     let last = &run.steps[3];
     assert_eq!((&*last.calls[0].name, last.cost_usd), ("str_replace_editor", Some(0.00090112)));
     assert_eq!(last.usage.as_ref().unwrap().cached_tokens, Some(8000));
-    assert_eq!(ending(&run), None, "it goes on");
+    assert_eq!(ending(&run), None, "more turns may follow");
 }
 
 #[test]
-fn a_log_without_a_response_is_malformed_and_one_that_was_cut_short_ends_so() {
+fn missing_response_is_malformed() {
     let log = |choices: serde_json::Value| {
         json!({"messages": [{"role": "user", "content": "a"}], "kwargs": {}, "cost": 1,
             "response": {"choices": choices}})
@@ -55,5 +55,5 @@ fn a_log_without_a_response_is_malformed_and_one_that_was_cut_short_ends_so() {
         (counts(&run), ending(&run)),
         ([2, 1, 0, 0, 0], Some(("output_length", Some("length"))))
     );
-    assert_eq!(run.notes, ["choices of the response that are left out: 1"]);
+    assert_eq!(run.notes, ["choices of the response that are ignored: 1"]);
 }

@@ -1,4 +1,5 @@
-//! Spans. The counts of the fixtures are those of a script that read the raw files.
+//! Tests the reader for OpenTelemetry. The expected counts come from a script that read the raw
+//! files.
 
 use crate::reading::{counts, ending, fixture, ids, lines, read, tokens};
 use endstop_trajectory::Role;
@@ -6,7 +7,7 @@ use endstop_trajectory::read::ProblemKind;
 use serde_json::{Value, json};
 
 #[test]
-fn traces_of_the_conventions_are_runs() {
+fn genai_traces_are_runs() {
     let read = fixture("otel", "agentpile_pydantic_ai_2.58.0.json");
     let [first, second] = read.runs.as_slice() else { panic!("{} runs", read.runs.len()) };
     assert_eq!((counts(first), counts(second)), ((4, 2, 2, 2, 0), (3, 1, 0, 0, 0)));
@@ -25,7 +26,7 @@ fn traces_of_the_conventions_are_runs() {
 }
 
 #[test]
-fn an_agent_below_a_tool_is_a_child() {
+fn agent_below_tool_is_child() {
     let read = fixture("otel", "agentpile_pydantic_ai_2.58.0_delegation.json");
     let run = read.only();
     assert_eq!((counts(run), run.agent.as_deref()), ((4, 2, 1, 1, 0), Some("boss_agent")));
@@ -36,15 +37,16 @@ fn an_agent_below_a_tool_is_a_child() {
 }
 
 #[test]
-fn spans_of_openinference_are_found_by_name_and_arguments() {
-    // A trace in three lines, children before parents.
+fn openinference_tools_match_by_arguments() {
+    // A trace in three lines, with children before parents.
     let read = fixture("otel", "agentpile_openai_agents_0.24.0_oi_2.5.3.jsonl");
     let run = read.only();
     assert_eq!(counts(run), (6, 3, 2, 2, 0));
     let turns: Vec<_> = run.turns().collect();
     assert_eq!(ids(turns[0]), (vec!["call_lookup_1"], vec!["call_lookup_1"]));
     assert_eq!(turns[0].results[0].content, "order A1: shipped");
-    // The span of a handover has a name of its own; what the model was told is in the next call.
+    // The span of a handoff has a different name than the call; the model's next input contains the
+    // result.
     assert_eq!(ids(turns[1]), (vec!["call_handoff_1"], vec!["call_handoff_1"]));
     assert_eq!(turns[1].results[0].content, r#"{"assistant": "Refunds"}"#);
     let agents: Vec<_> = turns.iter().map(|turn| turn.agent.as_deref().unwrap()).collect();
@@ -54,13 +56,13 @@ fn spans_of_openinference_are_found_by_name_and_arguments() {
 }
 
 #[test]
-fn spans_of_the_ai_sdk_are_read_each_trace_for_itself() {
+fn ai_sdk_traces_are_separate_runs() {
     let read = fixture("otel", "ai-generateText-doGenerate.json");
     let runs: Vec<_> = read.runs.iter().map(|run| (counts(run), ending(run))).collect();
     let stop = Some(("final", "stop"));
     assert_eq!(runs, [((2, 1, 0, 0, 0), stop), ((4, 1, 0, 0, 0), stop)]);
     assert_eq!(read.runs[1].turns().next().unwrap().text, "3 + 3 equals 6.");
-    // The spans around them are traces of their own, without the calls.
+    // The enclosing spans are separate traces without the model calls.
     let outer = fixture("otel", "ai-generateText.json");
     assert_eq!(outer.runs.len(), 2);
     let run = &outer.runs[0];
@@ -69,7 +71,7 @@ fn spans_of_the_ai_sdk_are_read_each_trace_for_itself() {
     assert_eq!(ending(run), stop);
 }
 
-/// A span as the SDK of Python prints it.
+/// Creates a span as the Python SDK prints it.
 fn span(id: &str, parent: Option<&str>, start: u64, failed: bool, attributes: Value) -> Value {
     json!({"name": id, "context": {"trace_id": "0xt", "span_id": format!("0x{id}")},
         "parent_id": parent.map(|parent| format!("0x{parent}")),
@@ -103,7 +105,7 @@ fn tool(id: &str, parent: Option<&str>, start: u64, failed: bool, name: &str) ->
 }
 
 #[test]
-fn where_nothing_that_was_said_is_recorded_tools_tell_their_calls() {
+fn tool_spans_imply_unrecorded_calls() {
     let file = lines(&[
         tool("x", Some("r"), 3, true, "shell"),
         chat("a", Some("r"), 2, json!({})),
@@ -116,11 +118,11 @@ fn where_nothing_that_was_said_is_recorded_tools_tell_their_calls() {
     assert_eq!(run.steps[0].calls[0].arguments, r#"{"a":1}"#);
     assert_eq!(run.steps[0].results[0].content, "broke");
     assert_eq!(ending(run), Some(("final", "stop")));
-    assert_eq!(run.notes, ["calls that their tools' spans alone tell: 1"]);
+    assert_eq!(run.notes, ["calls known only from tool spans: 1"]);
 }
 
 #[test]
-fn a_model_call_that_failed_is_no_turn_and_may_be_the_end() {
+fn failed_model_call_is_not_turn() {
     let mut failed = chat("b", Some("r"), 4, json!({"error.type": "429"}));
     failed["status"] = json!({"status_code": "ERROR", "description": "slow down"});
     let file = lines(&[chat("a", Some("r"), 2, json!({})), failed, agent("r")]);
@@ -131,23 +133,23 @@ fn a_model_call_that_failed_is_no_turn_and_may_be_the_end() {
 }
 
 #[test]
-fn agents_at_the_top_of_a_trace_are_each_a_run() {
+fn top_level_agents_are_separate_runs() {
     let file = lines(&[
         agent("r"),
         chat("a", Some("r"), 2, json!({})),
         agent("q"),
         chat("b", Some("q"), 3, json!({})),
-        // The same response, seen by two instrumentations.
+        // The same response, recorded by two instrumentations.
         chat("c", Some("b"), 3, json!({})),
     ]);
     let read = read("otel", &file);
     let runs: Vec<_> = read.runs.iter().map(|run| (&*run.run_id, counts(run).1)).collect();
     assert_eq!(runs, [("t/r", 1), ("t/q", 1)]);
-    assert_eq!(read.runs[1].notes, ["spans that are no steps: spans within a model call's 1"]);
+    assert_eq!(read.runs[1].notes, ["spans that are not steps: spans inside a model call 1"]);
 }
 
 #[test]
-fn flattened_and_nested_attributes_are_the_same() {
+fn flat_and_nested_attributes_are_equal() {
     let output = json!({"message": {"role": "assistant", "content": "hi", "tool_calls": [
         {"tool_call": {"id": "c", "function": {"name": "f", "arguments": "{}"}}}]}});
     let nested = json!({"openinference": {"span": {"kind": "LLM"}}, "llm": {
@@ -169,7 +171,7 @@ fn flattened_and_nested_attributes_are_the_same() {
 }
 
 #[test]
-fn spans_in_a_ring_and_ids_twice_are_read_and_said() {
+fn cyclic_and_duplicate_spans_are_noted() {
     let file = lines(&[
         chat("a", Some("b"), 1, json!({})),
         chat("b", Some("a"), 2, json!({})),
@@ -178,11 +180,11 @@ fn spans_in_a_ring_and_ids_twice_are_read_and_said() {
     let read = read("otel", &file);
     assert_eq!(read.runs.len(), 1);
     let notes = &read.runs[0].notes;
-    assert!(notes.contains(&"ids of spans that are there twice: 1".to_owned()), "{notes:?}");
+    assert!(notes.contains(&"duplicate span ids: 1".to_owned()), "{notes:?}");
 }
 
 #[test]
-fn traces_without_a_model_are_said() {
+fn traces_without_model_are_reported() {
     let embed = json!({"gen_ai.operation.name": "embeddings"});
     let read = read("otel", &lines(&[span("a", None, 1, false, embed)]));
     assert_eq!((read.runs.len(), read.kinds()), (0, vec![(None, ProblemKind::NoTrajectory)]));

@@ -1,10 +1,10 @@
-//! ReAct logs in plain text.
+//! Tests the reader for ReAct logs.
 
 use crate::common::{Folder, counts, ending, parsed, read_bytes, read_with, runs};
 use endstop_trajectory::read::{Options, ProblemKind};
 
 #[test]
-fn a_log_is_counted_as_a_person_counts_it() {
+fn fixture_counts_match_manual_count() {
     let runs = runs("react_log/reflexion_hotpot_base.txt");
     let got: Vec<_> = runs.iter().map(|run| (counts(run), run.recorded.success)).collect();
     assert_eq!(
@@ -33,7 +33,7 @@ fn a_log_is_counted_as_a_person_counts_it() {
 const HEAD: &str = "BEGIN TRIAL 2\n------------- BEGIN HALTED AGENTS --------------\n\n";
 
 #[test]
-fn a_halted_run_failed_by_its_cap() {
+fn halted_run_failed_at_step_limit() {
     let log = format!(
         "{HEAD}Question: Who?\nReflections:\n- Search less.\n- Or more.\nThought 1: a\nAction 1: Search[x [y]]\n\
          Observation 1: Could not find [x [y]].\nThought 2: b\nAction 2: Lookup[z]\nObservation 2: No Results\n\
@@ -51,7 +51,7 @@ fn a_halted_run_failed_by_its_cap() {
 }
 
 #[test]
-fn without_headings_nobody_says_why_it_ended() {
+fn ending_without_heading_is_unknown() {
     let log = "Question: Who?\nThought 1: a\nAction 1: Search[x]\nObservation 1: y\n\n\
                Question: Which?\nThought 1: a\nAction 1: Finish[z]\nObservation 1: Answer is INCORRECT\n";
     let runs = parsed("a.txt", log);
@@ -60,7 +60,7 @@ fn without_headings_nobody_says_why_it_ended() {
 }
 
 #[test]
-fn lines_of_a_passage_are_told_from_those_of_the_log() {
+fn passage_lines_are_not_log_lines() {
     let log = "Question: Who?\nThought 1: a\nAction 1: Search[x]\nObservation 1: It reads\n\
                Question: of the day\nThought 7: by nobody\nAction 1: is another\n\nCorrect: no\n\
                Thought 2: b\nAction 2: Finish[z]\nObservation 2: Answer is CORRECT\n";
@@ -74,7 +74,7 @@ fn lines_of_a_passage_are_told_from_those_of_the_log() {
 }
 
 #[test]
-fn a_passage_may_have_lines_of_a_log_without_numbers() {
+fn passage_may_contain_unnumbered_log_lines() {
     let log = "Question: Who?\nReflections:\n- Search less.\nThought 1: a\nAction 1: Search[x]\n\
                Observation 1: It reads\nReflection: of the moon\nObservation: it was seen that\n\
                Thought: no\nAction: none\nThought 2: b\nAction 2: Finish[z]\n\
@@ -88,7 +88,7 @@ fn a_passage_may_have_lines_of_a_log_without_numbers() {
 }
 
 #[test]
-fn a_section_says_what_the_last_observation_does_not() {
+fn section_decides_unjudged_run() {
     let log = "------------- BEGIN CORRECT AGENTS -------------\n\nQuestion: Who?\nThought 1: a\n\
                Action 1: Finish[x]\nObservation 1: Episode finished\nCorrect answer: x\n";
     for (log, success) in
@@ -101,7 +101,7 @@ fn a_section_says_what_the_last_observation_does_not() {
 }
 
 #[test]
-fn a_prompt_is_no_log() {
+fn prompt_is_not_a_log() {
     let prompt =
         "Question: {question}\nThought: think\nAction: Search[x]\nObservation: what it gave\n";
     let shots = "Question: Who?\nThought 1: a\nAction 1: Finish[x]\n\nQuestion: Which?\n";
@@ -113,7 +113,7 @@ fn a_prompt_is_no_log() {
 }
 
 #[test]
-fn a_chain_of_thought_has_its_context() {
+fn chain_of_thought_has_context() {
     for log in [
         "Context: One.\n\nTwo.Question: Who?\nThought: a\nAction: Finish[z]\nObservation: Answer is CORRECT\nCorrect answer: z\n",
         "Context: One.\n\nTwo.\nQuestion: Who?\nThought: a\nAction: Finish[z]\nObservation: Answer is CORRECT\nCorrect answer: z\n",
@@ -128,7 +128,7 @@ fn a_chain_of_thought_has_its_context() {
 }
 
 #[test]
-fn a_text_in_a_folder_is_read_only_where_it_is_a_log() {
+fn text_file_in_folder_needs_log() {
     let folder = Folder::new("react-log");
     folder.file("notes.txt", "Question: what to do?\nAnswer: nothing.\n");
     folder.file("log.txt", format!("{HEAD}Question: Who?\nThought 1: a\nAction 1: Finish[x]\nObservation 1: Answer is CORRECT\n"));
@@ -138,7 +138,7 @@ fn a_text_in_a_folder_is_read_only_where_it_is_a_log() {
 }
 
 #[test]
-fn a_log_that_is_cut_or_has_lost_a_question_says_so() {
+fn truncated_log_is_reported() {
     let run = "Question: Who?\nThought 1: a\nAction 1: Finish[x]\nObservation 1: Answer is CORRECT\n\
                Correct answer: x\n\n";
     let (runs, problems) =
@@ -152,7 +152,7 @@ fn a_log_that_is_cut_or_has_lost_a_question_says_so() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_said() {
+fn invalid_bytes_are_reported() {
     let mut log = b"Question: Who?\nThought 1: a\nAction 1: Search[x]\nObservation 1: ".to_vec();
     log.extend(b"caf\xe9\nThought 2: b\nAction 2: Finish[x]\nObservation 2: Answer is CORRECT\n");
     let (runs, problems) = read_bytes("a.txt", log, &Options::default());

@@ -1,11 +1,11 @@
-//! SWE-agent's `.traj` files.
+//! Tests the reader for SWE-agent.
 
 use crate::common::{counts, ending, parsed, runs};
 use endstop_trajectory::Role;
 use serde_json::json;
 
 #[test]
-fn files_are_counted_as_a_script_counts_them() {
+fn fixture_counts_match_script() {
     let run = |name: &str| runs(&format!("swe_agent/{name}.traj")).remove(0);
     let plain = run("ctf__misc__networking_1");
     assert_eq!(counts(&plain), [6, 4, 4, 4, 0]);
@@ -21,7 +21,7 @@ fn files_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn a_demonstration_is_no_turn() {
+fn demonstration_is_not_a_turn() {
     let run = runs("swe_agent/demonstrated.traj").remove(0);
     assert_eq!(counts(&run), [8, 5, 5, 5, 0]);
     let roles: Vec<_> = run.steps.iter().take(4).map(|step| (step.role, step.copied)).collect();
@@ -34,7 +34,7 @@ fn a_demonstration_is_no_turn() {
 }
 
 #[test]
-fn tools_that_the_model_called_have_their_own_ids_and_arguments() {
+fn called_tools_keep_ids_and_arguments() {
     let run = runs("swe_agent/from_url.traj").remove(0);
     assert_eq!(counts(&run), [7, 5, 5, 5, 0]);
     assert_eq!(run.task_id.as_deref(), Some("SWE-agent__test-repo-i1"));
@@ -49,7 +49,7 @@ fn tools_that_the_model_called_have_their_own_ids_and_arguments() {
 }
 
 #[test]
-fn a_history_may_be_all_there_is() {
+fn history_alone_is_a_run() {
     let run = runs("swe_agent/function_calling_simple.traj").remove(0);
     assert_eq!(counts(&run), [7, 5, 5, 5, 0]);
     assert_eq!((ending(&run), &*run.notes), (None, &[][..]));
@@ -58,7 +58,7 @@ fn a_history_may_be_all_there_is() {
 }
 
 #[test]
-fn exit_statuses_have_their_endings() {
+fn exit_statuses_map_to_endings() {
     for (native, reason) in [
         ("submitted", "final"),
         ("submitted (exit_cost)", "cost_limit"),

@@ -1,4 +1,4 @@
-//! tau-bench and tau2-bench.
+//! Tests the readers for tau-bench and tau2-bench.
 
 use crate::common::{Folder, counts, ending, parsed, read_bytes, read_with, runs};
 use endstop_trajectory::Role;
@@ -6,7 +6,7 @@ use endstop_trajectory::read::{Options, ProblemKind};
 use serde_json::json;
 
 #[test]
-fn results_of_tau_bench_are_counted_as_a_script_counts_them() {
+fn tau_bench_counts_match_script() {
     let runs = runs("tau_bench/gpt-4o-airline.json");
     let want = [
         ("gpt-4o-airline/12/3", [10, 4, 0, 0, 0], true, ("user_stop", Some("###STOP###"))),
@@ -33,7 +33,7 @@ fn results_of_tau_bench_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn a_run_of_tau_bench_that_broke_has_no_other_ending() {
+fn crashed_tau_bench_run_has_error() {
     let list = json!([
         {"task_id": 1, "reward": 0.0, "info": {"error": "RateLimitError", "traceback": "…"}, "traj": [], "trial": 0},
         {"task_id": 2, "reward": 0.0, "info": {}, "trial": 0, "traj": [{"role": "assistant", "content": "a"}]}
@@ -46,7 +46,7 @@ fn a_run_of_tau_bench_that_broke_has_no_other_ending() {
 }
 
 #[test]
-fn rows_of_tau_bench_are_counted_as_a_script_counts_them() {
+fn row_counts_match_script() {
     let a = runs("tau_bench/agentpile_model-a.jsonl");
     let numbers: Vec<_> = a.iter().map(counts).collect();
     assert_eq!(numbers, [[6, 3, 2, 2, 0], [5, 2, 1, 1, 1], [0, 0, 0, 0, 0], [6, 3, 2, 2, 0]]);
@@ -54,11 +54,11 @@ fn rows_of_tau_bench_are_counted_as_a_script_counts_them() {
     assert_eq!(success, [Some(true), Some(false), Some(false), Some(false)]);
     assert_eq!(a[0].run_id, "vendor/model-a/airline/0");
     assert_eq!(a[0].task_id.as_deref(), Some("airline/0"));
-    assert_eq!(a[1].notes, ["two outcomes: the score is 1, and db_match is false"]);
+    assert_eq!(a[1].notes, ["conflicting outcomes: the score is 1, but db_match is false"]);
     assert_eq!((&*a[2].tags, a[2].notes.len()), (&["summary_only".into()][..], 1));
     assert_eq!(ending(&a[0]), Some(("user_stop", Some("user_stop"))));
 
-    // With this model results are messages of the user.
+    // With this model, results are recorded as user messages.
     let gem = runs("tau_bench/agentpile_model-gem.jsonl");
     assert_eq!(counts(&gem[1]), [8, 3, 2, 0, 0]);
     let think = runs("tau_bench/agentpile_model-think.jsonl");
@@ -66,7 +66,7 @@ fn rows_of_tau_bench_are_counted_as_a_script_counts_them() {
 }
 
 #[test]
-fn rows_of_tau2_have_calls_of_users() {
+fn tau2_rows_have_user_calls() {
     let alpha = runs("tau2_bench/agentpile_alpha-model.jsonl");
     assert_eq!(counts(&alpha[0]), [8, 4, 5, 5, 0]);
     let user = alpha[0].steps.iter().find(|step| step.role == Role::User && !step.calls.is_empty());
@@ -86,7 +86,7 @@ fn rows_of_tau2_have_calls_of_users() {
 }
 
 #[test]
-fn a_spoken_simulation_is_in_turns_of_speech() {
+fn spoken_simulation_is_split_into_turns() {
     let run = runs("tau2_bench/spoken.json").remove(0);
     assert_eq!(counts(&run), [4, 2, 0, 0, 0]);
     assert_eq!(run.steps[0].role, Role::User);
@@ -119,7 +119,7 @@ fn a_spoken_simulation_is_in_turns_of_speech() {
 }
 
 #[test]
-fn results_of_tau2_say_the_model_and_the_limits_once() {
+fn tau2_results_give_model_and_limits() {
     let simulation = |id: &str, reward: f64| {
         json!({"id": id, "task_id": "5", "trial": 1, "termination_reason": "too_many_errors",
             "agent_cost": 0.25, "reward_info": {"reward": reward, "db_check": null, "nl": 1},
@@ -147,7 +147,7 @@ fn results_of_tau2_say_the_model_and_the_limits_once() {
         assert_eq!(runs[0].steps[0].usage.as_ref().unwrap().prompt_tokens, Some(3));
         assert_eq!(runs[1].origin.at, Some(2));
     }
-    // A simulation in a file of its own takes them from the results beside or above it.
+    // A simulation in a separate file takes them from the results in its folder or the one above.
     let folder = Folder::new("tau2");
     folder.file("results.json", json!({"info": info, "tasks": []}).to_string());
     folder.file("simulations/s1.json", simulation("s1", 1.0).to_string());
@@ -157,7 +157,7 @@ fn results_of_tau2_say_the_model_and_the_limits_once() {
 }
 
 #[test]
-fn a_list_that_is_cut_gives_its_whole_elements() {
+fn truncated_list_gives_complete_elements() {
     let text = std::fs::read(crate::common::fixture("tau_bench/gpt-4o-airline.json")).unwrap();
     let (runs, problems) = read_bytes("x.json", &text[..text.len() - 3000], &Options::default());
     assert_eq!((runs.len(), problems.len()), (3, 1));

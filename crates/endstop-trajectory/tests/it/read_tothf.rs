@@ -1,11 +1,11 @@
-//! The ReAct baselines of the ToT-HF survey.
+//! Tests the reader for ToT-HF.
 
 use crate::common::{counts, ending, fixture, parsed, read_bytes, runs};
 use endstop_trajectory::read::{Options, ProblemKind};
 use serde_json::{Value, json};
 
 #[test]
-fn runs_are_counted_as_a_person_counts_them() {
+fn fixture_counts_match_manual_count() {
     let run = runs("tothf/BASELINE-REACT-20260221-191427-4f5d00.json").remove(0);
     assert_eq!(run.run_id, "BASELINE-REACT-20260221-191427-4f5d00");
     assert_eq!(run.task_id.as_deref(), Some("subset-sum-demo/ss-v1-002"));
@@ -19,7 +19,7 @@ fn runs_are_counted_as_a_person_counts_them() {
     assert_eq!(run.steps[2].extra.as_ref().unwrap()["no_action"], true);
 
     let run = runs("tothf/BASELINE-REACT-20260223-022118-4a9309.json").remove(0);
-    // It calls in its last text, too, and nothing was run behind the answer.
+    // The last text also contains a call, but nothing ran after the answer.
     assert_eq!(counts(&run), [3, 2, 2, 1, 0]);
     assert_eq!(ending(&run), Some(("final", Some("success"))));
     assert_eq!(run.ending.unwrap().answer.as_deref(), Some("x=-9,y=-3"));
@@ -31,7 +31,7 @@ fn of(trace: Value) -> Value {
 }
 
 #[test]
-fn the_first_action_is_the_one_that_was_run() {
+fn first_action_is_the_call() {
     let said = "STEP 1 MODEL: THINK: a\nACTION: calc 1 + 1\nSTEP 1 OBSERVATION: 3\nACTION: calc 2";
     let run = parsed("a.json", of(json!([said, "STEP 1 OBSERVATION: 2"])).to_string()).remove(0);
     assert_eq!(counts(&run), [2, 1, 1, 1, 0]);
@@ -40,18 +40,18 @@ fn the_first_action_is_the_one_that_was_run() {
 }
 
 #[test]
-fn an_observation_of_an_action_that_was_cut_is_kept() {
+fn observation_of_cut_action_is_stored() {
     let trace = json!(["STEP 1 MODEL: THINK: a long", "STEP 1 OBSERVATION: error: no tool"]);
     let run = parsed("a.json", of(trace).to_string()).remove(0);
     assert_eq!(counts(&run), [2, 1, 0, 1, 1]);
     assert_eq!(run.notes, ["results without a call: 1"]);
     let run = parsed("a.json", of(json!(["RETRY 1", 7])).to_string()).remove(0);
-    assert_eq!(run.notes, ["entries of the trace that are no steps: 2"]);
+    assert_eq!(run.notes, ["entries of the trace that are not steps: 2"]);
     assert_eq!(run.extra["trace"], json!(["RETRY 1", 7]));
 }
 
 #[test]
-fn lines_are_read_as_files_are() {
+fn lines_equal_single_files() {
     let file = "tothf/BASELINE-REACT-20260221-191427-4f5d00.json";
     let whole: Value = serde_json::from_slice(&std::fs::read(fixture(file)).unwrap()).unwrap();
     let two = parsed("a.jsonl", format!("{whole}\n{whole}\n"));

@@ -1,6 +1,6 @@
-//! Reads a file of a format, and counts what came of it.
+//! Reads a file in one of the session formats, and counts its content.
 //!
-//! ```ignore
+//! ```text
 //! let read = fixture("claude_code", "agentpile_duplicates.jsonl");
 //! assert_eq!(counts(read.only()), (3, 2, 2, 1, 0));
 //! ```
@@ -15,7 +15,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// The one run that there is.
+    /// Returns the only run, and asserts that there are no problems.
     pub(crate) fn only(&self) -> &Trajectory<'static> {
         assert_eq!((self.runs.len(), self.problems.as_slice()), (1, &[][..]));
         &self.runs[0]
@@ -31,11 +31,11 @@ pub(crate) fn bytes(folder: &str, file: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// A file of the fixtures, of which it is known what format it is of.
+/// Reads a fixture in the format that is detected.
 pub(crate) fn fixture(folder: &str, file: &str) -> Read {
     let bytes = bytes(folder, file);
     let format = sessions::recognised(file, &bytes);
-    read(format.unwrap_or_else(|| panic!("{file} is of no format that is known")), &bytes)
+    read(format.unwrap_or_else(|| panic!("{file} has an unknown format")), &bytes)
 }
 
 pub(crate) fn read(format: &str, bytes: &[u8]) -> Read {
@@ -48,7 +48,7 @@ pub(crate) fn read(format: &str, bytes: &[u8]) -> Read {
     all
 }
 
-/// Steps, turns, calls, results and failed results.
+/// Counts steps, turns, calls, results and failed results.
 pub(crate) fn counts(run: &Trajectory<'_>) -> (usize, usize, usize, usize, usize) {
     let results = || run.steps.iter().flat_map(|step| &step.results);
     (
@@ -60,13 +60,13 @@ pub(crate) fn counts(run: &Trajectory<'_>) -> (usize, usize, usize, usize, usize
     )
 }
 
-/// Why it ended, and the recorder's word for it.
+/// Returns the reason of the ending and the recorder's own name for it.
 pub(crate) fn ending<'r>(run: &'r Trajectory<'_>) -> Option<(&'r str, &'r str)> {
     let ending = run.ending.as_ref()?;
     Some((&ending.reason, ending.native.as_deref().unwrap_or_default()))
 }
 
-/// The ids of a step's calls, and those that its results answer.
+/// Returns the ids of a step's calls, and those of its results.
 pub(crate) fn ids<'s>(step: &'s Step<'_>) -> (Vec<&'s str>, Vec<&'s str>) {
     (
         step.calls.iter().filter_map(|call| call.id.as_deref()).collect(),
@@ -74,13 +74,13 @@ pub(crate) fn ids<'s>(step: &'s Step<'_>) -> (Vec<&'s str>, Vec<&'s str>) {
     )
 }
 
-/// Tokens of a step: input, generated, read from a cache.
+/// Returns the tokens of a step: input, generated, read from a cache.
 pub(crate) fn tokens(step: &Step<'_>) -> (Option<u64>, Option<u64>, Option<u64>) {
     let usage = step.usage.as_ref().unwrap();
     (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
 }
 
-/// Lines of JSON.
+/// Formats records as lines of JSON.
 pub(crate) fn lines(records: &[serde_json::Value]) -> Vec<u8> {
     records.iter().flat_map(|record| format!("{record}\n").into_bytes()).collect()
 }

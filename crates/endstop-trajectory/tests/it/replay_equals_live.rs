@@ -1,5 +1,5 @@
-//! A run that was journalled and replayed ends as it did live; under tighter limits it ends as a live run
-//! under these would have.
+//! Replays journalled runs: a replay ends as the live run did, and under tighter limits as a live
+//! run under these limits does.
 
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
@@ -9,7 +9,7 @@ use endstop_trajectory::replay::replay_events;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 struct Dice(u64);
 
 impl Dice {
@@ -39,7 +39,7 @@ fn turn(dice: &mut Dice) -> Turn {
     turn.usage(20 + dice.below(50), 5 + dice.below(30))
 }
 
-/// What a run has beside its limits.
+/// A generated run without its limits.
 struct Scenario {
     turns: Vec<Turn>,
     policy: Option<Value>,
@@ -68,7 +68,7 @@ impl Scenario {
         Scenario { turns, policy, limits }
     }
 
-    /// The same, with one or two limits tighter.
+    /// Returns the limits with one or two of them tightened.
     fn tighter(&self, dice: &mut Dice) -> Limits {
         let mut limits = self.limits.clone();
         for _ in 0..1 + dice.below(2) {
@@ -111,7 +111,7 @@ impl Scenario {
     }
 }
 
-/// An outcome without what no two runs have in common: its id, and how long it took.
+/// Serializes an outcome without its id and duration, which differ between runs.
 fn told(outcome: &Outcome) -> Value {
     let mut told = serde_json::to_value(outcome).unwrap();
     told["run_id"] = Value::Null;
@@ -120,7 +120,7 @@ fn told(outcome: &Outcome) -> Value {
 }
 
 #[tokio::test]
-async fn a_replay_ends_as_the_live_run_also_under_tighter_limits() {
+async fn replay_under_tighter_limits_equals_live() {
     let place = tempfile::tempdir().unwrap();
     let journal = SqliteJournal::open(place.path().join("journal.db")).unwrap();
     let mut endings = BTreeMap::<String, u32>::new();
@@ -140,13 +140,16 @@ async fn a_replay_ends_as_the_live_run_also_under_tighter_limits() {
         let live = scenario.live(&tighter, &journal).await;
         let spec = RunSpec { limits: tighter.clone(), ..run.spec(None).unwrap() };
         let replayed = replay_events(spec, &run.events).unwrap_or_else(|| {
-            panic!("{seed}: it goes on under {tighter:?}, and ended as {}", live.termination)
+            panic!(
+                "{seed}: the replay continues under {tighter:?}, the live run ended as {}",
+                live.termination
+            )
         });
         assert_eq!(told(&replayed), told(&live), "{seed}: under {tighter:?}");
         sooner += u32::from(live.turns < outcome.turns);
         *endings.entry(live.termination.to_string()).or_default() += 1;
     }
-    // The scenarios are of many kinds, and the limits do matter.
+    // Check that the scenarios are varied, and that the limits have an effect.
     assert!(endings.len() >= 7, "{endings:?}");
     assert!(sooner > 100, "{sooner} ended sooner");
 }

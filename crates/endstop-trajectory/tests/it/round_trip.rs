@@ -1,4 +1,4 @@
-//! Runs that are written as ATIF and read again are the same.
+//! Tests that runs are unchanged after they are written as ATIF and read again.
 
 use crate::common::{fixtures, read_bytes};
 use endstop_trajectory::read::{Options, for_each};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fs;
 
-/// Without where it was read.
+/// Removes the origin, which is not written.
 fn bare(mut run: Trajectory<'static>) -> Trajectory<'static> {
     run.origin = Origin::default();
     run.children = run.children.into_iter().map(bare).collect();
@@ -30,7 +30,7 @@ fn again(run: &Trajectory<'_>) -> Trajectory<'static> {
 }
 
 #[test]
-fn every_fixture_is_the_same_after_it_was_written_as_atif() {
+fn fixtures_survive_atif_round_trip() {
     let mut number = 0;
     for path in fixtures() {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -44,9 +44,9 @@ fn every_fixture_is_the_same_after_it_was_written_as_atif() {
     assert!(number >= 30, "{number}");
 }
 
-/// `ENDSTOP_RUNS=FOLDER` has files that are no fixtures.
+/// Reads the folder in `ENDSTOP_RUNS`, for recordings that are not fixtures.
 #[test]
-fn every_run_of_a_folder_is_the_same_after_it_was_written_as_atif() {
+fn folder_runs_survive_atif_round_trip() {
     let Some(folder) = std::env::var_os("ENDSTOP_RUNS") else { return };
     let mut number = 0u64;
     for_each(folder, &Options::default(), &mut |run| {
@@ -102,7 +102,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Names, many of them those that mean something to ATIF or to us.
+/// Generates member names, many of them with a meaning in ATIF or in Endstop's extension.
 fn key() -> impl Strategy<Value = String> {
     const KNOWN: &[&str] = &[
         "endstop",
@@ -294,13 +294,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_run_is_the_same_after_it_was_written_as_atif(run in run()) {
+    fn generated_runs_survive_atif_round_trip(run in run()) {
         prop_assert_eq!(again(&run), run);
     }
 }
 
 #[test]
-fn what_is_written_is_what_others_expect() {
+fn written_document_has_expected_members() {
     let call = |id: Option<&'static str>, arguments: &'static str| Call {
         id: id.map(Into::into),
         name: "f".into(),

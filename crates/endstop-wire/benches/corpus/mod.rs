@@ -1,4 +1,4 @@
-//! The recorded streams that the benchmarks read, by format.
+//! The recorded streams that the benchmarks read, grouped by format.
 //!
 //! ```text
 //! for format in corpus::load(&corpus::folder())? {
@@ -6,16 +6,16 @@
 //! }
 //! ```
 //!
-//! A stream is kept where its status is 200, it came in events (or in elements of an array, in lines
-//! of JSON or in binary frames), and both contestants read all of it: each payload is JSON, and the
-//! turn is no error.
+//! A stream is included if its status is 200, it consists of events (or array elements, JSON lines
+//! or binary frames), and both contestants can read all of it: each payload is JSON, and the turn
+//! is not an error.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::api::{Dialect, dialect};
 use endstop_wire::detect::request_facts;
-use endstop_wire::eventstream;
-use endstop_wire::sse::{self, Item};
+use endstop_wire::dialect::{Dialect, dialect};
+use endstop_wire::stream::eventstream;
+use endstop_wire::stream::sse::{self, Item};
 use endstop_wire::{Delta, Eof, Headers, RequestFacts, StreamDecoder};
 use flate2::read::GzDecoder;
 use serde::de::IgnoredAny;
@@ -26,7 +26,7 @@ use std::hint::black_box;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// The formats, and the files of their recordings. A new format is a line.
+/// The formats and the files with their recordings. A new format takes one line.
 const FORMATS: [(&str, &[&str]); 8] = [
     ("openai-chat", &["openai-chat"]),
     ("openai-responses", &["openai-responses", "xai-responses"]),
@@ -38,11 +38,11 @@ const FORMATS: [(&str, &[&str]); 8] = [
     ("ollama", &["ollama"]),
 ];
 
-/// The streams of a format.
+/// The streams of one format.
 pub(crate) struct Format {
     pub(crate) name: &'static str,
     pub(crate) streams: Vec<Stream>,
-    /// Streams that were left out, because one of the contestants does not read all of them.
+    /// Number of streams left out because one of the contestants cannot read all of them.
     pub(crate) left_out: usize,
 }
 
@@ -50,15 +50,15 @@ pub(crate) struct Format {
 pub(crate) struct Stream {
     dialect: &'static Dialect,
     facts: RequestFacts,
-    /// The bytes, as they came.
+    /// The original bytes.
     pub(crate) body: Vec<u8>,
-    /// The JSON in it: the data of every event.
+    /// The JSON payloads: the data of every event.
     pub(crate) payloads: Vec<String>,
 }
 
 impl Stream {
-    /// Pushes it in pieces of at most so many bytes; the decoder before its end, and the number of
-    /// deltas.
+    /// Pushes the stream in chunks of at most `piece` bytes. Returns the decoder before its end,
+    /// and the number of deltas.
     pub(crate) fn push(&self, piece: usize) -> (StreamDecoder, usize) {
         let mut deltas = 0;
         let mut stream = StreamDecoder::new(self.dialect, 200, Headers::new(), self.facts);
@@ -66,13 +66,13 @@ impl Stream {
             black_box(&delta);
             deltas += 1;
         };
-        // What cannot be pushed is an error at the end.
+        // `finish` reports a stream that cannot be pushed.
         let _ = self.body.chunks(piece).try_for_each(|piece| stream.push(piece, &mut sink));
         (stream, deltas)
     }
 }
 
-/// Where the recordings are, unless `--recordings DIR` says otherwise.
+/// Returns the folder of the recordings, which `--recordings DIR` can change.
 pub(crate) fn folder() -> PathBuf {
     let mut words = std::env::args().skip_while(|word| word != "--recordings").skip(1);
     words.next().map_or_else(
@@ -126,8 +126,8 @@ fn stream(row: &Value) -> Option<Stream> {
     (decoded.error.is_none() && decoded.turn.is_some()).then_some(stream)
 }
 
-/// The data of every event that has JSON, the elements of an array or the lines of JSON; `None`
-/// where one is none.
+/// Returns the data of every event with JSON, the array elements or the JSON lines, or `None` if
+/// one of them is not JSON.
 fn payloads(body: &str) -> Option<Vec<String>> {
     let mut found = Vec::new();
     if body.trim_start().starts_with('{') {
@@ -150,8 +150,8 @@ fn payloads(body: &str) -> Option<Vec<String>> {
     all_json(found)
 }
 
-/// The payloads of binary frames. Where one holds another in base64, as those of Bedrock's invoke
-/// do, both are there: who has no decoder reads both.
+/// Returns the payloads of binary frames. If a payload wraps another in Base64, as in Bedrock's
+/// InvokeModel, both are included, because a program without a decoder must parse both.
 fn framed(body: &[u8]) -> Option<Vec<String>> {
     #[derive(serde::Deserialize)]
     struct Packed<'a> {
@@ -170,7 +170,7 @@ fn framed(body: &[u8]) -> Option<Vec<String>> {
     all_json(found.into_iter().collect::<Result<_, _>>().ok()?)
 }
 
-/// The payloads, unless there are none or one is no JSON.
+/// Returns the payloads, unless there are none or one of them is not JSON.
 fn all_json(found: Vec<String>) -> Option<Vec<String>> {
     let json = |text: &String| serde_json::from_str::<IgnoredAny>(text).is_ok();
     (!found.is_empty() && found.iter().all(json)).then_some(found)

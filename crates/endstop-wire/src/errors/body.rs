@@ -1,13 +1,13 @@
-//! The shapes that providers give their errors in, read into one.
+//! Parser for error bodies: reads the providers' different shapes into one [`ErrorBody`].
 
 use crate::json::without_lone_surrogates;
 use endstop_core::ErrorClass;
 use serde_json::Value;
 
-/// The most of an error's body that is looked at.
+/// Maximum number of bytes of an error body that are parsed as JSON.
 const LOOKED_AT: usize = 256 << 10;
 
-/// Codes that say what status and words do not: provider, code, class.
+/// Codes that mean something which neither status nor words express: provider, code, class.
 const NUMBERED: &[(&str, &str, ErrorClass)] = &[
     ("zhipu", "1113", ErrorClass::QuotaExhausted),
     ("zai", "1113", ErrorClass::QuotaExhausted),
@@ -15,7 +15,7 @@ const NUMBERED: &[(&str, &str, ErrorClass)] = &[
     ("zai", "1301", ErrorClass::ContentPolicy),
 ];
 
-/// Google's names for a status, where the number is left out: name, HTTP status.
+/// Google's status names with their HTTP status, used if the number is missing.
 const RPC: &[(&str, u16)] = &[
     ("CANCELLED", 499),
     ("INVALID_ARGUMENT", 400),
@@ -35,8 +35,8 @@ const RPC: &[(&str, u16)] = &[
     ("DEADLINE_EXCEEDED", 504),
 ];
 
-/// AWS's names of its exceptions, in lower case and without `exception`: name, HTTP status. A stream
-/// has no other status; and of a response they say more than its own does.
+/// AWS exception names in lower case without `exception`, with their HTTP status. A stream has no
+/// other status, and in a response the name is more precise than the response's own status.
 const AWS: &[(&str, u16)] = &[
     ("accessdenied", 403),
     ("conflict", 400),
@@ -59,44 +59,45 @@ const AWS: &[(&str, u16)] = &[
     ("validation", 400),
 ];
 
-/// An error as its body tells it.
+/// An error as its body describes it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ErrorBody {
-    /// `error.code`, where it is not null.
+    /// `error.code`, if it is not null.
     code: Option<String>,
     /// `error.type`.
     kind: Option<String>,
-    /// `error.status`, where it is a name of Google's.
+    /// `error.status`, if it is one of Google's names.
     named: Option<String>,
-    /// There is an `error.code`, be it null: the type then says what it would.
+    /// `true` if `error.code` is present, even as null. The type is then reported as the code.
     coded: bool,
-    /// The words for a person; the text itself where it is not JSON.
+    /// Message for a person, or the text itself if the body is not JSON.
     pub(crate) message: String,
-    /// Message, code and type together, in lower case, to look for words in.
+    /// Message, code and type together in lower case, to search for known words.
     pub(crate) words: String,
-    /// Code and type alone, in lower case.
+    /// Code and type only, in lower case.
     pub(crate) codes: String,
-    /// The status that the error itself names.
+    /// HTTP status that the error itself names.
     pub(crate) status: Option<u16>,
-    /// It says when to come back.
+    /// `true` if the error says when to retry.
     pub(crate) retry_info: bool,
-    /// It lists what a moderation found.
+    /// `true` if the error lists what a moderation flagged.
     pub(crate) flagged: bool,
-    /// An Anthropic envelope: the type is what matters.
+    /// `true` for Anthropic's envelope, in which the type is the decisive field.
     by_type: bool,
-    /// The status that its exception stands for, whatever the response's is.
+    /// HTTP status of the AWS exception. It overrides the status of the response.
     pub(crate) excepted: Option<u16>,
-    /// It is a JSON object that has an error in it.
+    /// `true` if the body is a JSON object that contains an error.
     pub(crate) found: bool,
-    /// The field outside of the error that told of it, and its raw value.
+    /// Field outside the error object that identified it, and that field's raw value.
     told_by: Option<(&'static str, String)>,
 }
 
 impl ErrorBody {
-    /// Reads any text.
+    /// Parses any text. Text that is not JSON becomes the message.
     pub(crate) fn read(text: &str) -> ErrorBody {
         let text = text.trim_start_matches('\u{feff}').trim();
         if text.len() <= LOOKED_AT {
+            // A message cut inside an emoji is not valid JSON, but its code is still needed.
             let repaired = without_lone_surrogates(text);
             if let Ok(v) = serde_json::from_str::<Value>(repaired.as_deref().unwrap_or(text)) {
                 return ErrorBody::of(&v);
@@ -107,7 +108,7 @@ impl ErrorBody {
         body
     }
 
-    /// An error of our own wording, of the class that `status` says.
+    /// Reads an error from a parsed body.
     pub(crate) fn of(v: &Value) -> ErrorBody {
         // Some gateways wrap the object in a list of one.
         let v = v.get(0).filter(|_| v.is_array()).unwrap_or(v);
@@ -124,11 +125,14 @@ impl ErrorBody {
         body.coded = inner.get("code").is_some();
         body.kind = ["type", "error_type"]
             .iter()
+            // Anthropic's outer `"type": "error"` only marks the envelope and is not the error's
+            // type.
             .find_map(|k| inner.get(*k).or_else(|| v.get(*k)).and_then(scalar))
             .filter(|t| t != "error");
         let status_name = inner.get("status").and_then(Value::as_str).unwrap_or("");
         body.named = is_named(status_name).then(|| status_name.to_owned());
         body.message = message(inner, v);
+        // The nearest number wins. `http_status` ignores codes that are not an HTTP status.
         body.status = [
             inner.get("status_code"),
             v.get("status_code"),
@@ -143,9 +147,11 @@ impl ErrorBody {
         .or_else(|| RPC.iter().find(|(name, _)| *name == status_name).map(|(_, status)| *status));
         let details = inner.get("details").map(Value::to_string).unwrap_or_default();
         body.retry_info = details.contains("RetryInfo");
+        // OpenRouter lists moderation findings here.
         let reasons = inner.pointer("/metadata/reasons");
         body.flagged =
             reasons.is_some_and(|r| !matches!(r.to_string().as_str(), "[]" | "null" | "\"\""));
+        // Gateways such as OpenRouter put the upstream provider's error into the metadata.
         let extra: [Option<String>; 4] = [
             inner.pointer("/innererror/code").and_then(scalar),
             inner.pointer("/metadata/raw").and_then(scalar),
@@ -170,8 +176,8 @@ impl ErrorBody {
         }
     }
 
-    /// The same error, which AWS names beside its body: `ThrottlingException`, with an address
-    /// behind a colon or before a `#`.
+    /// Adds the exception name that AWS sends outside the body, for example `ThrottlingException`.
+    /// The name may be followed by a colon and a URL, or preceded by a namespace and `#`.
     pub(crate) fn named(mut self, field: &'static str, name: &str) -> ErrorBody {
         let name = name.split(':').next().unwrap_or_default();
         let name = name.rsplit('#').next().unwrap_or_default().trim();
@@ -180,6 +186,7 @@ impl ErrorBody {
             let short = lower.strip_suffix("exception").unwrap_or(&lower);
             let known = AWS.iter().find(|(known, _)| *known == short);
             self.excepted = known.map(|(_, status)| *status);
+            // The exception comes first, because it is more specific than the words of the body.
             self.codes = join([&lower, &self.codes]);
             self.words = join([&lower, &self.words]);
             self.told_by = Some((field, name.to_owned()));
@@ -187,19 +194,19 @@ impl ErrorBody {
         self
     }
 
-    /// An error that a finish value tells, with the words that came beside it.
+    /// Creates an error from a finish value that reports one, with the words that came with it.
     pub(crate) fn of_finish(field: &'static str, value: &str, words: &str) -> ErrorBody {
         let told = serde_json::json!({"error": {"message": words, "type": value}});
         ErrorBody { told_by: Some((field, value.to_owned())), ..ErrorBody::of(&told) }
     }
 
-    /// The class of a code that one provider numbers its errors by.
+    /// Returns the class of a provider-specific numeric code.
     pub(crate) fn code_of(&self, provider: &str) -> Option<ErrorClass> {
         let code = self.code.as_deref()?;
         NUMBERED.iter().find(|(p, c, _)| *p == provider && *c == code).map(|(_, _, class)| *class)
     }
 
-    /// The field that told the class, and its raw value.
+    /// Returns the name of the field that decided the class, and its raw value.
     pub(crate) fn original(&self, status: u16, google: bool) -> (String, String) {
         let named = |field: &str, value: &Option<String>| {
             value.as_ref().map(|v| (field.to_owned(), v.clone()))
@@ -207,11 +214,12 @@ impl ErrorBody {
         if let Some((field, value)) = &self.told_by {
             return ((*field).to_owned(), value.clone());
         }
-        // Google's code repeats the HTTP status; its name is what tells.
+        // Google's code repeats the HTTP status. Its status name carries the meaning.
         if let Some(found) = named("error.status", &self.named).filter(|_| google) {
             return found;
         }
         let by_code = || named("error.code", &self.code);
+        // If `code` is present but null, the type stands in for it and is reported under that name.
         let typed = self.by_type || !self.coded;
         let by_type = || named(if typed { "error.type" } else { "error.code" }, &self.kind);
         let found =
@@ -225,13 +233,15 @@ impl ErrorBody {
         })
     }
 
-    /// `Request too large …: Limit L, Requested R` with R > L can never pass unchanged.
+    /// `true` for `Request too large …: Limit L, Requested R` with R > L, which can never succeed
+    /// unchanged.
     pub(crate) fn larger_than_its_allowance(&self) -> bool {
         let number = |after: &str| -> Option<u64> {
             let at = self.words.find(after)? + after.len();
             let tail = self.words[at..].trim_start();
             let digits: String = tail
                 .chars()
+                // Numbers may have thousands separators: `Limit 6,000`.
                 .take_while(|c| c.is_ascii_digit() || *c == ',')
                 .filter(char::is_ascii_digit)
                 .collect();
@@ -248,7 +258,7 @@ fn join<const N: usize>(parts: [&str; N]) -> String {
     parts.join(" ").to_lowercase()
 }
 
-/// A string or a number, as text.
+/// Returns a string or a number as text.
 fn scalar(v: &Value) -> Option<String> {
     match v {
         Value::String(s) if !s.is_empty() => Some(s.clone()),
@@ -257,7 +267,7 @@ fn scalar(v: &Value) -> Option<String> {
     }
 }
 
-/// Google's names: `INVALID_ARGUMENT`.
+/// `true` for a name in Google's spelling, such as `INVALID_ARGUMENT`.
 fn is_named(status: &str) -> bool {
     !status.is_empty() && status.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
 }
@@ -268,6 +278,7 @@ fn http_status(v: &Value) -> Option<u16> {
         Value::String(s) => s.parse().ok()?,
         _ => return None,
     };
+    // Codes such as 1113 are not HTTP statuses.
     u16::try_from(n).ok().filter(|n| (400..600).contains(n))
 }
 
@@ -290,7 +301,7 @@ fn message(inner: &Value, outer: &Value) -> String {
     }
 }
 
-/// A page or a line of text, shortened; of HTML what stands between the tags.
+/// Returns a shortened plain text. For HTML, returns the text between the tags.
 fn plain(text: &str) -> String {
     let head: String = text.chars().take(4000).collect();
     if !head.starts_with('<') {

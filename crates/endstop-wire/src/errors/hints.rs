@@ -1,10 +1,12 @@
-//! When to come back: headers first, then what the words say.
+//! Retry hints: reads the time to wait from response headers or from the words of an error.
 
 use crate::headers::Headers;
 
-/// How long the provider asks to wait, in milliseconds. A date is measured against the response's
-/// own `date` header, since nothing here has a clock. `words` are the error's, in lower case.
+/// Returns the requested delay before a retry, in milliseconds. A date is compared with the
+/// response's own `date` header, because this crate has no clock. `words` are the error's, in lower
+/// case.
 pub fn retry_after_ms(headers: &Headers, words: &str) -> Option<u64> {
+    // `retry-after-ms` comes first because it is more precise than whole seconds.
     if let Some(ms) = headers.get("retry-after-ms").and_then(|v| v.trim().parse::<f64>().ok()) {
         return millis(ms);
     }
@@ -14,6 +16,7 @@ pub fn retry_after_ms(headers: &Headers, words: &str) -> Option<u64> {
             return millis(seconds * 1000.0);
         }
         if let Some(at) = http_date(value) {
+            // Without a `date` header the delay is unknown; a guess could be wrong by hours.
             let now = headers.get("date").and_then(http_date)?;
             return millis((at.saturating_sub(now).max(0) as f64) * 1000.0);
         }
@@ -21,7 +24,7 @@ pub fn retry_after_ms(headers: &Headers, words: &str) -> Option<u64> {
     in_words(words)
 }
 
-/// What `x-should-retry` says, where the provider sends it.
+/// Returns the value of `x-should-retry`, if the provider sends it.
 pub fn should_retry(headers: &Headers) -> Option<bool> {
     match headers.get("x-should-retry")?.trim() {
         "true" => Some(true),
@@ -30,15 +33,16 @@ pub fn should_retry(headers: &Headers) -> Option<bool> {
     }
 }
 
-/// How long until every allowance that is used up is there again, in milliseconds, as the headers
-/// of a rate limit say: `x-ratelimit-reset-tokens: 6m0s` (OpenAI, Groq …), seconds (Cerebras), a
-/// moment in milliseconds (OpenRouter), `anthropic-ratelimit-tokens-reset` with a date. An allowance
-/// with something left, or that does not say what is left, tells nothing. Moments are measured
-/// against the response's own `date`.
+/// Returns the time until every exhausted allowance is reset, in milliseconds, from rate-limit
+/// headers: `x-ratelimit-reset-tokens: 6m0s` (OpenAI, Groq and others), seconds (Cerebras), a
+/// moment in milliseconds (OpenRouter), or `anthropic-ratelimit-tokens-reset` with a date. An
+/// allowance that is not used up, or that does not state what is left, is ignored. Moments are
+/// compared with the response's own `date`.
 pub(super) fn allowance_ms(headers: &Headers) -> Option<u64> {
     let now = headers.get("date").and_then(http_date);
     let spent = |name: &str| headers.get(name).is_some_and(|left| left.trim() == "0");
     let resets = headers.iter().filter_map(|(name, value)| {
+        // The matching `remaining` header has the same name with `reset` replaced.
         let name = name.to_ascii_lowercase();
         let limited = name.contains("ratelimit-") && name.contains("reset");
         if !limited || !spent(&name.replacen("reset", "remaining", 1)) {
@@ -47,7 +51,8 @@ pub(super) fn allowance_ms(headers: &Headers) -> Option<u64> {
         let value = value.trim();
         if let Ok(number) = value.parse::<f64>() {
             return match number {
-                // No allowance lasts this many seconds: it is a moment.
+                // No allowance lasts this many seconds, so the number is a moment, in milliseconds
+                // or in seconds.
                 n if n >= 1e11 => millis(n - now? as f64 * 1000.0),
                 n if n >= 1e8 => millis((n - now? as f64) * 1000.0),
                 n => millis(n * 1000.0),
@@ -58,11 +63,13 @@ pub(super) fn allowance_ms(headers: &Headers) -> Option<u64> {
             None => duration(value),
         }
     });
+    // All exhausted allowances must be back before the request can succeed, so the longest wait
+    // counts.
     resets.max()
 }
 
-/// `2026-03-01T12:00:30Z`, in seconds since 1970; a fraction is dropped, another zone than UTC is
-/// not read.
+/// Parses `2026-03-01T12:00:30Z` into seconds since 1970. A fraction is dropped, and other time
+/// zones than UTC are not accepted.
 fn rfc3339(text: &str) -> Option<i64> {
     let (date, time) = text.split_once('T')?;
     let time = time.strip_suffix('Z').or_else(|| time.strip_suffix("+00:00"))?;
@@ -76,29 +83,31 @@ fn rfc3339(text: &str) -> Option<i64> {
     Some(days_since_1970(year, month, day)? * 86_400 + seconds_of_day(hour, minute, second)?)
 }
 
-/// Seconds since midnight; a minute may have 61.
+/// Returns the seconds since midnight. A minute may have 61 seconds, because of leap seconds.
 fn seconds_of_day(hour: i64, minute: i64, second: i64) -> Option<i64> {
     let is_time =
         (0..24).contains(&hour) && (0..60).contains(&minute) && (0..=60).contains(&second);
     is_time.then(|| hour * 3_600 + minute * 60 + second)
 }
 
-/// Days since 1970 of a civil date.
+/// Returns the number of days from 1970-01-01 to a civil date.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=31).contains(&day) || !(1..=12).contains(&month) || !(1970..=9999).contains(&year) {
         return None;
     }
-    // Years counted from March.
+    // Years are counted from March, so that the leap day is the last day of a year.
     let y = if month <= 2 { year - 1 } else { year };
     let m = (month + 9) % 12;
     Some(365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719_468)
 }
 
 fn millis(ms: f64) -> Option<u64> {
+    // Round up, because a retry that is a fraction too early is refused again.
     (ms.is_finite() && ms >= 0.0).then_some(ms.ceil() as u64)
 }
 
-/// `try again in 1.3s`, `retry in 350ms`, `retry after 20 seconds`, `"retryDelay":"24s"`.
+/// Parses the delay in `try again in 1.3s`, `retry in 350ms`, `retry after 20 seconds` or
+/// `"retryDelay":"24s"`.
 fn in_words(words: &str) -> Option<u64> {
     const LEADS: [&str; 6] = [
         "try again in ",
@@ -114,13 +123,14 @@ fn in_words(words: &str) -> Option<u64> {
     })
 }
 
-/// `1.3s`, `350ms`, `6m0s`, `1h2m`, `20 seconds`, `2 minutes`.
+/// Parses `1.3s`, `350ms`, `6m0s`, `1h2m`, `20 seconds` or `2 minutes` into milliseconds.
 fn duration(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut total = 0.0;
     let mut any = false;
     loop {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        // A number at the end of a sentence has the full stop attached.
         let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else {
             break;
         };
@@ -141,7 +151,7 @@ fn duration(text: &str) -> Option<u64> {
     if any { millis(total) } else { None }
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`, in seconds since 1970.
+/// Parses `Sun, 06 Nov 1994 08:49:37 GMT` into seconds since 1970.
 fn http_date(text: &str) -> Option<i64> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -160,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_are_read_from_headers_and_words() {
+    fn headers_and_words_yield_retry_delay() {
         let h = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Headers>();
         for (headers, words, want) in [
             (h(&[("retry-after", "2")]), "", Some(2000)),
@@ -229,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_no_clock_shows_is_none() {
+    fn impossible_time_is_rejected() {
         for time in ["24:00:00", "9223372036854775807:0:0", "0:60:0", "0:0:61", "-1:0:0"] {
             assert_eq!(http_date(&format!("Sun, 06 Nov 1994 {time} GMT")), None, "{time}");
             assert_eq!(rfc3339(&format!("1994-11-06T{time}Z")), None, "{time}");

@@ -1,8 +1,8 @@
-//! Keys cut out of Amazon's binary frames, which are written anew where they had one: a frame has its
-//! length and a checksum in it, and its payload may be base64.
+//! Redaction of AWS event stream frames. A frame that contained a key is encoded again, because it
+//! includes its length and a checksum, and its payload may be Base64.
 //!
 //! ```
-//! use endstop_wire::eventstream::frame;
+//! use endstop_wire::stream::eventstream::frame;
 //! use endstop_wire::redact::KnownKeys;
 //! let keys = KnownKeys::new(["sk-proj-4fQ9xTz71LmN0pWv"]);
 //! let said = |text: &str| frame(&[(":event-type", "chunk")], text.as_bytes());
@@ -12,34 +12,36 @@
 //! ```
 
 use super::KnownKeys;
-use crate::eventstream::{Decoder, HeaderValue, frame};
+use crate::stream::eventstream::{Decoder, HeaderValue, frame};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memchr::{memchr_iter, memmem};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// A frame.
+/// A frame and the text inside it.
 struct Frame<'a> {
     raw: &'a [u8],
     headers: Vec<(String, String)>,
-    /// What it says: its payload, or what that has in base64.
+    /// Text of the frame: its payload, or the payload's decoded Base64 content.
     said: Vec<u8>,
-    /// The payload, where it has what is said in base64.
+    /// The payload, if it wraps Base64 content.
     envelope: Option<Value>,
 }
 
 impl KnownKeys {
-    /// As [`out_of`](KnownKeys::out_of), of the body of a response, which may be of binary frames: such
-    /// a body has whole frames afterwards, too.
+    /// Like [`out_of`](KnownKeys::out_of), for a response body that may consist of binary frames.
+    /// Such a body still consists of complete frames afterwards.
     pub fn out_of_body<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
         let (frames, tail) = frames(body);
         if frames.is_empty() {
             return self.out_of(body);
         }
-        // A line for each frame: what they say between them is looked at as a whole.
+        // Put each frame's text on a line and search all lines together, because a key may be split
+        // across frames.
         let mut lines: Vec<&[u8]> = frames.iter().map(|frame| &*frame.said).collect();
-        // Of a frame that is not whole nothing is decoded. What it has in base64 cannot be looked at.
+        // An incomplete frame is not decoded. Its Base64 content cannot be searched, so it is cut
+        // off.
         let tail = &tail[..memmem::find(tail, b"\"bytes\"").unwrap_or(tail.len())];
         lines.push(tail);
         let joined = lines.join(&b'\n');
@@ -51,7 +53,7 @@ impl KnownKeys {
         let mut out = Vec::with_capacity(body.len());
         let mut rest = &*clean;
         for frame in &frames {
-            // No cut goes over the end of a line.
+            // No replacement extends across the end of a line, so lines still match frames.
             let breaks = memchr_iter(b'\n', &frame.said).count();
             let end = memchr_iter(b'\n', rest).nth(breaks).unwrap_or(rest.len());
             let (said, after) = rest.split_at(end);
@@ -70,7 +72,7 @@ impl KnownKeys {
         matches!(self.out_of_text(text), Cow::Owned(_))
     }
 
-    /// The frame, with this in the place of what it said.
+    /// Encodes the frame again with new text.
     fn anew(&self, old: &Frame<'_>, said: &[u8]) -> Vec<u8> {
         let headers: Vec<(&str, Cow<'_, str>)> = old
             .headers
@@ -94,15 +96,16 @@ fn end_of(frames: &[Frame<'_>]) -> usize {
     frames.iter().map(|frame| frame.raw.len()).sum()
 }
 
-/// The frames that a body begins with, and what is behind them; none where it is not in frames.
+/// Returns the frames at the start of a body, and the bytes after them. Returns no frames if the
+/// body has another format.
 fn frames(body: &[u8]) -> (Vec<Frame<'_>>, &[u8]) {
     let mut frames = Vec::new();
-    // Other bodies begin with a character.
+    // All other bodies begin with a printable character, and a frame with its length.
     if !matches!(body.first(), Some(0 | 1)) {
         return (frames, body);
     }
     let mut rest = body;
-    let mut each = |message: &crate::eventstream::Message<'_>| {
+    let mut each = |message: &crate::stream::eventstream::Message<'_>| {
         let text = |(name, value): &(&str, HeaderValue<'_>)| match value {
             HeaderValue::Text(text) => Some(((*name).to_owned(), (*text).to_owned())),
             _ => None,
@@ -120,7 +123,7 @@ fn frames(body: &[u8]) -> (Vec<Frame<'_>>, &[u8]) {
             said: inner.unwrap_or_else(|| message.payload.to_vec()),
         });
     };
-    // What cannot be read stays behind the frames.
+    // Data that cannot be read stays in the rest after the frames.
     let _ = Decoder::new().push(body, &mut each);
     (frames, rest)
 }
@@ -148,25 +151,25 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_base64_goes_however_it_is_cut() {
+    fn key_split_across_base64_is_redacted() {
         let keys = KnownKeys::new([KEY]);
         for n in 1..=KEY.len() {
             let pieces = KEY.as_bytes().chunks(n).map(|piece| std::str::from_utf8(piece).unwrap());
             let body: Vec<u8> = ["It is "].into_iter().chain(pieces).flat_map(chunk).collect();
             let clean = keys.out_of_body(&body);
             assert_eq!(said(&clean), "It is [redacted]", "{n}");
-            // The frames that had no part of it are as they came.
+            // Frames without any part of the key are unchanged.
             assert!(clean.starts_with(&chunk("It is ")));
         }
     }
 
     #[test]
-    fn what_has_no_key_stays_to_the_byte() {
+    fn body_without_key_is_unchanged() {
         let keys = KnownKeys::new([KEY]);
         let body =
             [chunk("a\n"), chunk("b"), frame(&[], b"\x01\n\xff\""), frame(&[], b"")].concat();
         for end in 0..=body.len() {
-            // But for a frame that is not whole and has base64.
+            // Except for an incomplete frame with Base64 content.
             let clean = keys.out_of_body(&body[..end]);
             assert!(body.starts_with(&clean), "{end}");
             let whole = end_of(&frames(&body[..end]).0);
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_the_words_of_an_exception_goes() {
+    fn key_in_exception_message_is_redacted() {
         let keys = KnownKeys::new([KEY]);
         let message = format!("bad key {KEY}");
         let body = frame(&[(":message-type", "error"), (":error-message", &message)], b"{}");

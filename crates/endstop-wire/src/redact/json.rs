@@ -1,5 +1,5 @@
-//! Secrets cut out of the string values of JSON, before it is written: what is written is always JSON,
-//! and always of the same form.
+//! Redaction of string values in JSON before it is written. The result is always valid JSON with
+//! the same structure.
 //!
 //! ```
 //! use endstop_wire::redact::KnownKeys;
@@ -19,8 +19,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 impl KnownKeys {
-    /// JSON without secrets, as a value, and how many were cut; `None`: it has none, and may be written
-    /// as it is.
+    /// Returns the JSON without secrets, and the number of replacements, or `None` if it has no
+    /// secrets and may be written unchanged.
     pub fn out_of_json(&self, json: &str) -> Option<(Value, u64)> {
         let in_pieces = self.may_be_in_pieces(json.as_bytes());
         if !in_pieces && !self.may_be_in_json(json.as_bytes()) {
@@ -28,13 +28,15 @@ impl KnownKeys {
         }
         let mut value = match serde_json::from_str(json) {
             Ok(value) => value,
+            // Text that is not JSON is treated as one string, so that its secrets are removed as
+            // well.
             Err(_) => Value::from(json),
         };
         let cuts = self.cut(&mut value);
         (cuts > 0).then_some((value, cuts))
     }
 
-    /// As [`out_of_json`](KnownKeys::out_of_json), as text.
+    /// Like [`out_of_json`](KnownKeys::out_of_json), but returns text.
     pub fn out_of_json_text(&self, json: String) -> String {
         match self.out_of_json(&json) {
             Some((clean, _)) => clean.to_string(),
@@ -42,9 +44,9 @@ impl KnownKeys {
         }
     }
 
-    /// Cuts secrets out of the strings of a value, and counts them.
+    /// Removes secrets from the strings of a value and returns the number of replacements.
     pub fn cut(&self, value: &mut Value) -> u64 {
-        // Before a part of one is cut out of its own string.
+        // Search across strings first, before a part of a secret is removed from its own string.
         let cuts = self.cut_pieces(value);
         cuts + self.cut_strings(value)
     }
@@ -61,7 +63,8 @@ impl KnownKeys {
         }
     }
 
-    /// What a string says. If that is JSON itself, as the arguments of a call are, it stays so.
+    /// Redacts one string. If the string is JSON itself, such as a call's arguments, it stays valid
+    /// JSON.
     fn cut_string(&self, text: &mut String) -> u64 {
         let cuts = self.cuts_of_chunks(text.as_bytes(), false);
         let count = cuts.len() as u64;
@@ -71,10 +74,13 @@ impl KnownKeys {
         count
     }
 
-    /// Names of members belong to the form, and stay. A model may use a secret as one: names of ours
-    /// consist of lower case and underscores.
+    /// Redacts member names. Names in Endstop's own records consist of lower case letters and
+    /// underscores and are never changed, because they are part of the structure; a model may use a
+    /// secret as a name.
     fn cut_names(&self, members: &mut Map<String, Value>) -> u64 {
         let is_ours = |name: &String| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        // Only complete secrets count in a name, because a changed name breaks readers of the
+        // record.
         let has_secret =
             |name: &String| !is_ours(name) && !self.find_whole(name.as_bytes()).is_empty();
         if !members.keys().any(has_secret) {
@@ -96,11 +102,12 @@ impl KnownKeys {
         cuts
     }
 
-    /// Secrets that strings of one name have between them.
+    /// Removes secrets that are split across consecutive strings with the same member name.
     fn cut_pieces(&self, value: &mut Value) -> u64 {
         if self.is_empty() {
             return 0;
         }
+        // A stream repeats one structure, so the pieces of a text have the same member name.
         let mut said: HashMap<String, Said> = HashMap::new();
         each_string("", value, &mut |name, text| {
             said.entry(name.to_owned()).or_default().push(text);
@@ -120,11 +127,11 @@ impl KnownKeys {
     }
 }
 
-/// What the strings of one name say, one after the other.
+/// Concatenation of the strings with one member name.
 #[derive(Default)]
 struct Said {
     text: String,
-    /// Where each begins.
+    /// Offset at which each string begins.
     starts: Vec<usize>,
     found: Vec<Range<usize>>,
     next: usize,
@@ -136,13 +143,15 @@ impl Said {
         self.text.push_str(text);
     }
 
-    /// Looks for secrets that go over from one string to another; how many there are.
+    /// Searches for secrets that extend across strings, and returns their number.
     fn find(&mut self, keys: &KnownKeys) -> u64 {
         if self.starts.len() < 2 {
             return 0;
         }
         self.found = keys.find_known(self.text.as_bytes());
         let starts = &self.starts;
+        // Keep only secrets that cross the start of a string. The others are found within their
+        // string.
         self.found.retain(|at| {
             let first = starts.partition_point(|start| *start <= at.start);
             starts.get(first).is_some_and(|start| *start < at.end)
@@ -150,7 +159,7 @@ impl Said {
         self.found.len() as u64
     }
 
-    /// The next string, if something of it is cut.
+    /// Returns the next string with its cuts applied, or `None` if nothing in it is cut.
     fn next(&mut self) -> Option<String> {
         let start = *self.starts.get(self.next)?;
         self.next += 1;
@@ -158,6 +167,7 @@ impl Said {
         let mut cuts = Vec::new();
         for found in self.found.iter().filter(|at| at.start < end && start < at.end) {
             let at = found.start.max(start) - start..found.end.min(end) - start;
+            // The replacement is written only in the string in which the secret starts.
             cuts.push(Cut { at, shown: Some(found.start >= start) });
         }
         if cuts.is_empty() {
@@ -168,10 +178,10 @@ impl Said {
     }
 }
 
-/// Calls back with each string, by the name before it.
+/// Calls `f` for each string with the member name that precedes it.
 fn each_string(name: &str, value: &mut Value, f: &mut impl FnMut(&str, &mut String)) {
     match value {
-        // Marks have nothing of a secret any more.
+        // A replacement mark contains nothing secret, and cutting it again would garble the text.
         Value::String(text) if text != REDACTED => f(name, text),
         Value::Array(list) => list.iter_mut().for_each(|one| each_string(name, one, f)),
         Value::Object(members) => {
@@ -202,7 +212,7 @@ mod tests {
             let keys = KnownKeys::new([spelled.clone()]);
             let record = json!({"type": "turn_started", "project_id": "my-project-1", "turn": 1});
             assert!(keys.out_of_json(&record.to_string()).is_none());
-            // The account as a tool printed it: it stays JSON, without its key.
+            // The account as a tool printed it stays JSON, without its key.
             let printed = json!({"type": "tool_ended", "content": spelled});
             let out = clean(&keys, &printed);
             let inner: Value = serde_json::from_str(out["content"].as_str().unwrap()).unwrap();
@@ -269,9 +279,9 @@ mod tests {
     }
 
     proptest! {
-        /// A quick look passes over nothing that a look at every string finds.
+        /// The quick check never misses a secret that a search of every string finds.
         #[test]
-        fn a_quick_look_misses_nothing(
+        fn quick_check_misses_no_secret(
             strings in proptest::collection::vec(
                 (
                     0usize..3,

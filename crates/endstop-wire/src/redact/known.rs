@@ -1,16 +1,15 @@
-//! Secrets that are known, found wherever they occur: whole, in part, and in the chunks that a stream
-//! delivers them in.
+//! Search for known secrets: complete, in part, and split across the chunks of a stream.
 //!
 //! ```
 //! use endstop_wire::redact::KnownKeys;
 //! let keys = KnownKeys::new(["sk-proj-4fQ9xTz71LmN0pWv"]);
-//! // A model that repeats a key says it in tokens.
+//! // A model that repeats a key streams it in tokens.
 //! let stream = b"data: {\"content\":\"sk-pr\"}\n\ndata: {\"content\":\"oj-4fQ9xTz71LmN0pWv!\"}\n\n";
 //! let clean = keys.out_of(stream);
 //! assert_eq!(&*clean, b"data: {\"content\":\"[redacted]\"}\n\ndata: {\"content\":\"!\"}\n\n");
 //! ```
 //!
-//! Credentials of a known format are found, too, whether or not they are among the keys.
+//! Credentials of a known format are found as well, even if they are not among the keys.
 
 use super::value::{Needle, changes, needles};
 use super::{REDACTED, patterns, variables};
@@ -20,43 +19,44 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A part of a key that is longer than six characters is cut out.
+/// Minimum length of a key's part that is removed. Shorter parts would match ordinary text.
 const PART: usize = 7;
-/// So many bytes of a part are looked at first: every part has four in a row that begin at a place
-/// divisible by four.
+/// Number of bytes that are checked first. Every part contains four consecutive bytes that start at
+/// an offset divisible by four, so checking those offsets is enough.
 const GRAM: usize = 4;
 const GRAMS: usize = 1 << 16;
-/// A text with strings of more names than these is always looked at string by string.
+/// Maximum number of member names in the quick check. A text with more names is always searched
+/// string by string.
 const TAILS: usize = 64;
-/// A shorter key, or one without a digit, may consist of words: only the whole key is cut out, not its
-/// parts.
+/// Minimum length of a key that is also found in part. A shorter key, or one without a digit, may
+/// consist of words, so only the complete key is removed.
 const SHORTEST_RANDOM: usize = 20;
 
-/// So many characters of the beginning of a key are a part of it, as in a masked key.
+/// Minimum number of characters of a key's beginning that count as a part, as in a masked key.
 const SHORTEST_BEGINNING: usize = 10;
 
-/// Secrets that are known. `Debug` does not show them. Cheap to clone.
+/// Set of known secrets. `Debug` does not reveal them, and cloning is cheap.
 ///
-/// Not every value is specific enough to be looked for: see [the rule](super#what-is-a-secret).
+/// Not every value is specific enough to search for: see [the rules](super#what-is-a-secret).
 #[derive(Clone, Default)]
 pub struct KnownKeys(Option<Arc<Inner>>);
 
 struct Inner {
     needles: Vec<Needle>,
-    /// All needles at once.
+    /// Automaton that finds all needles at once.
     whole: AhoCorasick,
-    /// The needles as JSON spells them, and escapes by which JSON within JSON may spell any character.
+    /// Needles as JSON spells them, and escapes with which nested JSON may spell any character.
     spelled: AhoCorasick,
-    /// Where a part is in which needle.
+    /// For each part, the index of its needle and its offset in it.
     parts: HashMap<[u8; PART], (usize, usize)>,
-    /// A bit for the beginning of each four bytes in a row that a part has.
+    /// One bit for each four-byte sequence at any offset of a part.
     part_grams: Box<Grams>,
-    /// The same of all that a key has: where two strings meet, it tells whether a key may go over from
-    /// one to the other.
+    /// The same for all sequences of a key. At a boundary between strings this shows if a key may
+    /// continue from one into the other.
     grams: Box<Grams>,
 }
 
-/// A set of four bytes in a row.
+/// A set of four-byte sequences, with possible false positives.
 struct Grams([u64; GRAMS / 64]);
 
 impl Grams {
@@ -82,8 +82,8 @@ impl std::fmt::Debug for KnownKeys {
 }
 
 impl KnownKeys {
-    /// These secrets. One whose value is a word, a number or a path is not looked for; of JSON, of PEM,
-    /// of an address and of a connection string the secret parts are.
+    /// Creates a set of these secrets. A value that is a word, a number or a path is ignored. In
+    /// JSON, PEM, URLs and connection strings, only the secret parts are used.
     pub fn new<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> KnownKeys {
         let of_key = |key: K| match std::str::from_utf8(key.as_ref()) {
             Ok(text) => needles(text, 0),
@@ -92,7 +92,7 @@ impl KnownKeys {
         KnownKeys::of(keys.into_iter().flat_map(of_key).collect())
     }
 
-    /// The secrets among these variables of an environment: names and values.
+    /// Creates a set of the secrets among these environment variables (name, value).
     pub fn of_variables<N: AsRef<str>, V: AsRef<str>>(
         variables: impl IntoIterator<Item = (N, V)>,
     ) -> KnownKeys {
@@ -101,7 +101,7 @@ impl KnownKeys {
     }
 
     fn of(mut needles: Vec<Needle>) -> KnownKeys {
-        // One that is found in part as well stands before the same one that is not.
+        // Of equal needles, keep the one that is also found in part, which sorts first.
         needles.sort_by(|a, b| (&a.bytes, a.whole).cmp(&(&b.bytes, b.whole)));
         needles.dedup_by(|b, a| a.bytes == b.bytes);
         if needles.is_empty() {
@@ -114,7 +114,7 @@ impl KnownKeys {
             .collect();
         let whole = AhoCorasick::new(needles.iter().map(|needle| &needle.bytes));
         let (Ok(whole), Ok(spelled)) = (whole, AhoCorasick::new(&spelled)) else {
-            // Secrets of gigabytes: no environment has them.
+            // The automaton only fails for gigabytes of secrets, which no environment contains.
             return KnownKeys(None);
         };
         let (mut parts, mut part_grams, mut grams) = (HashMap::new(), Grams::new(), Grams::new());
@@ -123,6 +123,7 @@ impl KnownKeys {
                 grams.insert(gram_of(gram));
             }
             let has_digit = needle.bytes.iter().any(u8::is_ascii_digit);
+            // Parts of short or word-like keys would match ordinary text.
             if needle.bytes.len() < SHORTEST_RANDOM || !has_digit {
                 continue;
             }
@@ -139,7 +140,7 @@ impl KnownKeys {
         KnownKeys(Some(Arc::new(Inner { needles, whole, spelled, parts, part_grams, grams })))
     }
 
-    /// These and those.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn and(&self, other: &KnownKeys) -> KnownKeys {
         match (&self.0, &other.0) {
@@ -151,12 +152,12 @@ impl KnownKeys {
         }
     }
 
-    /// There are none. Credentials of a known format are still found.
+    /// `true` if the set is empty. Credentials of a known format are found even then.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Text without secrets: `[redacted]` stands for each. It must not be JSON: see
+    /// Returns text with `[redacted]` in place of each secret. The text must not be JSON: see
     /// [`out_of_json`](KnownKeys::out_of_json).
     pub fn out_of_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let found = self.find(text.as_bytes());
@@ -167,7 +168,7 @@ impl KnownKeys {
         Cow::Owned(String::from_utf8_lossy(&apply(text.as_bytes(), cuts)).into_owned())
     }
 
-    /// Where secrets are, and parts of them; in order, without overlap.
+    /// Returns the ranges of secrets and of parts of them, in order and without overlap.
     pub(super) fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut found = patterns::find(bytes);
         if let Some(inner) = &self.0 {
@@ -177,7 +178,7 @@ impl KnownKeys {
         joined(found)
     }
 
-    /// As [`find`](KnownKeys::find), without parts.
+    /// Like [`find`](KnownKeys::find), without parts.
     pub(super) fn find_whole(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut found = patterns::find(bytes);
         if let Some(inner) = &self.0 {
@@ -186,7 +187,7 @@ impl KnownKeys {
         joined(found)
     }
 
-    /// As [`find`](KnownKeys::find), without those that are found by their format alone.
+    /// Like [`find`](KnownKeys::find), without secrets that are only recognised by their format.
     pub(super) fn find_known(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         if let Some(inner) = &self.0 {
@@ -196,7 +197,8 @@ impl KnownKeys {
         joined(found)
     }
 
-    /// Whether JSON may have a secret in one of its strings: a quick look that errs on one side only.
+    /// Quick check: `true` if a string of this JSON may contain a secret. It may report a false
+    /// positive but never misses a secret.
     pub(super) fn may_be_in_json(&self, json: &[u8]) -> bool {
         if patterns::is_in(json) {
             return true;
@@ -209,9 +211,9 @@ impl KnownKeys {
         }
     }
 
-    /// Whether strings of these bytes may have a key in chunks: a quick look at one line of JSON, for
-    /// what is written step by step. A key that goes over from one string to the next of its name has
-    /// four bytes in a row where they meet.
+    /// Quick check: `true` if consecutive strings of these bytes may contain a key in pieces. It
+    /// examines one line of JSON, as written for each step. A key that continues from one string
+    /// into the next of the same name has a known four-byte sequence at the boundary.
     pub(super) fn may_be_in_pieces(&self, bytes: &[u8]) -> bool {
         let Some(inner) = &self.0 else { return false };
         let mut tails = Tails::default();
@@ -219,6 +221,7 @@ impl KnownKeys {
         let mut at = 0;
         while let Some(quote) = memchr::memchr(b'"', &bytes[at..]) {
             let start = at + quote + 1;
+            // An unclosed string means that this is not one line of JSON, so search it fully.
             let Some(end) = closing_quote_in_line(bytes, start) else { return true };
             at = end + 1;
             if is_name(bytes, at) {
@@ -227,6 +230,8 @@ impl KnownKeys {
             }
             let string = &bytes[start..end];
             let Some(tail) = tails.of(name) else { return true };
+            // Only sequences that cross the boundary matter; those inside a string are found
+            // elsewhere.
             for byte in string.iter().take(GRAM - 1) {
                 *tail = *tail >> 8 | u32::from(*byte) << 24;
                 if inner.grams.has(*tail) {
@@ -243,7 +248,7 @@ impl KnownKeys {
 
 impl Inner {
     fn find_whole(&self, bytes: &[u8], found: &mut Vec<Range<usize>>) {
-        // A secret may be the beginning of another, and both may overlap.
+        // A secret may be the beginning of another, or may overlap another.
         found.extend(self.whole.find_overlapping_iter(bytes).map(|at| at.start()..at.end()));
     }
 
@@ -256,7 +261,7 @@ impl Inner {
             if !self.part_grams.has(gram_of(gram)) {
                 continue;
             }
-            // A part that has these four whole begins at most three before them.
+            // A part that contains these four bytes begins at most three bytes before them.
             let at = nth * GRAM;
             for at in at.saturating_sub(PART - GRAM).max(done)..=at {
                 let Some(part) = bytes.get(at..at + PART) else { continue };
@@ -267,7 +272,7 @@ impl Inner {
                 let after = bytes[at + PART..].iter().zip(&needle[place + PART..]);
                 let start = at - before.take_while(same).count();
                 let end = at + PART + after.take_while(same).count();
-                // The beginning that all keys of a format have in common is not a part of one.
+                // A prefix that all keys of a format share is not a part of this key.
                 if *place > 0 || end - start >= SHORTEST_BEGINNING || is_telling(part) {
                     done = end;
                     found.push(start..end);
@@ -277,7 +282,7 @@ impl Inner {
     }
 }
 
-/// A needle as it stands, and as JSON spells it, and JSON within JSON.
+/// Returns the needle as it is, as JSON spells it, and as nested JSON spells it.
 fn spellings(needle: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![needle.to_vec()];
     for _ in 0..2 {
@@ -292,15 +297,15 @@ fn spellings(needle: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Whether these bytes of a key tell it from words: they change between letters and digits, or between
-/// cases. Around a part that does the key is compared byte by byte.
+/// `true` if these bytes of a key differ from words, because they alternate between letters and
+/// digits or between cases. Around such a part the key is compared byte by byte.
 fn is_telling(part: &[u8]) -> bool {
     let of_key = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_+/=.".contains(byte);
     let capitals = |pair: &&[u8]| pair[0].is_ascii_uppercase() && pair[1].is_ascii_lowercase();
     part.iter().all(of_key) && changes(part) + part.windows(2).filter(capitals).count() >= 3
 }
 
-/// In order, without overlap.
+/// Sorts the ranges and merges overlapping ones.
 fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     found.sort_by_key(|at| at.start);
     let mut joined: Vec<Range<usize>> = Vec::with_capacity(found.len());
@@ -313,17 +318,19 @@ fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     joined
 }
 
-/// Four bytes as a number.
+/// Returns four bytes as a number.
 fn gram_of(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(bytes.try_into().unwrap_or_default())
 }
 
-/// The bit that stands for four bytes.
+/// Returns the bit for a four-byte sequence.
 fn bit_of(gram: u32) -> usize {
+    // Fibonacci hashing: the multiplier is 2^32 divided by the golden ratio, and the top 16 bits
+    // spread best.
     (gram.wrapping_mul(0x9e37_79b1) >> 16) as usize
 }
 
-/// The last four bytes of what the strings of each name say, for as many names as one step has.
+/// The last four bytes of the strings with each member name, for as many names as one step has.
 struct Tails<'b>([Option<(&'b [u8], u32)>; TAILS]);
 
 impl Default for Tails<'_> {
@@ -333,7 +340,7 @@ impl Default for Tails<'_> {
 }
 
 impl<'b> Tails<'b> {
-    /// That of this name; `None`: there are too many names.
+    /// Returns the entry for this name, or `None` if there are too many names.
     fn of(&mut self, name: &'b [u8]) -> Option<&mut u32> {
         let ends = name
             .first()
@@ -347,8 +354,8 @@ impl<'b> Tails<'b> {
     }
 }
 
-/// Bytes that go, and whether `[redacted]` stands for them; `None`: unless another cut of the same
-/// bytes says otherwise.
+/// Bytes to remove, and `true` if `[redacted]` replaces them. `None` stands for `true` unless an
+/// overlapping cut decides otherwise.
 pub(super) struct Cut {
     pub(super) at: Range<usize>,
     pub(super) shown: Option<bool>,
@@ -360,7 +367,7 @@ pub(super) fn apply(bytes: &[u8], mut cuts: Vec<Cut>) -> Vec<u8> {
     let mut from = 0;
     let mut cuts = cuts.into_iter().peekable();
     while let Some(mut cut) = cuts.next() {
-        // What overlaps is one.
+        // Merge overlapping cuts into one, so that `[redacted]` appears once.
         while let Some(more) = cuts.next_if(|next| next.at.start <= cut.at.end) {
             cut.at.end = cut.at.end.max(more.at.end);
             cut.shown = match (cut.shown, more.shown) {
@@ -378,16 +385,17 @@ pub(super) fn apply(bytes: &[u8], mut cuts: Vec<Cut>) -> Vec<u8> {
     out
 }
 
-/// Whether the string that ended before here is the name of what follows.
+/// Returns `true` if the string that ended before this offset is a member name.
 pub(super) fn is_name(bytes: &[u8], at: usize) -> bool {
     bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
 }
 
-/// Where the string that begins here ends, in JSON without a line break.
+/// Returns the offset of the quote that ends the string starting here, in JSON without line breaks.
 fn closing_quote_in_line(bytes: &[u8], start: usize) -> Option<usize> {
     let mut from = start;
     loop {
         let quote = from + memchr::memchr(b'"', &bytes[from..])?;
+        // An odd number of backslashes before a quote escapes it.
         let escapes = bytes[start..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
         if escapes % 2 == 0 {
             return Some(quote);

@@ -1,4 +1,4 @@
-//! Which headers and which parameters of an address carry credentials.
+//! Names of headers and URL parameters that carry credentials.
 //!
 //! ```
 //! use endstop_wire::redact::{address, is_secret_header};
@@ -8,7 +8,7 @@
 
 use super::REDACTED;
 
-/// Words that a name has which carries a credential. `tokens` is none: rate limits count them.
+/// Words in the names of credentials. `tokens` is not among them, because rate limits count tokens.
 const WORDS: [&str; 17] = [
     "auth",
     "authentication",
@@ -29,24 +29,26 @@ const WORDS: [&str; 17] = [
     "token",
 ];
 
-/// Whether the header of this name carries a credential: `authorization`, `x-api-key`, `api-key`,
-/// `x-goog-api-key`, `cookie`, `set-cookie`, `x-amz-security-token` and what is named alike.
+/// Returns `true` if the header with this name carries a credential: `authorization`, `x-api-key`,
+/// `api-key`, `x-goog-api-key`, `cookie`, `set-cookie`, `x-amz-security-token` and similar names.
 pub fn is_secret_header(name: &str) -> bool {
     name.split(['-', '_', '.']).any(|word| WORDS.iter().any(|w| word.eq_ignore_ascii_case(w)))
 }
 
-/// Whether the parameter of this name in an address carries a credential: `key`, `access_token` …
+/// Returns `true` if the URL parameter with this name carries a credential, such as `key` or
+/// `access_token`.
 pub fn is_secret_parameter(name: &str) -> bool {
     is_secret_header(name)
 }
 
-/// An address without its user, its password and the credentials among its parameters.
+/// Returns a URL without its user, its password and credentials among its parameters.
 pub fn address(url: &str) -> String {
     let (url, fragment) = url.split_once('#').map_or((url, None), |(url, rest)| (url, Some(rest)));
     let (place, query) = url.split_once('?').map_or((url, None), |(url, rest)| (url, Some(rest)));
     let mut out = String::with_capacity(url.len());
     match place.split_once("://") {
         Some((scheme, rest)) => {
+            // The last `@` ends the user part, because a password may contain one unescaped.
             let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             let host = host.rsplit('@').next().unwrap_or(host);
             out.extend([scheme, "://", host, path]);
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_credentials_are_known() {
+    fn credential_headers_are_recognised() {
         for name in [
             "authorization",
             "Proxy-Authorization",
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_loses_its_credentials_alone() {
+    fn url_loses_only_its_credentials() {
         for (url, want) in [
             ("http://127.0.0.1:80/v1/messages", "http://127.0.0.1:80/v1/messages"),
             ("http://u:p@h@x/a@b?alt=sse", "http://x/a@b?alt=sse"),

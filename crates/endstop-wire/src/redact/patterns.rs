@@ -6,10 +6,8 @@
 //! part with digits in it.
 
 use super::value::{changes, is_secret_value};
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use memchr::memmem;
 use std::ops::Range;
-use std::sync::LazyLock;
 
 /// What follows a prefix.
 #[derive(Clone, Copy)]
@@ -139,14 +137,50 @@ const FORMATS: [(&str, Tail); 97] = [
     ("Signature=", Tail::Credential),
 ];
 
-/// The prefixes as one automaton: a table like any other, compiled when it is first used.
-static PREFIXES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder()
-        .match_kind(MatchKind::LeftmostLongest)
-        .kind(Some(AhoCorasickKind::DFA))
-        .build(FORMATS.map(|(prefix, _)| prefix))
-        .ok()
-});
+/// For each byte, the groups of formats that have it as their first, second and third byte. A format
+/// belongs to the group of its row number modulo 64.
+///
+/// Every record of a journal is searched, and nearly none has a match. An automaton of all prefixes
+/// takes 300 kB, more than the first-level cache holds; these tables take 6 kB.
+static HEADS: [[u64; 3]; 256] = {
+    let mut heads = [[0; 3]; 256];
+    let mut row = 0;
+    while row < FORMATS.len() {
+        let prefix = FORMATS[row].0.as_bytes();
+        let mut nth = 0;
+        while nth < 3 {
+            // A shorter prefix would not compile: the index would be out of bounds.
+            heads[prefix[nth] as usize][nth] |= 1 << (row % 64);
+            nth += 1;
+        }
+        row += 1;
+    }
+    heads
+};
+
+/// The first prefix from `at` on: where it begins, and its row. Of several at one place the longest
+/// counts, because `sk_live_` is also an `sk_`.
+fn next_prefix(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    // The groups that match the byte before this one, and the two bytes before it.
+    let (mut one, mut two) = (0, 0);
+    for (end, byte) in bytes.iter().enumerate().skip(at) {
+        let [first, second, third] = HEADS[usize::from(*byte)];
+        let groups = two & third;
+        two = one & second;
+        one = first;
+        if groups != 0 {
+            let start = end - 2;
+            let rest = &bytes[start..];
+            let is_here = |row: &usize| rest.starts_with(FORMATS[*row].0.as_bytes());
+            let in_groups = (0..FORMATS.len()).filter(|row| groups >> (row % 64) & 1 == 1);
+            let longest = in_groups.filter(is_here).max_by_key(|row| FORMATS[*row].0.len());
+            if let Some(row) = longest {
+                return Some((start, row));
+            }
+        }
+    }
+    None
+}
 
 /// Where credentials of a known format are, in order.
 pub(super) fn find(bytes: &[u8]) -> Vec<Range<usize>> {
@@ -172,13 +206,11 @@ impl Iterator for Found<'_> {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
-        let prefixes = PREFIXES.as_ref()?;
         loop {
-            let input = aho_corasick::Input::new(self.bytes).range(self.at..);
-            let prefix = prefixes.find(input)?;
-            self.at = prefix.end();
-            let (_, tail) = FORMATS[prefix.pattern().as_usize()];
-            if let Some(found) = credential(self.bytes, prefix.start(), prefix.end(), tail) {
+            let (start, row) = next_prefix(self.bytes, self.at)?;
+            let (prefix, tail) = FORMATS[row];
+            self.at = start + prefix.len();
+            if let Some(found) = credential(self.bytes, start, self.at, tail) {
                 self.at = self.at.max(found.end);
                 return Some(found);
             }
@@ -332,6 +364,21 @@ mod tests {
             out.replace_range(at, "…");
         }
         out
+    }
+
+    #[test]
+    fn longest_prefix_is_found_at_every_offset() {
+        for (row, (prefix, _)) in super::FORMATS.iter().enumerate() {
+            for pad in 0..6 {
+                let text = format!("{}{prefix}", "s".repeat(pad));
+                let (start, found) = super::next_prefix(text.as_bytes(), 0).unwrap();
+                // `s` before `k-` would be a prefix of its own.
+                assert_eq!((start, found), (pad, row), "{text}");
+                let cut = &text.as_bytes()[..text.len() - 1];
+                let shorter = super::next_prefix(cut, 0).map(|(_, row)| super::FORMATS[row].0);
+                assert!(shorter.is_none_or(|shorter| prefix.starts_with(shorter)), "{text}");
+            }
+        }
     }
 
     #[test]

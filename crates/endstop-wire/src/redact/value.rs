@@ -1,15 +1,17 @@
-//! Which values are secrets, and what of a value is looked for.
+//! Rules for secret values: decides if a value is a secret, and which parts of it are searched for.
 //!
-//! A secret is cut out wherever it occurs, so a value that is an ordinary word (`postgres`, `true`,
-//! `localhost`) must not count: every answer that has the word would be changed. A value counts if
-//!
+//! A secret is removed wherever it occurs, so an ordinary word (`postgres`, `true`, `localhost`)
+//! must not count, because every answer with that word would be changed. A value counts if
 //! - it has one of the known formats of keys, or
-//! - it has at least 12 characters, among them letters and digits, or letters and one of `!#$%^&*~`, or
+//! - it has a known key format, or
+//! - it has at least 12 characters, among them letters and digits, or letters and one of
+//!   `!#$%^&*~`, or
 //! - it has at least 8 characters and changes three times between letters and digits, or between
-//!   cases, within a part of it, or
-//! - it has no digit, and is a phrase of four words and 20 characters, or letters that are no words.
+//!   cases, within one of its parts, or
+//! - it has no digit, and is a phrase of four words and 20 characters, or letters that are not
+//!   words.
 //!
-//! A number, a date and a path do not count.
+//! Numbers, dates and paths do not count.
 
 use super::patterns;
 use super::variables::is_secret_name;
@@ -17,29 +19,30 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// Shorter values are never looked for.
+/// Minimum length of a value that is searched for.
 const SHORTEST: usize = 8;
-/// From this length on a value that mixes letters and digits is looked for.
+/// Minimum length of a value that counts because it mixes letters and digits.
 const SHORTEST_MIXED: usize = 12;
-/// A part of this length is random enough to be a secret without a name that says so.
+/// Minimum length of a part that counts as random, whatever the variable's name is.
 const SHORTEST_RANDOM: usize = 20;
-/// `base64` breaks its lines after so many characters.
+/// Line length in the output of the `base64` command.
 const BASE64_LINE: usize = 76;
 
-/// A string that is cut out wherever it occurs.
+/// A string that is removed wherever it occurs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Needle {
     pub(super) bytes: Vec<u8>,
-    /// A line of a longer secret, or an encoded form of one: it is found only as a whole.
+    /// `true` for a line or an encoded form of a longer secret, which is only found as a whole.
     pub(super) whole: bool,
 }
 
-/// Whether this value is specific enough to be looked for.
+/// `true` if this value is specific enough to search for.
 pub(super) fn is_secret_value(value: &str) -> bool {
     let value = value.trim();
     if value.len() < SHORTEST || is_path(value) || is_date(value) {
         return false;
     }
+    // A short key inside a longer text does not make the whole text a secret.
     if patterns::find(value.as_bytes()).first().is_some_and(|at| at.len() * 2 > value.len()) {
         return true;
     }
@@ -59,8 +62,8 @@ pub(super) fn is_secret_value(value: &str) -> bool {
     symbols || changes >= 4 || is_phrase(value) || is_gibberish(value)
 }
 
-/// How often the characters change between lower case, capitals and digits, within parts without
-/// other characters. A capital and the lower case after it are one.
+/// Returns how often the characters change between lower case, upper case and digits, within parts
+/// without other characters. A capital followed by lower case counts as no change.
 pub(super) fn changes(bytes: &[u8]) -> usize {
     let class = |byte: u8| match byte {
         b'a'..=b'z' => 1,
@@ -75,7 +78,7 @@ pub(super) fn changes(bytes: &[u8]) -> usize {
     bytes.windows(2).filter(|pair| change(pair)).count()
 }
 
-/// Whether a value is random whatever its name: a part of it is long and changes often.
+/// `true` if a value is random, whatever its name is: one of its parts is long and changes often.
 pub(super) fn is_random(value: &str) -> bool {
     value
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -86,7 +89,7 @@ fn is_path(value: &str) -> bool {
     let drive = matches!(value.as_bytes(), [letter, b':', b'\\' | b'/', ..] if letter.is_ascii_alphabetic());
     let rooted =
         drive || ["/", "~/", "./", "../", "file:"].iter().any(|start| value.starts_with(start));
-    // Base64 may begin with a slash.
+    // Base64 may begin with a slash, so random values and those with padding are not paths.
     rooted && !is_random(value) && !value.ends_with('=')
 }
 
@@ -95,7 +98,7 @@ fn is_date(value: &str) -> bool {
     year == 4 && value.bytes().all(|byte| byte.is_ascii_digit() || b"-:TZ.+ ".contains(&byte))
 }
 
-/// Four words, as in a pass phrase.
+/// `true` for at least four words, as in a pass phrase.
 fn is_phrase(value: &str) -> bool {
     let mut words = 0;
     let mut before = b' ';
@@ -108,7 +111,7 @@ fn is_phrase(value: &str) -> bool {
     value.len() >= SHORTEST_RANDOM && words >= 4 && !value.contains('/')
 }
 
-/// Letters that are no words: more of them than any word has, or six consonants in a row.
+/// `true` for letters that are not words: a run longer than any word, or six consonants in a row.
 fn is_gibberish(value: &str) -> bool {
     let is_consonant = |c: char| c.is_ascii_alphabetic() && !"aeiouyAEIOUY".contains(c);
     let consonants = value.split(|c| !is_consonant(c)).map(str::len).max();
@@ -116,12 +119,13 @@ fn is_gibberish(value: &str) -> bool {
     consonants >= Some(6) || letters >= Some(24)
 }
 
-/// What of a secret's value is looked for. Of JSON it is the strings that are secret, of several lines
-/// each line, of an address its password and of a connection string its keys: what surrounds them also
-/// occurs elsewhere.
+/// Returns the parts of a secret value to search for: the secret strings of JSON, each line of a
+/// multi-line value, the password of a URL, and the keys of a connection string. The text around
+/// them also occurs elsewhere, so it must stay.
 pub(super) fn needles(value: &str, depth: u32) -> Vec<Needle> {
     let value = value.trim();
     let mut found = Vec::new();
+    // The depth limit stops values that contain encoded values without end.
     if value.len() < SHORTEST || depth > 4 {
         return found;
     }
@@ -131,7 +135,9 @@ pub(super) fn needles(value: &str, depth: u32) -> Vec<Needle> {
         of_json("", &json, depth, &mut found);
         return found;
     }
-    // Settings of a server in one line have a private key's breaks as two characters.
+    // A private key in a one-line setting has its line breaks as the two characters `
+    //
+    // `.
     let lines = value.replace("\\n", "\n");
     if lines.contains('\n') {
         for line in lines.lines().map(str::trim) {
@@ -167,7 +173,7 @@ pub(super) fn needles(value: &str, depth: u32) -> Vec<Needle> {
     found
 }
 
-/// The strings that are secret: those whose name says so, and those that are random.
+/// Collects the secret strings: those with a secret name, and those that are random.
 fn of_json(name: &str, json: &Value, depth: u32, found: &mut Vec<Needle>) {
     match json {
         Value::Object(members) => {
@@ -190,8 +196,8 @@ fn of_json(name: &str, json: &Value, depth: u32, found: &mut Vec<Needle>) {
     }
 }
 
-/// The password of an address, its secret parameters, and the parts of its path that are random, as the
-/// address of a webhook has. `false`: it is not an address.
+/// Collects the password of a URL, its secret parameters, and the random segments of its path, such
+/// as in a webhook URL. Returns `false` if the value is not a URL.
 fn of_address(value: &str, found: &mut Vec<Needle>) -> bool {
     let Some((scheme, rest)) = value.split_once("://") else { return false };
     let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.:".contains(c);
@@ -201,6 +207,7 @@ fn of_address(value: &str, found: &mut Vec<Needle>) -> bool {
     let mut push = |text: &str| {
         if is_secret_value(text) {
             found.push(Needle { bytes: text.as_bytes().to_vec(), whole: false });
+            // The application may use the password decoded, so search for both forms.
             let plain = unescaped(text);
             if plain != text {
                 found.push(Needle { bytes: plain.into_bytes(), whole: false });
@@ -208,7 +215,7 @@ fn of_address(value: &str, found: &mut Vec<Needle>) -> bool {
         }
     };
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // A password may have a slash that nothing escaped.
+    // A password may contain an unescaped slash, so split at the last `@`.
     let (authority, path) = match place.rsplit_once('@') {
         Some((user, host)) => {
             match user.split_once(':') {
@@ -233,8 +240,8 @@ fn of_address(value: &str, found: &mut Vec<Needle>) -> bool {
     true
 }
 
-/// The secrets of `Name=value;Name=value` (databases, Azure), of `name=value name=value` (libpq) and of
-/// `name=value,name=value` (headers). `false`: it is not such a list.
+/// Collects the secrets of `Name=value;Name=value` (databases, Azure), `name=value name=value`
+/// (libpq) and `name=value,name=value` (headers). Returns `false` if the value is not such a list.
 fn of_pairs(value: &str, depth: u32, found: &mut Vec<Needle>) -> bool {
     let separator = if value.contains(';') {
         ';'
@@ -262,7 +269,7 @@ fn of_pairs(value: &str, depth: u32, found: &mut Vec<Needle>) -> bool {
     true
 }
 
-/// `%41` as `A`.
+/// Decodes percent escapes, for example `%41` to `A`.
 pub(super) fn unescaped(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -283,8 +290,8 @@ pub(super) fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The value as `base64` prints it, in lines. The last characters also encode what follows, so they do
-/// not count.
+/// Returns the value's Base64 form, line by line. The last one or two bytes are left out, because
+/// their encoding also depends on the bytes that follow.
 fn in_base64(value: &str) -> Vec<Needle> {
     let whole = value.len() / 3 * 3;
     let text = STANDARD.encode(&value.as_bytes()[..whole]);
@@ -292,7 +299,7 @@ fn in_base64(value: &str) -> Vec<Needle> {
     lines.map(|line| Needle { bytes: line.to_vec(), whole: true }).collect()
 }
 
-/// What a value in Base64 says, if that is text.
+/// Returns the needles of a Base64 value's content, if that is text.
 fn out_of_base64(value: &str, depth: u32) -> Vec<Needle> {
     if value.len() < SHORTEST_RANDOM {
         return Vec::new();
@@ -318,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn words_numbers_and_paths_do_not_count() {
+    fn words_numbers_paths_do_not_count() {
         for value in [
             "postgres",
             "true",
@@ -428,11 +435,11 @@ mod tests {
     }
 
     #[test]
-    fn value_in_base64_gives_what_it_says() {
+    fn base64_value_yields_decoded_secret() {
         let key =
             STANDARD.encode("-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\n-----END");
         assert!(looked_for(&key).contains(&"MIIEvQIBADANBgkqhkiG9w0BAQEF".to_owned()));
-        // And its own encoding is looked for.
+        // The secret's own encoding is searched for as well.
         let found = needles("Zk93xQ71mmPq7", 0);
         assert!(
             found.iter().any(|needle| needle.bytes == STANDARD.encode("Zk93xQ71mmPq").as_bytes())

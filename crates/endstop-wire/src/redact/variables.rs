@@ -1,4 +1,4 @@
-//! Which variables of an environment hold secrets, by their name and by their value.
+//! Detection of environment variables that hold secrets, by name and by value.
 //!
 //! ```
 //! use endstop_wire::redact::is_secret_variable;
@@ -8,13 +8,13 @@
 //! assert!(!is_secret_variable("SSH_AUTH_SOCK", "/run/ssh.sock"));
 //! ```
 //!
-//! A name is a list of words, between underscores, dashes and dots and where lower case meets a capital
-//! (`npmAuthToken`). One secret word anywhere in it is enough: `TOKEN_GITHUB`, `GITHUB_TOKEN_RW`.
+//! A name is split into words at underscores, dashes, dots, and between lower case and a capital
+//! (`npmAuthToken`). One secret word anywhere is enough: `TOKEN_GITHUB`, `GITHUB_TOKEN_RW`.
 
 use super::patterns;
 use super::value::{Needle, is_random, needles};
 
-/// Words that a secret has in its name.
+/// Words in the names of secrets.
 const WORDS: [&str; 44] = [
     "AUTHKEY",
     "ACCESSKEY",
@@ -62,7 +62,7 @@ const WORDS: [&str; 44] = [
     "PRIVKEY",
 ];
 
-/// Words that are often written together with the one before them: `PGPASSWORD`, `NGROK_AUTHTOKEN`.
+/// Words that are often joined to the previous word, as in `PGPASSWORD` and `NGROK_AUTHTOKEN`.
 const ENDINGS: [&str; 12] = [
     "PASSWORD",
     "PASSWD",
@@ -78,7 +78,7 @@ const ENDINGS: [&str; 12] = [
     "WEBHOOK",
 ];
 
-/// Last words of a name whose variable describes a secret, or says where it is.
+/// Last words of names of variables that describe a secret or contain its location.
 const DESCRIBES: [&str; 40] = [
     "AGENT",
     "ALGO",
@@ -122,15 +122,17 @@ const DESCRIBES: [&str; 40] = [
     "INFO",
 ];
 
-/// Last words of a name whose variable is an address: its value says whether it has a secret.
+/// Last words of names of variables that are URLs. Their value decides if they hold a secret.
 const ADDRESSES: [&str; 9] =
     ["URL", "URLS", "URI", "ENDPOINT", "HOST", "DOMAIN", "ISSUER", "SERVER", "PROXY"];
 
-/// Words whose variable often is a number or a switch, as in `MAX_TOKENS` and `USE_AUTH`.
+/// Words in names of variables that are often numbers or switches, such as `MAX_TOKENS` and
+/// `USE_AUTH`.
 const COUNTED: [&str; 9] =
     ["AUTH", "COOKIE", "COOKIES", "KEY", "KEYS", "OAUTH", "PASS", "TOKEN", "TOKENS"];
 
-/// Whether a variable holds a secret: its name says so, or its value is one by its format.
+/// Returns `true` if a variable holds a secret, according to its name or to the format of its
+/// value.
 pub fn is_secret_variable(name: &str, value: &str) -> bool {
     let words = words(name);
     if words.is_empty() {
@@ -152,7 +154,7 @@ pub fn is_secret_variable(name: &str, value: &str) -> bool {
             if ADDRESSES.contains(&last) && !is_named_address {
                 return by_value() || !plain.contains("://") && is_random(plain);
             }
-            // Where the shell is and was; a program's own copy of that.
+            // `PWD` and `OLDPWD` hold the shell's directory, and programs set copies of them.
             if word == "PWD" && plain.starts_with('/') {
                 return by_value();
             }
@@ -161,7 +163,7 @@ pub fn is_secret_variable(name: &str, value: &str) -> bool {
     }
 }
 
-/// Whether a name alone says that what it names is a secret.
+/// Returns `true` if a name alone shows that its value is a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let words = words(name);
     let last = words.last().map_or("", String::as_str);
@@ -171,7 +173,7 @@ pub fn is_secret_name(name: &str) -> bool {
         && !is_public(&words)
 }
 
-/// What of a variable is looked for; nothing, if it holds no secret.
+/// Returns the needles of a variable, or nothing if it holds no secret.
 pub(super) fn needles_of(name: &str, value: &str) -> Vec<Needle> {
     if is_headers(name) {
         return of_headers(value);
@@ -179,7 +181,7 @@ pub(super) fn needles_of(name: &str, value: &str) -> Vec<Needle> {
     if is_secret_variable(name, value) { needles(value, 0) } else { Vec::new() }
 }
 
-/// The name in words, in capitals, without the number that a word may end with.
+/// Splits a name into words, in upper case and without the number at a word's end.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
@@ -198,7 +200,7 @@ fn words(name: &str) -> Vec<String> {
     }
     for word in &mut words {
         let letters = word.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        // Of `B64` and `TOKEN2` the second is a word with a number.
+        // The length check keeps words such as `B64`, which would otherwise become a single letter.
         if letters > 1 {
             word.truncate(letters);
         }
@@ -207,9 +209,9 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The first word that makes the name one of a secret.
+/// Returns the first word that makes the name that of a secret.
 fn secret_word(words: &[String]) -> Option<&'static str> {
-    // Sockets and authors: their words are near to those of secrets, and every shell has them.
+    // Sockets and authors have words that resemble those of secrets, and every shell sets them.
     let starts =
         |with: &[&str]| words.len() >= with.len() && words.iter().zip(with).all(|(a, b)| a == b);
     if starts(&["SSH", "AUTH", "SOCK"]) || starts(&["GIT", "AUTHOR"]) || starts(&["XDG", "SESSION"])
@@ -234,28 +236,28 @@ fn secret_word(words: &[String]) -> Option<&'static str> {
     None
 }
 
-/// Public keys are for everybody.
+/// `true` for the name of a public key, which is not secret.
 fn is_public(words: &[String]) -> bool {
     let public = |word: &str| matches!(word, "PUBLIC" | "PUB" | "PUBLISHABLE");
     words.windows(2).any(|pair| public(&pair[0]) && matches!(&*pair[1], "KEY" | "KEYS"))
         || words.iter().any(|word| matches!(&**word, "PUBKEY" | "PUBKEYS"))
 }
 
-/// `4096`, `true`, `off`.
+/// `true` for values such as `4096`, `true` and `off`.
 fn is_number_or_switch(value: &str) -> bool {
     let number = value.len() <= 7 && value.parse::<f64>().is_ok();
     let switches = ["", "true", "false", "yes", "no", "on", "off", "auto", "always", "never"];
     number || switches.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// Whether a value has a credential by its format: a key, an address with a password, a connection
-/// string.
+/// Returns `true` if a value contains a credential by its format: a key, a URL with a password, or
+/// a connection string.
 fn has_credential(value: &str) -> bool {
     if patterns::is_in(value.as_bytes()) {
         return true;
     }
     if let Some((_, rest)) = value.split_once("://") {
-        // Any password of an address, also one that is an ordinary word.
+        // Any password in a URL counts, even an ordinary word.
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let user = authority.rsplit_once('@').map(|(user, _)| user);
         return user.is_some_and(|user| {
@@ -269,16 +271,17 @@ fn has_credential(value: &str) -> bool {
         })
 }
 
-/// Whether a variable has the headers that go to a collector of telemetry: a key is among them.
+/// Returns `true` if a variable holds headers for a telemetry collector, which include a key.
 pub(super) fn is_headers(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("HEADERS")
 }
 
-/// The keys in `name=value,…`: as they are written, and as they are sent; without the scheme before a
-/// key (`Bearer%20KEY`), which is a word like any other.
+/// Collects the keys of `name=value,…`, as they are written and as they are sent. The scheme before
+/// a key (`Bearer%20KEY`) is left out, because it is an ordinary word.
 ///
-/// A header that names a tenant or a data set is not a key: its value is a word of the user's own.
+/// A header that names a tenant or a data set is not a key, because its value is a word of the
+/// user's choice.
 fn of_headers(list: &str) -> Vec<Needle> {
     const NAMES: [&str; 9] =
         ["auth", "key", "token", "secret", "password", "cred", "license", "dsn", "team"];
@@ -301,7 +304,7 @@ fn of_headers(list: &str) -> Vec<Needle> {
 mod tests {
     use super::*;
 
-    /// A value that no format and no rule of values knows.
+    /// A value that matches no format and no rule.
     const PLAIN: &str = "w";
 
     #[test]
@@ -428,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_headers_are_found_as_written_and_as_sent() {
+    fn header_keys_are_found_both_ways() {
         let list =
             "authorization=Bearer%20abc1%2Bdef2gh3, x-team = k%zz%1k%zz%1,x-dataset=mine,nothing";
         let known: Vec<String> = of_headers(list)

@@ -1,8 +1,8 @@
-//! What is no answer is never a success, never a panic, and says what it was.
+//! Bodies that are not an answer: never a success, never a panic, and always described.
 
 use endstop_core::ErrorClass as C;
 use endstop_core::SignalReason;
-use endstop_wire::api::{ANTHROPIC, DIALECTS, OPENAI_CHAT, OPENAI_RESPONSES};
+use endstop_wire::dialect::{ANTHROPIC, DIALECTS, OPENAI_CHAT, OPENAI_RESPONSES};
 use endstop_wire::redact::EXCERPT_CHARS;
 use endstop_wire::{Dialect, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn decode(dialect: &'static Dialect, body: &[u8]) -> endstop_wire::Decoded {
 }
 
 #[test]
-fn a_table_of_bodies() {
+fn bad_bodies_have_expected_error() {
     let deep_array = [&b"{\"choices\":"[..], &b"[".repeat(10_000)].concat();
     let deep_closed = [b"[".repeat(10_000), b"]".repeat(10_000)].concat();
     let deep_event = [&b"data: {\"choices\":"[..], &b"[".repeat(10_000), b"\n\n"].concat();
@@ -63,7 +63,7 @@ fn a_table_of_bodies() {
 }
 
 #[test]
-fn what_is_unknown_is_no_success() {
+fn unknown_finish_value_is_not_success() {
     for (dialect, body) in [
         (OPENAI_CHAT, r#"{"choices":[]}"#),
         (OPENAI_CHAT, r#"{"choices":[{"message":{"content":""},"finish_reason":null}]}"#),
@@ -81,7 +81,7 @@ fn what_is_unknown_is_no_success() {
 }
 
 #[test]
-fn odd_numbers_do_not_cost_the_answer() {
+fn odd_numbers_keep_the_answer() {
     let body = br#"{"choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}],
         "usage":{"prompt_tokens":99999999999999999999999,"completion_tokens":-3,"prompt_tokens_details":7}}"#;
     let d = decode(OPENAI_CHAT, body);
@@ -91,7 +91,7 @@ fn odd_numbers_do_not_cost_the_answer() {
 }
 
 #[test]
-fn a_body_beyond_its_bounds_is_an_error_and_memory_stays() {
+fn oversized_body_is_an_error() {
     let mut stream = StreamDecoder::new(OPENAI_CHAT, 200, Headers::new(), RequestFacts::default());
     let piece = vec![b'x'; 1 << 20];
     stream.push(b"data: ", &mut |_| ()).unwrap();
@@ -102,7 +102,7 @@ fn a_body_beyond_its_bounds_is_an_error_and_memory_stays() {
 }
 
 #[test]
-fn a_broken_connection_is_told_apart_and_what_came_is_kept() {
+fn reset_connection_keeps_partial_turn() {
     let half = b"data: {\"model\":\"m\",\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n";
     let run = |bytes: &[u8], eof| {
         let mut s = StreamDecoder::new(OPENAI_CHAT, 200, Headers::new(), RequestFacts::default());
@@ -116,7 +116,7 @@ fn a_broken_connection_is_told_apart_and_what_came_is_kept() {
         assert!(!d.complete);
     }
     assert_ne!(clean.error.unwrap().message, reset.error.unwrap().message);
-    // Where the end was seen, how the connection went does not matter.
+    // If the end marker arrived, it does not matter how the connection ended.
     let whole = [&half[..], b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"]
         .concat();
     assert!(run(&whole, Eof::Reset).error.is_none());
@@ -124,7 +124,7 @@ fn a_broken_connection_is_told_apart_and_what_came_is_kept() {
 
 proptest! {
     #[test]
-    fn anything_at_all_decodes(
+    fn any_bytes_decode_without_panic(
         status in prop_oneof![Just(200u16), Just(0), any::<u16>()],
         body in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..200),
@@ -138,7 +138,7 @@ proptest! {
         let whole = decode_body(dialect, status, &Headers::new(), &body, &RequestFacts::default());
         let mut s = StreamDecoder::new(dialect, status, Headers::new(), RequestFacts::default());
         for piece in body.chunks(cut) {
-            // What is no frame cannot be read on from; the end says the same of it.
+            // Bytes after a bad frame cannot be read, and `finish` returns the same error.
             if s.push(piece, &mut |_| ()).is_err() {
                 break;
             }

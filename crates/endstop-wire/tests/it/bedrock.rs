@@ -1,13 +1,13 @@
-//! Bedrock beyond its recordings: every finish value; every exception; the formats of the models
-//! behind InvokeModel; what guardrails did.
+//! Bedrock beyond its recordings: every finish value, every exception, the formats of the models
+//! behind InvokeModel, and guardrails.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop_core::{ErrorClass, ModelTurn, Part};
-use endstop_wire::api::dialect;
 use endstop_wire::detect::{printed, request_facts};
+use endstop_wire::dialect::dialect;
 use endstop_wire::errors::classify;
-use endstop_wire::eventstream::frame;
+use endstop_wire::stream::eventstream::frame;
 use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn decode(api: &str, body: &[u8]) -> Decoded {
     decode_body(dialect(api).unwrap(), 200, &Headers::new(), body, &facts)
 }
 
-/// A stream in pieces of this size; what was shown of it.
+/// Decodes a stream in chunks of this size. Also returns the text of its deltas.
 fn streamed(api: &str, body: &[u8], cut: usize) -> (Decoded, String) {
     let dialect = dialect(api).unwrap();
     let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
@@ -64,7 +64,7 @@ fn chunk(data: &Value) -> Vec<u8> {
     event("chunk", &json!({"bytes": STANDARD.encode(data.to_string()), "p": "abc"}))
 }
 
-/// Reason, confidence, field, value.
+/// Returns reason, confidence, field and value.
 fn signal(d: &Decoded) -> (String, String, String, Value) {
     let out = printed(d)["signal"].clone();
     let field = |v: &Value| v.as_str().unwrap().to_owned();
@@ -89,9 +89,9 @@ fn catalogue(name: &str) -> Value {
 // --- Converse ---
 
 proptest! {
-    /// A turn with a byte that is wrong: no panic, and the same at every cut.
+    /// A turn with one wrong byte: no panic, and the same result for every chunk size.
     #[test]
-    fn a_wrong_byte_is_the_same_at_every_cut(flip in any::<prop::sample::Index>(), cut in 1usize..60) {
+    fn corrupt_byte_result_is_chunk_independent(flip in any::<prop::sample::Index>(), cut in 1usize..60) {
         let mut bytes = [text("Hel"), text("lo"), stop("end_turn"), usage()].concat();
         let at = flip.index(bytes.len());
         bytes[at] ^= 1;
@@ -102,7 +102,7 @@ proptest! {
 }
 
 #[test]
-fn every_value_of_the_catalogue() {
+fn catalogue_values_have_their_signal() {
     let mut checked = 0;
     for row in
         catalogue("finish_reasons.json")["apis"]["bedrock-converse"]["values"].as_array().unwrap()
@@ -135,7 +135,7 @@ fn every_value_of_the_catalogue() {
 }
 
 #[test]
-fn the_order_of_stop_and_usage_does_not_matter() {
+fn stop_and_usage_order_is_free() {
     for order in [[stop("end_turn"), usage()], [usage(), stop("end_turn")]] {
         let bytes = [text("Hel"), text("lo"), order.concat()].concat();
         let dialect = dialect("bedrock-converse").unwrap();
@@ -155,7 +155,7 @@ fn the_order_of_stop_and_usage_does_not_matter() {
 }
 
 #[test]
-fn a_stream_that_ends_early_is_no_answer_unless_it_had_its_stop() {
+fn early_end_needs_finish_value() {
     let (head, end) = ([text("Hel"), text("lo")].concat(), [stop("end_turn"), usage()].concat());
     let bytes = [head.clone(), end].concat();
     let stopped = head.len() + stop("end_turn").len();
@@ -166,7 +166,7 @@ fn a_stream_that_ends_early_is_no_answer_unless_it_had_its_stop() {
         assert_eq!(class(&d), want, "{cut}");
         assert_eq!(d.signal.reason.as_str() == "natural_completion", cut >= stopped, "{cut}");
     }
-    // A checksum that is wrong is no cut: what was read is kept, and not taken for the answer.
+    // A wrong checksum is not a cut: the parts so far are stored, but not taken for the answer.
     let mut bytes = bytes;
     *bytes.last_mut().unwrap() ^= 1;
     let (d, shown) = streamed("bedrock-converse", &bytes, 7);
@@ -176,7 +176,7 @@ fn a_stream_that_ends_early_is_no_answer_unless_it_had_its_stop() {
 }
 
 #[test]
-fn exceptions_in_a_stream_have_the_class_of_their_name() {
+fn stream_exceptions_have_their_class() {
     for (kind, class) in [
         ("throttlingException", "rate_limit"),
         ("modelStreamErrorException", "server_error"),
@@ -211,7 +211,7 @@ fn exceptions_in_a_stream_have_the_class_of_their_name() {
     let context = exception("validationException", "Input is too long for requested model.");
     let d = decode("bedrock-invoke", &context);
     assert_eq!(class(&d), Some(ErrorClass::ContextLengthExceeded));
-    // A failure of the service itself names no exception, but a code.
+    // A failure of the service itself has a code instead of an exception name.
     let headers = [
         (":message-type", "error"),
         (":error-code", "InternalFailure"),
@@ -220,7 +220,7 @@ fn exceptions_in_a_stream_have_the_class_of_their_name() {
     let d = decode("bedrock-converse", &frame(&headers, b""));
     assert_eq!(class(&d), Some(ErrorClass::ServerError));
     assert_eq!(d.error.unwrap().message, "Oops");
-    // An exception after the stop undoes it, and a kind of message that is new is no success.
+    // An exception after the stop overrides it, and an unknown message type is not a success.
     let late = [text("x"), stop("end_turn"), exception("internalServerException", "Oops")].concat();
     assert_eq!(class(&decode("bedrock-converse", &late)), Some(ErrorClass::ServerError));
     let strange = [text("x"), stop("end_turn"), frame(&[(":message-type", "new")], b"{}")].concat();
@@ -228,7 +228,7 @@ fn exceptions_in_a_stream_have_the_class_of_their_name() {
 }
 
 #[test]
-fn every_error_of_the_catalogue() {
+fn catalogue_errors_have_their_class() {
     let mut checked = 0;
     for row in catalogue("errors.json")["providers"]["bedrock"]["errors"].as_array().unwrap() {
         let status = u16::try_from(row["http_status"].as_u64().unwrap()).unwrap();
@@ -256,14 +256,14 @@ fn every_error_of_the_catalogue() {
         }
     }
     assert!(checked >= 45, "{checked}");
-    // A day's allowance does not come back by waiting a little.
+    // A daily allowance does not return after a short wait.
     let headers = [("x-amzn-errortype", "ThrottlingException")].into_iter().collect();
     let body = r#"{"message":"Too many tokens per day, please wait before trying again."}"#;
     assert_eq!(classify(429, &headers, body, "bedrock-converse").class, ErrorClass::QuotaExhausted);
 }
 
 #[test]
-fn what_is_signed_or_the_servers_own_is_kept_whole() {
+fn signed_and_server_blocks_stay_whole() {
     let block = |index: u64, delta: Value| {
         event("contentBlockDelta", &json!({"contentBlockIndex": index, "delta": delta}))
     };
@@ -325,7 +325,7 @@ fn what_is_signed_or_the_servers_own_is_kept_whole() {
 }
 
 #[test]
-fn a_whole_body_keeps_its_blocks_as_they_came() {
+fn complete_body_keeps_blocks_unchanged() {
     let signed = r#"{"reasoningContent":{"reasoningText":{"text":"hm","signature":"s"}}}"#;
     let redacted = r#"{"reasoningContent":{"redactedContent":"AA=="}}"#;
     let server = r#"{"toolUse":{"toolUseId":"s","name":"code","input":{"a":1.50},"type":"server_tool_use"}}"#;
@@ -348,7 +348,7 @@ fn a_whole_body_keeps_its_blocks_as_they_came() {
 }
 
 #[test]
-fn what_a_guardrail_did_is_told() {
+fn guardrail_action_is_reported() {
     let trace = json!({"guardrail": {"actionReason": "Guardrail blocked."}});
     let body = json!({"output": {"message": {"content": [{"text": "No."}]}},
         "stopReason": "guardrail_intervened", "usage": {}, "trace": trace});
@@ -362,7 +362,7 @@ fn what_a_guardrail_did_is_told() {
         assert_eq!(signal(&d).0, "content_filtered");
         assert_eq!(d.signal.provider_specific.metadata["trace"], trace);
     }
-    // InvokeModel says it beside what the model says.
+    // InvokeModel reports it in addition to the model's own value.
     let mut message = json!({"type": "message", "content": [{"type": "text", "text": "No."}],
         "stop_reason": "end_turn", "amazon-bedrock-guardrailAction": "INTERVENED",
         "amazon-bedrock-trace": trace});
@@ -381,7 +381,7 @@ fn what_a_guardrail_did_is_told() {
 }
 
 #[test]
-fn other_bodies_are_no_success() {
+fn other_bodies_are_not_success() {
     let body = br#"{"message":"The security token included in the request is invalid."}"#;
     for api in ["bedrock-converse", "bedrock-invoke"] {
         let d = decode(api, body);
@@ -394,7 +394,7 @@ fn other_bodies_are_no_success() {
             assert_eq!(d.signal.reason.as_str(), "error_termination");
         }
     }
-    // Frames mean nothing to another format.
+    // Frames have no meaning in any other format.
     let d = decode("openai-chat", &[text("x"), stop("end_turn")].concat());
     assert!(d.error.unwrap().message.contains("binary"));
     let request = json!({"inferenceConfig": {"maxTokens": 5, "stopSequences": ["END"]}});
@@ -404,7 +404,7 @@ fn other_bodies_are_no_success() {
 // --- InvokeModel ---
 
 #[test]
-fn each_models_own_format_is_read() {
+fn invoke_bodies_of_each_model_decode() {
     let natural = "natural_completion";
     let limit = "token_limit_reached";
     for (body, text, reason, field, tokens) in [
@@ -478,7 +478,7 @@ fn each_models_own_format_is_read() {
             "finish_reason",
             (None, None),
         ),
-        // Calls that are not read are no natural end.
+        // Calls in an unsupported format are not a natural end.
         (
             json!({"text": "Hi", "finish_reason": "COMPLETE", "tool_calls": [{"name": "f"}]}),
             "Hi",
@@ -540,7 +540,7 @@ fn each_models_own_format_is_read() {
 }
 
 #[test]
-fn each_models_own_stream_is_read() {
+fn invoke_streams_of_each_model_decode() {
     let metrics = json!({"inputTokenCount": 5, "outputTokenCount": 7, "invocationLatency": 1});
     let titan = |text: &str, reason: Value| json!({"outputText": text, "index": 0, "totalOutputTextTokenCount": null, "completionReason": reason});
     let nova = |key: &str, inner: Value| json!({key: inner});
@@ -588,11 +588,11 @@ fn each_models_own_stream_is_read() {
             let usage = d.turn.unwrap().usage;
             assert_eq!((usage.input_tokens, usage.output_tokens), (Some(5), Some(7)), "{events:?}");
         }
-        // Without its last events it has no end.
+        // A stream without its last events has no end.
         let cut: Vec<u8> = events[..1].iter().flat_map(chunk).collect();
         let (d, _) = streamed("bedrock-invoke", &cut, 13);
         assert_eq!(class(&d), Some(ErrorClass::IncompleteStream), "{events:?}");
-        // Nor has one that an exception ends, whenever that comes.
+        // An exception ends a stream without success, at any position.
         let failed = [exception("throttlingException", "Slow down."), bytes].concat();
         let (d, _) = streamed("bedrock-invoke", &failed, 13);
         assert_eq!(class(&d), Some(ErrorClass::RateLimit), "{events:?}");
@@ -600,7 +600,7 @@ fn each_models_own_stream_is_read() {
 }
 
 #[test]
-fn a_chunk_that_does_not_read_breaks_the_stream() {
+fn unreadable_chunk_breaks_the_stream() {
     let end = chunk(&json!({"generation": "x", "stop_reason": "stop"}));
     for bad in [
         event("chunk", &json!({"bytes": "not base64!"})),

@@ -1,19 +1,19 @@
-//! The smallest answers of each wire format, with a place to put something bad in:
-//! `filled(&answer(family)[0], b"Hello")` is a whole body that says hello.
+//! Minimal answers in each wire format, with a placeholder to insert bad data:
+//! `filled(&answer(family)[0], b"Hello")` is a complete body that says hello.
 
 #![allow(clippy::format_collect, reason = "the inputs of a test are small")]
 
 use endstop_wire::Family;
-use endstop_wire::api::{DIALECTS, Dialect};
+use endstop_wire::dialect::{DIALECTS, Dialect};
 use serde_json::Value;
 
-/// The format's own dialect.
+/// Returns the format's own dialect.
 pub(crate) fn of(family: Family) -> &'static Dialect {
     DIALECTS.iter().find(|d| d.family == family).unwrap()
 }
 
-/// An answer that ends by itself, whole and as a stream: `@` is inside its string. A format that
-/// is not here is held to the tables alone.
+/// Returns an answer that ends naturally, as a complete body and as a stream. `@` is inside its
+/// text. Formats without an entry are covered by the tables only.
 pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
     let sse =
         |events: &[&str]| -> String { events.iter().map(|e| format!("data: {e}\n\n")).collect() };
@@ -84,7 +84,8 @@ pub(crate) fn answer(family: Family) -> Option<[String; 2]> {
     })
 }
 
-/// A turn that calls a tool so many times with these arguments, whole and as a stream.
+/// Returns a turn that calls a tool `times` times with these arguments, as a complete body and as a
+/// stream.
 pub(crate) fn calls(family: Family, arguments: &str, times: usize) -> Option<[String; 2]> {
     let quoted = Value::from(arguments).to_string();
     let list = |one: &dyn Fn(usize) -> String| (0..times).map(one).collect::<Vec<_>>().join(",");
@@ -210,7 +211,7 @@ fn lines(objects: &[&str]) -> String {
     objects.iter().map(|object| format!("{object}\n")).collect()
 }
 
-/// The body with this in place of each `@`.
+/// Returns the body with `inside` in place of each `@`.
 pub(crate) fn filled(body: &str, inside: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for (n, piece) in body.split('@').enumerate() {

@@ -1,12 +1,12 @@
-//! The price table of `endstop-wire` is what the catalogue it was written from says.
+//! Checks that the price table of `endstop-wire` matches the catalogue from which it was written.
 //!
-//! After an update of `genai-prices`: set [`AS_OF`] to the day, run this test once with
-//! `ENDSTOP_BLESS=1`, and read the difference.
+//! After an update of `genai-prices`, set [`AS_OF`] to the current date, run this test once with
+//! `ENDSTOP_BLESS=1`, and review the difference.
 
-#![allow(clippy::unwrap_used)] // a table that cannot be read fails its test
+#![allow(clippy::unwrap_used)] // an unreadable table should fail its test
 
 use endstop_core::{NanoUsd, Usage};
-use endstop_wire::prices::{PriceSource, lookup};
+use endstop_wire::catalog::prices::{PriceSource, lookup};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Prices that begin after this day are announcements: they count together with those in force.
+/// Prices that begin after this date are announcements and count together with the current ones.
 const AS_OF: &str = "2026-11-21";
 const AS_OF_SECONDS: u64 = 1_795_219_200;
 const DAY: u64 = 86_400;
 
 #[test]
-fn the_table_is_the_catalogues() {
+fn table_matches_catalogue() {
     let (version, json) = catalogue();
     let providers: Value = serde_json::from_str(&json).unwrap();
     let written = write_table(&version, providers.as_array().unwrap());
@@ -36,10 +36,10 @@ fn the_table_is_the_catalogues() {
     );
 }
 
-/// The catalogue's own calculator never charges more than our price, whatever the size of the call
-/// or the hour, on the day of the table and after it; and exactly as much where we say `exact`.
+/// The catalogue's own calculator never charges more than our price, whatever the call's size or
+/// hour is, on the table's date and later. If `exact` is set, it charges the same amount.
 #[test]
-fn no_call_costs_more_than_its_quote() {
+fn quote_is_an_upper_bound() {
     let calculator = Calculator::bundled();
     let mut priced = 0;
     for provider in calculator.providers() {
@@ -96,9 +96,9 @@ fn no_call_costs_more_than_its_quote() {
     assert!(priced > 1_500, "{priced}");
 }
 
-/// The catalogue's version and its data, from the sources that this test was built with.
+/// Returns the catalogue's version and data, from the sources that this test was built with.
 fn catalogue() -> (String, String) {
-    // The platform is named because the crates of other platforms are not on this machine.
+    // The platform is named because the crates of other platforms are not downloaded.
     let rustc = Command::new("rustc").arg("-vV").output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
@@ -182,7 +182,8 @@ fn write_rules(rules: &mut Vec<String>, id: &str, rule: &Map<String, Value>) {
     assert!(!rules.iter().any(|rule| rule.contains([' ', '\t', '\n'])), "{id}");
 }
 
-/// `^literal-\d{8}$` as `%literal-########`, a class as one rule for each of its characters.
+/// Converts `^literal-\d{8}$` to `%literal-########`, and a character class to one rule per
+/// character.
 fn digits(regex: &str) -> Option<Vec<String>> {
     let body = regex.strip_prefix('^')?;
     let (body, open) = body.strip_suffix('$').map_or((body, true), |body| (body, false));
@@ -200,7 +201,7 @@ fn digits(regex: &str) -> Option<Vec<String>> {
             (choices, taken) = (vec![escaped.to_string()], 2);
         } else if let Some(class) = rest.strip_prefix('[') {
             let (class, _) = class.split_once(']')?;
-            // A range or a negation would read as its characters.
+            // A range or a negation would be read as its literal characters.
             (class == "-@").then_some(())?;
             (choices, taken) = (class.chars().map(String::from).collect(), class.len() + 2);
         } else if !(next.is_ascii_alphanumeric() || "-/=".contains(next)) {
@@ -216,7 +217,7 @@ fn digits(regex: &str) -> Option<Vec<String>> {
     Some(patterns.into_iter().map(|pattern| pattern + end).collect())
 }
 
-/// The price tables that can apply on [`AS_OF`] or later.
+/// Returns the price tables that may apply on [`AS_OF`] or later.
 fn candidates(prices: &Value) -> Vec<&Map<String, Value>> {
     let Some(conditional) = prices.as_array() else {
         return vec![prices.as_object().unwrap()];
@@ -238,7 +239,7 @@ fn candidates(prices: &Value) -> Vec<&Map<String, Value>> {
         .collect()
 }
 
-/// Input, output, cached, cache write: the highest of each, in dollars.
+/// Returns the highest price in dollars for input, output, cached and cache write.
 fn ceiling(prices: &Value) -> Option<[String; 4]> {
     let highest = |table: &Map<String, Value>, keys: &[&str]| -> Option<f64> {
         keys.iter().filter_map(|key| highest_tier(table.get(*key)?)).reduce(f64::max)
@@ -270,8 +271,8 @@ fn highest_tier(price: &Value) -> Option<f64> {
     prices.filter_map(Value::as_f64).reduce(f64::max)
 }
 
-/// Whether a call's price depends on its size, its day or its hour, or on what kind of token it is
-/// beyond those that a quote tells apart.
+/// Returns `true` if a call's price depends on its size, date or hour, or on a kind of token that a
+/// quote does not distinguish.
 fn varies(prices: &Value) -> bool {
     const KEYS: [&str; 4] = ["input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"];
     let tables = candidates(prices);
@@ -285,7 +286,8 @@ fn varies(prices: &Value) -> bool {
     })
 }
 
-/// Dollars to the nano-dollar, rounded up past what a float's last digits make up.
+/// Formats dollars with nano-dollar precision, rounded up unless the excess is only a
+/// floating-point error.
 fn dollars(price: f64) -> String {
     let nanos = (price * 1e9 - 1e-3).ceil().max(0.0) as u64;
     let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);

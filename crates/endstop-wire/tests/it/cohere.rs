@@ -1,10 +1,10 @@
-//! What the recordings of Cohere do not show: every error, requests, odd streams and bodies.
+//! Cohere beyond its recordings: every error, requests, and unusual streams and bodies.
 
 use endstop_core::{
     ErrorClass, Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
-use endstop_wire::api::{Family, dialect};
 use endstop_wire::detect::printed;
+use endstop_wire::dialect::{Family, dialect};
 use endstop_wire::errors::classify;
 use endstop_wire::{
     Decoded, Delta, Dialect, Encoder, Eof, Headers, OutputSchema, RequestFacts, RequestSpec,
@@ -49,7 +49,7 @@ fn call(kind: &str, index: u64, call: &Value) -> Value {
     json!({"type": kind, "index": index, "delta": {"message": {"tool_calls": call}}})
 }
 
-/// Reason, confidence, value.
+/// Returns reason, confidence and value.
 fn signal(d: &Decoded) -> (String, String, Value) {
     let out = printed(d)["signal"].clone();
     let field = |v: &Value| v.as_str().unwrap().to_owned();
@@ -58,7 +58,7 @@ fn signal(d: &Decoded) -> (String, String, Value) {
 }
 
 #[test]
-fn a_value_that_is_an_error_has_its_class() {
+fn error_finish_value_has_its_class() {
     for (value, class) in [
         ("ERROR", ErrorClass::ServerError),
         ("TIMEOUT", ErrorClass::Timeout),
@@ -71,7 +71,7 @@ fn a_value_that_is_an_error_has_its_class() {
             assert_eq!(second.error.unwrap().class, class, "{value}");
         }
     }
-    // What is spent and what is filtered are no errors of the provider.
+    // An exhausted limit and a filter are not errors of the provider.
     for value in ["ERROR_LIMIT", "ERROR_TOXIC"] {
         let d = decode(v1(), &json!({"text": "x", "finish_reason": value}).to_string());
         assert!(d.error.is_none(), "{value}");
@@ -81,7 +81,7 @@ fn a_value_that_is_an_error_has_its_class() {
 }
 
 #[test]
-fn a_value_that_is_new_is_unknown_and_kept() {
+fn new_finish_value_is_unknown() {
     let s = signal(&decode(v2(), &said("x", "SOMETHING_NEW").to_string()));
     assert_eq!(s, ("unknown".into(), "low".into(), json!("SOMETHING_NEW")));
     let s = signal(&decode(v2(), &said("x", "complete").to_string()));
@@ -90,7 +90,7 @@ fn a_value_that_is_new_is_unknown_and_kept() {
 
 /// The catalogue's errors, each in the shape that Cohere sends.
 #[test]
-fn every_error_of_the_catalogue() {
+fn catalogue_errors_have_their_class() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/recordings/errors.json");
     let catalogue: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let rows = catalogue["providers"]["cohere"]["errors"].as_array().unwrap();
@@ -120,7 +120,7 @@ fn every_error_of_the_catalogue() {
 }
 
 #[test]
-fn an_error_in_a_stream_is_an_error() {
+fn error_in_stream_is_reported() {
     let begun = [json!({"type": "message-start", "id": "r"}), content(0, &json!({"text": "half"}))];
     for (last, class, value) in [
         (
@@ -170,7 +170,7 @@ fn an_error_in_a_stream_is_an_error() {
     }
     let d = decode(v2(), &format!("event: error\ndata: {}\n\n", json!({"message": "no"})));
     assert_eq!(d.error.unwrap().message, "no");
-    // A whole body that is an error, whatever its status says.
+    // A complete body that is an error, whatever its status is.
     let d = decode(v2(), r#"{"id":"x","message":"invalid api token"}"#);
     assert_eq!(d.error.unwrap().message, "invalid api token");
     for (dialect, body) in [(v2(), "{}"), (v2(), r#"{"id":"x"}"#), (v1(), "{}"), (v1(), "[1]")] {
@@ -187,16 +187,16 @@ fn an_error_in_a_stream_is_an_error() {
 }
 
 #[test]
-fn a_stream_is_whole_with_its_end_alone() {
+fn stream_is_complete_only_with_end() {
     let begun = [json!({"type": "message-start", "id": "r"}), content(0, &json!({"text": "x"}))];
     let d = decode(v2(), &events(&begun));
     assert_eq!((d.complete, d.error.unwrap().class), (false, ErrorClass::IncompleteStream));
-    // The end of a gateway is one, though it says less.
+    // A gateway's end marker counts as well, although it carries less.
     let d = decode(v2(), &(events(&begun) + "data: [DONE]\n\n"));
     assert_eq!(signal(&d), ("natural_completion".into(), "low".into(), Value::Null));
     let d = decode(v1(), &lines(&[json!({"event_type": "text-generation", "text": "x"})]));
     assert_eq!((d.complete, d.error.unwrap().class), (false, ErrorClass::IncompleteStream));
-    // And a body that is cut is no answer.
+    // A cut body is not an answer either.
     let body = said("a long answer", "COMPLETE").to_string();
     for at in 1..body.len() {
         let d = decode(v2(), &body[..at]);
@@ -205,7 +205,7 @@ fn a_stream_is_whole_with_its_end_alone() {
 }
 
 #[test]
-fn the_end_says_that_nothing_more_needs_to_be_read() {
+fn end_event_completes_the_stream() {
     let mut stream = StreamDecoder::new(v2(), 200, Headers::new(), RequestFacts::default());
     let end = events(&[end(&json!({"finish_reason": "COMPLETE"}))]);
     stream.push(end.as_bytes(), &mut |_| ()).unwrap();
@@ -220,7 +220,7 @@ fn the_end_says_that_nothing_more_needs_to_be_read() {
 }
 
 #[test]
-fn calls_are_told_apart_by_their_index() {
+fn calls_are_matched_by_index() {
     let function = |name: &str| json!({"id": "same", "type": "function", "function": {"name": name, "arguments": ""}});
     let piece = |json: &str| json!({"function": {"arguments": json}});
     let stream = [
@@ -267,7 +267,7 @@ fn calls_are_told_apart_by_their_index() {
 }
 
 #[test]
-fn calls_without_a_value_for_them_are_calls() {
+fn v1_calls_make_a_tool_turn() {
     let body = json!({"text": "I look.", "generation_id": "g", "finish_reason": "COMPLETE",
         "tool_calls": [{"name": "look", "parameters": {"at": "it"}}, {"name": "", "parameters": {}},
                        {"name": "wait", "parameters": null}],
@@ -281,7 +281,7 @@ fn calls_without_a_value_for_them_are_calls() {
         json!({"event_type": "tool-calls-generation", "text": "I look.", "tool_calls": body["tool_calls"]}),
         json!({"event_type": "stream-end", "finish_reason": "COMPLETE", "response": body}),
     ];
-    // The end alone has it all; and events are as good as lines.
+    // The last event alone contains everything, and server-sent events work like lines.
     for text in [
         body.to_string(),
         format!("{body:#}"),
@@ -299,13 +299,13 @@ fn calls_without_a_value_for_them_are_calls() {
             json!([{"id": "call_g_0", "name": "look", "arguments": {"at": "it"}},
                    {"id": "call_g_1", "name": "wait", "arguments": {}}])
         );
-        // What is billed counts where nothing else is told.
+        // Billed counts are used if there are no others.
         assert_eq!(out["usage"]["input_tokens"], 3);
     }
 }
 
 #[test]
-fn probabilities_are_the_confidence() {
+fn log_probabilities_give_confidence() {
     let logprobs = |p: f64| json!({"text": "x", "token_ids": [1], "logprobs": [p]});
     let mut body = said("xx", "COMPLETE");
     body["logprobs"] = json!([logprobs(0.0), logprobs(f64::ln(0.5))]);
@@ -350,7 +350,7 @@ fn spec() -> RequestSpec {
 }
 
 #[test]
-fn requests() {
+fn requests_have_documented_fields() {
     let mut spec = spec();
     let history = [
         message(
@@ -381,7 +381,7 @@ fn requests() {
             ],
         })
     );
-    // Beside tools the schema is told in words.
+    // Together with tools the schema is described in words.
     spec.tools = vec![ToolSpec { name: "look".into(), ..ToolSpec::default() }];
     let b = body(&spec, &history, None);
     assert_eq!((b.get("response_format"), &b["max_tokens"]), (None, &json!(100)));
@@ -396,9 +396,9 @@ fn requests() {
     assert_eq!((b.get("max_tokens"), &b["stream"]), (None, &json!(false)));
 }
 
-/// What a turn thought and planned goes back in its own place, and nowhere else.
+/// Thinking and plans of a turn are sent back in their original place, and only there.
 #[test]
-fn thinking_and_plans_come_back() {
+fn thinking_and_plans_are_sent_back() {
     let answer = json!({"id": "r", "message": {"role": "assistant", "tool_plan": "I \"look\".",
         "content": [{"type": "thinking", "thinking": "hm\n"}, {"type": "text", "text": "Now."}],
         "tool_calls": [
@@ -437,7 +437,7 @@ fn thinking_and_plans_come_back() {
 }
 
 #[test]
-fn the_first_chat_is_read_and_not_asked() {
+fn v1_is_decoded_but_not_encoded() {
     assert_eq!(Family::CohereV1.read_only(), Some(Family::CohereV2));
     assert!(Family::ALL.iter().filter(|family| family.read_only().is_some()).count() == 1);
     let call =

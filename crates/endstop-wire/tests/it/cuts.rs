@@ -1,23 +1,23 @@
-//! Recorded responses come out the same however their bytes are cut.
+//! Recorded responses decode to the same result for every way of splitting their bytes.
 //!
-//! `cargo test` cuts in a few hundred ways. All of them, over any set of recordings:
+//! `cargo test` splits in a few hundred ways. To try all of them, on any set of recordings:
 //! `ENDSTOP_RECORDINGS=DIR cargo test --release -p endstop-wire --test it -- every_cut --ignored --nocapture`
 
 use crate::recordings::{RECORDINGS, data, rows};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::api::{Dialect, dialect};
 use endstop_wire::detect::{printed, request_facts};
+use endstop_wire::dialect::{Dialect, dialect};
 use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Up to this many bytes every pair of cuts is tried.
+/// Every pair of split points is tried up to this many bytes.
 const SMALL: usize = 2_000;
 
-/// A recorded response, ready to be decoded.
+/// A recorded response that is ready to decode.
 struct Recorded {
     id: String,
     dialect: &'static Dialect,
@@ -53,13 +53,15 @@ impl Recorded {
         }
     }
 
-    /// The response decoded from pieces that end at these places, and all that its deltas said.
+    /// Decodes the response from chunks that end at these offsets. Also returns the text of its
+    /// deltas.
     fn cut_at(&self, cuts: &[usize]) -> (Decoded, String) {
         let (stream, said) = self.pushed(cuts);
         (stream.finish(Eof::Clean), said)
     }
 
-    /// Whether nothing of it is read before all of it is held: then its end is that of the whole.
+    /// Returns `true` if nothing is decoded before the whole body is held, so that its end equals
+    /// that of the whole.
     fn is_held(&self, cuts: &[usize]) -> bool {
         let (stream, said) = self.pushed(cuts);
         stream.held() == self.body && said.is_empty()
@@ -89,12 +91,12 @@ impl Recorded {
         (stream, said)
     }
 
-    /// Where events, lines and characters end, and one byte to each side.
+    /// Returns the offsets at which events, lines and characters end, and the bytes next to them.
     fn boundaries(&self) -> Vec<usize> {
         let body = &self.body;
         let ends = (1..=body.len()).filter(|at| {
             let behind = body[at - 1];
-            // A line, an object, or a character of several bytes.
+            // A line, an object, or a multi-byte character.
             matches!(behind, b'\n' | b'\r' | b'}') || behind >= 0x80
         });
         let mut places: Vec<usize> = ends.flat_map(|at| [at - 1, at, at + 1]).collect();
@@ -126,7 +128,7 @@ fn recorded(paths: &[PathBuf]) -> Vec<Recorded> {
 }
 
 #[test]
-fn cuts_change_nothing() {
+fn chunking_does_not_change_the_result() {
     let paths = RECORDINGS.map(data);
     for r in recorded(&paths) {
         let whole = r.cut_at(&[]);
@@ -173,7 +175,7 @@ fn every_cut() {
             let whole = r.cut_at(&[]);
             let held = r.is_held(&[]);
             let check = |cuts: &[usize]| {
-                // One in a hundred is read to its end all the same.
+                // One in a hundred is decoded to its end in any case.
                 let read = !held || cuts.iter().sum::<usize>() % 100 == 0 || !r.is_held(cuts);
                 if read {
                     assert_eq!(whole, r.cut_at(cuts), "{} at {cuts:?}", r.id);

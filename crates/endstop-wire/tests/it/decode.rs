@@ -1,7 +1,7 @@
-//! What the recordings do not show: dialects' ways, one by one.
+//! Decoding beyond the recordings: peculiarities of the dialects.
 
 use endstop_core::{ErrorClass, Part, SignalReason};
-use endstop_wire::api::{ANTHROPIC, OPENAI_CHAT, dialect};
+use endstop_wire::dialect::{ANTHROPIC, OPENAI_CHAT, dialect};
 use endstop_wire::{Decoded, Dialect, Headers, RequestFacts, decode_body};
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn end(value: &str) -> Value {
 }
 
 #[test]
-fn parallel_calls_come_interleaved_or_all_with_index_0() {
+fn parallel_calls_may_share_index_zero() {
     let d = openai(&[
         call(0, "a", "one", "{\"x\""),
         call(1, "b", "two", "{"),
@@ -47,13 +47,13 @@ fn parallel_calls_come_interleaved_or_all_with_index_0() {
     let d = openai(&[call(0, "a", "one", "{}"), call(0, "b", "two", "{}"), end("stop")]);
     assert_eq!(calls(&d).len(), 2);
     assert_eq!(d.signal.reason, SignalReason::ToolUse);
-    // The same id and name again is the same call.
+    // The same id and name again continue the same call.
     let d = openai(&[call(0, "a", "one", "{"), call(0, "a", "one", "}"), end("stop")]);
     assert_eq!(calls(&d), [("a".into(), "one".into(), "{}".into())]);
 }
 
 #[test]
-fn ids_are_made_where_they_are_missing_or_double() {
+fn missing_or_repeated_ids_are_generated() {
     let d = openai(&[
         call(0, "", "one", "{}"),
         call(1, "x", "two", "{}"),
@@ -65,7 +65,7 @@ fn ids_are_made_where_they_are_missing_or_double() {
 }
 
 #[test]
-fn a_call_without_a_name_is_none() {
+fn call_without_name_is_ignored() {
     let body = r#"{"choices":[{"message":{"content":"Hi","function_call":{"name":"","arguments":""},
         "tool_calls":[{"id":"","function":{"name":"","arguments":""}}]},"finish_reason":"stop"}]}"#;
     let d = decode(OPENAI_CHAT, body, RequestFacts::default());
@@ -80,7 +80,7 @@ fn arguments_may_be_an_object() {
 }
 
 #[test]
-fn the_server_names_the_stop_string() {
+fn matched_stop_string_is_reported() {
     let facts = RequestFacts { stop_strings: true, output_cap: None };
     for (field, value, reason) in [
         ("stop_reason", json!("END"), "stop_sequence"),
@@ -95,7 +95,7 @@ fn the_server_names_the_stop_string() {
 }
 
 #[test]
-fn an_empty_finish_value_does_not_hide_an_earlier_one() {
+fn empty_finish_value_keeps_earlier_one() {
     let d = openai(&[end("length"), end("")]);
     assert_eq!(d.signal.reason, SignalReason::TokenLimitReached);
     let d = openai(&[end("stop"), end("length")]);
@@ -103,7 +103,7 @@ fn an_empty_finish_value_does_not_hide_an_earlier_one() {
 }
 
 #[test]
-fn reasoning_in_two_fields_is_read_once() {
+fn reasoning_in_two_fields_counts_once() {
     let d = openai(&[
         json!({"choices": [{"delta": {"reasoning": "ab", "reasoning_content": "ab"}}]}),
         json!({"choices": [{"delta": {"content": "c"}, "finish_reason": "stop"}]}),
@@ -113,7 +113,7 @@ fn reasoning_in_two_fields_is_read_once() {
 }
 
 #[test]
-fn what_a_server_wants_back_is_kept() {
+fn required_reasoning_is_stored() {
     let d = decode(
         dialect("deepseek").unwrap(),
         &stream(&[
@@ -138,7 +138,7 @@ fn what_a_server_wants_back_is_kept() {
 }
 
 #[test]
-fn costs_and_probabilities_are_read() {
+fn costs_and_probabilities_are_decoded() {
     let body = json!({"choices": [{"message": {"content": "x"}, "finish_reason": "stop",
         "logprobs": {"content": [{"logprob": 0.0}, {"logprob": -f64::ln(2.0)}]}}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.25}})
@@ -170,7 +170,7 @@ fn stop(reason: &str) -> [Value; 2] {
 }
 
 #[test]
-fn thinking_is_shown_once_and_goes_back_signed() {
+fn thinking_is_sent_back_signed() {
     let mut events = vec![
         start(0, &json!({"type": "thinking", "thinking": "", "signature": ""})),
         delta(0, &json!({"type": "thinking_delta", "thinking": "h\"m"})),
@@ -194,7 +194,7 @@ fn thinking_is_shown_once_and_goes_back_signed() {
 }
 
 #[test]
-fn the_servers_own_work_is_opaque() {
+fn server_tool_blocks_are_opaque() {
     let mut events = vec![
         start(0, &json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})),
         delta(0, &json!({"type": "input_json_delta", "partial_json": "{\"query\":"})),
@@ -224,7 +224,7 @@ fn the_servers_own_work_is_opaque() {
 }
 
 #[test]
-fn a_call_by_server_side_code_is_ours_only_while_the_api_waits() {
+fn code_execution_call_needs_tool_use() {
     let block = json!({"type": "tool_use", "id": "t", "name": "roll", "input": {"n": 1},
         "caller": {"type": "code_execution_20250825", "tool_id": "s"}});
     for (reason, ours) in [("tool_use", 1), ("end_turn", 0)] {
@@ -237,7 +237,7 @@ fn a_call_by_server_side_code_is_ours_only_while_the_api_waits() {
 }
 
 #[test]
-fn usage_is_the_last_value_and_cached_tokens_are_apart() {
+fn usage_is_last_value_without_cache() {
     let mut events = vec![
         json!({"type": "message_start", "message": {"id": "m", "model": "c", "usage":
             {"input_tokens": 7, "output_tokens": 1, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 2}}}),
@@ -252,7 +252,7 @@ fn usage_is_the_last_value_and_cached_tokens_are_apart() {
 }
 
 #[test]
-fn an_error_after_words_keeps_them() {
+fn error_after_text_keeps_text() {
     let body = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hel\"}}\n\n\
         event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
     let d = decode(ANTHROPIC, body, RequestFacts::default());
@@ -262,7 +262,7 @@ fn an_error_after_words_keeps_them() {
 }
 
 #[test]
-fn what_is_cut_behind_the_finish_does_not_undo_it() {
+fn cut_after_finish_keeps_the_turn() {
     let said = json!({"choices": [{"delta": {"content": "Hi"}}]});
     let whole = stream(&[said.clone(), end("stop")]);
     let d = decode(
@@ -278,14 +278,14 @@ fn what_is_cut_behind_the_finish_does_not_undo_it() {
     for part in ["[", "[DO", "[DONE"] {
         let d = decode(OPENAI_CHAT, &format!("{whole}data: {part}"), RequestFacts::default());
         assert_eq!(d.signal.reason, SignalReason::NaturalCompletion, "{part}");
-        // Which is no end by itself.
+        // This value alone does not end the turn.
         let cut = format!("{}data: {part}", stream(std::slice::from_ref(&said)));
         let d = decode(OPENAI_CHAT, &cut, RequestFacts::default());
         assert_eq!(d.error.unwrap().class, ErrorClass::IncompleteStream, "{part}");
     }
     let d = decode(OPENAI_CHAT, r#"{"choices":[{"logprobs":{"x":0."#, RequestFacts::default());
     assert_eq!(d.error.unwrap().class, ErrorClass::IncompleteStream);
-    // Cut before the finish, or not at the end: something is missing.
+    // A cut before the finish value, or in the middle, loses data.
     let cut = format!("{}data: {{\"choices\":[{{\"delta\":{{}},\"finish_rea", stream(&[said]));
     let d = decode(OPENAI_CHAT, &cut, RequestFacts::default());
     assert_eq!(d.signal.reason, SignalReason::ErrorTermination);

@@ -1,7 +1,8 @@
-//! What is encoded parses back to what was meant, and appending equals starting anew.
+//! Encoded requests parse back to their input, and appending gives the same bytes as encoding from
+//! the start.
 
 use endstop_core::{Image, Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus};
-use endstop_wire::api::{ANTHROPIC, Family, OPENAI_CHAT, OPENAI_RESPONSES, dialect};
+use endstop_wire::dialect::{ANTHROPIC, Family, OPENAI_CHAT, OPENAI_RESPONSES, dialect};
 use endstop_wire::{
     Dialect, Encoder, Headers, OutputSchema, RequestFacts, RequestSpec, ToolSpec, decode_body,
 };
@@ -101,7 +102,7 @@ fn body(dialect: &Dialect, spec: &RequestSpec, messages: &[Message], cap: Option
 }
 
 #[test]
-fn openai_requests() {
+fn openai_request_has_documented_fields() {
     let b = body(OPENAI_CHAT, &spec(), &history(), Some(50));
     assert_eq!(b["model"], "m\"1");
     assert_eq!(b["max_completion_tokens"], 50);
@@ -129,7 +130,7 @@ fn openai_requests() {
         .iter()
         .map(|c| &c["function"]["arguments"])
         .collect();
-    // Some servers read the text, and refuse what is no object.
+    // Some servers parse the text and reject anything but an object.
     let raw = r#"{"_raw":"{\"path\": "}"#;
     assert_eq!(arguments, ["{\"path\": \"x\"}", raw, "{}"]);
     assert_eq!(m[3], json!({"role": "tool", "tool_call_id": "a", "content": "1"}));
@@ -143,7 +144,7 @@ fn openai_requests() {
 }
 
 #[test]
-fn anthropic_requests() {
+fn anthropic_request_has_documented_fields() {
     let b = body(ANTHROPIC, &spec(), &history(), None);
     assert_eq!((&b["max_tokens"], &b["system"]), (&json!(100), &json!("Be brief.\n")));
     assert_eq!(b["stop_sequences"], json!(["END"]));
@@ -175,8 +176,8 @@ fn anthropic_requests() {
 }
 
 #[test]
-fn anthropic_is_sent_no_id_of_a_call_twice() {
-    // A server that counts anew in each turn.
+fn anthropic_call_ids_are_unique() {
+    // A server that numbers its calls anew in each turn.
     let history = [
         message(1, Role::User, vec![text("Read both.")]),
         message(2, Role::Assistant, vec![call("call_1", "{}")]),
@@ -185,7 +186,7 @@ fn anthropic_is_sent_no_id_of_a_call_twice() {
         message(5, Role::Tool, vec![result("call_1", ToolStatus::Ok, "2")]),
     ];
     let mut encoder = Encoder::new(ANTHROPIC, &RequestSpec::default());
-    // As a run does it: after each turn, then anew where the conversation was shortened.
+    // As in a run: once after each turn, and from the start if the conversation was shortened.
     for (upto, epoch) in [(1, 0), (3, 0), (5, 0), (5, 1)] {
         let body = encoder.body(&history[..upto], epoch, None);
         let b: Value = serde_json::from_slice(body).unwrap();
@@ -197,7 +198,7 @@ fn anthropic_is_sent_no_id_of_a_call_twice() {
     }
 }
 
-/// All the names of calls and of results in a request, wherever its format has them.
+/// Returns all names of calls and of results in a request, at any depth.
 fn names(value: &Value) -> Vec<&str> {
     let below = |value| names(value);
     match value {
@@ -211,7 +212,7 @@ fn names(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_name_that_no_tool_has_goes_back_as_every_provider_takes_it() {
+fn unknown_tool_name_is_sanitised() {
     let long = "x".repeat(10_000);
     for (name, sent) in [
         ("read_file-2", "read_file-2"),
@@ -249,7 +250,7 @@ fn gemini() -> &'static Dialect {
     dialect("gemini").unwrap()
 }
 
-/// Each way of encoding.
+/// Returns one dialect for each encoding.
 fn all() -> [&'static Dialect; 9] {
     let [mistral, cohere] = ["mistral", "cohere"].map(|name| dialect(name).unwrap());
     [
@@ -266,7 +267,7 @@ fn all() -> [&'static Dialect; 9] {
 }
 
 #[test]
-fn gemini_requests() {
+fn gemini_request_has_documented_fields() {
     let mut spec = RequestSpec { model: "gemini-3-pro-preview".into(), ..spec() };
     spec.extra = json!({"generationConfig": {"seed": 7, "temperature": 0.25}, "toolConfig": {},
         "contents": "not mine"})
@@ -308,7 +309,7 @@ fn gemini_requests() {
             {"functionResponse": {"name": "read", "id": "c", "response": {"error": ""}}},
             {"text": "Go on."}])
     );
-    // The extra fields' own cap stays, and without anything to say there is no field.
+    // The extra fields' cap wins, and an empty object is not written.
     spec.extra = json!({"generationConfig": {"maxOutputTokens": 9}}).as_object().unwrap().clone();
     let b = body(gemini(), &spec, &history(), Some(50));
     assert_eq!(b["generationConfig"]["maxOutputTokens"], 9);
@@ -319,7 +320,7 @@ fn gemini_requests() {
 }
 
 #[test]
-fn an_older_gemini_is_told_the_schema_in_words_beside_tools() {
+fn old_gemini_gets_schema_in_words() {
     let mut spec = RequestSpec { model: "gemini-2.5-flash".into(), ..spec() };
     let b = body(gemini(), &spec, &history(), None);
     assert_eq!(b["generationConfig"].get("responseJsonSchema"), None);
@@ -330,9 +331,9 @@ fn an_older_gemini_is_told_the_schema_in_words_beside_tools() {
     assert_eq!(b["generationConfig"]["responseMimeType"], "application/json");
 }
 
-/// What Gemini signed goes back as it came, each signature with its own part.
+/// Gemini's signatures are sent back unchanged, each with its own part.
 #[test]
-fn gemini_signatures_come_back_in_their_parts() {
+fn gemini_signatures_stay_with_their_parts() {
     let parts = json!([
         {"text": "plan", "thought": true},
         {"text": "Plan.", "thought": true, "thoughtSignature": "t"},
@@ -374,7 +375,7 @@ fn gemini_signatures_come_back_in_their_parts() {
         .map(|p| p["functionResponse"].get("id"))
         .collect();
     assert_eq!(ids, [None, None, Some(&json!("own"))], "an id that was made here is not sent");
-    // A text or a call that the history lost does not leave its signature to another part.
+    // The signature of a dropped text or call does not move to another part.
     let lost: Vec<Part> = turn
         .parts
         .iter()
@@ -391,13 +392,13 @@ fn gemini_signatures_come_back_in_their_parts() {
         .map(|p| p.get("thoughtSignature").unwrap_or(&Value::Null))
         .collect();
     assert_eq!(signed, [&json!("t"), &json!("a/b+c="), &json!("end"), &Value::Null, &Value::Null]);
-    // Another format leaves them out.
+    // Other formats omit them.
     let b = body(OPENAI_CHAT, &RequestSpec::default(), &history, None);
     assert!(!b.to_string().contains("thoughtSignature"));
 }
 
 #[test]
-fn responses_requests() {
+fn responses_request_has_documented_fields() {
     let b = body(OPENAI_RESPONSES, &spec(), &history(), Some(50));
     assert_eq!((&b["model"], &b["instructions"]), (&json!("m\"1"), &json!("Be brief.\n")));
     assert_eq!((&b["max_output_tokens"], &b["stream"]), (&json!(50), &json!(true)));
@@ -430,7 +431,7 @@ fn responses_requests() {
 }
 
 #[test]
-fn responses_items_go_back_as_they_came() {
+fn responses_items_are_sent_back_unchanged() {
     let api = "openai-responses";
     let shell = r#"{"type":"shell_call","id":"sh_1","call_id":"s","action":{"commands":["ls"]}}"#;
     let m = [
@@ -449,7 +450,7 @@ fn responses_items_go_back_as_they_came() {
                 call("f", "{}"),
                 opaque(api, shell),
                 call("s", "{}"),
-                // A mark whose call is not there, and a call of the server's own.
+                // A mark without its call, and a call that the server ran.
                 opaque(api, r#"{"type":"function_call","id":"fc_2","call_id":"g"}"#),
                 opaque(api, r#"{"type":"shell_call","id":"sh_2","call_id":"own"}"#),
                 opaque(api, r#"{"type":"mcp_approval_request","id":"mcpr_1"}"#),
@@ -492,15 +493,15 @@ fn responses_items_go_back_as_they_came() {
     );
     assert_eq!((&i[9]["approval_request_id"], &i[9]["approve"]), (&json!("mcpr_1"), &json!(false)));
     assert_eq!(i.len(), 10);
-    // What is not stored goes back only where it carries all that it is.
+    // Items that are not stored are sent back only if they contain all their data.
     spec.extra.insert("store".to_owned(), json!(false));
     let b = body(OPENAI_RESPONSES, &spec, &m, None);
     assert_eq!((&b["store"], &b["input"][0]["id"]), (&json!(false), &json!("rs_2")));
 }
 
-/// What Mistral documents, and refuses beyond it.
+/// Mistral's documented rules, and its rejections beyond them.
 #[test]
-fn mistral_is_sent_what_it_takes() {
+fn mistral_request_follows_strict_rules() {
     let mistral = dialect("mistral").unwrap();
     let mut m = history();
     m.push(message(7, Role::Assistant, vec![call("D681PevKs", "{}"), call("d", "{}")]));
@@ -517,7 +518,8 @@ fn mistral_is_sent_what_it_takes() {
     assert_eq!(b["stop"], json!(["END"]));
     let m = b["messages"].as_array().unwrap();
     let roles: Vec<&str> = m.iter().map(|m| m["role"].as_str().unwrap()).collect();
-    // No user straight after a tool, no assistant that says nothing, no later instructions.
+    // No user message directly after a tool result, no empty assistant message, no later
+    // instructions.
     assert_eq!(
         roles,
         [
@@ -548,7 +550,7 @@ fn mistral_is_sent_what_it_takes() {
         }
         assert!(m["content"] != "" || m["role"] == "tool" || m.get("tool_calls").is_some(), "{m}");
     }
-    // Every call has an id that is taken, and its result has the same.
+    // Every call has a valid id, and its result has the same id.
     let asked = |at: usize| -> Vec<Value> {
         m[at]["tool_calls"].as_array().unwrap().iter().map(|c| c["id"].clone()).collect()
     };
@@ -561,7 +563,7 @@ fn mistral_is_sent_what_it_takes() {
         assert!(id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");
     }
     assert_eq!(m[10]["tool_calls"][0]["id"], "D681PevKs", "its own is kept");
-    // An instruction at the start is one.
+    // A system message at the start is valid.
     let start = [message(1, Role::System, vec![text("Rules.")])];
     assert_eq!(
         body(mistral, &spec(), &start, None)["messages"][1],
@@ -578,7 +580,7 @@ fn invoke() -> &'static Dialect {
 }
 
 #[test]
-fn converse_requests() {
+fn converse_request_has_documented_fields() {
     let mut spec = spec();
     spec.extra = json!({"inferenceConfig": {"topP": 0.5, "temperature": 0.25},
         "guardrailConfig": {"guardrailIdentifier": "g"}, "messages": "not mine"})
@@ -635,7 +637,7 @@ fn converse_requests() {
     let place = json!({"s3Location": {"uri": "s3://bucket/a.webp"}});
     assert_eq!(m[4]["content"][1], json!({"image": {"format": "webp", "source": place}}));
     assert_eq!(m[4]["content"][2]["image"]["format"], "jpeg");
-    // The extra fields' own cap stays, and without anything to say there is no field.
+    // The extra fields' cap wins, and an empty object is not written.
     spec.extra =
         json!({"inferenceConfig": {"maxTokens": 9}, "system": []}).as_object().unwrap().clone();
     let b = body(converse(), &spec, &history(), Some(50));
@@ -647,21 +649,21 @@ fn converse_requests() {
 }
 
 #[test]
-fn vertex_requests_are_anthropics_but_for_two_fields() {
+fn vertex_request_differs_in_two_fields() {
     let vertex = dialect("vertex-anthropic").unwrap();
     for stream in [true, false] {
         let spec = RequestSpec { stream, ..spec() };
         let mut own = body(ANTHROPIC, &spec, &history(), Some(50));
         assert!(own.as_object_mut().unwrap().remove("model").is_some());
         own["anthropic_version"] = json!("vertex-2023-10-16");
-        // As it was sent for the recordings: the address alone does not make a stream.
+        // As sent for the recordings: the URL alone does not make a stream.
         assert_eq!(own.get("stream"), stream.then_some(&json!(true)));
         assert_eq!(body(vertex, &spec, &history(), Some(50)), own);
     }
 }
 
 #[test]
-fn invoke_requests_are_anthropics_but_for_three_fields() {
+fn invoke_request_differs_in_three_fields() {
     let mut own = body(ANTHROPIC, &spec(), &history(), Some(50));
     for field in ["model", "stream"] {
         assert!(own.as_object_mut().unwrap().remove(field).is_some());
@@ -674,7 +676,7 @@ fn invoke_requests_are_anthropics_but_for_three_fields() {
 }
 
 #[test]
-fn system_messages_find_their_place() {
+fn system_messages_are_placed() {
     let m = [
         message(1, Role::System, vec![text("Rules.")]),
         message(2, Role::User, vec![text("Hi")]),
@@ -696,7 +698,7 @@ fn system_messages_find_their_place() {
 }
 
 #[test]
-fn another_epoch_or_another_history_is_encoded_anew() {
+fn new_epoch_or_history_is_reencoded() {
     for dialect in all() {
         let all = history();
         let mut e = Encoder::new(dialect, &spec());
@@ -736,7 +738,7 @@ fn part() -> impl Strategy<Value = Part> {
 
 proptest! {
     #[test]
-    fn appending_equals_starting_anew(
+    fn appending_equals_full_encoding(
         shape in proptest::collection::vec(
             (0u8..4, proptest::collection::vec(part(), 0..4)), 0..12),
         steps in proptest::collection::vec(1usize..4, 0..12),

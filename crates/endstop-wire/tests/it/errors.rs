@@ -1,11 +1,11 @@
-//! The catalogue of errors: each row's words and status have the row's class.
+//! The error catalogue: each row's words and status have the row's class.
 
 use endstop_core::ErrorClass;
 use endstop_wire::Headers;
 use endstop_wire::errors::classify;
 use serde_json::{Map, Value, json};
 
-/// Providers whose errors have OpenAI's or Anthropic's shape.
+/// Providers with errors in OpenAI's or Anthropic's shape.
 const PROVIDERS: [&str; 22] = [
     "openai",
     "azure-openai",
@@ -31,7 +31,7 @@ const PROVIDERS: [&str; 22] = [
     "gemini",
 ];
 
-/// The row's fields with one choice of its alternatives.
+/// Returns the row's bodies, one for each choice of its alternatives.
 fn bodies(matched: &Value) -> Vec<Value> {
     let mut out = vec![Map::new()];
     for (key, v) in matched.as_object().into_iter().flatten() {
@@ -53,7 +53,7 @@ fn bodies(matched: &Value) -> Vec<Value> {
     out.into_iter().map(Value::Object).collect()
 }
 
-/// The catalogue writes L and R for numbers.
+/// Replaces the catalogue's placeholders L and R by numbers.
 fn with_numbers(v: &Value) -> Value {
     let text = v.to_string();
     let text = text.replace("Limit L, Requested R", "Limit 6000, Requested 9000");
@@ -61,13 +61,13 @@ fn with_numbers(v: &Value) -> Value {
 }
 
 #[test]
-fn the_catalogue_agrees() {
+fn catalogue_rows_have_their_class() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/recordings/errors.json");
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let (mut checked, mut wrong) = (0, Vec::new());
     for provider in PROVIDERS {
         for row in file["providers"][provider]["errors"].as_array().unwrap() {
-            // A row that gives two causes of one status at once.
+            // A row that gives two causes for one status.
             if row["match"]["error"].as_str().is_some_and(|m| m.contains(" / no credits")) {
                 continue;
             }
@@ -99,20 +99,20 @@ fn the_catalogue_agrees() {
 }
 
 #[test]
-fn a_redirect_says_where_to_and_that_nothing_was_sent_there() {
+fn redirect_names_its_target() {
     let to = "https://user:pass@elsewhere.example/v1/chat?key=sk-abcdef1234567890";
     let headers = Headers::from_iter([("Location", to)]);
     for status in [301, 302, 303, 307, 308] {
         let error = classify(status, &headers, "", "openai");
         assert_eq!(error.class, ErrorClass::UnknownError);
         let place = format!(
-            "HTTP status {status}: the server sends requests on to https://elsewhere.example/v1/chat?key=[redacted], and"
+            "HTTP status {status}: the server redirects to https://elsewhere.example/v1/chat?key=[redacted]; redirects"
         );
         assert!(error.message.starts_with(&place), "{}", error.message);
-        assert!(error.message.ends_with("make it the base URL"), "{}", error.message);
+        assert!(error.message.ends_with("set it as the base URL"), "{}", error.message);
         let error = classify(status, &Headers::new(), "", "openai");
         assert_eq!(error.message, format!("HTTP status {status}"));
     }
-    // Elsewhere the header says something else.
+    // With other statuses the header has another meaning.
     assert_eq!(classify(500, &headers, "", "openai").message, "HTTP status 500");
 }

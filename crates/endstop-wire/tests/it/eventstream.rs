@@ -1,13 +1,13 @@
-//! Amazon's event streams: the frames that AWS publishes, every type of header, frames that lie, and
-//! any bytes in any cutting.
+//! AWS event streams: the frames that AWS publishes, every header type, faulty frames, and
+//! arbitrary bytes in chunks of any size.
 
-use endstop_wire::eventstream::{Decoder, FrameError, HeaderValue, frame};
+use endstop_wire::stream::eventstream::{Decoder, FrameError, HeaderValue, frame};
 use proptest::prelude::*;
 
-/// How many headers a message has, and its payload.
+/// Number of headers of a message, and its payload.
 type Seen = (usize, Vec<u8>);
 
-/// The messages of these bytes in pieces, and whether the decoder ended between two.
+/// Decodes these bytes in chunks. Also returns `true` if the decoder ended between two frames.
 fn messages(bytes: &[u8], cut: usize) -> (Vec<Seen>, Result<bool, FrameError>) {
     let mut decoder = Decoder::new();
     let mut seen = Vec::new();
@@ -21,7 +21,7 @@ fn messages(bytes: &[u8], cut: usize) -> (Vec<Seen>, Result<bool, FrameError>) {
     (seen, Ok(decoder.is_between()))
 }
 
-/// A frame of any headers and payload, by hand.
+/// Builds a frame of arbitrary headers and payload.
 fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut out = ((16 + headers.len() + payload.len()) as u32).to_be_bytes().to_vec();
     out.extend((headers.len() as u32).to_be_bytes());
@@ -32,7 +32,7 @@ fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// CRC-32 a bit at a time, so that the test does not trust what it tests.
+/// CRC-32, one bit at a time, so that the test does not depend on the library under test.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
@@ -42,7 +42,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn frames_are_those_that_aws_publishes() {
+fn frames_match_aws_test_vectors() {
     let empty = [0, 0, 0, 16, 0, 0, 0, 0, 5, 194, 72, 235, 125, 152, 200, 255];
     assert_eq!(frame(&[], b""), empty);
     assert_eq!(raw(b"", b""), empty);
@@ -57,7 +57,7 @@ fn frames_are_those_that_aws_publishes() {
 }
 
 #[test]
-fn headers_have_ten_types() {
+fn all_header_types_decode() {
     let mut headers = Vec::new();
     let mut add = |name: &str, kind: u8, value: &[u8]| {
         headers.push(name.len() as u8);
@@ -80,7 +80,7 @@ fn headers_have_ten_types() {
         let mut decoder = Decoder::new();
         let mut seen = 0;
         for piece in bytes.chunks(cut) {
-            let check = |m: &endstop_wire::eventstream::Message<'_>| {
+            let check = |m: &endstop_wire::stream::eventstream::Message<'_>| {
                 let values: Vec<_> = m.headers.iter().map(|(_, value)| *value).collect();
                 assert_eq!(
                     values,
@@ -114,14 +114,14 @@ fn headers_have_ten_types() {
 }
 
 #[test]
-fn a_frame_that_lies_ends_the_stream_typed_and_at_the_same_place() {
+fn faulty_frame_ends_the_stream() {
     let good = frame(&[("a", "b")], b"payload");
     let flipped = |at: usize| {
         let mut bytes = good.clone();
         bytes[at] ^= 0x40;
         bytes
     };
-    // A prelude whose checksum is right.
+    // A prelude with a valid checksum.
     let claims = |total: u32, headers: u32| {
         let mut out = total.to_be_bytes().to_vec();
         out.extend(headers.to_be_bytes());
@@ -163,7 +163,7 @@ fn a_frame_that_lies_ends_the_stream_typed_and_at_the_same_place() {
 }
 
 #[test]
-fn a_large_frame_in_small_pieces_costs_what_it_has() {
+fn large_frame_takes_linear_time() {
     let payload = vec![b'x'; 1 << 20];
     let bytes = frame(&[(":message-type", "event")], &payload);
     let (seen, ended) = messages(&bytes, 3);
@@ -171,9 +171,9 @@ fn a_large_frame_in_small_pieces_costs_what_it_has() {
 }
 
 proptest! {
-    /// Any bytes: no panic, and the same at every cut.
+    /// Arbitrary bytes: no panic, and the same result for every chunk size.
     #[test]
-    fn any_bytes_are_the_same_at_every_cut(
+    fn any_bytes_are_chunk_independent(
         frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..4),
         noise in prop::collection::vec(any::<u8>(), 0..40),
         flip in any::<prop::sample::Index>(),

@@ -1,26 +1,27 @@
-//! The catalogue of finish values: each one, also those that no recording shows, in the shape that
-//! its provider documents, whole and streamed, means what the catalogue says.
+//! The catalogue of finish values: each one, even if no recording contains it, has the documented
+//! meaning in its provider's documented shape, both as a complete body and as a stream.
 
-use endstop_wire::api::{DIALECTS, Dialect};
+use endstop_wire::dialect::{DIALECTS, Dialect};
 use endstop_wire::{Decoded, Eof, Family, Headers, RequestFacts, StreamDecoder, decode_body};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// APIs of the catalogue that are not spoken: they are no turn in answer to a request of ours.
+/// APIs of the catalogue that are not supported, because they do not answer a request of this
+/// crate.
 const NOT_SPOKEN: &[&str] = &["gemini-interactions", "gemini-live"];
 
-/// Rows that ours differs from, each with the reason.
+/// Rows with another result here, each with the reason.
 const DIFFERENT: &[(&str, &str, &str)] = &[
     // (api, value, why)
     (
         "openai-responses",
         "steered",
-        "another response carries on: an unknown ending is an ending here, and is told as one",
+        "another response continues this one: an unknown ending still ends the turn here",
     ),
     ("azure-openai-responses", "steered", "as for OpenAI"),
 ];
 
-/// A response with this finish value, whole and as a stream.
+/// A response with this finish value, as a complete body and as a stream.
 struct Shape {
     whole: String,
     stream: String,
@@ -119,7 +120,7 @@ fn responses(field: Option<&str>, value: &Value) -> Shape {
     };
     let last = match status {
         "completed" | "incomplete" | "failed" | "queued" | "in_progress" => status,
-        // A stream tells of no other status.
+        // A stream does not report any other status.
         _ => "completed",
     };
     Shape {
@@ -213,8 +214,8 @@ fn converse(value: &Value, tool: bool) -> Shape {
     }
 }
 
-/// The catalogue names the model before the value, and its field, of those that write text alone;
-/// of two values it means the first.
+/// For text-only models the catalogue names the model before the value and its field. Of two values
+/// the first one counts.
 fn invoke(row: &str) -> Option<(Value, Shape)> {
     let value = row.rsplit(' ').next()?.split('|').next()?;
     let (whole, event, field) = if row.starts_with("(titan)") {
@@ -224,7 +225,7 @@ fn invoke(row: &str) -> Option<(Value, Shape)> {
         let said = json!({"generation": "So", "stop_reason": value});
         (said.clone(), said, "stop_reason")
     } else {
-        return None; // as another format of the catalogue
+        return None; // covered by another format of the catalogue
     };
     Some((json!(value), Shape { whole: whole.to_string(), stream: sse(&[event]), field }))
 }
@@ -243,11 +244,11 @@ fn shape(dialect: &Dialect, field: Option<&str>, value: &Value, tool: bool) -> O
     })
 }
 
-/// The value as it is on the wire; the catalogue writes some in words.
+/// Returns the value as it is on the wire, because the catalogue describes some in words.
 fn on_the_wire(value: &Value) -> Value {
     match value.as_str() {
         Some("\"null\" (string)") => json!("null"),
-        // Which numbers mean what is in the tests of the format.
+        // The tests of the format cover the meaning of numbers.
         Some("0..n (integer)") => json!(17),
         Some("(absent)") => Value::Null,
         _ => value.clone(),
@@ -265,7 +266,7 @@ fn streamed(dialect: &'static Dialect, body: &str) -> Decoded {
 }
 
 #[test]
-fn every_value_of_the_catalogue_means_what_it_says() {
+fn catalogue_values_have_documented_meaning() {
     let path =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/recordings/finish_reasons.json");
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -277,7 +278,7 @@ fn every_value_of_the_catalogue_means_what_it_says() {
         }
         let dialect = DIALECTS.iter().find(|d| d.name == api).unwrap_or_else(|| panic!("{api}"));
         for row in info["values"].as_array().unwrap() {
-            // A null stands in every chunk but the last: it ends nothing.
+            // A null occurs in every chunk but the last and ends nothing.
             if row["value"].is_null() {
                 continue;
             }
@@ -316,7 +317,8 @@ fn every_value_of_the_catalogue_means_what_it_says() {
                     (row["reason"].clone(), row["confidence"].clone());
                 let mut ends = row["should_terminate"].clone();
                 if value == "null" {
-                    // Its own note: a stream says so until it ends. The end was seen.
+                    // The catalogue's own note: the value is sent until the stream ends. The end
+                    // marker was seen.
                     (reason, confidence, ends) =
                         (json!("natural_completion"), json!("low"), json!(true));
                 }

@@ -1,8 +1,8 @@
-//! What the recordings of Gemini do not show: every finish value, blocks, errors, cut arrays.
+//! Gemini beyond its recordings: every finish value, blocked prompts, errors, and cut arrays.
 
 use endstop_core::{ErrorClass, ModelTurn, Part};
-use endstop_wire::api::dialect;
 use endstop_wire::detect::{detect, printed, request_facts};
+use endstop_wire::dialect::dialect;
 use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder, decode_body};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn events(list: &[Value]) -> String {
     list.iter().map(|e| format!("data: {e}\n\n")).collect::<Vec<_>>().concat()
 }
 
-/// Reason, confidence, field, value.
+/// Returns reason, confidence, field and value.
 fn signal(d: &Decoded) -> (String, String, String, Value) {
     let out = printed(d)["signal"].clone();
     let field = |v: &Value| v.as_str().unwrap().to_owned();
@@ -36,16 +36,16 @@ fn signal(d: &Decoded) -> (String, String, String, Value) {
     )
 }
 
-/// The catalogue's values, each alone on a turn with text.
+/// The catalogue's values, each on a turn with text.
 #[test]
-fn every_value_of_the_catalogue() {
+fn catalogue_values_have_their_signal() {
     let path =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/recordings/finish_reasons.json");
     let catalogue: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut checked = 0;
     for row in catalogue["apis"]["gemini"]["values"].as_array().unwrap() {
         let Some(value) = row["value"].as_str().filter(|v| !v.contains(' ')) else {
-            continue; // no value, or numbers
+            continue; // a missing value, or numbers
         };
         let (body, field) = if row["field"] == "promptFeedback.blockReason" {
             (json!({"promptFeedback": {"blockReason": value}}), "promptFeedback.blockReason")
@@ -64,7 +64,7 @@ fn every_value_of_the_catalogue() {
 }
 
 #[test]
-fn numbers_stand_for_names_as_far_as_both_apis_agree() {
+fn numeric_values_stand_for_names() {
     for (n, reason, confidence) in [
         (0, "unknown", "low"),
         (1, "natural_completion", "high"),
@@ -84,10 +84,10 @@ fn numbers_stand_for_names_as_far_as_both_apis_agree() {
 }
 
 #[test]
-fn a_value_that_is_new_is_unknown_and_kept() {
+fn new_finish_value_is_unknown() {
     let s = signal(&decode(&said("x", "FAKE_NEW_FINISH_REASON").to_string()));
     assert_eq!((s.0.as_str(), s.3), ("unknown", json!("FAKE_NEW_FINISH_REASON")));
-    // A block is a block, whatever it is called; and it does not undo a finish.
+    // A blocked prompt counts under any reason, but it does not override a finish value.
     let s = signal(&decode(r#"{"promptFeedback":{"blockReason":"FAKE_ENUM"}}"#));
     assert_eq!((s.0.as_str(), s.1.as_str()), ("content_filtered", "high"));
     let mut body = said("x", "STOP");
@@ -96,7 +96,7 @@ fn a_value_that_is_new_is_unknown_and_kept() {
 }
 
 #[test]
-fn calls_make_a_turn_one_of_tools_unless_it_was_cut_or_refused() {
+fn calls_make_a_tool_turn() {
     let call = json!([{"functionCall": {"name": "f", "args": {"a": 1}}}]);
     for (finish, reason, confidence) in [
         (Some("STOP"), "tool_use", "high"),
@@ -109,13 +109,13 @@ fn calls_make_a_turn_one_of_tools_unless_it_was_cut_or_refused() {
         let s = signal(&decode(&chunk(&call, finish).to_string()));
         assert_eq!((s.0.as_str(), s.1.as_str()), (reason, confidence), "{finish:?}");
     }
-    // In a stream a missing value is a missing end.
+    // In a stream a missing value means a missing end.
     let d = decode(&events(&[chunk(&call, None)]));
     assert_eq!(d.error.unwrap().class, ErrorClass::IncompleteStream);
 }
 
 #[test]
-fn an_answer_that_says_nothing_is_unknown() {
+fn empty_answer_is_unknown() {
     for body in ["{}", r#"{"candidates":[]}"#, r#"{"usageMetadata":{"promptTokenCount":3}}"#] {
         let s = signal(&decode(body));
         assert_eq!(s, ("unknown".into(), "low".into(), "candidates".into(), json!("empty")));
@@ -125,7 +125,7 @@ fn an_answer_that_says_nothing_is_unknown() {
 }
 
 #[test]
-fn stop_strings_make_a_stop_less_sure() {
+fn stop_strings_lower_confidence() {
     let request = json!({"generationConfig": {"stopSequences": ["END"], "maxOutputTokens": 5}});
     assert_eq!(request_facts(&request), RequestFacts { stop_strings: true, output_cap: Some(5) });
     let row = json!({"api": "gemini", "body": said("x", "STOP").to_string(), "request": request});
@@ -133,7 +133,7 @@ fn stop_strings_make_a_stop_less_sure() {
 }
 
 #[test]
-fn thoughts_count_against_the_cap_and_the_bill() {
+fn thoughts_count_as_output_tokens() {
     let mut body = chunk(&json!([{"text": "hm", "thought": true}]), Some("MAX_TOKENS"));
     body["usageMetadata"] = json!({"promptTokenCount": 9, "candidatesTokenCount": 2,
         "thoughtsTokenCount": 60, "cachedContentTokenCount": 4});
@@ -144,7 +144,7 @@ fn thoughts_count_against_the_cap_and_the_bill() {
 }
 
 #[test]
-fn errors_are_named_by_their_status() {
+fn errors_are_named_by_status() {
     let error = json!({"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}});
     let cancelled =
         json!({"error": {"message": "The operation was cancelled.", "status": "CANCELLED"}});
@@ -163,10 +163,10 @@ fn errors_are_named_by_their_status() {
     }
 }
 
-/// An array gives what an event stream of the same chunks gives, wherever it is cut; and where it
-/// ends too early, what came is kept.
+/// An array decodes like an event stream of the same chunks, for every chunk size. If it ends too
+/// early, the parts so far are stored.
 #[test]
-fn an_array_is_a_stream() {
+fn array_decodes_like_event_stream() {
     let chunks = [
         chunk(&json!([{"text": "Hel\"]}"}]), None),
         chunk(
@@ -210,7 +210,7 @@ fn an_array_is_a_stream() {
 }
 
 #[test]
-fn arguments_in_pieces_are_whole_only_at_their_end() {
+fn cut_argument_fragments_do_not_parse() {
     let begin = chunk(&json!([{"functionCall": {"name": "f", "willContinue": true}}]), None);
     let piece = |text: &str, more: bool| {
         let piece = json!({"jsonPath": "$.a", "stringValue": text, "willContinue": more});

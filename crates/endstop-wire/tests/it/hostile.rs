@@ -1,5 +1,5 @@
-//! Bodies that nobody means well with, for every wire format, whole and in pieces: a typed signal,
-//! never a panic, never a success, and memory and time that the body cannot move.
+//! Hostile bodies for every wire format, complete and in chunks: a typed signal, never a panic,
+//! never a success, and bounded memory and time.
 
 use super::bodies::{answer, calls, filled, of};
 use endstop_core::{Confidence, ErrorClass as C, Part, SignalReason as R};
@@ -20,7 +20,7 @@ fn with(dialect: &'static Dialect, headers: &Headers, body: &[u8], cut: usize) -
     s.finish(Eof::Clean)
 }
 
-/// Decodes whole and in pieces, and holds the result to what is true of every one.
+/// Decodes complete and in chunks, and checks the properties that every result must have.
 fn decode(family: Family, body: &[u8]) -> Decoded {
     let dialect = of(family);
     let none = Headers::new();
@@ -55,7 +55,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_answer_is_an_error_in_every_format() {
+fn non_answers_are_errors_everywhere() {
     let repeat = |text: &str, n: usize| text.repeat(n).into_bytes();
     let nested = |n: usize| ["[".repeat(n), "]".repeat(n)].concat();
     let objects = |n: usize| ["{\"a\":".repeat(n), "1".to_owned(), "}".repeat(n)].concat();
@@ -105,7 +105,7 @@ fn what_is_no_answer_is_an_error_in_every_format() {
             let d = decode(*family, body);
             let e = d.error.unwrap_or_else(|| panic!("{what} in {family}: {:?}", d.signal));
             assert!(!e.message.contains("sk-abcdef"), "{what} in {family}: {e}");
-            // Whatever the headers promise.
+            // Whatever the headers claim.
             for (name, value) in [
                 ("content-encoding", "gzip"),
                 ("content-type", "application/json"),
@@ -126,7 +126,7 @@ fn what_is_no_answer_is_an_error_in_every_format() {
 }
 
 #[test]
-fn headers_do_not_change_what_a_body_is() {
+fn headers_do_not_change_the_result() {
     for family in Family::ALL {
         for body in answer(*family).into_iter().flatten() {
             let body = filled(&body, b"Hello");
@@ -144,7 +144,7 @@ fn headers_do_not_change_what_a_body_is() {
             let packed = decode(*family, &gzip(&body));
             let e = packed.error.unwrap();
             assert_eq!((e.class, e.message.contains("compressed")), (C::UnknownError, true), "{e}");
-            // A mark and blanks before it are no part of it.
+            // A byte order mark and whitespace before the body are ignored.
             for before in ["\u{feff}", "\r\n \n", "\u{feff}\n\n"] {
                 let d = decode(*family, &[before.as_bytes(), &body].concat());
                 assert_eq!(text(&d), "Hello", "{family}: {before:?}");
@@ -154,7 +154,7 @@ fn headers_do_not_change_what_a_body_is() {
 }
 
 #[test]
-fn a_cut_anywhere_is_no_success() {
+fn truncated_answer_is_not_success() {
     for family in Family::ALL {
         let Some([whole, stream]) = answer(*family) else { continue };
         let whole = filled(&whole, b"Hello");
@@ -172,20 +172,20 @@ fn a_cut_anywhere_is_no_success() {
 }
 
 #[test]
-fn what_is_no_utf8_costs_a_character_or_the_body_and_never_a_field() {
+fn invalid_utf8_never_loses_a_field() {
     for family in Family::ALL {
         let Some([whole, stream]) = answer(*family) else { continue };
         let d = decode(*family, &filled(&whole, b"a\xffb"));
-        // One object alone may be a stream of objects.
+        // A single object may be a stream of objects.
         if matches!(family, Family::CohereV1 | Family::Ollama | Family::BedrockConverse) {
             assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}b".to_owned()), "{family}");
         } else {
             assert_eq!(d.error.unwrap().class, C::ServerError, "{family}");
         }
-        // As the standard of event streams says.
+        // As the specification of event streams requires.
         let d = decode(*family, &filled(&stream, b"a\xffb"));
         assert_eq!((is_success(&d), text(&d)), (true, "a\u{fffd}b".to_owned()), "{family}");
-        // In a key, or a value that decides: at most the protocol's own end is left to go by.
+        // In a key or a deciding value: at most the protocol's end marker is left.
         let decides = ["finish_reason", "stop_reason", "finishReason", "status"];
         let values = ["stop", "end_turn", "STOP", "completed"];
         for word in decides.into_iter().chain(values) {
@@ -202,7 +202,7 @@ fn what_is_no_utf8_costs_a_character_or_the_body_and_never_a_field() {
 }
 
 #[test]
-fn half_a_surrogate_costs_a_character_and_no_part() {
+fn lone_surrogate_costs_one_character() {
     for family in Family::ALL {
         for body in answer(*family).into_iter().flatten() {
             let d = decode(*family, &filled(&body, br"a\ud83d"));
@@ -216,7 +216,7 @@ fn half_a_surrogate_costs_a_character_and_no_part() {
 }
 
 #[test]
-fn a_part_that_does_not_read_is_not_passed_over() {
+fn unreadable_part_is_reported() {
     for family in Family::ALL {
         for body in answer(*family).into_iter().flatten() {
             let twice = body
@@ -230,7 +230,7 @@ fn a_part_that_does_not_read_is_not_passed_over() {
             let d = decode(*family, twice.as_bytes());
             assert_eq!(d.error.unwrap().class, C::ServerError, "{family}: {twice}");
         }
-        // Of the whole body too.
+        // This applies to a complete body as well.
         if let Some([body, _]) = answer(*family) {
             let twice = format!("{},{}", &body[..body.len() - 1], &body[1..]);
             assert!(decode(*family, twice.as_bytes()).error.is_some(), "{family}");
@@ -239,7 +239,7 @@ fn a_part_that_does_not_read_is_not_passed_over() {
 }
 
 #[test]
-fn arguments_that_no_reader_takes_are_marked() {
+fn unreadable_arguments_are_marked() {
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
     let twice = r#"{"a":1,"a":2}"#;
     for family in Family::ALL {
@@ -262,7 +262,7 @@ fn arguments_that_no_reader_takes_are_marked() {
 }
 
 #[test]
-fn numbers_that_nobody_counts_in() {
+fn absurd_numbers_are_handled() {
     let numbers = [
         "99999999999999999999999",
         "-1",
@@ -307,7 +307,7 @@ fn numbers_that_nobody_counts_in() {
 }
 
 #[test]
-fn calls_without_number_are_refused_and_many_are_not() {
+fn too_many_calls_are_refused() {
     for family in Family::ALL {
         for body in calls(*family, "{}", 1_000).into_iter().flatten() {
             let d = decode(*family, body.as_bytes());
@@ -335,10 +335,10 @@ fn calls_without_number_are_refused_and_many_are_not() {
 }
 
 #[test]
-fn blanks_without_end_are_neither_kept_nor_read_again() {
+fn endless_whitespace_takes_linear_time() {
     for family in Family::ALL {
         let mut s = StreamDecoder::new(of(*family), 200, Headers::new(), RequestFacts::default());
-        // Looked at again with each piece, these would take an hour.
+        // Scanned again with each chunk, these would take an hour.
         let blanks = [b"\r\n".repeat(256), b" ".repeat(512)].concat();
         for _ in 0..32 << 10 {
             s.push(&blanks, &mut |_| ()).unwrap();
@@ -351,9 +351,9 @@ fn blanks_without_end_are_neither_kept_nor_read_again() {
 }
 
 #[test]
-fn pieces_of_arguments_take_time_in_proportion() {
-    // The same name and id with each piece, and no index: read again each time, these would take
-    // an hour.
+fn argument_fragments_take_linear_time() {
+    // The same name and id in each fragment, and no index. Parsed again with each fragment, these
+    // would take an hour.
     let call = |arguments: &str| {
         let call = json!({"id": "c", "function": {"name": "look", "arguments": arguments}});
         format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
@@ -382,7 +382,7 @@ fn pieces_of_arguments_take_time_in_proportion() {
 }
 
 #[test]
-fn arguments_before_the_name_are_shown_behind_it() {
+fn early_arguments_follow_the_name() {
     let chunk = |call: Value| {
         format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
     };
@@ -397,7 +397,7 @@ fn arguments_before_the_name_are_shown_behind_it() {
     let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
     let mut seen = Vec::new();
     s.push(body.as_bytes(), &mut |delta| seen.push(format!("{delta:?}"))).unwrap();
-    // The call without a name is none, and has no place.
+    // The call without a name is not a call and has no position.
     assert_eq!(
         seen,
         [
@@ -409,9 +409,9 @@ fn arguments_before_the_name_are_shown_behind_it() {
     );
 }
 
-/// What stands behind the end of a stream is no part of the turn, however the bytes were cut.
+/// Data after the end of a stream is not part of the turn, for every chunk size.
 #[test]
-fn what_comes_behind_the_end_is_not_read() {
+fn data_after_end_is_ignored() {
     let chat = |text: &str| {
         format!(
             "data: {}\n\ndata: [DONE]\n\n",
@@ -465,8 +465,10 @@ fn generated_text_of_stream_is_bounded() {
             ),
         ),
     ] {
-        let dialect =
-            endstop_wire::api::DIALECTS.iter().find(|d| d.family == Family::OpenAiChat).unwrap();
+        let dialect = endstop_wire::dialect::DIALECTS
+            .iter()
+            .find(|d| d.family == Family::OpenAiChat)
+            .unwrap();
         let mut s = StreamDecoder::new(dialect, 200, Headers::new(), RequestFacts::default());
         s.push(chat(first).as_bytes(), &mut |_| ()).unwrap();
         let again = chat(&again);

@@ -1,4 +1,4 @@
-//! The behaviour of `endstop-wire`, one module a subject; recordings come from `testdata/`.
+//! Behaviour of `endstop-wire`, one module per subject. Recordings are in `testdata/`.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails the test where it stands")]
 

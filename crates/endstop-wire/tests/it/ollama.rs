@@ -1,10 +1,10 @@
-//! What the recordings of Ollama do not show: every finish value, errors, cut streams, requests.
+//! Ollama beyond its recordings: every finish value, errors, cut streams, and requests.
 
 use endstop_core::{
     ErrorClass, Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
-use endstop_wire::api::dialect;
 use endstop_wire::detect::{detect, printed, request_facts};
+use endstop_wire::dialect::dialect;
 use endstop_wire::errors::classify;
 use endstop_wire::{
     Decoded, Delta, Dialect, Encoder, Eof, Headers, OutputSchema, RequestFacts, RequestSpec,
@@ -20,7 +20,7 @@ fn decode(body: &str) -> Decoded {
     decode_body(ollama(), 200, &Headers::new(), body.as_bytes(), &RequestFacts::default())
 }
 
-/// In pieces of this many bytes; with what was handed over.
+/// Decodes in chunks of this many bytes. Also returns the text of the deltas.
 fn in_pieces(body: &[u8], cut: usize) -> (Decoded, String) {
     let mut s = StreamDecoder::new(ollama(), 200, Headers::new(), RequestFacts::default());
     let mut shown = String::new();
@@ -58,7 +58,7 @@ fn class(d: &Decoded) -> Option<ErrorClass> {
     d.error.as_ref().map(|e| e.class)
 }
 
-/// Reason, confidence, value.
+/// Returns reason, confidence and value.
 fn signal(d: &Decoded) -> (String, String, Value) {
     let out = printed(d)["signal"].clone();
     let by = &out["provider_specific"];
@@ -68,7 +68,7 @@ fn signal(d: &Decoded) -> (String, String, Value) {
 }
 
 #[test]
-fn the_last_object_alone_is_a_whole_answer() {
+fn last_object_is_a_complete_answer() {
     for (reason, want) in [
         (Some("stop"), ("natural_completion", "high")),
         (Some("load"), ("unknown", "medium")),
@@ -89,14 +89,14 @@ fn the_last_object_alone_is_a_whole_answer() {
                 "{body}"
             );
             assert_eq!((d.error, d.streamed, d.complete), (None, streamed, true), "{body}");
-            let says = d.signal.message.is_some_and(|m| m.contains("send a message of the user"));
+            let says = d.signal.message.is_some_and(|m| m.contains("send a user message"));
             assert_eq!(says, matches!(reason, Some("load" | "unload")), "{body}");
         }
     }
 }
 
 #[test]
-fn calls_make_a_turn_one_of_tools_unless_it_was_cut() {
+fn calls_make_a_tool_turn() {
     let calls = json!([
         {"function": {"name": "f", "arguments": {"a": 1}}},
         {"id": "own", "function": {"name": "g", "arguments": "{\"b\":2}"}},
@@ -120,13 +120,13 @@ fn calls_make_a_turn_one_of_tools_unless_it_was_cut() {
         let made = "call_ollama_20260102T0304056Z_0";
         assert_eq!(calls, [(made, r#"{"a":1}"#), ("own", r#"{"b":2}"#), ("call_ollama_own_2", "")]);
     }
-    // A call that does not read would be one that nobody answers.
+    // An unreadable call must not be dropped, because it would never be answered.
     let broken = say(&json!({"content": "", "tool_calls": {"name": "f"}}));
     assert_eq!(class(&decode(&lines(&[broken, end(Some("stop"))]))), Some(ErrorClass::ServerError));
 }
 
 #[test]
-fn thoughts_text_and_counts_are_kept_apart() {
+fn thoughts_text_and_counts_stay_separate() {
     let mut last = end(Some("stop"));
     last["prompt_eval_count"] = 9.into();
     last["eval_count"] = 4.into();
@@ -145,9 +145,10 @@ fn thoughts_text_and_counts_are_kept_apart() {
     assert_eq!((turn.model.as_deref(), turn.confidence), (Some("m"), Some(1.0)));
 }
 
-/// Wherever a stream is cut it is incomplete, unless its last object is whole; what came is kept.
+/// A stream is incomplete if it is cut anywhere before its last object. The parts so far are
+/// stored.
 #[test]
-fn only_done_makes_a_stream_complete() {
+fn only_done_completes_a_stream() {
     let list = [
         say(&json!({"role": "assistant", "content": "Hel\"}{"})),
         say(
@@ -171,13 +172,13 @@ fn only_done_makes_a_stream_complete() {
         texts.dedup();
         assert_eq!(texts, ["", "Hel\"}{", "Hel\"}{lo é"]);
     }
-    // One object that is not the last is no whole body.
+    // A single object that is not the last one is not a complete body.
     let alone = decode(&list[0].to_string());
     assert_eq!((class(&alone), alone.complete), (Some(ErrorClass::IncompleteStream), false));
 }
 
 #[test]
-fn events_are_read_too() {
+fn server_sent_events_decode_too() {
     let list = [say(&json!({"content": "Hi"})), end(Some("stop"))];
     let events = list.iter().map(|e| format!("data: {e}\n\n")).collect::<Vec<_>>().concat();
     let d = decode(&(events.clone() + "data: [DONE]\n\n"));
@@ -188,7 +189,7 @@ fn events_are_read_too() {
 }
 
 #[test]
-fn an_error_ends_a_stream_and_what_came_is_kept() {
+fn error_keeps_the_partial_turn() {
     let some = say(&json!({"content": "Hel"}));
     for (error, class) in [
         (json!({"error": "llama runner process has terminated: exit status 2"}), "server_error"),
@@ -211,7 +212,7 @@ fn an_error_ends_a_stream_and_what_came_is_kept() {
             assert_eq!(d.turn.map_or(String::new(), |t| t.text()), text);
         }
     }
-    // An error behind an end is an error; so is a line that is no object, and a body that is none.
+    // An error after the end is an error, and so is a line or a body that is not an object.
     let late = decode(&lines(&[some.clone(), end(Some("stop")), json!({"error": "no"})]));
     assert_eq!(class(&late), Some(ErrorClass::ServerError));
     for body in ["[]", "[1]", "{}x\n{}", "{\"message\":\"x\",\"done\":true}", "{]}"] {
@@ -227,9 +228,10 @@ fn an_error_ends_a_stream_and_what_came_is_kept() {
     }
 }
 
-/// What the server says of a prompt that it was asked not to cut; the catalogue has the rest.
+/// The server's message for a prompt that it was told not to truncate. The catalogue covers the
+/// rest.
 #[test]
-fn a_prompt_that_does_not_fit_is_told_by_its_words() {
+fn overlong_prompt_is_recognised() {
     for words in [
         "the input length exceeds the context length",
         "the prompt is longer than the context length currently available to the model",
@@ -243,14 +245,14 @@ fn a_prompt_that_does_not_fit_is_told_by_its_words() {
 }
 
 #[test]
-fn stop_strings_and_the_cap_are_read_from_the_options() {
+fn request_facts_come_from_options() {
     let request = json!({"options": {"stop": ["END"], "num_predict": 5}});
     assert_eq!(request_facts(&request), RequestFacts { stop_strings: true, output_cap: Some(5) });
     let mut body = end(Some("stop"));
     body["message"]["content"] = "x".into();
     let row = json!({"api": "ollama", "body": body.to_string(), "request": request});
     assert_eq!(detect(&row).unwrap()["signal"]["confidence"], "medium");
-    // Without end.
+    // No cap at all.
     assert_eq!(request_facts(&json!({"options": {"num_predict": -1}})), RequestFacts::default());
 }
 
@@ -279,7 +281,7 @@ fn body(spec: &RequestSpec, messages: &[Message], cap: Option<u64>) -> Value {
 }
 
 #[test]
-fn a_conversation_is_sent_with_its_calls_and_images() {
+fn conversation_keeps_calls_and_images() {
     let call = |id: &str, arguments: &str| {
         let (id, arguments) = (id.into(), arguments.into());
         Part::ToolCall(ToolCall { id, name: "read".into(), arguments })
@@ -360,12 +362,12 @@ fn settings_are_sent_as_options() {
         (&b["model"], &b["stream"], &b["truncate"]),
         (&json!("qwen3:4b"), &json!(true), &json!(false))
     );
-    // A stream is what it sends where nothing is said.
+    // The server streams by default.
     let b = body(&RequestSpec::default(), &hi, None);
     assert_eq!((&b["stream"], b.get("options"), b.get("tools")), (&json!(false), None, None));
     let wide = RequestSpec { context_window: Some(32_768), ..spec() };
     assert_eq!(body(&wide, &hi, None)["options"]["num_ctx"], 32_768);
-    // The caller's own fields are above ours, one by one.
+    // The caller's own fields take precedence, one by one.
     let own = json!({"options": {"num_predict": -1, "num_ctx": 512, "seed": 7}, "think": "low", "truncate": true, "messages": []});
     let own = RequestSpec { extra: own.as_object().unwrap().clone(), ..wide };
     let b = body(&own, &hi, Some(50));
@@ -378,7 +380,7 @@ fn settings_are_sent_as_options() {
 }
 
 #[test]
-fn a_schema_beside_tools_is_told_in_words_alone() {
+fn schema_with_tools_is_only_words() {
     let schema = json!({"type": "object", "required": ["a"]});
     let output_schema = Some(OutputSchema { name: "out".into(), schema: schema.clone() });
     let mut spec = RequestSpec { output_schema, ..spec() };

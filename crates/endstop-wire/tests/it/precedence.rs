@@ -1,4 +1,4 @@
-//! The table of precedence, row by row.
+//! The precedence table, row by row.
 
 use endstop_core::Confidence::{self, High, Low, Medium};
 use endstop_core::SignalReason::{
@@ -6,7 +6,7 @@ use endstop_core::SignalReason::{
     TokenLimitReached, ToolUse, Unknown,
 };
 use endstop_wire::Finish;
-use endstop_wire::precedence::{Facts, signal};
+use endstop_wire::signal::precedence::{Facts, signal};
 
 fn facts(finish: Finish) -> Facts<'static> {
     Facts {
@@ -20,7 +20,7 @@ fn facts(finish: Finish) -> Facts<'static> {
 }
 
 #[test]
-fn every_row() {
+fn rows_have_expected_signal() {
     let f = facts;
     let rows: Vec<(&str, Facts<'_>, SignalReason, Confidence)> = vec![
         (
@@ -155,7 +155,7 @@ fn every_row() {
 }
 
 #[test]
-fn a_doubtful_call_is_told() {
+fn doubtful_call_is_reported() {
     let s = signal(&Facts { calls: 1, args_valid: false, at_cap: true, ..facts(Finish::ToolUse) });
     let told = &s.provider_specific.metadata;
     assert_eq!((&told["invalid_args"], &told["at_output_cap"]), (&true.into(), &true.into()));

@@ -1,10 +1,11 @@
-//! The provider trait, detection from metadata, and the HTTP statuses of the vectors.
+//! The provider trait, detection from metadata, and the HTTP statuses of the test vectors.
 
 use endstop_core::ErrorClass as C;
 use endstop_core::{SignalReason, TerminationSignal};
+use endstop_wire::Headers;
+use endstop_wire::detect::detector::{Anthropic, Gemini, OpenAiResponses, Provider, Xai, detect};
 use endstop_wire::errors::classify;
-use endstop_wire::provider::{Anthropic, Gemini, OpenAiResponses, Provider, Xai, detect};
-use endstop_wire::{Headers, finish};
+use endstop_wire::signal::finish;
 use serde_json::{Value, json};
 
 fn vectors(name: &str) -> Vec<Value> {
@@ -19,7 +20,7 @@ fn of(input: &Value) -> TerminationSignal {
 }
 
 #[test]
-fn anthropic_metadata_gives_the_original_signal() {
+fn anthropic_metadata_matches_original_signal() {
     let mut checked = 0;
     for case in vectors("signals_anthropic.json") {
         let (input, want) = (&case["input"], &case["expect"]);
@@ -28,7 +29,7 @@ fn anthropic_metadata_gives_the_original_signal() {
             continue;
         }
         checked += 1;
-        // A tool turn does not end the model's part: DESIGN's departure from the original.
+        // A tool turn does not end the run, which is a deliberate difference from the original.
         if want["original_value"] == "tool_use" {
             assert_eq!((s.reason, s.should_terminate), (SignalReason::ToolUse, false));
             continue;
@@ -56,8 +57,8 @@ fn anthropic_metadata_gives_the_original_signal() {
 }
 
 #[test]
-fn gemini_metadata_gives_the_original_signal() {
-    // What the original does not know, or cannot tell apart: id, reason, confidence, ends.
+fn gemini_metadata_matches_original_signal() {
+    // Cases that the original does not know or cannot distinguish: id, reason, confidence, ends.
     let ours = |id: &str| {
         Some(match id.rsplit('-').next().unwrap() {
             "LANGUAGE" => ("content_filtered", "medium", true),
@@ -67,7 +68,7 @@ fn gemini_metadata_gives_the_original_signal() {
             "MALFORMED_FUNCTION_CALL" => ("error_termination", "high", true),
             "key" => ("natural_completion", "high", true),
             "stop" => ("tool_use", "high", false),
-            "lowercase" => return None, // spelling counts here too
+            "lowercase" => return None, // case matters here too
             other => panic!("{other}"),
         })
     };
@@ -100,7 +101,7 @@ fn gemini_metadata_gives_the_original_signal() {
 }
 
 #[test]
-fn where_the_original_is_wrong_ours_is_right() {
+fn wrong_original_signals_are_corrected() {
     for (raw, reason, ends) in [
         ("pause_turn", SignalReason::Paused, false),
         ("refusal", SignalReason::ContentFiltered, true),
@@ -123,17 +124,17 @@ fn where_the_original_is_wrong_ours_is_right() {
 }
 
 #[test]
-fn responses_metadata_gives_the_original_signal() {
+fn responses_metadata_matches_original_signal() {
     let mut checked = 0;
     for case in vectors("signals_openai_responses.json") {
         let (input, want) = (&case["input"], &case["expect"]);
-        // Where the original is wrong in what it does not know: see below.
+        // Cases that the original does not know; see below.
         if case["quirk"] == true {
             continue;
         }
         checked += 1;
         let s = OpenAiResponses.detect_termination(input).unwrap();
-        // A tool turn does not end the model's part: DESIGN's departure from the original.
+        // A tool turn does not end the run, which is a deliberate difference from the original.
         if matches!(want["original_value"].as_str(), Some("tool_calls" | "function_call")) {
             assert_eq!((s.reason, s.should_terminate), (SignalReason::ToolUse, false));
             continue;
@@ -157,16 +158,17 @@ fn responses_metadata_gives_the_original_signal() {
     assert_eq!(checked, 35);
 }
 
-/// Where the original is wrong: case, reason and confidence, whether it ends, what says so, and why.
+/// Cases in which the original is wrong: case, reason and confidence, ends, deciding field,
+/// explanation.
 const XAI_QUIRKS: [(&str, &str, bool, &str, &str); 21] = {
-    const GOING: &str = "a turn that goes on is no end";
-    const OFF: &str = "who called it off is not told, but it is no answer";
-    const FAILED: &str = "a failure is no success, whatever the event is called";
-    const CUT: &str = "what was cut is not whole";
-    const COUNTS: &str = "that tokens were counted does not say why it stopped";
-    const SAID: &str = "a finish reason says why it stopped";
-    const FILTER: &str = "a filter is no token limit";
-    const ASKS: &str = "who asks for tools waits for them";
+    const GOING: &str = "a turn in progress has not ended";
+    const OFF: &str = "a cancelled response is not an answer, whatever cancelled it";
+    const FAILED: &str = "a failure is not a success, whatever the event is called";
+    const CUT: &str = "a cut response is not complete";
+    const COUNTS: &str = "a token count is not a reason for stopping";
+    const SAID: &str = "a finish reason is the reason for stopping";
+    const FILTER: &str = "a content filter is not a token limit";
+    const ASKS: &str = "a tool request waits for its results";
     const DELTA: &str = "eventType=response.output_text.delta";
     const FILTERED: &str = "finish_reason=content_filter";
     const DETAILS: &str = "incomplete_details.reason=content_filter";
@@ -214,14 +216,14 @@ const XAI_QUIRKS: [(&str, &str, bool, &str, &str); 21] = {
 };
 
 #[test]
-fn xai_metadata_gives_the_original_signal() {
+fn xai_metadata_matches_original_signal() {
     let mut departed = Vec::new();
     for case in vectors("signals_xai.json") {
         let (id, input, want) = (case["id"].as_str().unwrap(), &case["input"], &case["expect"]);
         let s = detect(&Xai, input, |_, _| panic!("xAI has its own detection"));
         let got = json!({
             "should_terminate": s.should_terminate,
-            // The original's word for it.
+            // The original's name for it.
             "reason": match s.reason.as_str() { "error_termination" => "error", other => other },
             "confidence": s.confidence,
             "original_field": s.provider_specific.original_field,
@@ -248,7 +250,7 @@ fn xai_metadata_gives_the_original_signal() {
 }
 
 #[test]
-fn a_status_is_read_where_the_original_does_not_look() {
+fn status_without_details_is_read() {
     use SignalReason as R;
     for (metadata, reason, ends, field) in [
         (json!({"status": "completed"}), R::NaturalCompletion, true, "status"),
@@ -267,7 +269,7 @@ fn a_status_is_read_where_the_original_does_not_look() {
             false,
             "finish_reason",
         ),
-        // Spelling counts.
+        // Case matters.
         (json!({"finish_reason": "STOP"}), R::Unknown, false, "finish_reason"),
         (json!({"finish_reason": " stop "}), R::Unknown, false, "finish_reason"),
     ] {
@@ -279,7 +281,7 @@ fn a_status_is_read_where_the_original_does_not_look() {
 }
 
 #[test]
-fn statuses_have_the_classes_of_the_vectors() {
+fn statuses_match_vector_classes() {
     let mut checked = 0;
     for case in vectors("terminations.json") {
         let Some(status) = case["input"]["status"].as_u64() else {
@@ -304,7 +306,7 @@ fn statuses_have_the_classes_of_the_vectors() {
 }
 
 #[test]
-fn either_spelling_has_a_meaning() {
+fn both_spellings_have_a_meaning() {
     use endstop_wire::Finish as F;
     for (raw, want) in [
         ("stop", F::Natural),

@@ -1,13 +1,13 @@
-//! Recorded responses: what is detected is what each row expects.
+//! Recorded responses: the detected signal is the one that each row expects.
 
-use endstop_wire::api::dialect;
 use endstop_wire::detect::detect;
+use endstop_wire::dialect::dialect;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// The recordings that are kept here.
+/// The recordings in this repository.
 pub(crate) const RECORDINGS: [&str; 12] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
@@ -38,7 +38,7 @@ fn chars(v: &Value) -> usize {
     v.as_str().map_or(0, |s| s.chars().count())
 }
 
-/// What the row is compared by, as the row's `expected` names it.
+/// Returns the fields by which the row is compared, named as in its `expected` object.
 fn seen(out: &Value) -> Value {
     let signal = &out["signal"];
     let calls = out["turn"]["tool_calls"].as_array().unwrap();
@@ -74,7 +74,7 @@ fn differences(expected: &Value, out: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The number of certain rows that agree; the others are told.
+/// Returns the number of certain rows that agree, the number of those rows, and the differences.
 fn agree(path: &Path) -> (usize, usize, Vec<String>) {
     let (mut agreed, mut certain, mut told) = (0, 0, Vec::new());
     for row in rows(path) {
@@ -104,7 +104,7 @@ fn certain_rows_agree() {
     }
 }
 
-/// A look at any other set of recordings: `ENDSTOP_RECORDINGS=DIR cargo test … -- --ignored`.
+/// Checks any other set of recordings: `ENDSTOP_RECORDINGS=DIR cargo test … -- --ignored`.
 #[test]
 #[ignore = "needs recordings that are not kept here"]
 fn other_rows() {

@@ -1,8 +1,8 @@
-//! What the recordings of Responses do not show, and that what came goes back as it came.
+//! Responses API beyond its recordings, and items that are sent back unchanged.
 
 use crate::recordings::{data, rows};
 use endstop_core::{ErrorClass, Message, MessageId, NanoUsd, Part, Role, SignalReason};
-use endstop_wire::api::{Dialect, OPENAI_RESPONSES, dialect};
+use endstop_wire::dialect::{Dialect, OPENAI_RESPONSES, dialect};
 use endstop_wire::{Decoded, Encoder, Headers, RequestFacts, RequestSpec, decode_body};
 use serde_json::{Value, json};
 
@@ -28,14 +28,14 @@ fn text_delta(text: &str) -> Value {
     json!({"type": "response.output_text.delta", "output_index": 0, "delta": text})
 }
 
-/// The value, its field and the reason.
+/// Returns the reason, the value and its field.
 fn seen(d: &Decoded) -> (SignalReason, &str, &str) {
     let from = &d.signal.provider_specific;
     (d.signal.reason, &from.original_field, &from.original_value)
 }
 
 #[test]
-fn the_status_inside_the_last_event_decides() {
+fn status_in_last_event_decides() {
     use SignalReason as R;
     let end = |name: &str, response: Value| {
         stream(&[
@@ -56,7 +56,7 @@ fn the_status_inside_the_last_event_decides() {
         json!({"status": "completed", "incomplete_details": {"reason": "content_filter"}});
     let want = (R::ContentFiltered, "incomplete_details.reason", "content_filter");
     assert_eq!(seen(&end("response.completed", said_so)), want);
-    // A snapshot of the beginning is not the end.
+    // A snapshot from the start is not the end.
     let d = end("response.completed", json!({"status": "in_progress"}));
     assert_eq!(seen(&d), (R::NaturalCompletion, "status", "completed"));
     let d = end("response.done", Value::Null);
@@ -69,7 +69,7 @@ fn the_status_inside_the_last_event_decides() {
         (d.error.unwrap().class, d.turn.unwrap().text()),
         (ErrorClass::ServerError, "Hi".into())
     );
-    // Without a last event the stream was cut, and nothing of it is stored.
+    // Without a last event the stream was cut, and the server stored nothing of it.
     let reasoning = json!({"type": "reasoning", "id": "rs_1", "summary": []});
     let d = stream(&[
         json!({"type": "response.output_item.done", "output_index": 0, "item": reasoning}),
@@ -80,7 +80,7 @@ fn the_status_inside_the_last_event_decides() {
 }
 
 #[test]
-fn a_background_response_goes_on() {
+fn background_response_is_in_progress() {
     for status in ["queued", "in_progress"] {
         let d = body(&json!({"object": "response", "status": status, "output": []}));
         assert_eq!(seen(&d), (SignalReason::InProgress, "status", status));
@@ -91,7 +91,7 @@ fn a_background_response_goes_on() {
 }
 
 #[test]
-fn the_last_error_is_the_one() {
+fn last_error_decides() {
     let error = |code: &str| json!({"code": code, "message": "no"});
     let d = stream(&[
         json!({"type": "error", "error": error("server_error")}),
@@ -113,7 +113,7 @@ fn the_last_error_is_the_one() {
 }
 
 #[test]
-fn an_output_left_out_of_the_last_event_is_not_lost() {
+fn output_missing_at_end_is_kept() {
     let end = |output: Value| json!({"type": "response.completed", "response": {"status": "completed", "output": output}});
     let call = json!({"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": ""});
     let begun = [
@@ -128,7 +128,7 @@ fn an_output_left_out_of_the_last_event_is_not_lost() {
     // Nothing but the last event.
     let d = stream(&[end(json!([said("Hi")]))]);
     assert_eq!(d.turn.unwrap().text(), "Hi");
-    // Items without a place or an id, and arguments that came in pieces alone.
+    // Items with neither index nor id, and arguments that arrived only as fragments.
     let whole = |item: Value| json!({"type": "response.output_item.done", "item": item});
     let bare = |name: &str| whole(json!({"type": "function_call", "call_id": name, "name": name}));
     let d = stream(
@@ -140,13 +140,13 @@ fn an_output_left_out_of_the_last_event_is_not_lost() {
         calls,
         [("c", "{\"a\":1}"), ("g", ""), ("h", "")].map(|(a, b)| (a.into(), b.into()))
     );
-    // A last event that knows more.
+    // A last event with more items.
     let d = stream(&[text_delta("Hi"), end(json!([said("Hi"), call]))]);
     assert_eq!(d.turn.unwrap().tool_calls().count(), 1);
 }
 
 #[test]
-fn the_servers_own_work_is_no_call() {
+fn server_items_are_not_calls() {
     let output = json!([
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
         {"type": "mcp_call", "id": "mcp_1", "name": "f", "arguments": "{}"},
@@ -172,7 +172,7 @@ fn the_servers_own_work_is_no_call() {
 }
 
 #[test]
-fn reasoning_that_led_nowhere_is_not_sent_back() {
+fn dangling_reasoning_is_not_sent_back() {
     let reasoning = json!({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]});
     let cut = |output: Value| {
         let details = json!({"reason": "max_output_tokens"});
@@ -185,16 +185,16 @@ fn reasoning_that_led_nowhere_is_not_sent_back() {
 }
 
 #[test]
-fn log_probabilities_are_a_confidence() {
+fn log_probabilities_give_confidence() {
     let piece = json!({"type": "output_text", "text": "Hi", "logprobs": [{"logprob": 0.0}, {"logprob": -std::f64::consts::LN_2}]});
     let d =
         body(&json!({"status": "completed", "output": [{"type": "message", "content": [piece]}]}));
     assert!((d.turn.unwrap().confidence.unwrap() - 0.75).abs() < 1e-9);
 }
 
-/// Until its last event is there, a stream is not the end of anything.
+/// A stream is not complete until its last event has arrived.
 #[test]
-fn a_cut_stream_is_never_a_success() {
+fn truncated_stream_is_not_success() {
     let mut cuts = 0;
     for row in rows(&data("openai-responses.jsonl.gz")) {
         let text = row["body"].as_str().unwrap();
@@ -214,9 +214,9 @@ fn a_cut_stream_is_never_a_success() {
     assert!(cuts > 1000, "{cuts}");
 }
 
-/// The turn of a recording as a message, encoded: the items are those of its output.
+/// The turn of a recording, encoded as a message, has the same items as the recording's output.
 #[test]
-fn what_came_goes_back() {
+fn output_items_are_sent_back() {
     let mut items = 0;
     for name in ["openai-responses.jsonl.gz", "xai-responses.jsonl.gz"] {
         for row in rows(&data(name)) {
@@ -259,7 +259,7 @@ fn what_came_goes_back() {
     assert!(items > 200, "{items}");
 }
 
-/// The items of a recording: of the whole body, or each as it was done.
+/// Returns the items of a recording, from the complete body or from the `done` events.
 fn output(body: &str) -> Vec<Value> {
     if let Ok(mut whole) = serde_json::from_str::<Value>(body) {
         return serde_json::from_value(whole["output"].take()).unwrap();

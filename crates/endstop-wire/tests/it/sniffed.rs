@@ -1,11 +1,11 @@
-//! The format of a body, found without being told: of every recorded response, whole and cut.
+//! Format detection without a given `api`: for every recorded response, complete and cut.
 
 use crate::recordings::{RECORDINGS, data, rows};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use endstop_wire::api::{Family, dialect};
 use endstop_wire::detect::detect;
-use endstop_wire::sniff::formats;
+use endstop_wire::dialect::{Family, dialect};
+use endstop_wire::stream::sniff::formats;
 use serde_json::{Value, json};
 
 fn body(row: &Value) -> Vec<u8> {
@@ -13,8 +13,8 @@ fn body(row: &Value) -> Vec<u8> {
     if row["body_encoding"] == "base64" { STANDARD.decode(text).unwrap() } else { text.into() }
 }
 
-/// Whether a body in the format of `is` may be found to be `found`: InvokeModel's bodies are those of the
-/// model's maker.
+/// Returns `true` if a body in the format `is` may be recognised as `found`. InvokeModel bodies
+/// have the format of the model's vendor.
 fn agrees(is: Family, found: Family) -> bool {
     found == is || is == Family::BedrockInvoke && found != Family::BedrockConverse
 }
@@ -34,7 +34,7 @@ fn recorded_formats_are_found() {
                 whole += 1;
                 certain += usize::from(found.len() == 1);
             }
-            // What was cut may be unknown, and is never another format.
+            // A cut body may be unknown, but it is never another format.
             for cut in
                 [body.len() / 7, body.len() / 3, body.len() / 2, body.len().saturating_sub(1)]
             {
@@ -48,7 +48,7 @@ fn recorded_formats_are_found() {
 }
 
 #[test]
-fn given_format_leaves_no_advice() {
+fn correct_format_gets_no_hint() {
     for name in RECORDINGS {
         for row in rows(&data(name)) {
             let found = detect(&row).unwrap().to_string();
@@ -58,7 +58,7 @@ fn given_format_leaves_no_advice() {
 }
 
 #[test]
-fn wrong_format_is_advised_against() {
+fn wrong_format_gets_a_hint() {
     for (name, api) in [
         ("anthropic-messages.jsonl.gz", "openai-chat"),
         ("openai-chat.jsonl.gz", "gemini"),
@@ -86,7 +86,7 @@ fn wrong_format_is_advised_against() {
 }
 
 #[test]
-fn format_left_out_is_found_or_asked_for() {
+fn missing_format_is_found_or_requested() {
     let row = |body: &str| json!({"id": 1, "body": body});
     let found =
         detect(&row(r#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#));

@@ -1,9 +1,10 @@
-//! The event stream as the WHATWG specifies it, at every cut; then what is ours.
+//! Server-sent events as the WHATWG specifies them, for every chunk size, and this decoder's
+//! extensions.
 
-use endstop_wire::sse::{Caps, Decoder, Item, SseError};
+use endstop_wire::stream::sse::{Caps, Decoder, Item, SseError};
 use proptest::prelude::*;
 
-/// Events as `(name, data, id)`; lines outside the protocol as `("line", text, "")`.
+/// Events as `(name, data, id)`, and lines outside the protocol as `("line", text, "")`.
 type Seen = Vec<(String, String, String)>;
 
 fn run(chunks: &[&[u8]]) -> Seen {
@@ -22,7 +23,7 @@ fn run(chunks: &[&[u8]]) -> Seen {
     seen
 }
 
-/// What the case shows, its bytes, and the events that must come of them.
+/// Name of the case, its bytes, and the expected events.
 type Case = (&'static str, &'static [u8], &'static [(&'static str, &'static str, &'static str)]);
 
 const TABLE: &[Case] = &[
@@ -75,7 +76,7 @@ fn expected(want: &[(&str, &str, &str)]) -> Seen {
 }
 
 #[test]
-fn every_case_at_every_cut() {
+fn cases_are_chunk_independent() {
     for (what, bytes, want) in TABLE {
         let want = expected(want);
         assert_eq!(run(&[bytes]), want, "{what}");
@@ -93,7 +94,7 @@ fn every_case_at_every_cut() {
 
 proptest! {
     #[test]
-    fn any_bytes_at_any_cuts(
+    fn any_bytes_are_chunk_independent(
         parts in proptest::collection::vec(
             prop_oneof![
                 Just(b"data: ".to_vec()), Just(b"\n".to_vec()), Just(b"\r".to_vec()),
@@ -119,7 +120,7 @@ proptest! {
 }
 
 #[test]
-fn an_event_in_one_chunk_is_not_copied() {
+fn event_in_one_chunk_is_borrowed() {
     let chunk = b"event: a\ndata: {\"x\":1}\n\n";
     let range = chunk.as_ptr_range();
     let mut borrowed = false;
@@ -133,7 +134,7 @@ fn an_event_in_one_chunk_is_not_copied() {
 }
 
 #[test]
-fn lines_and_events_are_bounded_and_the_error_stays() {
+fn oversized_lines_and_events_fail() {
     let caps = Caps { line: 64, event: 100 };
     let mut sse = Decoder::with_caps(caps);
     let long = [b'a'; 40];
@@ -149,14 +150,14 @@ fn lines_and_events_are_bounded_and_the_error_stays() {
 }
 
 #[test]
-fn the_retry_time_is_kept() {
+fn retry_time_is_stored() {
     let mut sse = Decoder::new();
     sse.push(b"retry: 2500\nretry: 1e3\n", &mut |_| ()).unwrap();
     assert_eq!(sse.retry(), Some(2500));
 }
 
 #[test]
-fn a_large_event_in_small_pieces_takes_linear_time() {
+fn large_event_takes_linear_time() {
     let mut sse = Decoder::new();
     let mut got = 0;
     let piece = [b'x'; 512];

@@ -21,12 +21,12 @@ use bytes::Bytes;
 use endstop_core::{
     ErrorClass, ModelError, ModelTurn, Part, Price, SignalReason, TerminationSignal, TurnDelta,
 };
-use endstop_wire::api::{self as wire_api, Dialect, Family};
-use endstop_wire::models::{self, ModelLimits};
-use endstop_wire::prices;
-use endstop_wire::providers::{Overrides, ResolveError, Secret, is_loopback, resolve_with};
+use endstop_wire::catalog::models::{self, ModelLimits};
+use endstop_wire::catalog::prices;
+use endstop_wire::codec::OutputSchema;
+use endstop_wire::dialect::{self as wire_api, Dialect, Family};
+use endstop_wire::endpoint::{Overrides, ResolveError, Secret, is_loopback, resolve_with};
 use endstop_wire::redact::{KnownKeys, address, secrets_out};
-use endstop_wire::request::OutputSchema;
 use endstop_wire::{Delta, Encoder, Eof, RequestFacts, RequestSpec, StreamDecoder, ToolSpec};
 use futures_core::Stream;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -153,7 +153,7 @@ impl HttpProvider {
         let known = options
             .model
             .split_once('/')
-            .is_some_and(|(name, _)| endstop_wire::providers::provider(name).is_some());
+            .is_some_and(|(name, _)| endstop_wire::catalog::providers::provider(name).is_some());
         let spec = if own_address && !known {
             format!("{compatible}/{}", options.model)
         } else {
@@ -298,7 +298,7 @@ impl HttpProvider {
     pub fn replay(replay: &Replay) -> Result<HttpProvider, String> {
         let recording = replay.recording();
         let header = &recording.header;
-        let provider = endstop_wire::providers::provider(&header.provider)
+        let provider = endstop_wire::catalog::providers::provider(&header.provider)
             .ok_or_else(|| format!("`provider`: `{}` is not known", header.provider))?;
         let place = |name: &str, url: &str| {
             web_address(url).map_err(|problem| format!("`{name}`: {problem}"))
@@ -339,7 +339,10 @@ pub(super) fn web_address(address: &str) -> Result<Url, String> {
 }
 
 /// The variables that a header's value comes from.
-fn variables(provider: &endstop_wire::providers::Provider, header: &str) -> Vec<&'static str> {
+fn variables(
+    provider: &endstop_wire::catalog::providers::Provider,
+    header: &str,
+) -> Vec<&'static str> {
     let of_headers = provider.header_vars.iter().filter(|(name, _)| *name == header);
     let mut variables: Vec<&str> = of_headers.map(|(_, variable)| *variable).collect();
     if variables.is_empty() {

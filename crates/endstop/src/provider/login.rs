@@ -17,7 +17,8 @@ pub(super) use unknown::Keys;
 mod fetched {
     use crate::provider::http::web_address;
     use endstop_core::{ErrorClass, ModelError};
-    use endstop_wire::providers::{Login, LoginVars};
+    use endstop_wire::catalog::providers::LoginVars;
+    use endstop_wire::endpoint::Login;
     use gcp_auth::{
         ConfigDefaultCredentials, CustomServiceAccount, Error, MetadataServiceAccount,
         TokenProvider,
@@ -145,7 +146,7 @@ mod fetched {
 #[cfg(not(feature = "google-login"))]
 mod unknown {
     use endstop_core::ModelError;
-    use endstop_wire::providers::Login;
+    use endstop_wire::endpoint::Login;
     use reqwest::header::HeaderValue;
 
     /// No keys: this is built without.

@@ -197,7 +197,7 @@ pub(crate) fn detect(
     strict: bool,
 ) -> TerminationSignal {
     let asked = Asked { provider, response };
-    endstop_wire::provider::detect(&asked, &Value::Null, |asked, _| {
+    endstop_wire::detect::detector::detect(&asked, &Value::Null, |asked, _| {
         let payload = payload(response);
         let yes_no = YesNo {
             payload: &payload,
@@ -218,7 +218,7 @@ struct Asked<'a> {
     response: &'a Response,
 }
 
-impl endstop_wire::provider::Provider for Asked<'_> {
+impl endstop_wire::detect::detector::Provider for Asked<'_> {
     fn is_terminal(&self, _: &Value) -> bool {
         self.provider.is_terminal(self.response)
     }

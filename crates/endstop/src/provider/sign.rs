@@ -8,7 +8,7 @@
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4::SigningParams;
-use endstop_wire::providers::SigningKeys;
+use endstop_wire::endpoint::SigningKeys;
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
@@ -88,7 +88,7 @@ impl Signer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endstop_wire::providers::Secret;
+    use endstop_wire::endpoint::Secret;
     use reqwest::header::CONTENT_TYPE;
     use std::time::Duration;
 

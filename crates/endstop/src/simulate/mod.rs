@@ -27,8 +27,8 @@ use endstop_core::{
     Permission, Policy, ProactiveCompaction, Registry, Role, Run, RunSpec, SignalReason, Step,
     TerminationSignal, ToolCall, ToolReport, ToolSpec, ToolStart, ToolStatus, Usage,
 };
-use endstop_wire::finish::{Finish, error_class_of, finish_of_any};
-use endstop_wire::precedence::{Facts, signal};
+use endstop_wire::signal::finish::{Finish, error_class_of, finish_of_any};
+use endstop_wire::signal::precedence::{Facts, signal};
 use scenario::{ScriptedTurn, ToolKind, What};
 use serde_json::{Map, Value};
 use std::cmp::Reverse;

@@ -402,7 +402,7 @@ mod tests {
         // The names of the convention that differ from the provider's id.
         let theirs = ["azure.ai.openai", "aws.bedrock", "gcp.gemini", "gcp.vertex_ai"];
         let theirs = theirs.into_iter().chain(["mistral_ai", "moonshot_ai", "x_ai"]);
-        let mut named: Vec<&str> = endstop_wire::providers::PROVIDERS
+        let mut named: Vec<&str> = endstop_wire::catalog::providers::PROVIDERS
             .iter()
             .map(|provider| convention(provider.id))
             .filter(|name| name.contains(['.', '_']))

@@ -6,7 +6,7 @@ use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::record::Recorder;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::wire::eventstream::frame;
+use endstop::wire::stream::eventstream::frame;
 use endstop::{AgentLoop, Outcome, Termination};
 use hmac::{Hmac, Mac};
 use serde_json::{Value, json};

@@ -232,7 +232,7 @@ async fn bytes_that_say_nothing_do_not_keep_a_stream_alive() {
         let reply = Reply::new(200, "text/event-stream", nothing.repeat(2_000));
         let server = Server::start(move |_| reply.clone().drip(Duration::from_millis(5))).unwrap();
         let outcome = run(&server.base_url(), api, limits()).await;
-        failed(&outcome, "first_content_timeout: the model call brought no content within 300ms");
+        failed(&outcome, "first_content_timeout: the model call sent no content within 300ms");
         assert!(outcome.duration >= Duration::from_millis(300), "{outcome:?}");
         assert!(server.until(|server| server.open_connections() == 0).await);
     }
@@ -247,7 +247,7 @@ async fn content_that_drips_keeps_a_stream_alive_until_its_turn_is_up() {
     assert!(outcome.duration > Duration::from_millis(300), "{outcome:?}");
     let hurried = Limits { turn_timeout: Some(Duration::from_millis(250)), ..limits() };
     let outcome = run(&server.base_url(), "openai-chat", hurried).await;
-    failed(&outcome, "turn_timeout: the model call brought no end within 250ms");
+    failed(&outcome, "turn_timeout: the model call did not end within 250ms");
 }
 
 #[tokio::test]
@@ -415,10 +415,8 @@ async fn a_redirect_is_told_and_the_key_goes_nowhere() {
         let provider = HttpProvider::new(&options, &key).unwrap();
         let agent = AgentLoop::builder(provider).limits(limits()).build().unwrap();
         let outcome = agent.run("hi").unwrap().await;
-        let place = format!(
-            "HTTP status {status}: the server sends requests on to http://{}/v1",
-            trap.address
-        );
+        let place =
+            format!("HTTP status {status}: the server redirects to http://{}/v1", trap.address);
         failed(&outcome, &place);
         let all = format!("{outcome:?}");
         assert!(!all.contains(KEY) && !all.contains("secret"), "{all}");

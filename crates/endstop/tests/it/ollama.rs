@@ -84,7 +84,11 @@ async fn a_window_that_the_caller_does_not_know_is_left_to_the_server() {
     let agent = AgentLoop::builder(provider(&server, HttpOptions::default())).build().unwrap();
     assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
     assert_eq!(server.requests()[0].body.get("options"), None);
-    assert_eq!(endstop::wire::models::known("ollama").count(), 0, "nor does a table know it");
+    assert_eq!(
+        endstop::wire::catalog::models::known("ollama").count(),
+        0,
+        "nor does a table know it"
+    );
 }
 
 #[tokio::test]
@@ -96,7 +100,7 @@ async fn a_model_that_was_only_loaded_is_no_answer() {
         assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
         let evidence = &outcome.decided_by.evidence;
         assert!(evidence.contains("done_reason = \"load\""), "{evidence}");
-        assert!(evidence.contains("send a message of the user"), "{evidence}");
+        assert!(evidence.contains("send a user message"), "{evidence}");
     }
 }
 

@@ -7,7 +7,7 @@ use endstop::provider::recording::{Ended, Recording};
 use endstop::provider::replay::Replay;
 use endstop::provider::{CallEvent, CallSpec, Provider, SessionSpec};
 use endstop::testkit::{Reply, Server, Turn};
-use endstop::wire::api::dialect;
+use endstop::wire::dialect::dialect;
 use endstop::{AgentLoop, Message, MessageId, Role, Termination};
 use flate2::read::GzDecoder;
 use serde_json::Value;

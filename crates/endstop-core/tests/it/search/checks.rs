@@ -1,4 +1,4 @@
-//! What must hold after each step: of a run that goes on, and of one that has ended.
+//! The laws checked after each step: of a run that continues, and of one that has ended.
 //!
 //! ```text
 //! world.check_state(&run, &before)?;
@@ -11,21 +11,21 @@ use crate::laws::{check_ceilings, check_declared, check_outcome, check_spent};
 use endstop_core::*;
 
 impl World<'_> {
-    /// What must hold of a run that goes on.
+    /// Checks a run that continues.
     pub(super) fn check_state(&self, run: &Run, before: &Before) -> Result<(), String> {
         let phase = run.phase();
         if matches!(before.event, EventKind::Terminate | EventKind::Fault { .. }) {
-            return Err(format!("it goes on after {:?}", before.event));
+            return Err(format!("the run continues after {:?}", before.event));
         }
         if self.cancelled && phase != "stopping" {
-            return Err(format!("it goes on after a cancel, {phase}"));
+            return Err(format!("the run continues after a cancel, in {phase}"));
         }
         if before.printed.as_ref().is_some_and(|printed| *printed != format!("{run:?}")) {
-            return Err(format!("a late answer was taken: {:?}", before.event));
+            return Err(format!("a late answer was accepted: {:?}", before.event));
         }
         let (committed, tokens) = (run.committed(), run.committed_tokens());
         check_ceilings(&self.limits, committed, run.reserved(), tokens, NanoUsd::ZERO)?;
-        // What it waits for is open, and nothing else is.
+        // The effects that the run waits for are open, and no others.
         let count = |of: fn(&Open) -> bool| self.open.iter().filter(|open| of(open)).count();
         let calls = count(|open| matches!(open, Open::Call { .. }));
         let tools = count(|open| matches!(open, Open::Tool { .. }));
@@ -47,20 +47,20 @@ impl World<'_> {
             (_, open) => phase.starts_with("consulting") && open == [0, 0, 1, 0, 0, 0],
         };
         if !fits {
-            return Err(format!("{phase}, and open are {:?}", self.open));
+            return Err(format!("phase {phase} with open effects {:?}", self.open));
         }
         if phase == "stopping"
             && count(|open| matches!(open, Open::Tool { told_to_stop: false, .. })) > 0
         {
-            return Err("it is being stopped, and a tool was not told".to_owned());
+            return Err("the run is being stopped, but a tool was not asked to stop".to_owned());
         }
         if self.held.len() > usize::from(phase == "calling") {
-            return Err(format!("{phase}, and reserved are {:?}", self.held));
+            return Err(format!("phase {phase} with reservations {:?}", self.held));
         }
-        // The tick that the run's deadline wants is asked for.
+        // The tick for the run's deadline has been requested.
         let deadline = self.limits.timeout.filter(|_| phase != "new" && phase != "stopping");
         if deadline.is_some_and(|deadline| self.wake.is_none_or(|wake| wake > deadline)) {
-            return Err(format!("{phase}, and no tick was asked for at the deadline"));
+            return Err(format!("phase {phase} without a requested tick for the deadline"));
         }
         let streams = match phase {
             "calling" => run.state().streaming == StreamingState::Streaming,
@@ -71,32 +71,38 @@ impl World<'_> {
             _ => matches!(run.state().streaming, StreamingState::Idle | StreamingState::Resuming),
         };
         if !streams {
-            return Err(format!("{phase}, and the stream is {}", run.state().streaming));
+            return Err(format!("phase {phase} with stream {}", run.state().streaming));
         }
         let pending = run.state().pending_calls.len();
         if (pending > 0) != matches!(phase, "tools" | "stopping") {
-            return Err(format!("{phase}, and {pending} calls are pending"));
+            return Err(format!("phase {phase} with {pending} pending calls"));
         }
         if run.state().ending().is_some() {
-            return Err("it goes on, and has an ending".to_owned());
+            return Err("the run continues, but has a termination".to_owned());
         }
         Ok(())
     }
 
-    /// What must hold of a run that ends.
+    /// Checks a run that ends.
     pub(super) fn check_ending(&self, outcome: &Outcome, before: &Before) -> Result<(), String> {
         check_outcome(outcome)?;
         check_spent(&self.limits, outcome)?;
         let left =
             self.open.iter().find(|open| !matches!(open, Open::Tool { told_to_stop: true, .. }));
         if let Some(left) = left {
-            return Err(format!("it ended as {}, and left open {left:?}", outcome.termination));
+            return Err(format!(
+                "the run ended as {} with open effects {left:?}",
+                outcome.termination
+            ));
         }
         if !self.held.is_empty() {
-            return Err(format!("it ended, and left reserved {:?}", self.held));
+            return Err(format!("the run ended with reservations {:?}", self.held));
         }
         if outcome.model_calls != self.calls {
-            return Err(format!("{} model calls, told are {}", self.calls, outcome.model_calls));
+            return Err(format!(
+                "{} model calls, but the outcome reports {}",
+                self.calls, outcome.model_calls
+            ));
         }
         if let (
             EventKind::Reserved { granted, granted_tokens, .. },
@@ -110,7 +116,7 @@ impl World<'_> {
             };
             if refused && outcome.decided_by.name == "shared_budget" {
                 return Err(format!(
-                    "{granted}, {granted_tokens:?} tokens were too little, and {usd}, {tokens} the least"
+                    "a grant of {granted}, {granted_tokens:?} tokens was refused, but the minimum was {usd}, {tokens}"
                 ));
             }
         }
@@ -119,7 +125,7 @@ impl World<'_> {
     }
 }
 
-/// Past the run's deadline no call is made and no tool is started.
+/// `Err` if the kernel makes a call or starts a tool after the run's deadline.
 pub(super) fn only_begins_no_work(effects: &[Effect]) -> Result<(), String> {
     let work = effects.iter().find(|effect| {
         matches!(

@@ -1,4 +1,4 @@
-//! The small worlds that are searched: what a run is made of, and what may be answered in it.
+//! The small worlds of the search: the specification of each run, and the answers it may get.
 
 use super::watch::{Seen, Watch};
 use endstop_core::*;
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 /// A small world.
 pub struct Config {
-    /// Its name.
+    /// Name of the world.
     pub name: &'static str,
-    /// How much deeper than others it is searched, since less may happen at a time in it.
+    /// Additional search depth, for worlds in which little can happen at a time.
     pub deeper: usize,
     pub(super) spec: fn() -> RunSpec,
-    /// The policy, where there is one, panics where `begin_turn` is called a second time.
+    /// The policy, if there is one. It may panic on a second call of `begin_turn`.
     pub(super) policy: Option<Panics>,
     pub(super) price: Option<Price>,
-    /// What a shared budget holds: nano-dollars and tokens.
+    /// Size of the shared budget: nano-dollars and tokens.
     pub(super) purse: [u64; 2],
-    /// What a tool spends on a model of its own.
+    /// Amount that a tool spends on its own model calls.
     pub(super) spends: u64,
-    /// What the model may answer; the first ends a run, the second lets it go on.
+    /// Possible responses of the model. The first ends a run, the second lets it continue.
     pub(super) replies: Vec<Reply>,
     pub(super) failures: Vec<Failure>,
-    /// What may come of a turn before its end, at most two pieces an attempt.
+    /// Possible streamed content before the end of a turn, at most two deltas per attempt.
     pub(super) pieces: Vec<Piece>,
-    /// What a tool may report; the first is a success.
+    /// Possible reports of a tool; the first is a success.
     pub(super) reports: Vec<Report>,
-    /// What hooks and people may answer; the first lets the run go on, the second refuses.
+    /// Possible answers of hooks and people. The first lets the run continue, the second refuses.
     pub(super) answers: Vec<Said>,
 }
 
-/// Where a policy panics beside the marks in the text.
+/// Additional places at which the policy panics, next to the marks in the text.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Panics {
     AtMarks,
     AtBegin,
 }
 
-/// More of a turn.
+/// Streamed content.
 #[derive(Clone, Copy)]
 pub(super) enum Piece {
     Text(&'static str),
@@ -51,9 +51,9 @@ pub(super) struct Reply {
     /// Id, tool and arguments.
     pub(super) calls: &'static [(&'static str, &'static str, &'static str)],
     pub(super) reason: SignalReason,
-    /// All of the output cap is used.
+    /// `true` if the response uses up its output cap.
     pub(super) at_cap: bool,
-    /// The provider says what it used.
+    /// `true` if the provider reports the usage.
     pub(super) counted: bool,
 }
 
@@ -65,11 +65,11 @@ const fn calls(calls: &'static [(&'static str, &'static str, &'static str)]) -> 
     Reply { text: "", calls, reason: SignalReason::ToolUse, at_cap: false, counted: true }
 }
 
-/// A model call that fails.
+/// A failed model call.
 pub(super) struct Failure {
     pub(super) class: ErrorClass,
     pub(super) retry_after_ms: Option<u64>,
-    /// Some of the response had come.
+    /// `true` if some of the response had arrived.
     pub(super) partial: bool,
 }
 
@@ -77,14 +77,14 @@ const fn fails(class: ErrorClass) -> Failure {
     Failure { class, retry_after_ms: None, partial: false }
 }
 
-/// What a tool reports.
+/// A report of a tool.
 #[derive(Clone, Copy)]
 pub(super) enum Report {
     Says(ToolStatus, &'static str),
     Halts,
 }
 
-/// What a hook or a person says.
+/// An answer of a hook or a person.
 #[derive(Clone, Copy)]
 pub(super) enum Said {
     Proceed,
@@ -139,7 +139,7 @@ fn tool(name: &str, permission: Permission) -> ToolSpec {
     }
 }
 
-/// All small worlds.
+/// Returns all small worlds.
 pub fn configs() -> Vec<Config> {
     vec![
         plain(),
@@ -369,7 +369,7 @@ fn ceilings() -> Config {
     }
 }
 
-/// A conversation before, which a compaction can drop.
+/// An earlier conversation that a compaction can drop.
 fn talked() -> RunSpec {
     let earlier = [(Role::User, "who are you?"), (Role::Assistant, "somebody who reads")];
     let mut messages: Vec<Message> = (1..)
@@ -380,7 +380,7 @@ fn talked() -> RunSpec {
     RunSpec { messages, ..spec() }
 }
 
-/// The window is known, and what fails before a call ends nothing.
+/// A run with a known context window, so that a failed proactive compaction does not end it.
 fn compaction_that_fits() -> Config {
     Config {
         name: "compaction that fits",

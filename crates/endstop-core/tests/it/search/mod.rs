@@ -1,15 +1,16 @@
-//! Every order of events, up to a depth, in small worlds: no state of the kernel that they reach
-//! breaks a law.
+//! Exhaustive search: every order of events up to a depth, in small worlds, reaches no state of the
+//! kernel that violates a law.
 //!
 //! ```text
 //! let found = search::explore(&search::configs()[0], 6);
 //! assert!(found.violations.is_empty());
 //! ```
 //!
-//! Breadth first, so that what is found is as short as can be. A state is the whole of a run (its
-//! `Debug` prints all that decides what it does next), of its policy and of the world around it;
-//! two that print the same are one, by 128 bits of hash. A run cannot be copied: the kernel is
-//! deterministic, and the way to a state is played again for each step from it.
+//! Breadth first, so that a violation comes with the shortest sequence of events. A state consists
+//! of the run (its `Debug` prints everything that determines the next decision), its policy and the
+//! world around it; states that print the same are treated as equal, by 128 bits of hash. A run
+//! cannot be cloned, but the kernel is deterministic, so the path to a state is replayed for each
+//! step from it.
 
 mod checks;
 mod configs;
@@ -24,27 +25,27 @@ use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hasher};
 use world::{Action, World};
 
-/// Violations that one search tells at most.
+/// Maximum number of violations that a search reports.
 const MOST_TOLD: usize = 5;
-/// More events than any world needs to come to its end from any state.
+/// More events than any world needs to reach its end from any state.
 const LONGEST_END: usize = 400;
 
-/// What a search found.
+/// The result of a search.
 #[derive(Default)]
 pub struct Found {
-    /// Different states.
+    /// Number of distinct states.
     pub states: u64,
-    /// Steps from one to the next, or to an ending.
+    /// Number of transitions between states, or to an ending.
     pub transitions: u64,
-    /// How many events deep the deepest state lies.
+    /// Depth of the deepest state, in events.
     pub depth: usize,
-    /// How the runs ended.
+    /// Number of runs by termination.
     pub endings: BTreeMap<&'static str, u64>,
-    /// Endings to which a run was brought from each state by one way of answering.
+    /// Number of endings reached by completing the run from each state in one of the [`Ways`].
     pub brought_to_an_end: u64,
-    /// How many laws were broken; the first few are told.
+    /// Number of violations; `violations` has the first few.
     pub broken: u64,
-    /// What was broken, and the events that led to it.
+    /// The violated laws, each with the events that led to it.
     pub violations: Vec<String>,
 }
 
@@ -53,7 +54,7 @@ struct Node {
     action: Action,
 }
 
-/// Goes through all states that at most `depth` events reach.
+/// Explores all states within `depth` events.
 pub fn explore(config: &Config, depth: usize) -> Found {
     let mut found = Found::default();
     let mut nodes = vec![Node { parent: 0, action: Action::Begin }];
@@ -95,18 +96,18 @@ pub fn explore(config: &Config, depth: usize) -> Found {
     found
 }
 
-/// How a run is brought to its end from where it is.
+/// The ways to complete a run from a state.
 #[derive(Clone, Copy, Debug)]
 enum Ways {
-    /// Whatever is open is answered as it should be.
+    /// Every open effect gets its normal answer.
     WellAnswered,
-    /// Whatever is open is answered so that the run goes on: calls, vetoes, refusals.
+    /// Every open effect gets an answer that lets the run continue: calls, vetoes, refusals.
     Stubborn,
-    /// Nothing is answered; time passes.
+    /// No effect is answered; time passes.
     Silence,
 }
 
-/// From this state the run ends, if what is open is answered, or if time passes.
+/// Checks that the run ends from this state if its effects are answered, or if time passes.
 fn bring_to_an_end(config: &Config, way: &[Action], found: &mut Found) {
     for ways in [Ways::WellAnswered, Ways::Stubborn, Ways::Silence] {
         let Some(mut world) = played(config, way) else { return };
@@ -117,11 +118,11 @@ fn bring_to_an_end(config: &Config, way: &[Action], found: &mut Found) {
                 Ways::Stubborn => world.stubborn(),
                 Ways::Silence => world.silence(),
             };
-            // Somebody is waited for, and there is no limit to how long.
+            // The run waits for a person, who has no time limit.
             let Some(action) = action else {
                 break match ways {
                     Ways::Silence if world.waits_for_somebody() => None,
-                    _ => Some(format!("stuck: {ways:?}, and nothing is due")),
+                    _ => Some(format!("stuck: {ways:?}, but nothing is due")),
                 };
             };
             then.push(action);
@@ -171,7 +172,7 @@ fn way_to(nodes: &[Node], mut at: usize) -> Vec<Action> {
     way
 }
 
-/// The world after these events; none of them ends it.
+/// Replays these events; none of them ends the run.
 fn played<'a>(config: &'a Config, way: &[Action]) -> Option<World<'a>> {
     let mut world = World::new(config);
     for action in way {
@@ -180,7 +181,7 @@ fn played<'a>(config: &'a Config, way: &[Action]) -> Option<World<'a>> {
     Some(world)
 }
 
-/// Hashes what is written to it.
+/// Hashes everything that is written to it.
 struct Print(DefaultHasher, DefaultHasher);
 
 impl Write for Print {

@@ -1,4 +1,4 @@
-//! Which endings an event may lead to: what is told of a run must have happened.
+//! The endings that an event may lead to: the outcome must agree with what happened.
 //!
 //! ```text
 //! before.leads_to(&outcome, &limits)?;
@@ -6,19 +6,19 @@
 
 use endstop_core::*;
 
-/// What was true before the event that ended a run, and the event.
+/// The state before the event that ended a run, and the event.
 pub(super) struct Before {
     pub(super) phase: &'static str,
-    /// The run was being stopped, and how it would have ended.
+    /// The ending that was decided, if the run was being stopped.
     pub(super) stopping: Option<String>,
     pub(super) cancelled: bool,
-    /// The whole run, where the event must not change it.
+    /// The printed run, if the event must not change it.
     pub(super) printed: Option<String>,
     pub(super) event: EventKind,
 }
 
 impl Before {
-    /// Whether the event can have ended the run so, and all that was also true is told.
+    /// Checks that the event can have led to this ending, and that `also` is complete.
     pub(super) fn leads_to(&self, outcome: &Outcome, limits: &Limits) -> Result<(), String> {
         let Outcome { termination, also, decided_by, .. } = outcome;
         let wrong = |what: &str| {
@@ -29,7 +29,8 @@ impl Before {
         };
         let possible = match (&self.event, &self.stopping) {
             (EventKind::Terminate, _) => *termination == Termination::Terminated,
-            // What is being stopped ends as was said when it began.
+            // A run that is being stopped ends with the cause that was reported when the stop
+            // began.
             (_, Some(reason)) => termination.as_str() == reason,
             (EventKind::Cancel, None) => *termination == Termination::Cancelled,
             (EventKind::Fault { .. }, None) => {
@@ -48,10 +49,10 @@ impl Before {
         }
         for (at, other) in also.iter().enumerate() {
             if also[..at].contains(other) {
-                return wrong("told twice");
+                return wrong("reported twice");
             }
         }
-        // What was also true.
+        // Other terminations that also applied.
         let limits_met = [
             (Termination::ErrorMaxTurns, limits.max_turns.is_some_and(|max| outcome.turns >= max)),
             (
@@ -69,7 +70,7 @@ impl Before {
             (Termination::ErrorTimeout, limits.timeout.is_some_and(|max| outcome.duration >= max)),
         ];
         for (other, met) in limits_met {
-            // A success in the last turn has crossed nothing.
+            // A success in the last allowed turn has not exceeded the limit.
             let crossed = other != Termination::ErrorMaxTurns || !outcome.is_success();
             if met && crossed && *termination != other && !also.contains(&other) {
                 return wrong(&format!("{other} was also true"));
@@ -84,19 +85,19 @@ impl Before {
             _ => None,
         };
         if outranked.is_some_and(|reason| !also.iter().any(|other| other.as_str() == reason)) {
-            return wrong("what it outranked is not told");
+            return wrong("an outranked termination is missing in `also`");
         }
         Ok(())
     }
 
-    /// Whether an answer was declared before the event, which the event cannot take back.
+    /// `true` if an answer was declared before the event, which the event cannot withdraw.
     fn declared(&self, outcome: &Outcome) -> bool {
         let waits = self.phase == "consulting_stop";
         let by_finish = self.phase == "tools" && outcome.decided_by.name == "finish";
         outcome.is_success() && (waits || by_finish)
     }
 
-    /// Whether an answer, a report or time can have ended the run so.
+    /// `true` if an answer, a report or time can have ended the run this way.
     fn reached(&self, outcome: &Outcome, limits: &Limits) -> bool {
         let layer = outcome.decided_by.layer.as_str();
         let event = &self.event;
@@ -152,7 +153,7 @@ impl Before {
                 _ => false,
             },
             Termination::GaveUp => asked_for("finish") && layer == "tool",
-            // The wait that the provider asks for may be longer than the time that is left.
+            // The requested wait may be longer than the remaining time.
             Termination::ErrorTimeout => limits
                 .timeout
                 .is_some_and(|max| outcome.duration >= max || outcome.retry_after.is_some()),
@@ -187,7 +188,8 @@ impl Before {
                 SignalReason::ToolUse,
             ]),
             Termination::ErrorOutputTruncated => match event {
-                // Under another value only a call may be cut: where the output fills its cap.
+                // With another finish value only a call can be truncated: if the output fills its
+                // cap.
                 EventKind::TurnEnded { turn, .. } => {
                     turn.signal.reason == SignalReason::TokenLimitReached
                         || turn.tool_calls().next().is_some()

@@ -1,4 +1,4 @@
-//! A policy that does what marks in the text say: stop, tell, halt, panic.
+//! A policy that follows marks in the text: stop, tell, halt, panic.
 //!
 //! ```text
 //! let policy = Watch { seen: Arc::default(), at_begin: false };
@@ -7,7 +7,7 @@
 use endstop_core::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a policy of these worlds has seen: all that it is made of.
+/// The calls that such a policy has seen: its whole state.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     text: String,
@@ -15,7 +15,7 @@ pub(super) struct Seen {
     steps: u32,
 }
 
-/// A policy that does what marks in the text say.
+/// A policy that follows marks in the text.
 pub(super) struct Watch {
     pub(super) seen: Arc<Mutex<Seen>>,
     pub(super) at_begin: bool,

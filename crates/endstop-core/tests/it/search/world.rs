@@ -1,4 +1,5 @@
-//! A small world around the kernel: what is open, what may happen next, and the laws of each step.
+//! A small world around the kernel: its open effects, the possible next actions, and the laws of
+//! each step.
 //!
 //! ```text
 //! let mut world = World::new(&config);
@@ -18,43 +19,43 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Pieces that a model call brings at most.
+/// Maximum number of deltas of one model call.
 const MOST_PIECES: u8 = 2;
 
-/// User code that fails.
+/// A failure of user code.
 fn scripted_fault() -> EventKind {
     EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
 }
 
-/// Something that may happen.
+/// A possible action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
-    /// Nothing: the world as it begins.
+    /// None: the initial state.
     Begin,
     Start,
     Cancel,
     Terminate,
     Fault,
-    /// A tick, whether one is due or not.
+    /// A tick, due or not.
     Tick,
-    /// Time passes, up to the tick that was asked for; nobody is told.
+    /// Time passes up to the requested tick; the kernel gets no event.
     Reach,
-    /// Time passes, a millisecond past that tick; nobody is told.
+    /// Time passes to a millisecond after that tick; the kernel gets no event.
     Overrun,
-    /// More of the turn comes: which piece.
+    /// Streamed content, by index.
     Piece(u8),
-    /// What is open is answered: which, and how.
+    /// An answer to an open effect, by index, with the variant of the answer.
     Answer {
         open: u8,
         with: u8,
     },
-    /// What is open no longer is answered: which.
+    /// An answer to an effect that is no longer open, by index.
     Late(u8),
-    /// A tool that runs spent something on a model of its own, once a run.
+    /// A running tool spends something on its own model calls, once per run.
     Spend,
 }
 
-/// What the kernel waits for, or waited for.
+/// An effect that the kernel waits for, or waited for.
 #[derive(Clone, Debug)]
 pub(super) enum Open {
     Call { id: EffectId, cap: Option<u64>, prompt: u64, text: String, pieces: u8 },
@@ -87,15 +88,15 @@ pub(super) struct World<'a> {
     now: Duration,
     pub(super) wake: Option<Duration>,
     pub(super) open: Vec<Open>,
-    /// The last of each kind that was answered or taken back.
+    /// The last effect of each kind that was answered or withdrawn.
     pub(super) closed: Vec<Open>,
-    /// What reservations were granted.
+    /// Amounts that reservations were granted.
     pub(super) held: Vec<(EffectId, [u64; 2])>,
-    /// What the shared budget has left: nano-dollars and tokens.
+    /// The rest of the shared budget: nano-dollars and tokens.
     purse: [u64; 2],
-    /// What it had left when it granted what was asked last.
+    /// The rest when it granted the last reservation.
     offered: Option<(u64, u64)>,
-    /// The run is being stopped, and how it will end.
+    /// The termination to come, if the run is being stopped.
     stopping: Option<String>,
     pub(super) cancelled: bool,
     pub(super) calls: u32,
@@ -104,7 +105,7 @@ pub(super) struct World<'a> {
     effects: Vec<Effect>,
 }
 
-/// All of it that decides what comes.
+/// Prints everything that determines what happens next.
 impl fmt::Debug for World<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let World { run, now, wake, open, closed, held, purse, stopping, cancelled, calls, .. } =
@@ -140,7 +141,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All that may happen next.
+    /// Returns all possible next actions.
     pub(super) fn enabled(&self) -> Vec<Action> {
         let mut all = Vec::new();
         if self.phase() == "new" {
@@ -170,7 +171,7 @@ impl<'a> World<'a> {
         all
     }
 
-    /// In how many ways something open may be answered.
+    /// Number of variants in which an open effect may be answered.
     fn ways(&self, open: &Open) -> u8 {
         let ways = match open {
             Open::Call { .. } => self.config.replies.len() + self.config.failures.len(),
@@ -182,7 +183,7 @@ impl<'a> World<'a> {
         ways as u8
     }
 
-    /// Answers the first that is open as it should be; where nothing is, time passes.
+    /// Gives the first open effect its normal answer; if none is open, time passes.
     pub(super) fn well_answered(&self) -> Option<Action> {
         match self.open.first() {
             Some(_) => Some(Action::Answer { open: 0, with: 0 }),
@@ -190,7 +191,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Answers the last that is open so that there is more to do.
+    /// Answers the last open effect so that there is more to do.
     pub(super) fn stubborn(&self) -> Option<Action> {
         let Some(last) = self.open.last() else { return self.silence() };
         let ways = self.ways(last);
@@ -205,13 +206,13 @@ impl<'a> World<'a> {
         self.wake.map(|wake| if self.now < wake { Action::Reach } else { Action::Tick })
     }
 
-    /// Whether a hook, a person or another run has yet to answer, with no limit to how long.
+    /// `true` if a hook, a person or another run has yet to answer, without a time limit.
     pub(super) fn waits_for_somebody(&self) -> bool {
         self.limits.timeout.is_none()
             && self.open.iter().any(|open| !matches!(open, Open::Call { .. } | Open::Tool { .. }))
     }
 
-    /// What the run may still spend, in nano-dollars.
+    /// The amount that the run may still spend, in nano-dollars.
     fn left(&self) -> u64 {
         let max = self.limits.max_budget_usd.map_or(NanoUsd::ZERO, NanoUsd::from_usd);
         self.run.as_ref().map_or(0, |run| max.saturating_sub(run.committed()).0)
@@ -221,12 +222,12 @@ impl<'a> World<'a> {
         self.run.as_ref().map_or("ended", Run::phase)
     }
 
-    /// Plays a step that was checked before; `None` where the run has ended with it.
+    /// Plays a step that was checked before; `None` if the run ended with it.
     pub(super) fn play(&mut self, action: Action) -> Option<()> {
         matches!(self.act(action, false), Ok(None)).then_some(())
     }
 
-    /// Takes a step and checks the laws; how the run ended, where it has.
+    /// Takes a step and checks the laws; returns the termination if the run ended.
     pub(super) fn step(&mut self, action: Action) -> Result<Option<Termination>, String> {
         self.act(action, true)
     }
@@ -264,7 +265,7 @@ impl<'a> World<'a> {
             }
         };
         let run = self.run.take().ok_or("an event after the ending")?;
-        // At the run's deadline every event ends it, also one that answers nothing.
+        // At the run's deadline every event ends the run, even one that answers nothing.
         let due = self.limits.timeout.is_some_and(|deadline| self.now >= deadline);
         let nothing_new = matches!(action, Action::Late(_)) && run.elapsed() == self.now && !due;
         let before = Before {
@@ -286,7 +287,7 @@ impl<'a> World<'a> {
         let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
         if let (Step::Continue(run), true) = (&step, calls) {
             let offered = self.offered.take();
-            // A budget that granted less than it had is not a part of the law.
+            // The law does not cover a budget that granted less than it had.
             let exact = offered.is_some() || !matches!(before.event, EventKind::Reserved { .. });
             if check && exact {
                 quotes_exactly(&self.limits, self.config.price, run, offered)?;
@@ -321,7 +322,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What of a reservation was not spent is there again.
+    /// Returns the unspent part of a reservation to the budget.
     fn give_back(&mut self, granted: [u64; 2], spent: [u64; 2]) {
         for (left, (granted, spent)) in self.purse.iter_mut().zip(granted.into_iter().zip(spent)) {
             *left += granted - spent;
@@ -333,7 +334,7 @@ impl<'a> World<'a> {
         self.closed.push(open);
     }
 
-    /// Takes something off what is open, or was answered by this very event.
+    /// Removes an effect that is open, or that this very event answered.
     fn taken_back(&mut self, id: EffectId) -> Result<(), String> {
         if let Some(at) = self.open.iter().position(|open| open.id() == id) {
             let gone = self.open.remove(at);
@@ -341,7 +342,7 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let just = self.closed.last().is_some_and(|closed| closed.id() == id);
-        if just { Ok(()) } else { Err(format!("{id:?} was taken back, and was not open")) }
+        if just { Ok(()) } else { Err(format!("{id:?} was withdrawn, but was not open")) }
     }
 
     /// Performs an effect.
@@ -361,7 +362,7 @@ impl<'a> World<'a> {
             Effect::AbortModel { id } => self.taken_back(id)?,
             Effect::Abandon { id } => {
                 self.taken_back(id)?;
-                // What it was granted on the very instant goes back.
+                // A grant at the very same time is returned.
                 if let Some(at) = self.held.iter().position(|(held, _)| *held == id) {
                     let (_, granted) = self.held.remove(at);
                     self.give_back(granted, [0, 0]);
@@ -389,7 +390,7 @@ impl<'a> World<'a> {
             Effect::Settle { id, spent, tokens } => {
                 let at = self.held.iter().position(|(held, _)| *held == id);
                 let Some(at) = at else {
-                    return Err(format!("{id:?} was settled, and was not reserved"));
+                    return Err(format!("{id:?} was settled, but was not reserved"));
                 };
                 let (_, granted) = self.held.remove(at);
                 if spent.0 > granted[0] || tokens > granted[1] {
@@ -408,7 +409,7 @@ impl<'a> World<'a> {
                 self.open.push(Open::Compact { id, short: shortened(messages, task) });
             }
             Effect::Emit(RunEvent::Stopping { reason, .. }) => self.stopping = Some(reason),
-            // A tool that was told to stop, and is given up: it is waited for no longer.
+            // A tool that was told to stop and then abandoned: the kernel no longer waits for it.
             Effect::Emit(RunEvent::ToolEnded { call_id, .. }) => {
                 let at = self.open.iter().position(|open| {
                     matches!(open, Open::Tool { call, told_to_stop: true, .. } if *call == call_id)
@@ -429,7 +430,7 @@ impl<'a> World<'a> {
             Open::Call { id, text, pieces, .. } => Some((*id, text, pieces)),
             _ => None,
         });
-        let (call, text, pieces) = call.ok_or("a piece without a call")?;
+        let (call, text, pieces) = call.ok_or("a delta without a call")?;
         *pieces += 1;
         let delta = match self.config.pieces[which as usize] {
             Piece::Text(more) => {
@@ -441,7 +442,7 @@ impl<'a> World<'a> {
         Ok(EventKind::Delta { call, delta })
     }
 
-    /// The answer, in the way that was chosen.
+    /// Returns the chosen variant of the answer.
     fn answer(&mut self, open: &Open, with: u8) -> EventKind {
         let with = usize::from(with);
         match open {
@@ -507,7 +508,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The answer of something that is open no longer, the one that would do most.
+    /// Returns an answer to an effect that is no longer open: the variant with the largest effect.
     fn late(&self, closed: &Open) -> EventKind {
         match closed {
             Open::Call { id, .. } => EventKind::TurnEnded {
@@ -535,7 +536,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What an action is, for a person.
+    /// Describes an action for people.
     pub(super) fn told(&self, action: Action) -> String {
         let what = match action {
             Action::Answer { open, .. } => format!(" = {:?}", self.open.get(open as usize)),
@@ -563,7 +564,7 @@ fn turn(reply: &Reply, streamed: &str, cap: Option<u64>, prompt: u64) -> ModelTu
         .from_field("f", reply.reason.as_str());
     let mut turn = ModelTurn::new(parts, signal);
     if reply.counted {
-        // A provider that keeps to its word: no more prompt than bytes, no more output than the cap.
+        // A correct provider: no more prompt tokens than bytes, and no more output than the cap.
         turn.usage.input_tokens = Some(prompt);
         turn.usage.output_tokens = Some(if reply.at_cap { cap.unwrap_or(1000) } else { 5 });
     }

@@ -1,15 +1,16 @@
-//! AgentDojo: the file of one task, with or without an attack.
+//! Reader for AgentDojo: the file of one task, with or without an attack.
 //!
 //! ```json
 //! {"suite_name": "banking", "pipeline_name": "gpt-4o-2024-05-13", "user_task_id": "user_task_0",
 //!  "injection_task_id": null, "messages": […], "error": null, "utility": true, "security": false}
 //! ```
 //!
-//! Quirks: parts of a content hold their text as `content`. A call names its `function` and has `args`.
-//! A result repeats its call, and its `error` is a text or `null`; what the model was told is then that
-//! text. A run succeeded where it was of use, `utility`; `security` is a label, and tells of the attack:
-//! with one, `true` says that it succeeded. The pipeline's name is that of its model, and of its defence
-//! where there is one. An `error` of the run is what stopped it, in words nobody has counted: its reason is unknown.
+//! Quirks: content parts hold their text in `content`. A call has `function` and `args`. A result
+//! repeats its call, and its `error` is a string or `null`; if it is a string, the model received
+//! that string. A run succeeded if `utility` is `true`; `security` is a label about the attack: if
+//! there was one, `true` means that it succeeded. The pipeline is named after its model, and after
+//! its defence if it has one. An `error` of the run is the reason why it stopped, in free text, so
+//! its ending is `unknown`.
 
 use super::messages::message::of_value;
 use super::messages::talk::Talk;
@@ -51,7 +52,7 @@ impl<'a> Record<'a> for File {
     }
 }
 
-/// A message.
+/// One message.
 #[derive(Default)]
 struct Said(Map<String, Value>);
 
@@ -66,11 +67,13 @@ fn read(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
 }
 
 fn run(file: File) -> Result<Trajectory<'static>, Problem> {
-    let Some(messages) = file.messages else { return Err(Problem::malformed("no `messages`")) };
+    let Some(messages) = file.messages else {
+        return Err(Problem::malformed("missing `messages`: expected a list"));
+    };
     let mut talk = Talk::default();
     for (Said(mut message), i) in messages.into_iter().zip(1..) {
         let role = lift(&mut message, "role", owned_text)
-            .ok_or_else(|| Problem::malformed(format!("message {i} has no `role`")))?;
+            .ok_or_else(|| Problem::malformed(format!("message {i}: missing `role`")))?;
         let role = match &*role {
             "tool" => {
                 talk.result(result(message), Some(Role::Agent));
@@ -95,6 +98,7 @@ fn run(file: File) -> Result<Trajectory<'static>, Problem> {
     run.totals.wall_s = lift(&mut other, "duration", Value::as_f64);
     run.model = lift(&mut other, "pipeline_name", owned_text);
     let part = |name: &str| other.get(name).and_then(Value::as_str);
+    // The task id consists of the suite, the user task and the attack.
     let parts: Vec<&str> = ["suite_name", "user_task_id", "injection_task_id"]
         .iter()
         .filter_map(|name| part(name))
@@ -106,7 +110,7 @@ fn run(file: File) -> Result<Trajectory<'static>, Problem> {
             failure_mode: Some(error),
             ..Ending::default()
         }),
-        // It goes on for as long as the model calls.
+        // The pipeline runs until a response has no calls.
         None => {
             run.steps.last().filter(|step| step.is_turn() && step.calls.is_empty()).map(|step| {
                 let answer = (!step.text.is_empty()).then(|| step.text.clone());
@@ -158,9 +162,11 @@ fn call(value: Value) -> Call<'static> {
 
 fn result(mut message: Map<String, Value>) -> CallResult<'static> {
     let (content, _) = texts(&mut message);
+    // The call repeats that of the model's message.
     message.shift_remove("tool_call");
     let call_id = lift(&mut message, "tool_call_id", owned_name).filter(|id| !id.is_empty());
     let error = lift(&mut message, "error", owned_text);
+    // After `lift`, `error` is only left if it is neither a string nor `null`.
     let is_error = error.is_some() || message.contains_key("error");
     let content = match error {
         Some(error) if content.is_empty() => error,
@@ -174,12 +180,12 @@ fn result(mut message: Map<String, Value>) -> CallResult<'static> {
     CallResult { call_id, content, is_error, exit_code: None, extra }
 }
 
-/// The text of a message and the reasoning in it; parts of other kinds stay where they are.
+/// Returns the text and the reasoning of a message. Parts of other types stay in the message.
 fn texts(message: &mut Map<String, Value>) -> (Cow<'static, str>, Option<Cow<'static, str>>) {
     let (mut text, mut reasoning) = (Vec::new(), Vec::new());
     match message.shift_remove("content") {
         None => {}
-        // Versions before had a text.
+        // In earlier versions the content is a string.
         Some(Value::String(content)) => text.push(content),
         Some(Value::Array(parts)) => {
             let mut rest = Vec::new();

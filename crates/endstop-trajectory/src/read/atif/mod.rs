@@ -1,15 +1,16 @@
-//! ATIF, the Agent Trajectory Interchange Format, versions 1.0 to 1.8: what Harbor's agents write.
+//! Reader for ATIF, the Agent Trajectory Interchange Format, versions 1.0 to 1.8, which Harbor's
+//! agents write.
 //!
 //! ```json
 //! {"schema_version": "ATIF-v1.8", "session_id": "s", "agent": {"name": "a", "version": "1"},
 //!  "steps": [{"step_id": 1, "source": "agent", "message": "Paris."}]}
 //! ```
 //!
-//! Quirks: a document is a file, a line or an element of a list. No version has a place for how a run
-//! ended; that is in `result.json` beside it, else in `extra`. `session_id` may repeat, so that the
-//! run's name is `trajectory_id` where there is one. Arguments that are no object break the format,
-//! and are found. A result may be about a call of no step. Steps copied from an earlier recording
-//! are no turns of this one.
+//! Quirks: a document is a file, a line or an element of a list. No version has a field for the
+//! ending of a run; the ending is in `result.json` next to the document, or in `extra`.
+//! `session_id` may repeat, so the run's id is `trajectory_id` if there is one. Arguments that are
+//! not an object violate the format, but occur. A result may refer to a call that no step has.
+//! Steps copied from an earlier recording are not turns of this run.
 
 mod document;
 pub(crate) mod ours;
@@ -51,7 +52,7 @@ fn is_atif(value: &Value) -> bool {
     let Some(object) = value.as_object() else { return false };
     match object.get("schema_version").and_then(Value::as_str) {
         Some(version) => version.starts_with("ATIF-v"),
-        // The version may stand at the end of a file that is longer than its head.
+        // The version may be at the end of the file, after the part that is inspected.
         None => object.get("steps").and_then(Value::as_array).is_some_and(|steps| {
             steps
                 .first()
@@ -64,7 +65,7 @@ fn read_file(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     match run_of(bytes) {
         Err(problem) => sink(Err(problem)),
         Ok(mut run) => {
-            // Harbor keeps the trajectory in `agent/` of the trial's folder.
+            // Harbor stores the trajectory in the subfolder `agent/` of the trial's folder.
             for name in ["result.json", "../result.json"] {
                 if (place.beside)(name).is_some_and(|bytes| result::apply(&mut run, &bytes)) {
                     break;
@@ -82,9 +83,15 @@ fn read_one(bytes: &[u8], sink: &mut Sink<'_>) {
 fn run_of(bytes: &[u8]) -> Result<Trajectory<'_>, Problem> {
     let document: Document<'_> = record::read(bytes)?;
     match document.version.as_deref() {
-        None => return Err(Problem::malformed("no `schema_version`")),
+        None => {
+            return Err(Problem::malformed(
+                "missing `schema_version`: expected `ATIF-v1.0` to `ATIF-v1.8`",
+            ));
+        }
         Some(version) if !is_known(version) => {
-            let what = format!("`{version}`; ATIF-v1.0 to ATIF-v1.8 are known");
+            let what = format!(
+                "unsupported `schema_version` `{version}`: expected `ATIF-v1.0` to `ATIF-v1.8`"
+            );
             return Err(Problem::new(ProblemKind::UnknownVersion, what));
         }
         Some(_) => {}
@@ -99,7 +106,7 @@ fn is_known(version: &str) -> bool {
 
 fn run(document: Document<'_>) -> Result<Trajectory<'_>, Problem> {
     let Document { trajectory_id, session_id, agent, steps, children, .. } = document;
-    let steps = steps.ok_or_else(|| Problem::malformed("no `steps`"))?;
+    let steps = steps.ok_or_else(|| Problem::malformed("missing `steps`: expected a list"))?;
     let mut run = Trajectory::default();
     let mut extra = document.extra;
     let mut ours = ours::take(&mut extra);
@@ -117,7 +124,8 @@ fn run(document: Document<'_>) -> Result<Trajectory<'_>, Problem> {
 
     let agent = agent.unwrap_or_default();
     let filler = |ours: &mut Map<String, Value>, name: &str, text: Option<Cow<'static, str>>| {
-        // Both are required: what is not known is called so.
+        // ATIF requires both fields, so writers use `unknown` for missing values. A flag marks an
+        // agent that is really called that.
         let said = lift(ours, name, Value::as_bool).unwrap_or_default();
         text.filter(|text| said || text != "unknown")
     };
@@ -132,6 +140,7 @@ fn run(document: Document<'_>) -> Result<Trajectory<'_>, Problem> {
         own.insert("agent".to_owned(), Value::Object(agent.other));
     }
 
+    // The fields of `extra` are moved into the model; unknown ones stay there.
     outcome(&mut run, &mut extra);
     run.task_id = lift(&mut extra, "task_id", owned_name);
     run.trial = lift(&mut extra, "trial", owned_name);
@@ -143,6 +152,7 @@ fn run(document: Document<'_>) -> Result<Trajectory<'_>, Problem> {
         .map(Cow::into_owned)
         .collect();
 
+    // ATIF requires at least one step, so a run without steps is written with a placeholder.
     let no_steps = lift(&mut ours, "no_steps", Value::as_bool).unwrap_or_default();
     let number = if no_steps { 0 } else { steps.len() };
     run.totals = totals(document.final_metrics, number);
@@ -167,12 +177,12 @@ fn run(document: Document<'_>) -> Result<Trajectory<'_>, Problem> {
     Ok(run)
 }
 
-/// A list of texts, and nothing but texts.
+/// Reads a list that contains only strings.
 fn texts(value: &Value) -> Option<Vec<Cow<'static, str>>> {
     value.as_array()?.iter().map(owned_text).collect()
 }
 
-/// How the run ended, as far as its `extra` says; the rest of it stays there.
+/// Reads the outcome and the ending from `extra`; unknown members stay there.
 fn outcome(run: &mut Trajectory<'_>, extra: &mut Map<String, Value>) {
     if let Some(Value::Object(outcome)) = extra.get_mut("outcome") {
         run.recorded = Recorded {
@@ -203,7 +213,7 @@ fn outcome(run: &mut Trajectory<'_>, extra: &mut Map<String, Value>) {
     }
 }
 
-/// What agentpile says in an `extra` of its own, which stays there.
+/// Reads the `extra` member of agentpile, and leaves it in place.
 fn agentpile(run: &mut Trajectory<'_>) {
     let Some(theirs) = run.extra.get("agentpile").and_then(Value::as_object) else { return };
     if run.recorded == Recorded::default() {
@@ -251,6 +261,7 @@ fn totals(metrics: Option<Map<String, Value>>, steps: usize) -> Totals {
         extra: Map::new(),
     };
     ours::give_back(&mut extra, ours);
+    // `total_steps` is only stored if it differs from the number of steps.
     metrics.retain(|name, value| {
         let counted = name == "total_steps" && value.as_u64() == Some(steps as u64);
         !(counted || value.is_null())
@@ -266,7 +277,7 @@ fn step<'a>(fields: Fields<'a>, number: u64, notes: &mut Vec<String>) -> Result<
         Some("user") => Role::User,
         Some("system") => Role::System,
         _ => {
-            let what = format!("step {number}: `source` is neither system, user nor agent");
+            let what = format!("step {number}: `source`: expected `system`, `user` or `agent`");
             return Err(Problem::malformed(what));
         }
     };
@@ -302,7 +313,8 @@ fn step<'a>(fields: Fields<'a>, number: u64, notes: &mut Vec<String>) -> Result<
             notes.push(format!("result without a call: {id}, in step {number}"));
         }
         if let Some(extra) = &mut result.extra {
-            // Said of a call that the step does not have, by whoever wrote it in our words.
+            // Endstop's writer stores the id of a call that the step does not have in `extra`,
+            // because ATIF forbids it in the result.
             let mut ours = ours::take(extra);
             if let Some(id) = lift(&mut ours, "call_id", owned_text) {
                 result.call_id = Some(id);
@@ -318,7 +330,8 @@ fn step<'a>(fields: Fields<'a>, number: u64, notes: &mut Vec<String>) -> Result<
     Ok(step)
 }
 
-/// What is said of a step in our words: what ATIF lets no step, or not this one, have.
+/// Reads a step's members in Endstop's extension: those that ATIF does not allow in a step, or not
+/// in this one.
 fn more_of_step(step: &mut Step<'_>, ours: &mut Map<String, Value>) {
     if let Some(agent) = lift(ours, "agent", owned_text) {
         step.agent = Some(agent);
@@ -346,7 +359,7 @@ fn more_of_step(step: &mut Step<'_>, ours: &mut Map<String, Value>) {
     }
 }
 
-/// A call in our words: its arguments are text.
+/// Reads a call in Endstop's extension, whose arguments are text.
 fn call_of(value: &Value) -> Option<Call<'static>> {
     let call = value.as_object()?;
     Some(Call {
@@ -357,18 +370,21 @@ fn call_of(value: &Value) -> Option<Call<'static>> {
     })
 }
 
-/// Moves what the `extra` of a result says into its fields; whether it is a failure.
+/// Moves the members of a result's `extra` into its fields. Returns `true` if the result is a
+/// failure.
 fn more_of_result(result: &mut CallResult<'_>) -> bool {
     let Some(extra) = &mut result.extra else { return false };
     let failed = lift(extra, "tool_result_is_error", Value::as_bool);
     let error = lift(extra, "is_error", Value::as_bool);
     result.exit_code = lift(extra, "exit_code", Value::as_i64);
+    // `is_error` is Endstop's own flag; the other is that of Harbor's agents.
     error.or(failed).unwrap_or_default()
 }
 
 fn usage(mut metrics: Map<String, Value>) -> (Option<Box<Usage>>, Option<f64>) {
     let mut extra = match metrics.shift_remove("extra") {
         Some(Value::Object(extra)) => extra,
+        // `extra` must be an object in ATIF; another value is stored as it is.
         Some(Value::Null) | None => Map::new(),
         Some(other) => [("extra".to_owned(), other)].into_iter().collect(),
     };

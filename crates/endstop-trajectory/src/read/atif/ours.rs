@@ -1,33 +1,33 @@
-//! What ATIF has no place for, in its `extra` objects: what is said there in words that others read
-//! too, and the rest under `endstop`, so that a run that was written and read again is the same.
+//! Stores what ATIF has no field for in its `extra` objects: under names that other tools also use,
+//! and otherwise under `endstop`, so that a run is unchanged after writing and reading it.
 //!
 //! ```json
 //! {"outcome": {"reward": 1.0, "success": true}, "termination": {"reason": "final"},
 //!  "endstop": {"notes": ["result without a call: c7"]}}
 //! ```
 //!
-//! A member of a run's own `extra` that has one of these names moves to `endstop.extra`.
+//! A member of a run's own `extra` that has one of these names is moved to `endstop.extra`.
 
 use serde_json::{Map, Value};
 
-/// The name under which the rest is.
+/// The member that holds Endstop's extension.
 pub(crate) const OURS: &str = "endstop";
-/// In it, the members whose names were taken.
+/// The member of the extension that holds renamed members.
 const MOVED: &str = "extra";
 
-/// The names that are taken in the `extra` of a run.
+/// Reserved names in the `extra` of a run.
 pub(crate) const ROOT: &[&str] = &["outcome", "termination", "task_id", "trial", "tags", "labels"];
-/// The names that are taken in the `extra` of a step.
+/// Reserved names in the `extra` of a step.
 pub(crate) const STEP: &[&str] = &["reward", "finish_reason", "stop_reason"];
-/// The names that are taken in the `extra` of a result.
+/// Reserved names in the `extra` of a result.
 pub(crate) const RESULT: &[&str] = &["is_error", "tool_result_is_error", "exit_code"];
-/// The names that are taken in the `extra` of a step's metrics.
+/// Reserved names in the `extra` of a step's metrics.
 pub(crate) const METRICS: &[&str] =
     &["cache_write_tokens", "cache_creation_input_tokens", "reasoning_tokens"];
-/// The names that are taken in the `extra` of the metrics of a run.
+/// Reserved names in the `extra` of a run's metrics.
 pub(crate) const TOTALS: &[&str] = &["wall_s", "turns"];
 
-/// Adds a run's own members to what is written in an `extra`.
+/// Adds a run's own members to an `extra` object.
 pub(crate) fn pack(
     known: &mut Map<String, Value>,
     ours: Map<String, Value>,
@@ -37,7 +37,7 @@ pub(crate) fn pack(
     pack_moved(known, ours, Map::new(), own, taken);
 }
 
-/// The same, with members that have moved already.
+/// As [`pack`], with members that were moved before.
 pub(crate) fn pack_moved(
     known: &mut Map<String, Value>,
     mut ours: Map<String, Value>,
@@ -46,6 +46,7 @@ pub(crate) fn pack_moved(
     taken: &[&str],
 ) {
     for (name, value) in own {
+        // A reserved name would be read back as Endstop's own field, so the member is moved.
         if name == OURS || taken.contains(&name.as_str()) || known.contains_key(&name) {
             moved.insert(name, value);
         } else {
@@ -60,7 +61,7 @@ pub(crate) fn pack_moved(
     }
 }
 
-/// Takes `endstop` out of an `extra`.
+/// Removes and returns `endstop` from an `extra` object.
 pub(crate) fn take(extra: &mut Map<String, Value>) -> Map<String, Value> {
     match extra.get_mut(OURS) {
         Some(Value::Object(ours)) => {
@@ -72,20 +73,21 @@ pub(crate) fn take(extra: &mut Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// Puts back what was moved, and what of `endstop` nobody knows.
+/// Restores the moved members, and those of `endstop` that the reader does not know.
 pub(crate) fn give_back(extra: &mut Map<String, Value>, mut ours: Map<String, Value>) {
     if let Some(Value::Object(moved)) = ours.get_mut(MOVED) {
         let moved = std::mem::take(moved);
         ours.shift_remove(MOVED);
         extra.extend(moved);
     }
+    // Unknown members of the extension may come from a newer version, so they are kept.
     if !ours.is_empty() && !extra.contains_key(OURS) {
         extra.insert(OURS.to_owned(), Value::Object(ours));
     }
 }
 
-/// Adds the members of an `extra` to those that stand beside it; one that is there already goes under
-/// `extra`.
+/// Merges the members of an `extra` object into the members next to it. Members that exist already
+/// are stored under `extra`.
 pub(crate) fn beside(own: &mut Map<String, Value>, extra: Map<String, Value>) {
     let mut twice = Map::new();
     for (name, value) in extra {

@@ -1,12 +1,12 @@
-//! The content of a message or a result: a text, or parts of which some are texts.
+//! The content of a message or a result: a string, or a list of parts, some of which are text.
 //!
 //! ```json
 //! [{"type": "text", "text": "What is this?"},
 //!  {"type": "image", "source": {"media_type": "image/png", "path": "a.png"}}]
 //! ```
 //!
-//! The text of several parts is joined with line ends; the parts themselves are kept beside it where
-//! they are more than one text.
+//! The text of several parts is joined with line breaks. The parts are stored as well, unless they
+//! are a single text.
 
 use crate::read::record::Text;
 use serde::Deserialize;
@@ -15,24 +15,25 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A content as it stands in a file.
+/// The content as it is in the file.
 #[derive(Default)]
 pub(crate) enum Content<'a> {
-    /// `null`, or not there.
+    /// `null` or absent.
     #[default]
     Nothing,
     Text(Cow<'a, str>),
     Parts(Vec<Value>),
-    /// Anything else.
+    /// Any other value.
     Other(Value),
 }
 
 impl<'a> Content<'a> {
-    /// The text, and what stands beside it.
+    /// Returns the text, and the parts if they contain more than the text.
     pub(crate) fn split(self) -> (Cow<'a, str>, Option<Value>) {
         match self {
             Content::Nothing => (Cow::Borrowed(""), None),
             Content::Text(text) => (text, None),
+            // The JSON itself is used as the text, so that no content is lost.
             Content::Other(value) => (value.to_string().into(), Some(value)),
             Content::Parts(parts) => {
                 let text = joined(&parts);
@@ -43,7 +44,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Whether parts are one text and nothing else.
+/// Returns `true` if the parts are a single text.
 pub(crate) fn are_plain(parts: &[Value]) -> bool {
     let [Value::Object(part)] = parts else { return false };
     part.len() == 2
@@ -51,12 +52,13 @@ pub(crate) fn are_plain(parts: &[Value]) -> bool {
         && part.get("text").is_some_and(Value::is_string)
 }
 
-/// The texts of parts, a line each.
+/// Joins the texts of the parts with line breaks.
 pub(crate) fn joined(parts: &[Value]) -> String {
     let mut texts = parts.iter().filter_map(|part| match part {
         Value::String(text) => Some(text.as_str()),
         Value::Object(part) => {
             let kind = part.get("type").and_then(Value::as_str);
+            // OpenAI's two APIs have their own type names for text.
             let text = matches!(kind, None | Some("text" | "input_text" | "output_text"));
             part.get("text").and_then(Value::as_str).filter(|_| text)
         }
@@ -70,9 +72,10 @@ pub(crate) fn joined(parts: &[Value]) -> String {
     all
 }
 
-/// Whether ATIF can hold these parts.
+/// Returns `true` if ATIF can represent these parts.
 pub(crate) fn are_atif(parts: &[Value]) -> bool {
     parts.iter().all(|part| {
+        // The exact number of members is checked, because ATIF's schema allows no additional ones.
         let Some(part) = part.as_object() else { return false };
         let source = part.get("source").and_then(Value::as_object);
         match part.get("type").and_then(Value::as_str) {
@@ -92,6 +95,7 @@ pub(crate) fn are_atif(parts: &[Value]) -> bool {
                     "audio/webm",
                     "audio/aiff",
                 ];
+                // The duration is optional in ATIF.
                 let seconds = source.and_then(|source| source.get("duration_sec"));
                 let timed = seconds.is_none_or(|s| s.as_f64().is_some_and(|s| s >= 0.0));
                 let members = 2 + usize::from(seconds.is_some());
@@ -120,7 +124,7 @@ impl<'a> Deserialize<'a> for Content<'a> {
             type Value = Content<'a>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of parts")
+                f.write_str("a string or a list of parts")
             }
 
             fn visit_unit<E>(self) -> Result<Content<'a>, E> {

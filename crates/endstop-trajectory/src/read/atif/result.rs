@@ -1,11 +1,13 @@
-//! `result.json`, which Harbor writes beside a trajectory: the reward, and how the trial ended.
+//! Reads `result.json`, which Harbor writes next to a trajectory: the reward, and the ending of the
+//! trial.
 //!
 //! ```json
 //! {"trial_name": "t__1", "task_name": "t", "verifier_result": {"rewards": {"reward": 1.0}},
 //!  "exception_info": {"exception_type": "AgentTimeoutError", "exception_message": "…"}}
 //! ```
 //!
-//! A trajectory has no word for either. Several rewards are one only where one of them is called so.
+//! A trajectory contains neither. If there are several rewards, only one with the name `reward` is
+//! used.
 
 use crate::model::{Ending, Recorded, Trajectory};
 use crate::read::outcomes::is_success;
@@ -13,10 +15,12 @@ use crate::read::record::count;
 use endstop_core::bounded_json;
 use serde_json::{Map, Value};
 
-/// Writes what the file says into its run; whether it is such a file.
+/// Adds the trial's result to its run; returns `false` if the file is not such a result.
 pub(super) fn apply(run: &mut Trajectory<'_>, bytes: &[u8]) -> bool {
     let Ok(Value::Object(trial)) = bounded_json::from_slice::<Value>(bytes) else { return false };
     let part = |name: &str| trial.get(name).and_then(Value::as_object);
+    // Other programs also write a `result.json`, so at least one member of Harbor's must be
+    // present.
     if !["verifier_result", "exception_info", "trial_name"].iter().any(|n| trial.contains_key(*n)) {
         return false;
     }
@@ -37,12 +41,14 @@ pub(super) fn apply(run: &mut Trajectory<'_>, bytes: &[u8]) -> bool {
             reason: reason(kind).into(),
             native: Some(kind.to_owned().into()),
             failure_mode: field("exception_message").map(|text| text.to_owned().into()),
+            // The exception replaces the ending, but the answer was still given.
             answer: run.ending.take().and_then(|ending| ending.answer),
         });
     }
     if let Some(used) = part("agent_result") {
         let number = |name: &str| used.get(name).and_then(count);
         let totals = &mut run.totals;
+        // The totals of the trial only fill the gaps in those of the trajectory.
         totals.prompt_tokens = totals.prompt_tokens.or(number("n_input_tokens"));
         totals.completion_tokens = totals.completion_tokens.or(number("n_output_tokens"));
         totals.cached_tokens = totals.cached_tokens.or(number("n_cache_tokens"));
@@ -62,7 +68,7 @@ fn the_reward(rewards: &Map<String, Value>) -> Option<f64> {
     }
 }
 
-/// Harbor's exceptions in the words of endings.
+/// Maps Harbor's exceptions to the common reasons.
 fn reason(exception: &str) -> &'static str {
     match exception {
         "AgentTimeoutError" => "timeout",

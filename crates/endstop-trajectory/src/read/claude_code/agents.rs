@@ -1,6 +1,6 @@
-//! The agents that a session started: whose call each came of.
+//! Links subagents to the calls that started them.
 //!
-//! ```ignore
+//! ```text
 //! agents::adopt(&mut run, children);        // each is a child of the run that called it
 //! ```
 
@@ -11,7 +11,7 @@ use endstop_core::bounded_json;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// The run of an agent, and the call that started it, where the recording names it.
+/// The run of a subagent, and the call that started it, if the recording names it.
 pub(super) struct Child {
     side: Side,
     pub(super) run: Trajectory<'static>,
@@ -28,10 +28,11 @@ impl Child {
     }
 }
 
-/// As deep as agents are in one another; those below are children of the session.
+/// Maximum nesting depth of subagents, because the tree is traversed recursively; deeper ones
+/// become children of the session.
 const DEEPEST: usize = 16;
 
-/// Gives each run of an agent to the run whose call started it.
+/// Moves each subagent's run to the run whose call started it.
 pub(super) fn adopt(run: &mut Trajectory<'static>, mut children: Vec<Child>) {
     let mut calls = Started::default();
     calls.add(None, run);
@@ -41,7 +42,7 @@ pub(super) fn adopt(run: &mut Trajectory<'static>, mut children: Vec<Child>) {
     let mut parents: Vec<Option<usize>> = Vec::with_capacity(children.len());
     let mut depths: Vec<usize> = Vec::with_capacity(children.len());
     for (i, child) in children.iter_mut().enumerate() {
-        // An agent of an agent: of one that is before it, so that none is its own.
+        // Only an earlier agent can be the parent, so that the links cannot form a cycle.
         let by = calls.of(child).filter(|(parent, _)| parent.is_none_or(|parent| parent < i));
         if let Some((_, call)) = by {
             child.run.extra.insert("started_by_call".to_owned(), Value::String(call.clone()));
@@ -50,13 +51,14 @@ pub(super) fn adopt(run: &mut Trajectory<'static>, mut children: Vec<Child>) {
         depths.push(parent.map_or(0, |parent| depths[parent] + 1));
         parents.push(parent);
     }
+    // From the last to the first, so that a child is complete before it is moved into its parent.
     while let (Some(child), Some(parent)) = (children.pop(), parents.pop()) {
         match parent {
             Some(parent) => children[parent].run.children.push(child.run),
             None => run.children.push(child.run),
         }
     }
-    // They were taken from the last.
+    // The children were popped in reverse order.
     run.children.reverse();
     for child in &mut run.children {
         in_order(child);
@@ -68,10 +70,11 @@ fn in_order(run: &mut Trajectory<'static>) {
     run.children.iter_mut().for_each(in_order);
 }
 
-/// Whose call it is that started an agent: the session's (`None`), or that of one of its agents.
+/// The owner of a call that started a subagent, and the call id. The owner is the session (`None`)
+/// or another subagent.
 type By = (Option<usize>, String);
 
-/// The calls that may have started an agent, by what tells it.
+/// The calls that may have started a subagent, indexed by the evidence for it.
 #[derive(Default)]
 struct Started {
     calls: HashMap<String, By>,
@@ -108,7 +111,8 @@ impl Started {
         match &child.side {
             Side::Call(call) => self.calls.get(call),
             Side::Agent(id) => self.agents.get(id).or_else(|| {
-                // Older sessions do not name the agent: it begins with the prompt that the call gave.
+                // Older versions do not record the agent's id. Its first message equals the prompt
+                // of the call.
                 self.prompts.get(&*child.run.steps.first()?.text)
             }),
             Side::Unnamed => None,

@@ -1,6 +1,6 @@
-//! From the records of a session to its run, and to those of the agents that it started.
+//! Assembles the records of a session into a run, including the runs of its subagents.
 //!
-//! ```ignore
+//! ```text
 //! let run = assemble::run(session);
 //! ```
 
@@ -13,7 +13,7 @@ use crate::model::{Call, CallResult, Role, Step, Totals, Trajectory, Usage};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Fields of records that are those of the session; where one changes, the step has it.
+/// Record fields that describe the session. A step only keeps such a field if its value differs.
 const OF_THE_SESSION: &[&str] = &["cwd", "gitBranch", "userType", "entrypoint", "version"];
 
 pub(super) fn run(session: Session) -> Trajectory<'static> {
@@ -22,6 +22,7 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
     let sides = branch::sides(&records);
     let mut main = Thread::default();
     let mut agents: Vec<(Side, Thread)> = Vec::new();
+    // Children keep the order in which their agents first appear.
     let mut by_side: HashMap<Side, usize> = HashMap::new();
     let mut left = Tally::default();
     let mut others = Tally::default();
@@ -62,7 +63,7 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
         adopt(&mut run, children);
         run
     } else {
-        // A file of its own, of an agent that another session started.
+        // A separate file of a subagent that another session started.
         let mut run = children.remove(0).run;
         if let Some(id) = ids.first() {
             run.extra.insert("sessionId".to_owned(), Value::String(id.clone()));
@@ -71,19 +72,19 @@ pub(super) fn run(session: Session) -> Trajectory<'static> {
     };
     whole.put(&mut run);
     run.notes.extend(odd.lines());
-    run.notes.extend(left.line("records on branches that were left"));
-    run.notes.extend(others.line("records that are no messages"));
+    run.notes.extend(left.line("records on abandoned branches"));
+    run.notes.extend(others.line("records that are not messages"));
     if ids.len() > 1 {
-        run.notes.push(format!("sessions that go on in one another: {}", ids.len()));
+        run.notes.push(format!("sessions resumed in the same file: {}", ids.len()));
     }
     run.agent.get_or_insert_with(|| "claude-code".into());
     run
 }
 
-/// What is said of the session as a whole.
+/// Information about the session as a whole.
 #[derive(Default)]
 struct Whole {
-    /// What no other field holds.
+    /// Members that no other field holds.
     fields: Fields,
     tools: Vec<Value>,
     model: Option<String>,
@@ -124,8 +125,10 @@ impl Whole {
             run.ending = Some(ending::max_turns());
         }
         if self.results.len() > 1 {
-            run.notes.push(format!("results, the last of which counts: {}", self.results.len()));
+            run.notes
+                .push(format!("result records, of which the last is used: {}", self.results.len()));
         }
+        // A resumed stream has several result records, and the last one covers all of them.
         if let Some((_, map)) = self.results.pop() {
             result(map, run);
         }
@@ -135,7 +138,7 @@ impl Whole {
     }
 }
 
-/// The last record of a stream.
+/// Applies the last record of a stream.
 fn result(mut map: Fields, run: &mut Trajectory<'static>) {
     run.ending = Some(ending::of_result(&mut map, run));
     let mut totals = Totals {
@@ -165,7 +168,7 @@ fn result(mut map: Fields, run: &mut Trajectory<'static>) {
     }
 }
 
-/// The sum over the models of `modelUsage`.
+/// Sums the usage over the models in `modelUsage`.
 fn of_models(value: &Value) -> Option<Usage> {
     let models = value.as_object()?;
     let sum = |keys: &[&str]| {
@@ -180,11 +183,11 @@ fn of_models(value: &Value) -> Option<Usage> {
     })
 }
 
-/// One agent's messages: the session's own, or those of an agent that it started.
+/// The messages of one agent: of the session itself, or of a subagent.
 #[derive(Default)]
 struct Thread {
     run: Conversation,
-    /// The step of a response.
+    /// Maps a response id to its step.
     responses: HashMap<String, usize>,
     unknown: Tally,
 }
@@ -207,16 +210,18 @@ impl Thread {
         }
         let at = at.map(Into::into);
         match what {
+            // A user step, because the harness wrote the message and no model call was made.
             What::Assistant(said) if synthetic => {
                 let mut rest_of_it = Vec::new();
                 let text = content(Some(Value::Array(said.content)), &mut rest_of_it);
                 let step = Step { text: text.into(), at, ..Step::new(Role::User) };
                 let index = self.run.push(step);
                 merge_extra(&mut self.run.steps[index].extra, rest);
-                self.run.odd.add("messages of the harness in the model's place");
+                self.run.odd.add("messages of the harness in the model's role");
             }
             What::Assistant(said) => {
                 let known = response.as_ref().and_then(|id| self.responses.get(id));
+                // Further blocks of a known response are added to its turn.
                 let index = known
                     .copied()
                     .unwrap_or_else(|| self.run.push(Step { at, ..Step::new(Role::Agent) }));
@@ -231,7 +236,7 @@ impl Thread {
         }
     }
 
-    /// A part of a response.
+    /// Adds a block of a response.
     fn said(&mut self, index: usize, said: Said) {
         let Said { content: parts, mut rest } = said;
         let step = &mut self.run.steps[index];
@@ -243,7 +248,7 @@ impl Thread {
         }
         if let Some(usage) = pieces::object(&mut rest, "usage") {
             let usage = self::usage(usage);
-            // Each part repeats it as it was by then.
+            // Each block repeats the usage up to that point, so keep the largest.
             let before = step.usage.as_ref().and_then(|usage| usage.completion_tokens);
             if usage.completion_tokens >= before {
                 step.usage = Some(Box::new(usage));
@@ -265,6 +270,7 @@ impl Thread {
             "text" => {
                 let said = text(&mut part, "text").unwrap_or_default();
                 append(step.text.to_mut(), &said);
+                // Citations repeat parts of documents that are elsewhere in the run.
                 part.shift_remove("citations");
             }
             "thinking" => {
@@ -274,7 +280,7 @@ impl Thread {
             "tool_use" | "server_tool_use" | "mcp_tool_use" => {
                 let id = text(&mut part, "id");
                 if id.as_deref().is_some_and(|id| self.run.has_call_at(index, id)) {
-                    return self.run.odd.add("calls that are there twice");
+                    return self.run.odd.add("duplicate calls");
                 }
                 let call = Call {
                     name: text(&mut part, "name").unwrap_or_default().into(),
@@ -286,12 +292,13 @@ impl Thread {
                     let call = Call { extra: pieces::extra(part), ..call };
                     self.run.call(index, call);
                 } else {
+                    // The type distinguishes the provider's tools from those of the harness.
                     part.insert("type".to_owned(), Value::String(kind));
                     let call = Call { extra: pieces::extra(part), ..call };
                     self.run.call_elsewhere(index, call);
                 }
             }
-            // The provider's own tools answer in the same response.
+            // The provider's own tools return their results within the same response.
             other if other.ends_with("_tool_result") && part.contains_key("tool_use_id") => {
                 let failed = part.get("content").is_some_and(|content| {
                     content["type"].as_str().is_some_and(|kind| kind.ends_with("_error"))
@@ -307,14 +314,15 @@ impl Thread {
         }
     }
 
-    /// What somebody said to the model, and what its calls gave.
+    /// Adds a user record: the results of calls, and messages to the model.
     fn heard(&mut self, said: Said, at: Option<std::borrow::Cow<'static, str>>, mut rest: Fields) {
         let (results, parts): (Vec<_>, Vec<_>) =
             said.content.into_iter().partition(|part| part["type"] == "tool_result");
         let details = ["toolUseResult", "tool_use_result"]
             .into_iter()
             .find_map(|key| Some((key, rest.shift_remove(key)?)));
-        // What the record says beside its results is of the first: there is one, as good as always.
+        // The record's other fields belong to the first result, because a record almost always has
+        // only one.
         let mut details: Fields =
             details.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         if parts.is_empty() {
@@ -374,8 +382,9 @@ impl Thread {
         self.run.result(result);
     }
 
+    // The notes of `Conversation` come first, because they describe the order of the steps.
     fn finish(mut self) -> Trajectory<'static> {
-        self.run.notes.extend(self.unknown.line("parts of messages that are not known"));
+        self.run.notes.extend(self.unknown.line("unknown parts of messages"));
         let mut run = Trajectory::default();
         (run.steps, run.notes) = self.run.finish();
         let model = run.turns().find_map(|step| step.model.clone());
@@ -385,7 +394,7 @@ impl Thread {
     }
 }
 
-/// Keeps a part that is no text.
+/// Stores a content part that is not text.
 fn keep_part(step: &mut Step<'static>, part: Value) {
     let extra = step.extra.get_or_insert_with(Box::default);
     match extra.get_mut("content") {
@@ -396,12 +405,13 @@ fn keep_part(step: &mut Step<'static>, part: Value) {
     }
 }
 
-/// The exit code of a command that failed, which is the first line of what it gave.
+/// Reads the exit code of a failed command from the first line of its output.
 fn exit_code(content: &str) -> Option<i64> {
     content.strip_prefix("Exit code ")?.lines().next()?.trim().parse().ok()
 }
 
-/// What a response used. Anthropic's count of input tokens leaves those out that are cached.
+/// Converts the usage of a response. Anthropic's input count excludes cached tokens, so they are
+/// added.
 pub(super) fn usage(mut map: Fields) -> Usage {
     let input = pieces::count(&mut map, "input_tokens");
     let read = pieces::count(&mut map, "cache_read_input_tokens");

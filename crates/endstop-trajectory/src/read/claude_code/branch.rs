@@ -1,32 +1,34 @@
-//! Which records of a session's tree are its run.
+//! Selects the records of a session's tree that belong to the run.
 //!
 //! ```text
 //! u1 ── a1 ── u2            asked, and then
 //!         └── u3 ── a2      asked otherwise: u2 is left out
 //! ```
 //!
-//! The run leads to the last message. A record beside that path belongs to it where it hangs on a record
-//! of the run and begins nothing else: the result of a parallel call, another part of the same response,
-//! a hook. A question beside the path, or another response, begins a branch that was left.
+//! The run is the path to the last message. A record off that path is kept if its parent is kept
+//! and it does not begin a branch: the result of a parallel call, another block of the same
+//! response, a hook. A prompt off the path, or another response, begins a branch that was
+//! abandoned.
 
 use super::record::{Record, Side, What};
 use std::collections::{HashMap, HashSet};
 
-/// For each record, whether it is of the run.
+/// Returns for each record whether it belongs to the run.
 pub(super) fn kept(records: &[Record]) -> Vec<bool> {
     let by_uuid: HashMap<&str, usize> = records
         .iter()
         .enumerate()
+        // Reversed, so that the first record wins if a uuid occurs twice.
         .rev()
         .filter_map(|(i, record)| Some((record.uuid.as_deref()?, i)))
         .collect();
     let parent = |i: usize| {
         let parent = *by_uuid.get(records[i].parent.as_deref()?)?;
-        // A record hangs on one before it. One that does not would make a ring.
+        // A parent must come before its child; otherwise the links could form a cycle.
         (parent < i).then_some(parent)
     };
     let is_message = |record: &Record| matches!(record.what, What::Assistant(_) | What::User(_));
-    // A file may have several trees, where nothing says that one hangs on another: each has its path.
+    // A file may contain several unconnected trees. Each one has its own path.
     let mut root: Vec<usize> = (0..records.len()).collect();
     let mut leaf: HashMap<usize, usize> = HashMap::new();
     for (i, record) in records.iter().enumerate() {
@@ -52,18 +54,19 @@ pub(super) fn kept(records: &[Record]) -> Vec<bool> {
         if on_path[i] || record.side.is_some() {
             continue;
         }
-        // What hangs on nothing is no branch of anything.
+        // A record without a parent is not a branch.
         let Some(on) = parent(i) else { continue };
         let begins = match &record.what {
             What::Assistant(_) => record.response().is_none_or(|id| !responses.contains(id)),
             _ => record.is_prompt(),
         };
+        // A record on an abandoned branch is dropped together with its parent.
         kept[i] = kept[on] && !begins;
     }
     kept
 }
 
-/// For each record of an agent of the run's own, which agent's it is.
+/// Returns for each record the subagent that wrote it, if any.
 pub(super) fn sides(records: &[Record]) -> Vec<Option<Side>> {
     let mut by_uuid: HashMap<&str, usize> = HashMap::new();
     let mut sides: Vec<Option<Side>> = Vec::with_capacity(records.len());
@@ -72,7 +75,7 @@ pub(super) fn sides(records: &[Record]) -> Vec<Option<Side>> {
             Some(Side::Unnamed) => {
                 let on = record.parent.as_deref().and_then(|parent| by_uuid.get(parent));
                 let inherited = on.and_then(|&on| sides[on].clone());
-                // Where nothing names the agent, the first record of its chain does.
+                // If no field names the agent, use the first record of its chain as the id.
                 Some(inherited.unwrap_or_else(|| {
                     let line = || format!("line {}", record.line);
                     Side::Agent(record.uuid.clone().unwrap_or_else(line))

@@ -1,6 +1,6 @@
-//! How a session ended, as far as its file says.
+//! Determines how a session ended, as far as its file records it.
 //!
-//! ```ignore
+//! ```text
 //! run.ending = ending::of_transcript(&run.steps);        // a transcript: the last stop reason, or None
 //! run.ending = Some(ending::of_result(&mut map, &run));  // a stream: its last record
 //! ```
@@ -9,10 +9,10 @@ use super::super::pieces::{Fields, is_true, text};
 use crate::model::{Ending, Role, Step, Trajectory};
 use serde_json::Value;
 
-/// What the harness writes where a person stops it.
+/// Prefix of the message that the harness writes when a person interrupts it.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
-/// Of a transcript: why the model stopped last, where nothing was said after it.
+/// Derives the ending of a transcript from the model's last stop reason, if no message follows it.
 pub(super) fn of_transcript(steps: &[Step<'static>]) -> Option<Ending<'static>> {
     let last = steps.iter().rev().find(|step| !is_aside(step))?;
     if last.role != Role::Agent {
@@ -29,7 +29,7 @@ pub(super) fn of_transcript(steps: &[Step<'static>]) -> Option<Ending<'static>> 
         "end_turn" | "stop_sequence" => "final",
         "max_tokens" => "output_length",
         "model_context_window_exceeded" => "context_overflow",
-        // It asked for tools, or to be called again: the file ends in the middle.
+        // The model requested tools or a continuation, so the file ends in the middle of a run.
         "tool_use" | "pause_turn" => return None,
         _ => "unknown",
     };
@@ -40,7 +40,8 @@ pub(super) fn of_transcript(steps: &[Step<'static>]) -> Option<Ending<'static>> 
     Some(ending)
 }
 
-/// What a person does at the end of a session that is for the harness, not for the model.
+/// Returns `true` for a user message at the end of a session that is addressed to the harness, not
+/// to the model.
 pub(crate) fn is_aside(step: &Step<'_>) -> bool {
     const ASIDE: &[&str] = &[
         "<local-command-",
@@ -54,12 +55,12 @@ pub(crate) fn is_aside(step: &Step<'_>) -> bool {
             || ASIDE.iter().any(|aside| step.text.starts_with(aside)))
 }
 
-/// Of a stream: what its last record says.
+/// Derives the ending of a stream from its last record.
 pub(super) fn of_result(map: &mut Fields, run: &Trajectory<'static>) -> Ending<'static> {
     let native = text(map, "subtype").unwrap_or_default();
     let failed = is_true(map, "is_error");
     let reason = match native.as_str() {
-        // The run came to its end, and what it ended with is an error of the API.
+        // The run completed, but its result is an API error.
         "success" if failed => "provider_error",
         "success" => match run.turns().last().and_then(|step| step.finish_reason.as_deref()) {
             Some("max_tokens") => "output_length",
@@ -76,12 +77,13 @@ pub(super) fn of_result(map: &mut Fields, run: &Trajectory<'static>) -> Ending<'
     if reason == "final" {
         ending.answer = answer.map(Into::into).or_else(|| last_text(run));
     } else if let Some(answer) = answer {
+        // The text is not an answer, so it stays with the record's other members.
         map.insert("result".to_owned(), Value::String(answer));
     }
     ending
 }
 
-/// The limit of turns, which a transcript says in an attachment.
+/// Creates the ending for the turn limit, which a transcript records as an attachment.
 pub(super) fn max_turns() -> Ending<'static> {
     ending("max_turns", Some("max_turns_reached"))
 }

@@ -1,4 +1,4 @@
-//! Claude Code: the transcripts of `~/.claude/projects`, and the output of
+//! Reader for Claude Code: the transcripts of `~/.claude/projects`, and the output of
 //! `claude -p --output-format stream-json` (or `json`).
 //!
 //! ```text
@@ -6,20 +6,22 @@
 //! {"type":"result","subtype":"success","total_cost_usd":0.01,"num_turns":2, …}
 //! ```
 //!
-//! Its quirks:
+//! Quirks:
 //!
-//! - A response of the model is written in one record for each block of its content, all with the same
-//!   `message.id`, and the results of its first calls may stand between them. They are one turn. Each
-//!   repeats the usage, which grows: the largest counts, once.
-//! - The records are a tree by `parentUuid`. Where a person went back and asked otherwise, the run is
-//!   the branch of the last message; the others are left out, and a note counts them. The results of
-//!   parallel calls, and hooks beside a result, look like branches and are none (`branch.rs`).
-//! - A record may be there twice. What the harness says in the model's place (`<synthetic>`: an error of
-//!   the API, say) is no turn.
-//! - Agents that the run started are in the same file (`isSidechain`, `parent_tool_use_id`), and become
-//!   its children, or in files of their own, which are runs with the tag `subagent`.
-//! - A transcript does not say how its session ended, but for the model's last stop reason.
-//! - Records of several sessions in one file are several runs, unless one goes on where another stopped.
+//! - A model response is written as one record per content block, all with the same `message.id`,
+//!   and the results of its first calls may come between them. These records are one turn. Each
+//!   record repeats the usage, which grows; the largest value is counted once.
+//! - The records form a tree by `parentUuid`. If a person went back and edited a prompt, the run is
+//!   the branch of the last message; the other branches are dropped and counted in a note. The
+//!   results of parallel calls, and hooks next to a result, look like branches but are not
+//!   (`branch.rs`).
+//! - A record may occur twice. A message that the harness writes in the model's role
+//!   (`<synthetic>`, for example an API error) is not a turn.
+//! - Subagents are either in the same file (`isSidechain`, `parent_tool_use_id`) and become
+//!   children of the run, or in separate files, which are runs with the tag `subagent`.
+//! - A transcript does not record how its session ended, except for the model's last stop reason.
+//! - Records of several sessions in one file are several runs, unless one session continues
+//!   another.
 
 mod agents;
 mod assemble;
@@ -45,7 +47,7 @@ pub(crate) const FORMAT: Format = Format {
     shape: Shape::Whole(read),
 };
 
-/// Kinds of records that only Claude Code writes.
+/// Record types that only Claude Code writes.
 const OWN: &[&str] =
     &["file-history-snapshot", "queue-operation", "permission-mode", "last-prompt"];
 
@@ -77,7 +79,7 @@ fn is_own(map: &Fields) -> bool {
     }
 }
 
-/// The elements of a file that is one list, as `--output-format json --verbose` writes it.
+/// Parses a file that is one list, as `--output-format json --verbose` writes it.
 fn as_array(bytes: &[u8]) -> Option<Vec<&RawValue>> {
     if !bytes.trim_ascii_start().starts_with(b"[") {
         return None;
@@ -106,15 +108,15 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     sessions.finish(place, sink);
 }
 
-/// The records of a file, by the session that they belong to.
+/// The records of a file, grouped by session.
 #[derive(Default)]
 struct Sessions {
     all: Vec<Session>,
     by_id: HashMap<String, usize>,
-    /// Which session a record's uuid is of, and a hash of the record.
+    /// Maps a record's uuid to its session and to a hash of the record.
     seen: HashMap<String, (usize, u64)>,
     last: Option<usize>,
-    /// Records before the first that says its session.
+    /// Records before the first one that names its session.
     early: Vec<Record>,
 }
 
@@ -122,7 +124,7 @@ struct Sessions {
 struct Session {
     ids: Vec<String>,
     records: Vec<Record>,
-    /// Oddities of its records.
+    /// Irregularities of the session's records.
     odd: Tally,
 }
 
@@ -152,14 +154,15 @@ impl Sessions {
             let hash = hash(line.bytes);
             match self.seen.get(uuid) {
                 Some((_, before)) if *before == hash => {
-                    return self.all[index].odd.add("records that are there twice");
+                    return self.all[index].odd.add("duplicate records");
                 }
-                // Parts of one response may share an id in a stream; the blocks tell them apart.
+                // The blocks of one streamed response may share a uuid; the assembler separates
+                // them by content.
                 Some(_) if matches!(record.what, What::Assistant(_)) => {}
                 Some(_) => {
                     return self.all[index]
                         .odd
-                        .add("records left out that differ from the first of their uuid");
+                        .add("different records with the uuid of an earlier one");
                 }
                 None => {
                     self.seen.insert(uuid.clone(), (index, hash));
@@ -170,7 +173,7 @@ impl Sessions {
     }
 
     fn session_of(&mut self, record: &Record) -> Option<usize> {
-        // The session of the record that it hangs on.
+        // A record without a session id belongs to the session of its parent.
         let parent = record.parent.as_ref().and_then(|parent| self.seen.get(parent));
         let Some(id) = &record.session else {
             return parent.map(|(index, _)| *index).or(self.last);
@@ -178,7 +181,7 @@ impl Sessions {
         if let Some(&index) = self.by_id.get(id) {
             return Some(index);
         }
-        // A session may go on in a file where another began.
+        // The session resumes an earlier one in the same file, so both are one run.
         let index = parent.map_or(self.all.len(), |(index, _)| *index);
         if index == self.all.len() {
             self.all.push(Session::default());
@@ -192,9 +195,12 @@ impl Sessions {
         if self.all.is_empty() && !self.early.is_empty() {
             self.all.push(Session::default());
         }
+        // The early records were written before the first session id, so they are its first
+        // records.
         if let Some(first) = self.all.first_mut() {
             first.records.splice(0..0, self.early);
         }
+        // A session with only metadata records, such as snapshots, is not a run.
         let is_run = |s: &Session| s.records.iter().any(|record| record.what.is_said());
         let (sessions, others): (Vec<_>, Vec<_>) = self.all.into_iter().partition(is_run);
         let mut unread = Tally::default();
@@ -225,7 +231,7 @@ impl Sessions {
     }
 }
 
-/// FNV-1a, to tell a record that is there twice from another with its uuid.
+/// FNV-1a; distinguishes a repeated record from a different one with the same uuid.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

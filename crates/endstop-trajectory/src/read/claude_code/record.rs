@@ -1,7 +1,7 @@
-//! One record of a session: what of it matters for the run.
+//! Decodes one record of a session.
 //!
 //! ```text
-//! let record = record::read(map, line)?;      // Err: what is wrong, for a person
+//! let record = record::read(map, line)?;      // Err: the reason, for the user
 //! match record.what { What::Assistant(said) => …, What::User(said) => …, … }
 //! ```
 
@@ -16,18 +16,18 @@ pub(super) struct Record {
     pub(super) side: Option<Side>,
     pub(super) at: Option<String>,
     pub(super) what: What,
-    /// The fields that are left.
+    /// The remaining fields.
     pub(super) rest: Fields,
 }
 
-/// Which agent of the run's own wrote a record.
+/// The subagent that wrote a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Side {
     /// The agent with this id.
     Agent(String),
-    /// The one that this call started.
+    /// The subagent that this call started.
     Call(String),
-    /// One that the tree of records tells.
+    /// A subagent that can only be identified by the tree of records.
     Unnamed,
 }
 
@@ -38,30 +38,30 @@ pub(super) enum What {
     Init,
     /// The last record of a stream.
     Result,
-    /// The harness stopped at its limit of turns.
+    /// The harness stopped at its turn limit.
     MaxTurns(Fields),
-    /// The title of a session, under the key that it has.
+    /// The title of a session, with its original key.
     Title(&'static str, String),
-    /// No message; its kind is counted.
+    /// A record that is not a message; only its type is counted.
     Other(String),
 }
 
 /// A message.
 pub(super) struct Said {
     pub(super) content: Vec<Value>,
-    /// The message's other fields.
+    /// The other fields of the message.
     pub(super) rest: Fields,
 }
 
 impl What {
-    /// Whether a session with this record is a run.
+    /// Returns `true` if a session with such a record is a run.
     pub(super) const fn is_said(&self) -> bool {
         matches!(self, What::Assistant(_) | What::User(_) | What::Result)
     }
 }
 
 impl Record {
-    /// What the record is called, where it is counted.
+    /// Returns the name under which the record is counted.
     pub(super) fn kind(&self) -> &str {
         match &self.what {
             What::Assistant(_) => "assistant",
@@ -74,17 +74,18 @@ impl Record {
         }
     }
 
-    /// The response that it is a part of.
+    /// Returns the id of the response that the record belongs to.
     pub(super) fn response(&self) -> Option<&str> {
         match &self.what {
             What::Assistant(said) => {
+                // Early versions write no message id, but a request id for each response.
                 peek(&said.rest, "id").or_else(|| peek(&self.rest, "requestId"))
             }
             _ => None,
         }
     }
 
-    /// Whether the harness speaks in the model's place.
+    /// Returns `true` if the harness wrote the message in the model's role.
     pub(super) fn is_synthetic(&self) -> bool {
         match &self.what {
             What::Assistant(said) => {
@@ -95,7 +96,7 @@ impl Record {
         }
     }
 
-    /// Whether a person, or who is in their place, asks something.
+    /// Returns `true` if the record is a prompt of a person, or of a program in their place.
     pub(super) fn is_prompt(&self) -> bool {
         match &self.what {
             What::User(said) => {
@@ -115,11 +116,12 @@ pub(super) fn read(mut map: Fields, line: u64) -> Result<Record, String> {
     let mut record = Record {
         line,
         uuid: text(&mut map, "uuid"),
-        // A compaction begins a tree of its own, and says where it hangs; so does a title.
+        // A compaction starts a new tree and names its logical parent; a title does the same.
         parent: text(&mut map, "parentUuid").or_else(|| {
             let known = peek(&map, "logicalParentUuid").or_else(|| peek(&map, "leafUuid"));
             known.map(str::to_owned)
         }),
+        // Transcripts and streams spell this member differently.
         session: text(&mut map, "sessionId").or_else(|| text(&mut map, "session_id")),
         side: None,
         at: text(&mut map, "timestamp"),
@@ -139,6 +141,7 @@ pub(super) fn read(mut map: Fields, line: u64) -> Result<Record, String> {
         "agent-name" => title("agent-name", peek(&map, "agentName")),
         _ => What::Other(kind),
     };
+    // Removed from all record types, so that it is not stored as an extra member.
     let is_side = is_true(&map, "isSidechain");
     map.shift_remove("isSidechain");
     if matches!(record.what, What::Assistant(_) | What::User(_)) {
@@ -162,22 +165,26 @@ pub(super) fn read(mut map: Fields, line: u64) -> Result<Record, String> {
 fn said(map: &mut Fields) -> Result<Said, String> {
     let Some(mut message) = object(map, "message") else {
         let found = map.get("message").map_or("nothing", kind_of);
-        return Err(format!("`message` is an object, and this is {found}"));
+        return Err(format!("invalid `message`: expected an object, found {found}"));
     };
     let content = match message.shift_remove("content") {
         Some(Value::Array(parts)) => {
+            // A part of another type would be lost, so the record is rejected.
             if let Some(part) = parts.iter().find(|part| !part.is_object()) {
                 return Err(format!(
-                    "an element of `message.content` is an object, and this is {}",
+                    "invalid element of `message.content`: expected an object, found {}",
                     kind_of(part)
                 ));
             }
             parts
         }
+        // A plain string is wrapped as a part, so that the assembler handles only one form.
         Some(Value::String(text)) => vec![text_part(text)],
         other => {
             let found = other.as_ref().map_or("nothing", kind_of);
-            return Err(format!("`message.content` is a string or a list, and this is {found}"));
+            return Err(format!(
+                "invalid `message.content`: expected a string or a list, found {found}"
+            ));
         }
     };
     message.shift_remove("role");

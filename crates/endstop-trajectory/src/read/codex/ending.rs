@@ -1,18 +1,18 @@
-//! How a session of Codex ended, in its own words.
+//! Maps the endings that Codex records to the common vocabulary.
 //!
-//! ```ignore
+//! ```text
 //! let ending = ending::of_error("stream disconnected", Some(&json!("server_overloaded")));
 //! ```
 
 use crate::model::Ending;
 use serde_json::Value;
 
-/// A task that came to its end.
+/// Creates the ending of a completed task.
 pub(super) fn complete(native: &str, answer: Option<String>) -> Ending<'static> {
     Ending { answer: answer.map(Into::into), ..ending("final", native) }
 }
 
-/// A task that was stopped.
+/// Creates the ending of an aborted task.
 pub(super) fn aborted(reason: &str) -> Ending<'static> {
     let said = match reason {
         "interrupted" | "replaced" | "review_ended" => "cancelled",
@@ -22,11 +22,11 @@ pub(super) fn aborted(reason: &str) -> Ending<'static> {
     ending(said, reason)
 }
 
-/// An error that ended a task: what kind it is, where that is said, and the message.
+/// Creates the ending for an error, from its message and its kind, if one is recorded.
 pub(super) fn of_error(message: &str, kind: Option<&Value>) -> Ending<'static> {
     let kind = kind.and_then(|kind| match kind {
         Value::String(kind) => Some(kind.as_str()),
-        // A kind with details is an object of one field.
+        // A kind with details is an object with a single field.
         Value::Object(map) => map.keys().next().map(String::as_str),
         _ => None,
     });
@@ -34,7 +34,7 @@ pub(super) fn of_error(message: &str, kind: Option<&Value>) -> Ending<'static> {
         Some("context_window_exceeded") => "context_overflow",
         Some("session_budget_exceeded") => "cost_limit",
         Some("sandbox_error") => "harness_error",
-        // Its one sentence for this, in the versions that name no kind.
+        // Versions that record no kind use this sentence for a full context window.
         None if message.contains("model's context window") => "context_overflow",
         _ => "provider_error",
     };

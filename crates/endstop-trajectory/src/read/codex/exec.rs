@@ -1,8 +1,8 @@
-//! The events of `codex exec --json`: items become turns, as far as that can be told.
+//! Decodes the events of `codex exec --json` and estimates the turns.
 //!
-//! ```ignore
+//! ```text
 //! for map in lines { exec.take(map)?; }
-//! let run = exec.finish();                    // None: no event was there
+//! let run = exec.finish();                    // None: there was no event
 //! ```
 
 use super::super::conversation::{Conversation, Tally};
@@ -18,7 +18,7 @@ pub(super) struct Exec {
     id: Option<String>,
     run: Conversation,
     open: Option<usize>,
-    /// Calls that have begun and not ended.
+    /// Calls that have started and not yet completed.
     running: HashSet<String>,
     ending: Option<Ending<'static>>,
     totals: Totals,
@@ -63,7 +63,7 @@ impl Exec {
                 let message = text(&mut error, "message").unwrap_or_default();
                 self.ending = Some(ending::of_error(&message, error.get("codex_error_info")));
             }
-            // Also said while it connects again: what comes after it decides.
+            // This event is also written while Codex reconnects, so later events override it.
             "error" => {
                 let message = text(&mut map, "message").unwrap_or_default();
                 self.ending = Some(ending::of_error(&message, None));
@@ -72,7 +72,7 @@ impl Exec {
             "item.started" | "item.updated" | "item.completed" => {
                 let Some(item) = pieces::object(&mut map, "item") else {
                     let found = map.get("item").map_or("nothing", pieces::kind_of);
-                    return Err(format!("`item` is an object, and this is {found}"));
+                    return Err(format!("invalid `item`: expected an object, found {found}"));
                 };
                 return self.item(&kind, item);
             }
@@ -82,7 +82,7 @@ impl Exec {
     }
 
     fn item(&mut self, event: &str, mut item: Fields) -> Result<(), String> {
-        // `item_type` in the first versions.
+        // The first versions call the field `item_type`.
         let kind = text(&mut item, "type").or_else(|| text(&mut item, "item_type"));
         let Some(kind) = kind else { return Err("an item without its `type`".to_owned()) };
         let ended = event == "item.completed";
@@ -114,20 +114,23 @@ impl Exec {
             }
             "todo_list" => {
                 self.others.add("states of the to-do list");
+                // Only the final state is stored; the intermediate ones repeat it.
                 if ended && let Some(turn) = self.run.last_turn() {
                     let list = item.shift_remove("items").unwrap_or_default();
                     add_extra(&mut turn.extra, "todo_list", list);
                 }
             }
+            // Started and updated items are repeated in full when they complete.
             "agent_message" | "assistant_message" | "reasoning" | "web_search" => {}
             other => self.others.add(&format!("item {other}")),
         }
         Ok(())
     }
 
-    /// The turn that goes on, or the next where something came of its calls.
+    /// Returns the current turn, or begins the next one if the current turn has results.
     fn turn(&mut self) -> usize {
         if let Some(open) = self.open
+            // While a call is running, further calls are parallel ones of the same response.
             && (self.run.steps[open].results.is_empty() || !self.running.is_empty())
         {
             return open;
@@ -167,12 +170,14 @@ impl Exec {
             );
             self.running.insert(id.clone());
         }
+        // A second completion of the same call is ignored.
         if !ended || !self.running.remove(&id) {
             return;
         }
         let exit_code = item.get("exit_code").and_then(Value::as_i64);
         let status = text(&mut item, "status");
         let error = pieces::object(&mut item, "error");
+        // A declined call was not run; the model receives that as a failure.
         let is_error = matches!(status.as_deref(), Some("failed" | "declined"))
             || exit_code.is_some_and(|code| code != 0)
             || error.is_some();
@@ -185,6 +190,7 @@ impl Exec {
                 None => String::new(),
             },
         };
+        // These fields are part of the call, so the result does not repeat them.
         for asked in ["command", "changes", "tool", "server", "arguments", "exit_code", "prompt"] {
             item.shift_remove(asked);
         }
@@ -210,9 +216,9 @@ impl Exec {
         }
         let mut run = Trajectory::new(self.id.unwrap_or_default());
         (run.steps, run.notes) = self.run.finish();
-        run.notes.extend(self.others.line("records that are no steps"));
+        run.notes.extend(self.others.line("records that are not steps"));
         if self.prompts > 1 {
-            run.notes.push(format!("prompts, of which none is in the file: {}", self.prompts));
+            run.notes.push(format!("prompts that are not in the file: {}", self.prompts));
         }
         run.tags.push("estimated_turns".into());
         run.ending = self.ending;
@@ -221,7 +227,7 @@ impl Exec {
     }
 }
 
-/// These fields as an object.
+/// Collects the given fields into an object.
 fn only(item: &Fields, keys: &[&str]) -> Value {
     let fields = keys.iter().filter_map(|key| {
         let value = item.get(*key).filter(|value| !value.is_null())?;

@@ -1,4 +1,4 @@
-//! Codex: the rollouts of `~/.codex/sessions`, and the output of `codex exec --json`.
+//! Reader for Codex: the rollouts of `~/.codex/sessions`, and the output of `codex exec --json`.
 //!
 //! ```text
 //! {"timestamp":…,"type":"response_item","payload":{"type":"function_call","call_id":…, …}}
@@ -7,22 +7,23 @@
 //!
 //! Quirks of rollouts:
 //!
-//! - The items of a response stand in a row, and nothing says where it ends: what a tool gave, a message
-//!   to the model or a count of tokens that grew does. A count is said again where limits of rates
-//!   change, and then ends nothing.
-//! - The same is said in items and in events (`agent_message` is the message of the item before it).
-//!   Items are read; of events the counts of tokens, the endings and the results of tools.
-//! - An exit code is in the text that the model was told (`Process exited with code 1`, or
+//! - The items of a response follow one another without an end marker. A response ends at a tool
+//!   result, at a message to the model, or at a token count that grew. A count is repeated when
+//!   rate limits change; such a repetition ends nothing.
+//! - Items and events carry the same content (`agent_message` is the message of the item before
+//!   it). The reader uses the items, and from the events only token counts, endings and tool
+//!   outcomes.
+//! - The exit code is in the text that the model received (`Process exited with code 1`, or
 //!   `{"output":…,"metadata":{"exit_code":1}}`), or in an event with the call's id.
-//! - Before September 2025 a line was the item itself, and the first line the session; the first of all
-//!   were one document, `{"session":…,"items":[…]}`.
+//! - Before September 2025 a line was the item itself, and the first line the session. The earliest
+//!   rollouts were a single document, `{"session":…,"items":[…]}`.
 //!
 //! Quirks of `exec --json`:
 //!
-//! - It has no responses, only what came of them. A message, a thought or a call after a result begins a
-//!   turn; calls that run at once are of one. So turns are an estimate, and the run has the tag
-//!   `estimated_turns`.
-//! - Its `usage` is of all responses together.
+//! - It records items but not responses. A message, a thought or a call after a result begins a
+//!   turn; calls that run at the same time belong to one turn. Turns are therefore estimated, and
+//!   the run has the tag `estimated_turns`.
+//! - The `usage` is the sum of all responses.
 
 mod ending;
 mod exec;
@@ -41,7 +42,7 @@ pub(crate) const FORMAT: Format = Format {
     shape: Shape::Whole(read),
 };
 
-/// What the lines of a rollout are called.
+/// The record types of a rollout.
 const KINDS: &[&str] = &["session_meta", "response_item", "turn_context", "event_msg", "compacted"];
 
 fn recognises(head: &Head<'_>) -> bool {
@@ -67,7 +68,7 @@ fn is_of_exec(map: &Fields) -> bool {
     }
 }
 
-/// Whether the first lines are those of an early rollout: a session, then items.
+/// Returns `true` if the lines are those of an early rollout: a session, then items.
 fn is_bare(objects: &[Fields]) -> bool {
     let Some((first, others)) = objects.split_first() else { return false };
     let is_meta = !first.contains_key("type")
@@ -77,7 +78,7 @@ fn is_bare(objects: &[Fields]) -> bool {
     is_meta && others.iter().all(|map| map.contains_key("record_type") || rollout::is_item(map))
 }
 
-/// The first format of all: one document.
+/// Parses the earliest form: a single document.
 fn as_document(bytes: &[u8]) -> Option<Fields> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return None;
@@ -103,6 +104,8 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         let mut rollout = rollout::Rollout::default();
         let mut exec = exec::Exec::default();
         pieces::each_object(bytes, place, sink, |map| {
+            // Event names contain a dot, such as `item.completed`; record types of a rollout do
+            // not.
             let named = peek(&map, "type").is_some_and(|kind| kind.contains('.'));
             if named || (exec.is_begun() && !map.contains_key("payload")) {
                 exec.take(map)
@@ -113,6 +116,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         match (rollout.finish(), exec.finish()) {
             (None, exec) => exec,
             (rollout, None) => rollout,
+            // A file with both forms is two runs, for example if two outputs were concatenated.
             (rollout, Some(exec)) => {
                 give(exec, place, Some(1), sink);
                 rollout

@@ -1,8 +1,8 @@
-//! A rollout: items in a row become turns.
+//! Decodes a rollout: groups consecutive items into turns.
 //!
-//! ```ignore
+//! ```text
 //! for map in lines { rollout.take(map)?; }
-//! let run = rollout.finish();                 // None: nothing of a session was there
+//! let run = rollout.finish();                 // None: no record of a session
 //! ```
 
 use super::super::conversation::{Conversation, Tally};
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 type At = Option<Cow<'static, str>>;
 
-/// Kinds of items, as the lines of an early rollout are.
+/// Item types, which are the line types of an early rollout.
 const ITEMS: &[&str] = &[
     "message",
     "reasoning",
@@ -31,7 +31,7 @@ const ITEMS: &[&str] = &[
     "web_search_call",
 ];
 
-/// Events that say again what an item says, and those of a screen.
+/// Events that repeat an item, and events for display only.
 const SAID_TWICE: &[&str] = &[
     "user_message",
     "agent_message",
@@ -53,17 +53,17 @@ pub(super) struct Rollout {
     run: Conversation,
     head: Trajectory<'static>,
     sessions: u64,
-    /// The response that is going on.
+    /// The step of the current response.
     open: Option<usize>,
     model: Option<String>,
     ending: Option<Ending<'static>>,
     /// An error since the task began.
     error: Option<Ending<'static>>,
     total: Option<Value>,
-    /// What events say of calls.
+    /// The outcomes of calls, from events.
     outcomes: HashMap<String, Outcome>,
     others: Tally,
-    /// Whether a line was one of a rollout.
+    /// `true` if a line was a record of a rollout.
     begun: bool,
 }
 
@@ -90,7 +90,7 @@ impl Rollout {
         }
         let Some(payload) = pieces::object(&mut map, "payload") else {
             let found = map.get("payload").map_or("nothing", pieces::kind_of);
-            return Err(format!("`payload` is an object, and this is {found}"));
+            return Err(format!("invalid `payload`: expected an object, found {found}"));
         };
         self.begun = true;
         match kind.as_str() {
@@ -104,7 +104,8 @@ impl Rollout {
         Ok(())
     }
 
-    /// A line without a kind: the session of an early rollout, or a state between its items.
+    /// Handles a line without a type: the session of an early rollout, or a state between its
+    /// items.
     fn bare(&mut self, mut map: Fields, at: At) -> Result<(), String> {
         if let Some(kind) = peek(&map, "record_type") {
             self.others.add(kind);
@@ -128,7 +129,8 @@ impl Rollout {
         self.begun = true;
         self.sessions += 1;
         if self.sessions > 1 {
-            // The session that this one was forked from begins with its own.
+            // A forked rollout begins with its own session record, followed by that of the session
+            // it was forked from.
             return;
         }
         let id = text(&mut map, "id");
@@ -153,6 +155,7 @@ impl Rollout {
             self.head.model.get_or_insert_with(|| model.clone().into());
             self.model = Some(model);
         }
+        // The first context wins: later ones repeat it with the changed settings.
         for (key, value) in pieces::without_nulls(map) {
             self.head.extra.entry(key).or_insert(value);
         }
@@ -162,6 +165,7 @@ impl Rollout {
         self.open = None;
         let said = text(&mut map, "message").unwrap_or_default();
         let mut step = Step { text: said.into(), at, ..Step::new(Role::User) };
+        // Only counted: the repeated items were read when they first occurred.
         if let Some(history) = pieces::list(&mut map, "replacement_history") {
             self.run.odd.add_many("items that a compaction repeats", history.len() as u64);
         }
@@ -170,7 +174,7 @@ impl Rollout {
         self.run.push(step);
     }
 
-    /// The turn that is going on, or the next.
+    /// Returns the current turn, or begins the next one.
     fn turn(&mut self, at: At) -> usize {
         if let Some(open) = self.open {
             return open;
@@ -178,6 +182,7 @@ impl Rollout {
         let model = self.model.clone().map(Into::into);
         let turn = self.run.push(Step { at, model, ..Step::new(Role::Agent) });
         self.open = Some(turn);
+        // The run continues, so an ending recorded earlier was not the last one.
         self.ending = None;
         turn
     }
@@ -205,7 +210,7 @@ impl Rollout {
             | "tool_search_output"
             | "local_shell_call_output" => self.output(map),
             "web_search_call" | "image_generation_call" => {
-                // The provider runs these, and says what came of them to the model alone.
+                // The provider runs these tools and returns the result only to the model.
                 let turn = self.turn(at);
                 let call = Call {
                     id: text(&mut map, "id").map(Into::into),
@@ -224,6 +229,7 @@ impl Rollout {
         let role = text(&mut map, "role").unwrap_or_default();
         let mut others = Vec::new();
         let said = content(map.shift_remove("content"), &mut others);
+        // Item ids are internal to the API and have no meaning for the run.
         map.shift_remove("id");
         let turn = if role == "assistant" {
             let turn = self.turn(at);
@@ -259,8 +265,9 @@ impl Rollout {
         };
         let item = text(&mut map, "id");
         let id = text(&mut map, "call_id").or(item);
+        // Some versions repeat a call after reconnecting.
         if id.as_deref().is_some_and(|id| self.run.has_call_at(turn, id)) {
-            return self.run.odd.add("calls that are there twice");
+            return self.run.odd.add("duplicate calls");
         }
         let call = Call {
             id: id.map(Into::into),
@@ -280,7 +287,7 @@ impl Rollout {
         };
         let mut failed = false;
         let told = match map.shift_remove("output") {
-            // Once it was an object with a flag.
+            // In some versions the output is an object with a success flag.
             Some(Value::Object(mut output)) if output.contains_key("content") => {
                 failed = output.get("success") == Some(&Value::Bool(false));
                 content(output.shift_remove("content"), &mut others)
@@ -312,7 +319,7 @@ impl Rollout {
             "task_complete" | "turn_complete" => {
                 self.open = None;
                 let answer = text(&mut map, "last_agent_message");
-                // A task that an error ended completes too, without a message.
+                // A task that failed also completes, but without a message.
                 self.ending = Some(match self.error.take() {
                     Some(error) if answer.is_none() => error,
                     _ => ending::complete(&kind, answer),
@@ -326,6 +333,8 @@ impl Rollout {
             "error" => {
                 let message = text(&mut map, "message").unwrap_or_default();
                 let error = ending::of_error(&message, map.get("codex_error_info"));
+                // Stored twice: `task_complete` overwrites the ending and needs the error to
+                // restore it.
                 self.error = Some(error.clone());
                 self.ending = Some(error);
             }
@@ -362,15 +371,18 @@ impl Rollout {
     fn tokens(&mut self, mut map: Fields) {
         let Some(mut info) = pieces::object(&mut map, "info") else { return };
         let total = info.shift_remove("total_token_usage");
+        // The same total again: rate limits changed, and no response ended.
         if total.is_some() && total == self.total {
             return;
         }
         self.total = total;
         let Some(last) = pieces::object(&mut info, "last_token_usage") else { return };
         self.open = None;
+        // Only the first count after a turn belongs to it; another one has no turn, for example a
+        // compaction.
         match self.run.last_turn() {
             Some(turn) if turn.usage.is_none() => turn.usage = Some(Box::new(usage(last))),
-            _ => self.run.odd.add("counts of tokens that are of no turn"),
+            _ => self.run.odd.add("token counts without a turn"),
         }
     }
 
@@ -382,10 +394,11 @@ impl Rollout {
         let (steps, notes) = self.run.finish();
         run.steps = steps;
         run.notes.extend(notes);
-        run.notes.extend(self.others.line("records that are no steps"));
+        run.notes.extend(self.others.line("records that are not steps"));
         if self.sessions > 1 {
-            run.notes.push(format!("sessions that it begins with: {}", self.sessions));
+            run.notes.push(format!("session records in the file: {}", self.sessions));
         }
+        // Applied at the end, because an event may come before or after the result of its call.
         for result in run.steps.iter_mut().flat_map(|step| &mut step.results) {
             let id = result.call_id.as_deref();
             if let Some(outcome) = id.and_then(|id| self.outcomes.get(id)) {
@@ -412,7 +425,7 @@ impl Rollout {
     }
 }
 
-/// An answer that the last message says it is.
+/// Returns the ending if the last message declares itself to be the final answer.
 fn declared(steps: &[Step<'static>]) -> Option<Ending<'static>> {
     let last = steps.last().filter(|step| step.is_turn() && step.calls.is_empty())?;
     let phase = last.extra.as_ref().and_then(|extra| peek(extra, "phase"));
@@ -420,7 +433,7 @@ fn declared(steps: &[Step<'static>]) -> Option<Ending<'static>> {
         .then(|| ending::complete("final_answer", Some(last.text.to_string())))
 }
 
-/// What a response used. The count of input tokens has the cached ones in it.
+/// Converts the usage of a response. OpenAI's input count includes cached tokens.
 pub(super) fn usage(mut map: Fields) -> Usage {
     Usage {
         prompt_tokens: pieces::count(&mut map, "input_tokens"),
@@ -432,12 +445,13 @@ pub(super) fn usage(mut map: Fields) -> Usage {
     }
 }
 
-/// What is before the output of a command, and how its exit code is written there.
+/// The prefixes of an exit code, and of the other lines that precede a command's output.
 const CODE: &[&str] = &["Exit code: ", "Process exited with code "];
 const HEAD: &[&str] =
     &["Chunk ID: ", "Wall time: ", "Original token count: ", "Total output lines: ", "Command: "];
 
-/// The exit code in what the model was told of a command: before the output, or in a document.
+/// Extracts the exit code from the text that the model received: from the lines before the output,
+/// or from a JSON document.
 fn exit_code(told: &str) -> Option<i64> {
     if told.starts_with('{') {
         let told: Fields = bounded_json::from_str(told).ok()?;
@@ -449,7 +463,7 @@ fn exit_code(told: &str) -> Option<i64> {
                 return code.trim().parse().ok();
             }
         }
-        // Past its head it is what the command wrote.
+        // The lines after the header are the command's own output, which may contain anything.
         if !HEAD.iter().any(|known| line.starts_with(known)) {
             return None;
         }
@@ -462,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_are_read_before_the_output_alone() {
+    fn exit_code_is_read_from_header() {
         for (told, code) in [
             ("Exit code: 2\nWall time: 0.1 seconds\nOutput:\nno", Some(2)),
             ("Chunk ID: 1\nWall time: 1.2 seconds\nProcess exited with code 0\nOutput:\n", Some(0)),

@@ -1,5 +1,5 @@
-//! GitHub Copilot CLI: the events of a session, `~/.copilot/session-state/ID/events.jsonl`, and the same
-//! as it writes them to a pipe.
+//! Reader for GitHub Copilot CLI: the events of a session,
+//! `~/.copilot/session-state/ID/events.jsonl`, and the same events as written to a pipe.
 //!
 //! ```text
 //! {"type":"assistant.message","data":{"messageId":…,"content":…,"toolRequests":[…]},"id":…,"timestamp":…}
@@ -8,19 +8,22 @@
 //!
 //! Quirks:
 //!
-//! - A message is a response of the model, but where the provider split one into several, which have one
-//!   `apiCallId`. `assistant.turn_start` and `_end` frame one response or several, as the version has it.
-//! - What is streamed comes again whole. A stream that was cut has only its pieces: they are a turn, and a
-//!   note says so.
-//! - Results come in the order in which tools end. Ids of events repeat in some files: they name nothing.
-//! - Of a command the model is told the exit code in the last line: `<exited with exit code 1>`.
-//! - Tokens are in `assistant.usage`, which files that are kept leave out: there only the generated ones
-//!   are known, and those of the whole session where it was closed once and not gone on with. A usage is
-//!   its message's by the `apiCallId`; without one it is the last message's that has none, or the next
-//!   one's. What no message takes, and what compactions used, is beside the turns (`totals.extra`). Its
-//!   `cost` is in requests of the subscription, not in dollars.
-//! - What an agent within does has the call that began it in `parentToolCallId`, or `agentId` around it,
-//!   and `subagent.started` has both: a run of its own, among the children.
+//! - A message is one model response, unless the provider split a response into several messages,
+//!   which then share an `apiCallId`. `assistant.turn_start` and `_end` enclose one or several
+//!   responses, depending on the version.
+//! - Streamed content is repeated in a complete message. A stream that was cut off leaves only
+//!   deltas: these become a turn, and a note counts them.
+//! - Results come in the order in which tools finish. In some files event ids repeat, so they do
+//!   not identify an event.
+//! - The model receives the exit code of a command in the last line: `<exited with exit code 1>`.
+//! - Token usage is in `assistant.usage`, which stored files omit. They contain only the generated
+//!   tokens, and the totals of the session if it was closed once and not resumed. A usage belongs
+//!   to the message with the same `apiCallId`; without one it belongs to the last message that has
+//!   no usage, or to the next one. Usage that matches no message, and the usage of compactions, is
+//!   counted outside the turns (`totals.extra`). The `cost` is in requests of the subscription, not
+//!   in dollars.
+//! - Events of a subagent name the call that started it in `parentToolCallId`, or in `agentId`
+//!   outside `data`; `subagent.started` has both. A subagent is a separate run among the children.
 
 mod session;
 mod thread;
@@ -37,7 +40,7 @@ pub(crate) const FORMAT: Format = Format {
     shape: Shape::Whole(read),
 };
 
-/// Events that a session has many of, or begins with.
+/// Events that are frequent in a session, or that begin it.
 const KINDS: &[&str] = &[
     "session.start",
     "session.resume",
@@ -76,7 +79,8 @@ fn recognises(head: &Head<'_>) -> bool {
             && peek(map, "timestamp").is_some()
             && peek(map, "id").is_some()
     });
-    // One that other lines happen to be like is none.
+    // At least half of the lines must match, so that a log with a few similar lines is not taken
+    // for a session.
     let events = events.count();
     events > 0 && 2 * events >= objects.len()
 }

@@ -1,8 +1,8 @@
-//! Events go to the agent that they are of: that of the session, or one within it.
+//! Routes events to the agent they belong to: the session's own, or a subagent.
 //!
-//! ```ignore
+//! ```text
 //! for map in lines { session.take(map)?; }
-//! let run = session.finish(&origin);          // None: nothing of a session was there
+//! let run = session.finish(&origin);          // None: no record of a session
 //! ```
 
 use super::super::conversation::Tally;
@@ -15,21 +15,21 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub(super) struct Session {
     main: Thread,
-    /// Agents within, in the order of their first events, each with its name.
+    /// Subagents, in the order of their first events, each with its name.
     within: Vec<(String, Thread)>,
-    /// Which of them an id or the call that began it names.
+    /// Maps an agent id, or the id of the call that started it, to a subagent.
     known: HashMap<String, usize>,
     head: Trajectory<'static>,
     others: Tally,
-    /// What the last `session.shutdown` says of all models.
+    /// The metrics of all models in the last `session.shutdown`.
     closed: Option<Fields>,
-    /// Whether that is all of the session: it was closed once, and nothing came after it.
+    /// `true` if those metrics cover the whole session: it was closed once, and no event followed.
     is_whole: bool,
-    /// Whether an event was one of a session.
+    /// `true` if an event belonged to a session.
     begun: bool,
 }
 
-/// Events of a conversation, the session's or that of an agent within.
+/// Events of a conversation, of the session or of a subagent.
 const CONVERSATION: &[&str] = &[
     "user.message",
     "system.message",
@@ -53,7 +53,7 @@ impl Session {
         };
         let Some(mut data) = pieces::object(&mut map, "data") else {
             let found = map.get("data").map_or("nothing", pieces::kind_of);
-            return Err(format!("`data` is an object, and this is {found}"));
+            return Err(format!("invalid `data`: expected an object, found {found}"));
         };
         self.begun = true;
         let at: At = text(&mut map, "timestamp").map(Into::into);
@@ -68,6 +68,8 @@ impl Session {
                 if let Some(tools) = data.shift_remove("tools") {
                     self.head.extra.insert("tools".to_owned(), tools);
                 }
+                // After a resume, the metrics of the last shutdown cover only a part of the
+                // session.
                 self.is_whole &= kind != "session.resume";
                 self.others.add(&kind);
             }
@@ -77,7 +79,8 @@ impl Session {
                 self.main.end("final", &kind, answer);
             }
             "session.error" | "abort" | "session.idle" | "assistant.idle" => {
-                // Of an agent that has said nothing nothing ends.
+                // An unknown subagent is ignored here, because an empty run must not be created
+                // just to end it.
                 if names.iter().all(Option::is_none) {
                     self.main.stopped(kind, data);
                 } else if let Some(at) = self.find(&names) {
@@ -109,7 +112,8 @@ impl Session {
         names.iter().flatten().find_map(|name| self.known.get(name).copied())
     }
 
-    /// Which agent within goes by these names; `None`: they are none. All of them are its own then.
+    /// Returns the subagent with one of these names, and creates it if necessary; `None` if there
+    /// are no names. All names then refer to it.
     fn place(&mut self, names: [Option<String>; 2]) -> Option<usize> {
         let first = names.iter().flatten().next()?.clone();
         let at = self.find(&names).unwrap_or_else(|| {
@@ -134,7 +138,7 @@ impl Session {
         self.head.extra.extend(pieces::without_nulls(data));
     }
 
-    /// The session is closed: what it used, and whether it came to that by an error.
+    /// Handles the shutdown of the session: its metrics, and an ending if it failed.
     fn shut_down(&mut self, mut data: Fields) {
         let reason = text(&mut data, "errorReason");
         if text(&mut data, "shutdownType").as_deref() == Some("error") {
@@ -142,6 +146,7 @@ impl Session {
                 failure_mode: reason.map(Into::into),
                 ..ending("harness_error", "session.shutdown".to_owned())
             };
+            // `get_or_insert`, because an ending recorded earlier is closer to the cause.
             self.main.ending.get_or_insert(failed);
         } else {
             self.main.ended("session.shutdown");
@@ -163,17 +168,18 @@ impl Session {
                     run.totals.completion_tokens = output;
                     run.totals.cached_tokens = cached;
                 }
-                None => run.notes.push("totals of the session that are not all its own".to_owned()),
+                None => run.notes.push("session totals that include other usage".to_owned()),
             }
             run.totals.extra = closed;
         }
         let mut notes = std::mem::take(&mut run.notes);
         self.main.finish(&mut run, origin);
         run.notes.append(&mut notes);
-        run.notes.extend(self.others.line("records that are no steps"));
+        run.notes.extend(self.others.line("records that are not steps"));
         for (id, thread) in self.within {
             let mut child = Trajectory::new(id);
             thread.finish(&mut child, origin);
+            // A subagent that was started but said nothing is not a run.
             if !child.steps.is_empty() {
                 run.children.push(child);
             }
@@ -183,13 +189,13 @@ impl Session {
     }
 }
 
-/// Input, output and cached tokens of the session's own conversation, where they are of one model:
-/// nobody could price the sum of several.
+/// Returns the input, output and cached tokens of the session's own conversation, if they are of a
+/// single model: the sum over several models could not be priced.
 fn own_tokens(closed: &Fields, alone: bool) -> Option<[Option<u64>; 3]> {
     let main = closed.get("agentMetrics").and_then(|agents| agents.get("main"));
     let metrics = match main {
         Some(main) => main.get("modelMetrics"),
-        // Those of all agents together.
+        // These metrics include all subagents, so they are only used if there are none.
         None => closed.get("modelMetrics").filter(|_| alone),
     };
     let metrics = metrics?.as_object().filter(|metrics| metrics.len() == 1)?;

@@ -1,6 +1,6 @@
-//! What one agent says and does: messages, calls and what they gave, and what its model calls used.
+//! Collects the events of one agent: messages, calls, results and usage.
 //!
-//! ```ignore
+//! ```text
 //! thread.take("assistant.message", data, at);
 //! thread.finish(&mut run, &origin);
 //! ```
@@ -14,33 +14,33 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// When something was said.
+/// The time of an event.
 pub(super) type At = Option<Cow<'static, str>>;
 
-/// What one agent says and does.
+/// The conversation of one agent.
 #[derive(Default)]
 pub(super) struct Thread {
     run: Conversation,
     agent: Option<String>,
     pub(super) model: Option<String>,
-    /// The turn of each model call that has an id.
+    /// Maps the id of a model call to its turn.
     turns: HashMap<String, usize>,
-    /// Turns that are told what they used.
+    /// Turns that have a usage.
     told: HashSet<usize>,
-    /// Whether the last message names its model call.
+    /// `true` if the last message names its model call.
     is_named: bool,
     /// Reasoning that came before its message.
     reasoning: String,
-    /// Pieces of a message that has not come yet.
+    /// Deltas of a message that is not complete yet.
     streamed: Streamed,
-    /// What model calls used whose messages have not come yet, by their ids.
+    /// Usage whose message has not come yet, by the id of the model call.
     used: HashMap<String, Fields>,
     used_last: Option<Fields>,
-    /// What was used beside the turns.
+    /// Usage outside the turns.
     beside: Beside,
     pub(super) ending: Option<Ending<'static>>,
     cut: u64,
-    /// The last turn of which only pieces came.
+    /// The last turn for which only deltas came.
     last_cut: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ struct Streamed {
     at: At,
 }
 
-/// Model calls that are no turns.
+/// Model calls that are not turns.
 #[derive(Default)]
 struct Beside {
     calls: u64,
@@ -60,7 +60,7 @@ struct Beside {
 }
 
 impl Thread {
-    /// Takes an event of a conversation.
+    /// Handles an event of a conversation.
     pub(super) fn take(&mut self, kind: &str, mut data: Fields, at: At) {
         match kind {
             "user.message" | "system.message" => self.said(kind, data, at),
@@ -69,7 +69,7 @@ impl Thread {
                 self.streamed.reasoning.clear();
                 let thought = text(&mut data, "content").unwrap_or_default();
                 let last = self.run.last_turn().and_then(|turn| turn.reasoning.as_deref());
-                // Said again behind its message.
+                // Some versions repeat the reasoning after its message.
                 if last != Some(&*thought) {
                     append(&mut self.reasoning, &thought);
                 }
@@ -95,7 +95,7 @@ impl Thread {
         }
     }
 
-    /// What is told of an agent within.
+    /// Handles an event about this subagent.
     pub(super) fn told_of(&mut self, kind: &str, mut data: Fields) {
         if let Some(name) = text(&mut data, "agentName").filter(|name| !name.is_empty()) {
             self.agent = Some(name);
@@ -116,7 +116,7 @@ impl Thread {
         }
     }
 
-    /// It was stopped, has failed, or has nothing more to do.
+    /// Handles an event that stops the agent, reports a failure, or reports that it is idle.
     pub(super) fn stopped(&mut self, kind: String, mut data: Fields) {
         match kind.as_str() {
             "session.error" => self.ending = Some(of_error(data)),
@@ -138,7 +138,7 @@ impl Thread {
         self.ending = None;
         let role = if kind == "user.message" { Role::User } else { Role::System };
         let said = text(&mut data, "content").unwrap_or_default();
-        // What the model was sent is said where it is something else.
+        // `transformedContent` is only stored if the model received a different text.
         if peek(&data, "transformedContent") == Some(&said) {
             data.shift_remove("transformedContent");
         }
@@ -157,7 +157,8 @@ impl Thread {
         let api_call = text(&mut data, "apiCallId");
         self.is_named = api_call.is_some();
         let same = api_call.as_ref().and_then(|id| self.turns.get(id)).copied();
-        // A response in several messages: they stand in a row.
+        // The messages of a split response follow one another. An `apiCallId` that occurs again
+        // later is a new response.
         let turn = match same.filter(|same| Some(*same) == self.run.last_turn_index()) {
             Some(turn) => turn,
             None => self.run.push(Step { at, ..Step::new(Role::Agent) }),
@@ -179,7 +180,7 @@ impl Thread {
         if !thought.is_empty() {
             append(step.reasoning.get_or_insert_default().to_mut(), &thought);
         }
-        // Of the whole response, whichever of its messages says so.
+        // The count covers the whole response, regardless of the message that carries it.
         if let Some(tokens) = count(&mut data, "outputTokens")
             && !self.told.contains(&turn)
         {
@@ -206,17 +207,17 @@ impl Thread {
                     self.run.call(turn, call);
                 }
                 other => {
-                    let what = format!("a request for a tool that is {}", pieces::kind_of(&other));
+                    let what = format!("a tool request that is {}", pieces::kind_of(&other));
                     self.run.odd.add(&what);
                 }
             }
         }
     }
 
-    /// What a model call used: of the turn with its id, or, where one of both has none, of the last turn
-    /// that is told nothing yet. Some versions tell it before the message.
+    /// Assigns a usage to the turn with its id or, if either has no id, to the last turn without a
+    /// usage. Some versions write the usage before the message.
     fn usage(&mut self, data: Fields) {
-        // A summary, or a server that asks a model, is no turn.
+        // A compaction, or an MCP server that calls the model, is not a turn.
         let kind = peek(&data, "interactionType");
         if kind
             .is_some_and(|kind| matches!(kind, "conversation-compaction" | "conversation-sampling"))
@@ -242,6 +243,7 @@ impl Thread {
     }
 
     fn use_of(&mut self, turn: usize, mut data: Fields) {
+        // A second usage for the same turn is a repeated model call.
         if !self.told.insert(turn) {
             return self.beside.add(&data);
         }
@@ -250,6 +252,7 @@ impl Thread {
         if let Some(model) = text(&mut data, "model") {
             step.model = Some(model.into());
         }
+        // The message's own count is used if the usage has none.
         let said = step.usage.take().and_then(|usage| usage.completion_tokens);
         let mut usage = Usage {
             prompt_tokens: count(&mut data, "inputTokens"),
@@ -263,7 +266,8 @@ impl Thread {
         step.usage = Some(Box::new(usage));
     }
 
-    /// A call that no message asked for: the user's own, or one whose message is lost.
+    /// Handles a call that no message requested: a call of the user, or one whose message is
+    /// missing.
     fn started(&mut self, kind: &str, mut data: Fields, at: At) {
         let Some(id) = text(&mut data, "toolCallId") else { return };
         if self.run.has_call(&id) {
@@ -273,7 +277,7 @@ impl Thread {
         let turn = if users {
             self.run.push(Step { at, ..Step::new(Role::User) })
         } else {
-            self.run.odd.add("calls that no message asks for");
+            self.run.odd.add("calls that no message requested");
             match self.run.last_turn_index() {
                 Some(turn) => turn,
                 None => self.run.push(Step { at, ..Step::new(Role::Agent) }),
@@ -303,6 +307,7 @@ impl Thread {
                 data.insert("result".to_owned(), Value::Object(result));
             }
         }
+        // The model receives the error message if the tool gave no content.
         if let Some(error) = data.get("error").and_then(Value::as_object)
             && told.is_empty()
         {
@@ -318,8 +323,8 @@ impl Thread {
         self.run.result(CallResult { call_id, content: told.into(), is_error, exit_code, extra });
     }
 
-    /// Pieces of a message that never came whole are a turn of their own; reasoning that was said behind
-    /// its message is the message's.
+    /// Closes a stream. Deltas of a message that never completed become a separate turn; reasoning
+    /// that came after its message is added to that message.
     fn close_stream(&mut self) {
         let Streamed { text, reasoning: pieces, at } = std::mem::take(&mut self.streamed);
         let mut reasoning = std::mem::take(&mut self.reasoning);
@@ -344,12 +349,13 @@ impl Thread {
         self.last_cut = Some(self.run.push(cut));
     }
 
-    /// The agent has come to an end by itself: with an answer, where its last turn asks for no tool.
+    /// Ends the agent normally, with an answer if its last turn requests no tool.
     pub(super) fn ended(&mut self, native: &str) {
         let last = self.run.last_turn_index();
         let is_last = last.is_some_and(|at| at + 1 == self.run.steps.len());
         let done = self.run.last_turn().filter(|turn| turn.calls.is_empty() && is_last);
         let Some(answer) = done.map(|turn| turn.text.to_string()) else { return };
+        // A cut-off stream is not an answer.
         if self.last_cut != last {
             self.end("final", native, Some(answer).filter(|answer| !answer.is_empty()));
         }
@@ -357,12 +363,13 @@ impl Thread {
 
     pub(super) fn end(&mut self, reason: &'static str, native: &str, answer: Option<String>) {
         let answer = answer.map(Into::into);
-        // What was said first is nearer to it.
+        // The first ending recorded is the closest to the cause.
         self.ending.get_or_insert(Ending { answer, ..ending(reason, native.to_owned()) });
     }
 
     pub(super) fn finish(mut self, run: &mut Trajectory<'static>, origin: &Origin) {
         self.close_stream();
+        // Usage that found no message is not lost: it was paid for.
         let left = self.used.values().chain(&self.used_last);
         for usage in left {
             self.beside.add(usage);
@@ -372,11 +379,11 @@ impl Thread {
         run.model = self.model.map(Into::into);
         run.ending = self.ending;
         if self.cut > 0 {
-            self.run.notes.push(format!("messages of which only pieces came: {}", self.cut));
+            self.run.notes.push(format!("messages with only deltas: {}", self.cut));
         }
         let Beside { calls, input, output } = self.beside;
         if calls > 0 {
-            self.run.notes.push(format!("model calls beside the turns: {calls}"));
+            self.run.notes.push(format!("model calls outside the turns: {calls}"));
             let used = json!({"calls": calls, "input_tokens": input, "output_tokens": output});
             run.totals.extra.insert("beside_turns".to_owned(), used);
         }
@@ -409,7 +416,7 @@ fn of_error(mut data: Fields) -> Ending<'static> {
     Ending { failure_mode: message.map(Into::into), ..ending(reason, kind) }
 }
 
-/// The exit code in the last line of what the model was told of a command.
+/// Extracts the exit code from the last line of the text that the model received.
 fn exit_code(told: &str) -> Option<i64> {
     let line = told.trim_end().lines().next_back()?;
     line.strip_prefix("<exited with exit code ")?.strip_suffix('>')?.parse().ok()

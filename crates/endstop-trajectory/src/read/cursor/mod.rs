@@ -1,4 +1,5 @@
-//! Cursor: the transcripts of its agent, `~/.cursor/projects/*/agent-transcripts/ID/ID.jsonl`.
+//! Reader for Cursor: the transcripts of its agent,
+//! `~/.cursor/projects/*/agent-transcripts/ID/ID.jsonl`.
 //!
 //! ```text
 //! {"role":"assistant","message":{"content":[{"type":"text",…},{"type":"tool_use","name":"Glob","input":{…}}]}}
@@ -7,12 +8,12 @@
 //!
 //! Quirks:
 //!
-//! - Calls have no ids, and what they gave is not written: such a run has the tag `no_results`.
-//! - There are no times, no tokens, no model and no id: a run is named after its file.
-//! - `turn_ended` ends what one prompt began, not the run: a message after it goes on. Its last one tells
-//!   how the run ended. An error other than the user's stop is told in its own words, and is of no kind
-//!   that could be known.
-//! - An older version wrote free text, which is not read.
+//! - Calls have no ids, and their results are not recorded: such a run has the tag `no_results`.
+//! - There are no times, tokens, models or ids. A run is named after its file.
+//! - `turn_ended` ends the work on one prompt, not the run: a message after it continues the run.
+//!   The last `turn_ended` is the ending of the run. An error other than a stop by the user is
+//!   recorded in free text, so its kind is unknown.
+//! - An older version wrote free text, which is not supported.
 
 use super::conversation::{Conversation, Tally};
 use super::pieces::{self, Fields, Texts, add_extra, append, arguments, content, peek, text};
@@ -31,7 +32,8 @@ fn recognises(head: &Head<'_>) -> bool {
     let objects = pieces::first_objects(head, 20);
     let messages = objects.iter().filter(|map| is_message(map)).count();
     let ends = objects.iter().filter(|map| is_turn_ended(map)).count();
-    // One that other lines happen to be like is none.
+    // At least half of the lines must match, so that a log with a few similar lines is not taken
+    // for a transcript.
     messages > 0 && 2 * (messages + ends) >= objects.len()
 }
 
@@ -81,12 +83,17 @@ impl Transcript {
             "user" => Role::User,
             "assistant" => Role::Agent,
             "system" => Role::System,
-            other => return Err(format!("nobody knows the role `{other}`")),
+            other => {
+                return Err(format!(
+                    "unknown role `{other}`: expected `user`, `assistant` or `system`"
+                ));
+            }
         };
         let Some(mut message) = pieces::object(&mut map, "message") else {
             let found = map.get("message").map_or("nothing", pieces::kind_of);
-            return Err(format!("`message` is an object, and this is {found}"));
+            return Err(format!("invalid `message`: expected an object, found {found}"));
         };
+        // A message after `turn_ended` continues the run.
         self.ending = None;
         let parts = message.shift_remove("content");
         let step = Step { extra: pieces::extra(message), ..Step::new(role) };
@@ -117,7 +124,7 @@ impl Transcript {
         if !rest.is_empty() {
             add_extra(&mut step.extra, "content", Value::Array(rest));
         }
-        // What a tool gave is no word of the user's.
+        // A user message that consists only of tool results is not a message of the user.
         let only_results = !results.is_empty() && step.text.is_empty() && step.extra.is_none();
         if step.role == Role::Agent || !only_results {
             let at = self.run.push(step);
@@ -142,6 +149,7 @@ impl Transcript {
             _ => "unknown",
         };
         let is_last = self.run.last_turn_index().is_some_and(|at| at + 1 == self.run.steps.len());
+        // An answer requires that the last step is a turn: after a user's message there is none.
         let said = self.run.last_turn().map(|turn| turn.text.to_string());
         let answer = said.filter(|said| reason == "final" && is_last && !said.is_empty());
         self.ending = Some(Ending {
@@ -159,7 +167,7 @@ impl Transcript {
         if self.results == 0 && run.turns().any(|turn| !turn.calls.is_empty()) {
             run.tags.push("no_results".into());
         }
-        run.notes.extend(self.others.line("records that are no steps"));
+        run.notes.extend(self.others.line("records that are not steps"));
         run
     }
 }

@@ -1,11 +1,13 @@
-//! An `.eval` file: a zip archive, one entry a sample, one sample in memory at a time.
+//! Reads an `.eval` file: a zip archive with one entry per sample. One sample is in memory at a
+//! time.
 //!
 //! ```text
 //! header.json   samples/ID_epoch_N.json …   summaries.json   _journal/start.json
 //! ```
 //!
-//! A log whose evaluation died has no header, but the start in its journal. Samples of version 3 may be
-//! folders of chunks (`samples/ID_epoch_N/sample.json`), which is said and not read.
+//! A log whose evaluation crashed has no header, but its journal contains the start record. Samples
+//! of version 3 may be folders of chunks (`samples/ID_epoch_N/sample.json`); these are reported and
+//! not read.
 
 use super::super::memory;
 use super::super::pieces::Fields;
@@ -17,14 +19,15 @@ use serde_json::Value;
 use std::io::{Cursor, Read};
 use zip::ZipArchive;
 
-/// The longest entry that is unpacked. An archive can say little and unpack to anything.
+/// Maximum length of an unpacked entry, because a small archive can unpack to any size.
 const LONGEST: u64 = 64 << 20;
 
-/// The heaviest header, in bytes of parsed values: it is held while the samples are read.
+/// Maximum weight of the header in bytes of parsed values, because it is held while the samples are
+/// read.
 const HEADER: u64 = 64 << 20;
 
-/// The most entries of an archive. Its directory is held while its samples are read, at some hundred
-/// bytes an entry.
+/// Maximum number of entries. The archive's directory is held while its samples are read, at some
+/// hundred bytes per entry.
 const ENTRIES: u64 = 1 << 17;
 
 type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
@@ -33,8 +36,10 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06")
 }
 
-/// Whether the beginning of an archive is that of a log: its first entry is the journal's or a sample.
+/// Returns `true` if the first entry of an archive is that of a log: the journal's start, a sample
+/// or the header.
 pub(super) fn has_entry_of_a_log(bytes: &[u8]) -> bool {
+    // A local file header is 30 bytes long, followed by the entry's name.
     bytes.get(30..).is_some_and(|name| {
         [&b"_journal/"[..], b"samples/", b"header.json"].iter().any(|own| name.starts_with(own))
     })
@@ -43,12 +48,12 @@ pub(super) fn has_entry_of_a_log(bytes: &[u8]) -> bool {
 pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let problem = |at, kind, what: String| Problem { file: place.file.to_owned(), at, kind, what };
     if let Some(entries) = too_many_entries(bytes) {
-        let what = format!("an archive of {entries} entries; the most that is read is {ENTRIES}");
+        let what = format!("an archive of {entries} entries: expected at most {ENTRIES}");
         return sink(Err(problem(None, ProblemKind::TooManyValues, what)));
     }
     let mut archive = match ZipArchive::new(Cursor::new(bytes)) {
         Ok(archive) => archive,
-        // The list of what is in it is its end.
+        // The directory is at the end of the archive, so a truncated archive cannot be opened.
         Err(e) => {
             let what = format!("an archive that cannot be opened: {e}");
             return sink(Err(problem(None, ProblemKind::Unreadable, what)));
@@ -77,7 +82,7 @@ pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         if name.ends_with("/sample.json") {
             chunked += 1;
         }
-        // The id of a sample may have a slash in it.
+        // A sample's id may contain a slash.
         let epoch = name.strip_suffix(".json").and_then(|name| name.rsplit_once("_epoch_"));
         if epoch.is_none_or(|(_, epoch)| epoch.parse::<u64>().is_err()) {
             continue;
@@ -95,18 +100,18 @@ pub(super) fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         }
     }
     if chunked > 0 {
-        let what = format!("samples in chunks, which are not read: {chunked}");
+        let what = format!("samples in chunks, which are not supported: {chunked}");
         sink(Err(problem(None, ProblemKind::UnknownVersion, what)));
     } else if at == 0 {
         sink(Err(problem(None, ProblemKind::NoTrajectory, "a log without samples".to_owned())));
     }
 }
 
-/// The number of entries, if an archive has more than are read: as its directory has them, or as
-/// the end of the directory claims.
+/// Returns the number of entries if it exceeds the limit: the number in the directory, or the
+/// number that the end of the directory claims.
 fn too_many_entries(bytes: &[u8]) -> Option<u64> {
     let listed = memmem::find_iter(bytes, b"PK\x01\x02").count() as u64;
-    // The end of the directory of a large archive; its count is not trusted to make room for.
+    // The end record of a large archive. The zip library would allocate room for its count.
     let claimed = memmem::find_iter(bytes, b"PK\x06\x06")
         .filter_map(|at| bytes.get(at + 32..)?.first_chunk())
         .map(|count| u64::from_le_bytes(*count));
@@ -124,20 +129,19 @@ fn header(archive: &mut Archive<'_>) -> Result<Fields, (ProblemKind, String)> {
         return serde_json::from_slice(&finite)
             .map_err(|error| wrong(ProblemKind::Malformed, error.to_string()));
     }
-    Err((ProblemKind::Malformed, "an archive without its header.json".to_owned()))
+    Err((ProblemKind::Malformed, "the archive has no `header.json`".to_owned()))
 }
 
 fn unpack(archive: &mut Archive<'_>, index: usize) -> Result<Vec<u8>, (ProblemKind, String)> {
     let unreadable =
-        |e: String| (ProblemKind::Unreadable, format!("an entry that cannot be read: {e}"));
+        |e: String| (ProblemKind::Unreadable, format!("cannot read an archive entry: {e}"));
     let entry = archive.by_index(index).map_err(|e| unreadable(e.to_string()))?;
     if entry.size() > LONGEST {
-        let what =
-            format!("an entry of {} bytes; the longest that is read is {LONGEST}", entry.size());
+        let what = format!("an entry of {} bytes: expected at most {LONGEST}", entry.size());
         return Err((ProblemKind::TooLong, what));
     }
     let mut bytes = Vec::new();
-    // What an archive says of its sizes need not be so.
+    // The size in the directory may be wrong, so limit what is actually unpacked.
     entry.take(LONGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(e.to_string()))?;
     if bytes.len() as u64 > LONGEST {
         let what = format!("an entry longer than {LONGEST} bytes");

@@ -1,6 +1,6 @@
-//! How a sample ended: its limit, its error, or the model's last stop reason.
+//! Determines how a sample ended: its limit, its error, or the model's last stop reason.
 //!
-//! ```ignore
+//! ```text
 //! let ending = ending::of(limit, error, &steps, output);
 //! ```
 
@@ -15,6 +15,7 @@ pub(super) fn of(
     steps: &[Step<'static>],
     output: &Fields,
 ) -> Option<Ending<'static>> {
+    // An error comes before a limit, because an error can also occur while a limit is handled.
     if let Some(error) = error {
         let message = error.get("message").unwrap_or(error).as_str().unwrap_or_default();
         return Some(Ending {
@@ -41,7 +42,7 @@ pub(super) fn of(
 
 fn of_the_model(steps: &[Step<'static>], output: &Fields) -> Option<Ending<'static>> {
     let last = steps.iter().rev().find(|step| step.is_turn())?;
-    // The tool that the agents of Inspect declare their answer with.
+    // Inspect's agents submit their answer with this tool.
     if let Some(submit) = last.calls.iter().find(|call| call.name == "submit") {
         let arguments: Option<Fields> = bounded_json::from_str(&submit.arguments).ok();
         let answer = arguments.as_ref().and_then(|arguments| peek(arguments, "answer"));

@@ -1,6 +1,6 @@
-//! The messages of a sample as steps; texts that are elsewhere put in their place.
+//! Converts the messages of a sample into steps, and resolves references to texts stored elsewhere.
 //!
-//! ```ignore
+//! ```text
 //! resolve(&mut messages, &attachments);
 //! messages::into(&mut run, messages, &mut calls_of_the_model);
 //! ```
@@ -13,7 +13,7 @@ use crate::model::{Call, CallResult, Role, Step, Usage};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Puts each text that is elsewhere in its place. `true`: all were there.
+/// Replaces each reference with its text; returns `false` if a text is missing.
 pub(super) fn resolve(value: &mut Value, texts: &Fields) -> bool {
     match value {
         Value::String(text) => {
@@ -28,6 +28,8 @@ pub(super) fn resolve(value: &mut Value, texts: &Fields) -> bool {
         }
         Value::Array(list) => {
             let missing =
+                // `filter_map` with `count`, not `all`, because `all` would stop at the first
+                // missing text.
                 list.iter_mut().filter_map(|value| (!resolve(value, texts)).then_some(()));
             missing.count() == 0
         }
@@ -40,7 +42,7 @@ pub(super) fn resolve(value: &mut Value, texts: &Fields) -> bool {
     }
 }
 
-/// What the event of a model's call says of the message that came of it.
+/// The facts that the event of a model call records about its message.
 #[derive(Default)]
 pub(super) struct ModelCall {
     pub(super) text: String,
@@ -51,19 +53,19 @@ pub(super) struct ModelCall {
     pub(super) working_time: Option<f64>,
 }
 
-/// As many calls of others may be between two of the run's.
+/// Maximum number of unrelated calls between two calls of the run.
 const BETWEEN: usize = 100;
 
-/// The calls of the model, each for one message.
+/// The model calls, each of which belongs to one message.
 #[derive(Default)]
 pub(super) struct ModelCalls {
     by_id: HashMap<String, ModelCall>,
-    /// Those without an id, in order.
+    /// Calls without a message id, in order.
     others: std::collections::VecDeque<ModelCall>,
 }
 
 impl ModelCalls {
-    /// From the events of a sample.
+    /// Collects the calls from the events of a sample.
     pub(super) fn of(events: Vec<Value>, texts: &Fields) -> ModelCalls {
         let mut calls = ModelCalls::default();
         for event in events {
@@ -100,18 +102,18 @@ impl ModelCalls {
         calls
     }
 
-    /// The call that a message came of.
+    /// Returns the call that produced a message.
     fn take(&mut self, id: Option<&str>, text: &str) -> Option<ModelCall> {
         if let Some(call) = id.and_then(|id| self.by_id.remove(id)) {
             return Some(call);
         }
-        // Calls of scorers and other models are between them: those before the message go by.
+        // Calls of scorers and other models come in between. Those before the message are skipped.
         let index = self.others.iter().take(BETWEEN).position(|call| call.text == text)?;
         self.others.drain(..=index).next_back()
     }
 }
 
-/// The steps of a sample's messages.
+/// Converts messages into steps.
 pub(super) fn into(
     run: &mut Conversation,
     messages: Vec<Value>,
@@ -121,7 +123,7 @@ pub(super) fn into(
     for (i, message) in messages.into_iter().enumerate() {
         let Value::Object(mut message) = message else {
             return Err(format!(
-                "`messages[{i}]` is an object, and this is {}",
+                "invalid `messages[{i}]`: expected an object, found {}",
                 pieces::kind_of(&message)
             ));
         };
@@ -143,7 +145,7 @@ pub(super) fn into(
             other => unknown.add(if other.is_empty() { "without a role" } else { other }),
         }
     }
-    run.notes.extend(unknown.line("messages of a role that is not known"));
+    run.notes.extend(unknown.line("messages with an unknown role"));
     Ok(())
 }
 
@@ -162,7 +164,7 @@ fn assistant(run: &mut Conversation, mut message: Fields, calls: &mut ModelCalls
                         let reasoning = step.reasoning.get_or_insert_default().to_mut();
                         append(reasoning, thought.unwrap_or_default());
                     }
-                    // Tools that the provider ran within the answer.
+                    // Tools that the provider ran within the response.
                     Some("tool_use") => provider.push(part),
                     _ => append(&mut said, &content(Some(Value::Array(vec![part])), &mut others)),
                 }
@@ -192,7 +194,7 @@ fn assistant(run: &mut Conversation, mut message: Fields, calls: &mut ModelCalls
     let index = run.push(step);
     for call in asked {
         let Value::Object(mut call) = call else {
-            run.odd.add("calls that are no objects");
+            run.odd.add("calls that are not objects");
             continue;
         };
         let call = Call {
@@ -234,13 +236,13 @@ fn by_the_provider(run: &mut Conversation, index: usize, mut part: Fields) {
 fn tool(run: &mut Conversation, mut message: Fields) {
     let mut others = Vec::new();
     let mut told = content(message.shift_remove("content"), &mut others);
-    // A string in the first logs.
+    // The error is a string in the first versions.
     let error = message.get("error").or_else(|| message.get("tool_error"));
     let error = error.filter(|error| !error.is_null());
     if told.is_empty()
         && let Some(error) = error
     {
-        // What the model is told of a call that failed is the error.
+        // If a call fails, the model receives the error message.
         let said = error.get("message").unwrap_or(error).as_str();
         said.unwrap_or_default().clone_into(&mut told);
     }
@@ -257,7 +259,7 @@ fn tool(run: &mut Conversation, mut message: Fields) {
     run.result(result);
 }
 
-/// What a call of the model used.
+/// Converts the usage of a model call.
 pub(super) fn usage(mut map: Fields) -> Usage {
     let input = pieces::count(&mut map, "input_tokens");
     let output = pieces::count(&mut map, "output_tokens");
@@ -266,7 +268,8 @@ pub(super) fn usage(mut map: Fields) -> Usage {
     let written = pieces::count(&mut map, "input_tokens_cache_write");
     let cached = read.unwrap_or(0).saturating_add(written.unwrap_or(0));
     let prompt = input.map(|input| {
-        // Where the total is no more than both, the input has the cached tokens in it.
+        // If the total is just the sum of input and output, the input already includes the cached
+        // tokens.
         let all = input.checked_add(output.unwrap_or(0));
         if cached <= input && total.is_some() && total == all {
             input

@@ -1,22 +1,25 @@
-//! Inspect: the logs of `inspect eval`, as `.json` and as `.eval`, an archive with an entry for each
-//! sample. Each sample of each epoch is a run.
+//! Reader for Inspect: the logs of `inspect eval`, as `.json` and as `.eval`, an archive with one
+//! entry per sample. Each sample of each epoch is a run.
 //!
 //! ```text
 //! {"version":2,"status":"success","eval":{…},"samples":[{"id":1,"epoch":1,"messages":[…],"scores":{…}}]}
 //! ```
 //!
-//! Its quirks:
+//! Quirks:
 //!
-//! - Texts that are long are elsewhere in the sample: `attachment://HASH` in `attachments`, once
-//!   `tc://HASH` in `transcript.content`.
-//! - An answer of the model is in `messages`, what it used and why it stopped in the event of its call,
-//!   which has a message with the same id; before ids, with the same text.
-//! - Messages of the assistant that came with the sample (`source: "input"`) are no turns of the run.
-//! - Input tokens leave those out that are cached; in older logs of some providers they have them in.
-//! - JSON with `NaN` and `Infinity`, as Python writes it.
-//! - Success is `C` or 1 of a score, failure is `I` or 0; anything else, or scores that differ, is
-//!   neither. A reward is the score as a number, of which there is one (`C` 1, `P` ½, `I` and `N` 0).
-//! - Version 3 is two things: messages in a pool, which is read, and samples in chunks, which are not.
+//! - Long texts are stored elsewhere in the sample: `attachment://HASH` in `attachments`, in early
+//!   versions `tc://HASH` in `transcript.content`.
+//! - A model response is in `messages`, but its usage and stop reason are in the event of its call.
+//!   The event's message has the same id, or in versions before ids the same text.
+//! - Assistant messages that are part of the sample's input (`source: "input"`) are not turns of
+//!   the run.
+//! - Input tokens exclude cached tokens; in older logs of some providers they include them.
+//! - The JSON contains `NaN` and `Infinity`, as Python writes it.
+//! - A score of `C` or 1 is a success, `I` or 0 a failure; any other score, or scores that
+//!   disagree, is neither. The reward is the score as a number (`C` 1, `P` ½, `I` and `N` 0), if
+//!   there is exactly one.
+//! - Version 3 has two features: messages in a pool, which are supported, and samples in chunks,
+//!   which are not.
 
 mod archive;
 mod ending;
@@ -39,10 +42,11 @@ pub(crate) const FORMAT: Format = Format {
     shape: Shape::Whole(read),
 };
 
-/// The newest version that is read.
+/// The newest supported version.
 const NEWEST: u64 = 3;
 
 fn recognises(head: &Head<'_>) -> bool {
+    // An archive without the extension is recognised by its first entry.
     if archive::is_one(head.bytes) {
         return head.name.rsplit('.').next() == Some("eval")
             || archive::has_entry_of_a_log(head.bytes);
@@ -53,7 +57,7 @@ fn recognises(head: &Head<'_>) -> bool {
             && ["samples", "plan", "status"].iter().any(|key| map.contains_key(*key));
         return is_log || is_bundle(map);
     }
-    // The beginning of a log that is longer: its first fields are always these.
+    // A long log is not parsed as a whole here, but its first members are always these.
     let start: Vec<u8> =
         head.bytes.iter().take(400).filter(|byte| !byte.is_ascii_whitespace()).copied().collect();
     start.starts_with(b"{\"version\":")
@@ -61,13 +65,13 @@ fn recognises(head: &Head<'_>) -> bool {
         && memchr::memmem::find(&start, b"\"status\":").is_some()
 }
 
-/// One sample beside what somebody else knows of it.
+/// Returns `true` for a single sample together with metadata of another tool.
 fn is_bundle(map: &Fields) -> bool {
     map.get("sample")
         .is_some_and(|sample| sample.get("messages").is_some() && sample.get("epoch").is_some())
 }
 
-/// A log, its samples unread.
+/// A log whose samples are not parsed yet.
 #[derive(Deserialize)]
 struct Log<'a> {
     version: Option<Value>,
@@ -77,18 +81,18 @@ struct Log<'a> {
     samples: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
     sample: Option<&'a RawValue>,
-    /// What somebody else knows of the one sample.
+    /// Metadata of another tool about the single sample.
     metadata: Option<Value>,
 }
 
-/// What a sample's run has from its log.
+/// The properties of the log that its samples' runs inherit.
 struct Of<'l> {
     eval: &'l Fields,
     status: Option<&'l str>,
     beside: Option<&'l Value>,
 }
 
-/// Whether a log is an archive of samples.
+/// Returns `true` if a log is an archive of samples.
 pub(super) fn is_archive(bytes: &[u8]) -> bool {
     archive::is_one(bytes)
 }
@@ -98,6 +102,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         return archive::read(bytes, place, sink);
     }
     let finite;
+    // serde_json rejects the literals `NaN` and `Infinity`.
     let bytes = match without_non_numbers(bytes) {
         Some(without) => {
             finite = without;
@@ -109,13 +114,12 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let log: Log<'_> = match bounded_json::from_slice(bytes) {
         Ok(log) => log,
         Err(e) if e.is_eof() => {
-            return sink(Err(problem(
-                None,
-                ProblemKind::Half,
-                "a log that ends in its middle".into(),
-            )));
+            return sink(Err(problem(None, ProblemKind::Half, "truncated log".into())));
         }
-        Err(e) => return sink(Err(problem(None, ProblemKind::Malformed, format!("no log: {e}")))),
+        Err(e) => {
+            let what = format!("invalid log: {e}");
+            return sink(Err(problem(None, ProblemKind::Malformed, what)));
+        }
     };
     if let Some(what) = too_new(log.version.as_ref()) {
         return sink(Err(problem(None, ProblemKind::UnknownVersion, what)));
@@ -138,12 +142,14 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     }
 }
 
-/// Gives the run of a sample.
+/// Decodes a sample and passes its run to the sink.
 fn give(bytes: &[u8], of: &Of<'_>, at: Option<u64>, place: &Place<'_>, sink: &mut Sink<'_>) {
     let run = match bounded_json::from_slice::<Value>(bytes) {
         Ok(Value::Object(map)) => sample::run(map, of),
-        Ok(other) => Err(format!("a sample is an object, and this is {}", pieces::kind_of(&other))),
-        Err(e) => Err(format!("a sample that is no JSON: {e}")),
+        Ok(other) => {
+            Err(format!("invalid sample: expected an object, found {}", pieces::kind_of(&other)))
+        }
+        Err(e) => Err(format!("invalid JSON in a sample: {e}")),
     };
     match run {
         Ok(mut run) => {
@@ -159,17 +165,19 @@ fn give(bytes: &[u8], of: &Of<'_>, at: Option<u64>, place: &Place<'_>, sink: &mu
     }
 }
 
-/// Why a log of this version is not read.
+/// Returns the reason why a log of this version is not supported.
 fn too_new(version: Option<&Value>) -> Option<String> {
     let version = version?;
     match version.as_u64() {
         Some(version) if version <= NEWEST => None,
-        _ => Some(format!("version {version} of the log; the newest that is read is {NEWEST}")),
+        _ => Some(format!("unsupported log version {version}: expected at most {NEWEST}")),
     }
 }
 
-/// The same with `null` for each `NaN` and `Infinity` outside of strings; `None`: there is none.
+/// Replaces each `NaN` and `Infinity` outside strings with `null`; returns `None` if there are
+/// none.
 fn without_non_numbers(bytes: &[u8]) -> Option<Vec<u8>> {
+    // Most logs contain neither, so avoid copying them.
     if memchr::memmem::find(bytes, b"NaN").is_none()
         && memchr::memmem::find(bytes, b"Infinity").is_none()
     {
@@ -185,6 +193,7 @@ fn without_non_numbers(bytes: &[u8]) -> Option<Vec<u8>> {
             b'I' if !in_string && rest.starts_with(b"Infinity") => b"Infinity",
             b'-' if !in_string && rest.starts_with(b"-Infinity") => b"-Infinity",
             _ => {
+                // Copy the escaped character as well, because it may be a quote.
                 if in_string && byte == b'\\' {
                     out.push(byte);
                     i += 1;
@@ -203,7 +212,7 @@ fn without_non_numbers(bytes: &[u8]) -> Option<Vec<u8>> {
     changed.then_some(out)
 }
 
-/// The name of the evaluation, which names the task of a sample.
+/// Returns the name of the evaluation, which is a part of a sample's task id.
 fn task_name<'l>(of: &Of<'l>) -> Option<&'l str> {
     peek(of.eval, "task")
 }
@@ -213,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_json_has_not_become_null_but_not_in_strings() {
+    fn non_finite_numbers_become_null() {
         let of = |text: &str| {
             without_non_numbers(text.as_bytes()).map(|b| String::from_utf8(b).unwrap())
         };

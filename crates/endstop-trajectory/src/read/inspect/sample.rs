@@ -1,7 +1,7 @@
-//! A sample as a run.
+//! Converts a sample into a run.
 //!
-//! ```ignore
-//! let run = sample::run(map, &of)?;          // Err: what is wrong, for a person
+//! ```text
+//! let run = sample::run(map, &of)?;          // Err: the reason, for the user
 //! ```
 
 use super::super::conversation::{Conversation, Tally};
@@ -36,14 +36,14 @@ pub(super) fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, S
 
     let mut texts = object(&mut map, "attachments").unwrap_or_default();
     let mut events = list(&mut map, "events").unwrap_or_default();
-    // The first layout of the log.
+    // The first log format stores texts and events in `transcript`.
     if let Some(mut transcript) = object(&mut map, "transcript") {
         texts.extend(object(&mut transcript, "content").unwrap_or_default());
         events.extend(list(&mut transcript, "events").unwrap_or_default());
     }
     let mut all = Value::Array(list(&mut map, "messages").unwrap_or_default());
     if !resolve(&mut all, &texts) {
-        run.notes.push("texts that are elsewhere, and not there".to_owned());
+        run.notes.push("references to texts that are not in the sample".to_owned());
     }
     tools(&events, &mut run);
     let mut others = Tally::default();
@@ -60,7 +60,7 @@ pub(super) fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, S
     let (steps, notes) = conversation.finish();
     run.steps = steps;
     run.notes.extend(notes);
-    run.notes.extend(others.line("events that are no steps"));
+    run.notes.extend(others.line("events that are not steps"));
 
     if run.model.is_none() {
         let model = run.turns().find_map(|step| step.model.clone());
@@ -71,7 +71,7 @@ pub(super) fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, S
     of_output(&mut run, &mut output);
     totals(&mut run, &mut map);
     let scores = map.shift_remove("scores").or_else(|| {
-        // Once there was one, without a name.
+        // Early versions have a single score without a name.
         let score = map.shift_remove("score")?;
         Some(Value::Object(Fields::from_iter([("score".to_owned(), score)])))
     });
@@ -95,10 +95,11 @@ pub(super) fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, S
     if let Some(beside) = of.beside {
         run.extra.insert("beside".to_owned(), beside.clone());
     }
-    // What events repeat of the messages.
+    // These members repeat the messages.
     for key in ["message_pool", "call_pool", "events_data", "timelines"] {
         map.shift_remove(key);
     }
+    // The input is usually the first message, so it is only stored if no step has that text.
     let said = |text: &str| run.steps.iter().any(|step| step.text == text);
     if map.get("input").and_then(Value::as_str).is_some_and(said) {
         map.shift_remove("input");
@@ -111,7 +112,7 @@ pub(super) fn run(mut map: Fields, of: &Of<'_>) -> Result<Trajectory<'static>, S
     Ok(run)
 }
 
-/// The limits of the evaluation, and the sample's own.
+/// Collects the limits of the evaluation and of the sample.
 fn limits(eval: &Fields, map: &mut Fields, run: &mut Trajectory<'static>) {
     if let Some(Value::Object(config)) = eval.get("config") {
         let limits =
@@ -123,7 +124,7 @@ fn limits(eval: &Fields, map: &mut Fields, run: &mut Trajectory<'static>) {
     }
 }
 
-/// The tools of the model's first call.
+/// Takes the tools from the first model call that offers any.
 fn tools(events: &[Value], run: &mut Trajectory<'static>) {
     let mut offered = events.iter().filter(|event| event["event"] == "model");
     if let Some(tools) =
@@ -133,7 +134,7 @@ fn tools(events: &[Value], run: &mut Trajectory<'static>) {
     }
 }
 
-/// What the sample says of its last call of the model, where no event does.
+/// Applies the sample's `output` to the last turn, if no event describes its call.
 fn of_output(run: &mut Trajectory<'static>, output: &mut Fields) {
     let usage = object(output, "usage");
     let Some(Value::Object(choice)) = output.get("choices").and_then(|choices| choices.get(0))
@@ -142,6 +143,7 @@ fn of_output(run: &mut Trajectory<'static>, output: &mut Fields) {
     };
     let said = choice.get("message").and_then(|message| message.get("content"));
     let Some(last) = run.steps.iter_mut().rev().find(|step| step.is_turn()) else { return };
+    // The output must be that of the last turn; a scorer may have replaced it.
     if said.and_then(Value::as_str) != Some(&*last.text) {
         return;
     }
@@ -153,7 +155,7 @@ fn of_output(run: &mut Trajectory<'static>, output: &mut Fields) {
     }
 }
 
-/// What the sample used: all its models together, those of scorers included.
+/// Sums the usage over all models of the sample, including those of scorers.
 fn totals(run: &mut Trajectory<'static>, map: &mut Fields) {
     let mut totals = Totals {
         wall_s: map.shift_remove("total_time").and_then(|time| time.as_f64()),

@@ -1,23 +1,25 @@
-//! What the scores of a sample say of its success.
+//! Derives success and reward from the scores of a sample.
 //!
-//! ```ignore
+//! ```text
 //! let recorded = score::recorded(&json!({"match": {"value": "C"}}));   // success, reward 1
 //! ```
 
 use crate::model::Recorded;
 use serde_json::Value;
 
-/// As near to 0 or 1 as a mean of such scores may be written.
+/// Tolerance for a score that is a mean and only approximately 0 or 1.
 const NEAR: f64 = 1e-6;
 
-/// From the scores by their names. One says it; several that agree say it too, but have no one reward.
+/// Evaluates the scores. Several scores that agree determine the success, but not a reward.
 pub(super) fn recorded(scores: &Value) -> Recorded {
     let Some(scores) = scores.as_object() else { return Recorded::default() };
     let mut values = scores.values().map(|score| score.get("value").unwrap_or(score));
     let Some(first) = values.next() else { return Recorded::default() };
     let others: Vec<_> = values.map(success).collect();
+    // A single disagreement makes the outcome unknown.
     let agreed = others.iter().all(|other| *other == success(first));
     Recorded {
+        // Several scores have no common scale, so they give no single reward.
         reward: if others.is_empty() { reward(first) } else { None },
         success: if agreed { success(first) } else { None },
     }
@@ -27,6 +29,7 @@ fn success(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),
         Value::String(value) => match value.as_str() {
+            // Inspect's constants for correct and incorrect.
             "C" => Some(true),
             "I" => Some(false),
             _ => None,
@@ -50,6 +53,7 @@ fn reward(value: &Value) -> Option<f64> {
         Value::Bool(value) => Some(f64::from(u8::from(*value))),
         Value::String(value) => match value.as_str() {
             "C" => Some(1.0),
+            // Partial credit counts half, as in Inspect.
             "P" => Some(0.5),
             "I" | "N" => Some(0.0),
             _ => None,
@@ -64,7 +68,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_score_is_a_success_or_a_failure_or_neither() {
+    fn score_maps_to_success_or_failure() {
         for (scores, success, reward) in [
             (json!({"m": {"value": "C"}}), Some(true), Some(1.0)),
             (json!({"m": {"value": "I"}}), Some(false), Some(0.0)),

@@ -1,4 +1,4 @@
-//! InterCode: the logs of its experiments, a file of many runs by their numbers.
+//! Reader for InterCode: the logs of its experiments, one file with many numbered runs.
 //!
 //! ```json
 //! {"0": {"environment": "ic_bash", "dataset": "./data/nl2bash/nl2bash_fs_1.json", "task_id": 0, "query": "…",
@@ -6,11 +6,12 @@
 //!   "summary": {"max_reward": 1.0, "turns_taken": 1, "turns_max": 10}}}
 //! ```
 //!
-//! Quirks: plans are under `logs`, beside `meta`; people's runs have a `trajectory` of actions and
-//! observations. The lists of a history may differ in length: an action may have no observation. Nothing
-//! says how a run ended: it is `submit`, a reward of 1, at which the environment stops, the turns that had
-//! run out, or a plan that was done. A result is a failure where the action was not valid, or where it
-//! says so in one of the environments' ways. The model is in no field.
+//! Quirks: plans are under `logs`, next to `meta`. Runs by people have a `trajectory` of actions
+//! and observations. The lists of a history may differ in length: an action may have no
+//! observation. The ending is not recorded; it is derived from `submit`, from a reward of 1, at
+//! which the environment stops, from the number of turns, or from the end of a plan. A result is a
+//! failure if the action was not valid, or if its text is one of the environments' error messages.
+//! No field contains the model.
 
 use super::messages::message::says_error;
 use super::outcomes::is_success;
@@ -38,7 +39,7 @@ fn recognises(head: &Head<'_>) -> bool {
     })
 }
 
-/// The runs of a file, by their numbers, not yet read.
+/// The runs of a file, by number, not parsed yet.
 #[derive(Default)]
 struct File<'a> {
     runs: Vec<(String, &'a RawValue)>,
@@ -49,6 +50,7 @@ impl<'a> Record<'a> for File<'a> {
     fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
         match name {
             "meta" => self.meta = object(map)?.unwrap_or_default(),
+            // `logs` has the same shape as the file itself.
             "logs" => self.runs.extend(map.next_value::<Of<File<'a>>>()?.0.runs),
             _ => self.runs.push((name.to_owned(), record::raw(map)?)),
         }
@@ -61,6 +63,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         Ok(file) => file,
         Err(problem) => return sink(Err(problem)),
     };
+    // Run numbers repeat in each file, so the file's name is a part of the run id.
     let stem = chunk::stem(chunk::bare_name(place.file));
     for ((name, raw), at) in runs.into_iter().zip(1..) {
         let run = run(raw.get().as_bytes(), &meta).map(|mut run| {
@@ -68,6 +71,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
             run.origin.at = Some(at);
             run
         });
+        // Only the invalid run is lost, because the runs are independent.
         sink(run.map_err(|problem| Problem {
             at: Some(at),
             what: format!("run `{name}`: {}", problem.what),
@@ -115,7 +119,9 @@ fn run<'a>(bytes: &'a [u8], meta: &Map<String, Value>) -> Result<Trajectory<'a>,
     let mut turns = match (entry.history, entry.taken) {
         (Some(history), _) => Turns::of_lists(history),
         (None, Some(taken)) => Turns::of_pairs(taken),
-        (None, None) => return Err(Problem::malformed("no `turn_history`")),
+        (None, None) => {
+            return Err(Problem::malformed("missing `turn_history`: expected an object"));
+        }
     };
     let mut run = Trajectory { agent: Some("intercode".into()), ..Trajectory::default() };
     run.steps.push(Step { text: entry.query, ..Step::new(Role::User) });
@@ -124,6 +130,7 @@ fn run<'a>(bytes: &'a [u8], meta: &Map<String, Value>) -> Result<Trajectory<'a>,
     }
     run.notes = turns.notes;
 
+    // Only the file name of the dataset, because the path differs between machines.
     let dataset = entry.dataset.as_deref().map(chunk::bare_name);
     run.task_id = entry.task_id.map(|task| match dataset {
         Some(dataset) => format!("{environment}/{dataset}/{task}").into(),
@@ -142,6 +149,7 @@ fn run<'a>(bytes: &'a [u8], meta: &Map<String, Value>) -> Result<Trajectory<'a>,
         run.limits.insert("refine_turns".to_owned(), limit.clone());
     }
 
+    // The order matters: a submitted answer also has a reward, and may be given in the last turn.
     let last = run.steps.last().filter(|step| step.role == Role::Agent);
     let submitted = last.is_some_and(|step| step.calls.iter().any(|call| call.name == "submit"));
     let rewarded = last.is_some_and(|step| step.reward.is_some_and(is_success));
@@ -176,7 +184,7 @@ fn run<'a>(bytes: &'a [u8], meta: &Map<String, Value>) -> Result<Trajectory<'a>,
     Ok(run)
 }
 
-/// The lists of a history, side by side.
+/// The parallel lists of a history.
 #[derive(Default)]
 struct Turns {
     actions: Vec<Value>,
@@ -227,6 +235,7 @@ impl Turns {
 
     fn step(&mut self, i: usize, environment: &str) -> Step<'static> {
         let mut step = Step::new(Role::Agent);
+        // The values are moved out of the lists, because a history can be large.
         let mut take = |list: fn(&mut Turns) -> &mut Vec<Value>| {
             list(self).get_mut(i).map(std::mem::take).filter(|value| !value.is_null())
         };
@@ -236,6 +245,7 @@ impl Turns {
         step.reward = take(|turns| &mut turns.rewards).and_then(|reward| reward.as_f64());
         let action = said(&take(|turns| &mut turns.actions).unwrap_or_default());
         let id: Cow<'static, str> = format!("call-{}", i + 1).into();
+        // `submit` ends the episode, so it is a separate tool.
         let submits = action == "submit" || action.starts_with("submit ");
         let mut command = Map::new();
         command.insert("command".to_owned(), action.into_owned().into());
@@ -263,8 +273,9 @@ fn said(value: &Value) -> Cow<'static, str> {
     }
 }
 
-/// Whether what an environment answers is a failure, in its own way of saying so.
+/// Returns `true` if an observation is one of the environments' error messages.
 fn is_failure(content: &str) -> bool {
+    // Only with the shell's prefix, because the output of a command may contain the same words.
     let shell = ["/bin/bash: ", "awk: "].iter().any(|shell| content.starts_with(shell));
     let complaint = ["command not found", "syntax error", "unexpected EOF"];
     says_error(content)

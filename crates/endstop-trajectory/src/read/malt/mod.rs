@@ -1,4 +1,4 @@
-//! METR's MALT: transcripts of agents as trees of messages, rows of the collection.
+//! Reader for METR's MALT: transcripts of agents as trees of messages, in rows of the collection.
 //!
 //! ```json
 //! {"run_id": 218596, "task_id": "password_check/1", "model": "…", "labels": ["normal"], "nodes": [
@@ -9,14 +9,16 @@
 //!
 //! Quirks:
 //!
-//! - A path from a root to a leaf is what a model call was told, with what it said. An agent that writes
-//!   its prompt anew each time has a root for each, and one that asks for several answers has them side by
-//!   side. Each message of the model is a turn, whichever branch it is on; the steps are in the order of
-//!   `first_called_at`, a parent before its children. Where a message hangs is in the step's extra.
-//! - A scaffold without function calls has them in the text, as `<bash>ls</bash>`, and answers in the next
-//!   message, `<bash-output>…</bash-output>`, with `Exit code: 1` in it. Both are read where the answer
-//!   names what the text has last. `<submit>` hands the answer in, and may lack its end.
-//! - Nothing says whether a run succeeded: `labels` judge its behaviour.
+//! - A path from a root to a leaf is the input of a model call, followed by its output. An agent
+//!   that rewrites its prompt for each call has a root for each of them; an agent that samples
+//!   several responses has them as siblings. Each message of the model is a turn, whichever branch
+//!   it is on. Steps are ordered by `first_called_at`, with a parent before its children. The
+//!   step's extra contains the position of its message in the tree.
+//! - A scaffold without function calling writes calls in the text, such as `<bash>ls</bash>`, and
+//!   results in the next message, `<bash-output>…</bash-output>`, with `Exit code: 1` in it. Both
+//!   are decoded if the result names the last call in the text. `<submit>` contains the final
+//!   answer, and its end tag may be missing.
+//! - Success is not recorded: `labels` describe the agent's behaviour.
 
 use super::conversation::Conversation;
 use super::pieces::{Fields, arguments, content, extra, id_text, list, object, record, text};
@@ -50,6 +52,7 @@ fn is_row(map: &Fields) -> bool {
     let of_message = |node: &Value| node.pointer("/node_data/message").is_some();
     map.contains_key("run_id")
         && map.get("nodes").and_then(Value::as_array).is_some_and(|nodes| {
+            // A row without messages is recognised by a member that only MALT has.
             nodes.first().map_or_else(|| map.contains_key("has_chain_of_thought"), of_message)
         })
 }
@@ -76,7 +79,7 @@ fn run(mut row: Fields) -> Result<Trajectory<'static>, Problem> {
     let mut nodes = Vec::new();
     for (at, node) in list(&mut row, "nodes").unwrap_or_default().into_iter().enumerate() {
         let Value::Object(node) = node else {
-            return Err(Problem::malformed(format!("nodes[{at}] is no object")));
+            return Err(Problem::malformed(format!("nodes[{at}]: expected an object")));
         };
         nodes.push(
             Node::of(node).map_err(|what| Problem::malformed(format!("nodes[{at}]: {what}")))?,
@@ -93,7 +96,7 @@ fn run(mut row: Fields) -> Result<Trajectory<'static>, Problem> {
     Ok(run)
 }
 
-/// A message, and where it hangs.
+/// A message and its position in the tree.
 struct Node {
     id: Option<u64>,
     parent: Option<u64>,
@@ -101,14 +104,14 @@ struct Node {
     role: String,
     text: String,
     call: Option<Fields>,
-    /// What no other field holds.
+    /// Members that no other field holds.
     rest: Fields,
 }
 
 impl Node {
     fn of(mut map: Fields) -> Result<Node, String> {
-        let mut data = object(&mut map, "node_data").ok_or("no `node_data`")?;
-        let mut message = object(&mut data, "message").ok_or("no `message`")?;
+        let mut data = object(&mut map, "node_data").ok_or("missing `node_data`")?;
+        let mut message = object(&mut data, "message").ok_or("missing `message`")?;
         let role = text(&mut message, "role").ok_or("a message without its `role`")?;
         let mut rest = Map::new();
         for key in ["node_id", "parent_node_id", "branch_id"] {
@@ -145,20 +148,22 @@ impl Node {
     }
 }
 
-/// The messages in the order in which they were said: by their times, a parent before its children.
+/// Sorts the messages by time, with a parent before its children.
 fn in_order(nodes: Vec<Node>, notes: &mut Vec<String>) -> Vec<Node> {
     let known: HashMap<u64, (u64, Option<u64>)> =
         nodes.iter().filter_map(|node| Some((node.id?, (node.time, node.parent)))).collect();
+    // If an id occurs twice, it identifies the last message.
     if known.len() < nodes.len() {
-        notes.push(format!("nodes without an id of their own: {}", nodes.len() - known.len()));
+        notes.push(format!("nodes without a unique id: {}", nodes.len() - known.len()));
     }
     let orphans =
         nodes.iter().filter(|node| node.parent.is_some_and(|id| !known.contains_key(&id)));
     let orphans = orphans.count();
     if orphans > 0 {
-        notes.push(format!("nodes whose parent is not there: {orphans}"));
+        notes.push(format!("nodes whose parent is missing: {orphans}"));
     }
-    // When each was said, and how deep it hangs: what was first told late is not before its parent.
+    // The sort key of each message: the latest time on the path from its root, and its depth. A
+    // message recorded late must not come after its children.
     let mut places: HashMap<u64, (u64, u64)> = HashMap::new();
     let mut rounds = 0;
     for id in nodes.iter().filter_map(|node| node.id) {
@@ -169,7 +174,7 @@ fn in_order(nodes: Vec<Node>, notes: &mut Vec<String>) -> Vec<Node> {
             if place.is_some() {
                 break;
             }
-            // A path that is as long as the tree goes round.
+            // A path longer than the number of messages contains a cycle.
             if path.len() >= known.len() {
                 rounds += 1;
                 break;
@@ -177,6 +182,7 @@ fn in_order(nodes: Vec<Node>, notes: &mut Vec<String>) -> Vec<Node> {
             path.push(id);
             next = *parent;
         }
+        // From the root down, so that each message inherits the time of its parent.
         for id in path.into_iter().rev() {
             let (time, depth) = place.map_or((0, 0), |(time, depth)| (time, depth + 1));
             let own = known.get(&id).map_or(0, |(own, _)| *own);
@@ -185,32 +191,34 @@ fn in_order(nodes: Vec<Node>, notes: &mut Vec<String>) -> Vec<Node> {
         }
     }
     if rounds > 0 {
-        notes.push(format!("parents that go round in a cycle: {rounds}"));
+        notes.push(format!("cyclic parents: {rounds}"));
     }
     let place = |node: &Node| node.id.and_then(|id| places.get(&id)).copied();
     let mut nodes: Vec<_> = nodes.into_iter().map(|node| (place(&node), node.id, node)).collect();
+    // The id breaks ties, so that the order is deterministic.
     nodes.sort_by_key(|(place, id, node)| (place.unwrap_or((node.time, 0)), *id));
     nodes.into_iter().map(|(_, _, node)| node).collect()
 }
 
-/// What is known of the messages so far.
+/// The state after the messages so far.
 #[derive(Default)]
 struct Tree {
-    /// Where each message is told.
+    /// Maps a message to the step that contains it.
     told: HashMap<u64, Told>,
     ending: Option<Ending<'static>>,
 }
 
 #[derive(Clone, Copy)]
 struct Told {
-    /// In which step.
+    /// The index of the step.
     step: usize,
-    /// The message that this step is of: an output is in the step that asked for it.
+    /// The message that the step was created for. The output of a call is in the step that
+    /// requested it.
     of: u64,
     parent: Option<u64>,
 }
 
-/// A call is looked for this far above its result.
+/// Maximum number of messages between a call and its result.
 const NEAR: usize = 8;
 
 impl Tree {
@@ -227,10 +235,11 @@ impl Tree {
             "system" | "developer" => Role::System,
             "user" => Role::User,
             other => {
-                run.odd.add(&format!("roles that nobody knows: {other}"));
+                run.odd.add(&format!("unknown role: {other}"));
                 Role::User
             }
         };
+        // Overwritten by each turn, because a submission only ends the run if no turn follows.
         if is_agent {
             self.ending = submitted(&node.text);
         }
@@ -251,7 +260,7 @@ impl Tree {
         }
     }
 
-    /// What a function gave, for the call above it.
+    /// Attaches a function's result to the closest call above it.
     fn result(&mut self, node: Node, run: &mut Conversation) {
         let mut above = node.parent;
         let mut asked = None;
@@ -273,18 +282,20 @@ impl Tree {
         });
     }
 
-    /// A message that is what a command in the text above gave; `false`: it is none.
+    /// Handles a message that is the output of a command in the text above; returns `false` if it
+    /// is not.
     fn output(&mut self, node: &Node, run: &mut Conversation) -> bool {
         let Some((tool, told)) = output_of(&node.text) else { return false };
         let Some(above) = node.parent.and_then(|parent| self.told.get(&parent)) else {
             return false;
         };
         let (at, asked) = (above.step, call_id(above.of));
+        // Parallel outputs of the same text are results of one call.
         if !run.has_call(&asked) {
             let step = &run.steps[at];
             let Some(command) = last_tagged(&step.text, tool).filter(|_| step.role == Role::Agent)
             else {
-                run.odd.add("outputs of a tool that the text before does not call");
+                run.odd.add("tool outputs without a call in the text before");
                 return false;
             };
             let call = Call {
@@ -307,7 +318,7 @@ impl Tree {
         true
     }
 
-    /// The message is told in the step of the one above it.
+    /// Records that the message is in the same step as its parent.
     fn is_told_with(&mut self, node: &Node) {
         let above = node.parent.and_then(|parent| self.told.get(&parent)).copied();
         if let (Some(id), Some(above)) = (node.id, above) {
@@ -320,7 +331,7 @@ fn call_id(node: u64) -> String {
     format!("node-{node}")
 }
 
-/// The tool and what it gave, of `<bash-output>…</bash-output>`.
+/// Splits `<bash-output>…</bash-output>` into the tool and its output.
 fn output_of(text: &str) -> Option<(&str, &str)> {
     let (tool, told) = text.trim_start().strip_prefix('<')?.split_once("-output>")?;
     let is_name = !tool.is_empty() && tool.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -329,7 +340,7 @@ fn output_of(text: &str) -> Option<(&str, &str)> {
     is_name.then(|| (tool, told.strip_suffix(end.as_str()).unwrap_or(told)))
 }
 
-/// What stands in the last `<bash>…</bash>` of a text, which may lack its end.
+/// Returns the content of the last `<bash>…</bash>` of a text; the end tag may be missing.
 fn last_tagged<'t>(text: &'t str, tool: &str) -> Option<&'t str> {
     let start = format!("<{tool}>");
     let inside = &text[text.rfind(&start)? + start.len()..];
@@ -337,8 +348,9 @@ fn last_tagged<'t>(text: &'t str, tool: &str) -> Option<&'t str> {
     Some(inside[..end].trim())
 }
 
-/// The answer that a text hands in, on a line of its own.
+/// Returns the answer that a text submits with a tag at the beginning of a line.
 fn submitted(text: &str) -> Option<Ending<'static>> {
+    // A tag within a line is usually a mention in the model's reasoning.
     let begins_line =
         |at: usize| text[..at].trim_end_matches([' ', '\t']).ends_with('\n') || at == 0;
     text.rfind("<submit>").filter(|at| begins_line(*at))?;
@@ -351,7 +363,7 @@ fn submitted(text: &str) -> Option<Ending<'static>> {
     })
 }
 
-/// The last exit code that an output names on a line of its own.
+/// Returns the last exit code that an output contains on a separate line.
 fn exit_code(told: &str) -> Option<i64> {
     told.lines().rev().find_map(|line| line.strip_prefix("Exit code: ")?.trim().parse().ok())
 }

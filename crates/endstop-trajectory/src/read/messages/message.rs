@@ -1,6 +1,6 @@
-//! One message, of OpenAI's kind, of Anthropic's, or of the kinds that look like both.
+//! Decodes one message, in OpenAI's form, in Anthropic's, or in one of the similar forms.
 //!
-//! ```ignore
+//! ```text
 //! let message: Message = record::read(line)?;
 //! message.join(&mut talk);
 //! ```
@@ -35,7 +35,7 @@ pub(crate) struct Message<'a> {
     requestor: Option<Cow<'a, str>>,
     /// Several results in one message.
     results: Vec<Message<'a>>,
-    /// Its number, where the recording counts.
+    /// The turn number, if the recording has one.
     pub(crate) turn: Option<i64>,
     other: Map<String, Value>,
 }
@@ -90,7 +90,7 @@ impl<'a> Record<'a> for Message<'a> {
     }
 }
 
-/// A call as a message has it: with its function in an object of its own, or flat.
+/// A call of a message: with its function in a nested object, or flat.
 #[derive(Default)]
 struct Asked<'a> {
     id: Option<Cow<'a, str>>,
@@ -105,7 +105,7 @@ impl<'a> Record<'a> for Asked<'a> {
             "id" => self.id = record::name(map)?,
             "name" => self.name = record::text(map)?.unwrap_or_default(),
             "arguments" | "args" => self.arguments = Some(record::raw(map)?),
-            // An object with its name, or the name alone.
+            // `function` is either an object with the name, or the name itself.
             "function" => {
                 let raw = record::raw(map)?.get();
                 if let Ok(Text(name)) = bounded_json::from_str(raw) {
@@ -121,6 +121,7 @@ impl<'a> Record<'a> for Asked<'a> {
             }
             "type" => {
                 let kind: Value = map.next_value()?;
+                // `function` is the default type and would be noise in `extra`.
                 if kind != "function" && !kind.is_null() {
                     self.other.insert(name.to_owned(), kind);
                 }
@@ -155,7 +156,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Adds the message to a conversation: a step, or the results of an earlier one.
+    /// Adds the message to a conversation, as a step or as the results of an earlier step.
     pub(crate) fn join(mut self, talk: &mut Talk<'a>) {
         let results = std::mem::take(&mut self.results);
         let several = !results.is_empty() && matches!(self.content, Content::Nothing);
@@ -170,6 +171,7 @@ impl<'a> Message<'a> {
             "user" | "human" => self.into_step(Role::User, talk),
             other => {
                 let other = other.to_owned();
+                // An unknown role is read as the user's: as the model's it would count as a turn.
                 talk.note("unknown role", || other);
                 self.into_step(Role::User, talk);
             }
@@ -184,7 +186,7 @@ impl<'a> Message<'a> {
         };
         let content = std::mem::take(&mut self.content);
         let (text, parts) = content.split();
-        // The id of the call is that of the message where there is no other.
+        // If there is no call id, the message's own id is the call's.
         let id = self.call_id.take().or_else(|| self.id.take()).filter(|id| !id.is_empty());
         let is_error = self.failed.unwrap_or_else(|| says_error(&text));
         let mut extra = std::mem::take(&mut self.other);
@@ -245,7 +247,7 @@ impl<'a> Message<'a> {
         };
         if let Some(id) = &self.id {
             extra.insert("id".to_owned(), id.to_string().into());
-            // One response in several messages.
+            // Further messages of the same response are added to its turn.
             if role == Role::Agent && talk.last().is_some_and(|last| same(last, id)) {
                 merge(talk, step);
                 for result in results {
@@ -262,7 +264,8 @@ impl<'a> Message<'a> {
             }
             return;
         }
-        // What a user says beside results comes after them; a message of results alone is no step.
+        // Text next to results comes after them; a message that contains only results is not a
+        // step.
         let only_results = !results.is_empty()
             && step.text.is_empty()
             && step.calls.is_empty()
@@ -276,7 +279,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Adds what a further message of the same response says.
+/// Adds the content of a further message of the same response.
 fn merge<'a>(talk: &mut Talk<'a>, more: Step<'a>) {
     talk.more_calls(more.calls);
     let Some(step) = talk.last() else { return };
@@ -285,7 +288,7 @@ fn merge<'a>(talk: &mut Talk<'a>, more: Step<'a>) {
         (Some(reasoning), Some(more)) => append(reasoning, more),
         (reasoning, more) => *reasoning = reasoning.take().or(more),
     }
-    // Each of them repeats what the response used.
+    // Each message repeats the usage of the response.
     step.usage = more.usage.or(step.usage.take());
     step.finish_reason = more.finish_reason.or(step.finish_reason.take());
 }
@@ -300,8 +303,8 @@ fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
     }
 }
 
-/// Takes the parts of a content apart into texts, reasoning, calls and results. What a part has more
-/// stays in `content` of the step's `extra`.
+/// Splits content parts into texts, reasoning, calls and results. Other members of a part stay in
+/// `content` of the step's `extra`.
 fn take_apart<'a>(
     parts: Vec<Value>,
     step: &mut Step<'a>,
@@ -320,6 +323,7 @@ fn take_apart<'a>(
             }
             continue;
         };
+        // A part without a type is text.
         let kind = map.get("type").and_then(Value::as_str).unwrap_or("text").to_owned();
         match &*kind {
             "text" | "input_text" | "output_text"
@@ -340,6 +344,7 @@ fn take_apart<'a>(
                     }
                     reasoning.push_str(text);
                 }
+                // A signature, for example, is kept, because it is needed to send the block again.
                 if text.is_none() || map.len() > 2 {
                     rest.push(Value::Object(map));
                 }
@@ -372,7 +377,7 @@ fn take_apart<'a>(
     }
 }
 
-/// The arguments of a call that was read as a value.
+/// Converts the arguments of a call that were parsed as a value.
 pub(crate) fn of_value(arguments: Option<&Value>) -> String {
     match arguments {
         None | Some(Value::Null) => "{}".to_owned(),
@@ -400,7 +405,7 @@ fn result_of(mut map: Map<String, Value>) -> CallResult<'static> {
             }
         }
         Some(other) => {
-            // A server's tool says its failure as an object with an error code.
+            // A server tool reports a failure as an object with an error code.
             let failed = other.get("error_code").is_some();
             result.is_error |= failed;
             result.content = other.to_string().into();
@@ -415,12 +420,14 @@ fn result_of(mut map: Map<String, Value>) -> CallResult<'static> {
     result
 }
 
-/// Whether a result without a flag is a failure: where the tool's answer begins with the word.
+/// Returns `true` if a result without an error flag is a failure: if its text begins with the word
+/// `Error`.
 pub(crate) fn says_error(content: &str) -> bool {
+    // `Errors: 0` is not a failure message.
     content.strip_prefix("Error").is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
 }
 
-/// What a model call used, in OpenAI's names or in Anthropic's.
+/// Converts the usage of a model call, under OpenAI's names or Anthropic's.
 pub(crate) fn usage_of(mut map: Map<String, Value>) -> Usage {
     map.retain(|_, value| !value.is_null());
     let detail = |map: &mut Map<String, Value>, part: &str, name: &str| {
@@ -443,7 +450,7 @@ pub(crate) fn usage_of(mut map: Map<String, Value>) -> Usage {
         reasoning_tokens: reasoning,
         extra: Map::new(),
     };
-    // Anthropic's input leaves out what was read from a cache or written to one.
+    // Anthropic's input count excludes tokens read from or written to a cache.
     if usage.prompt_tokens.is_none()
         && let Some(input) = lift(&mut map, "input_tokens", count)
     {

@@ -1,14 +1,16 @@
-//! Lists of messages, as they are sent to a model: OpenAI's chat completions and Anthropic's messages.
+//! Reader for lists of messages as they are sent to a model: OpenAI's chat completions and
+//! Anthropic's messages.
 //!
 //! ```json
 //! [{"role": "user", "content": "Paris?"}, {"role": "assistant", "content": "Yes."}]
 //! {"id": "r1", "system": "…", "tools": [], "messages": [{"role": "user", "content": [{"type": "text", "text": "Paris?"}]}]}
 //! ```
 //!
-//! Quirks: a file is a list, an object with `messages`, lines of either, a list of either, or a
-//! message a line. Nothing says how a run ended, nor, with OpenAI, which results are failures: those
-//! that begin with the word `Error`. A user's message that holds only results is no step. Ids of calls
-//! come again. What both kinds have in common is read as either: the name is that of the more likely.
+//! Quirks: a file is a list, an object with `messages`, lines of either, a list of either, or one
+//! message per line. The ending of a run is not recorded, and with OpenAI neither are failed
+//! results: a result that begins with the word `Error` is treated as a failure. A user message that
+//! contains only results is not a step. Call ids may repeat. A file that could be of either kind is
+//! read the same way for both; it is reported under the more likely name.
 
 pub(crate) mod message;
 pub(crate) mod talk;
@@ -29,6 +31,7 @@ const OPENAI: (&str, &str) = ("openai-messages", "message lists of OpenAI's chat
 const ANTHROPIC: (&str, &str) = ("anthropic-messages", "message lists of Anthropic's API");
 
 pub(crate) const FORMATS: &[Format] = &[
+    // Anthropic first, because its files also match OpenAI's shapes.
     format(ANTHROPIC, |head| is_anthropic(head) && in_one(head), Shape::Whole(read_file)),
     format(ANTHROPIC, |head| is_anthropic(head) && in_lines(head), Shape::Lines(read_one)),
     format(ANTHROPIC, |head| is_anthropic(head) && in_list(head), Shape::Elements(None, read_one)),
@@ -66,9 +69,10 @@ fn message_a_line(head: &Head<'_>) -> bool {
 fn is_conversation(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.first().is_some_and(is_message),
-        // With a response beside them, the messages are what one call was sent, and no run.
+        // Messages with a response next to them are the input of a single call, not a run.
         Value::Object(object) if object.contains_key("response") => false,
         Value::Object(object) => match object.get("messages") {
+            // An empty list is still a conversation.
             Some(Value::Array(list)) => list.first().is_none_or(is_message),
             _ => false,
         },
@@ -76,8 +80,10 @@ fn is_conversation(value: &Value) -> bool {
     }
 }
 
-/// Whether it is a message; of the last one that is looked at, all but the role may be cut off.
+/// Returns `true` if a value is a message. If it is the last value inspected, all members after the
+/// role may be cut off.
 fn is_message(value: &Value) -> bool {
+    // Includes the roles of other APIs and of datasets.
     const ROLES: &[&str] =
         &["system", "developer", "user", "assistant", "tool", "function", "model", "agent"];
     const SAID: &[&str] = &["content", "tool_calls", "function_call"];
@@ -87,7 +93,7 @@ fn is_message(value: &Value) -> bool {
         && !message.get("content").is_some_and(|content| content.is_object() || content.is_number())
 }
 
-/// Whether anything in it is Anthropic's alone.
+/// Returns `true` if the file contains a construct that only Anthropic's API has.
 fn is_anthropic(head: &Head<'_>) -> bool {
     fn parts(message: &Value) -> bool {
         let list = message.get("content").and_then(Value::as_array);
@@ -103,6 +109,8 @@ fn is_anthropic(head: &Head<'_>) -> bool {
             Value::Array(list) => list.iter().any(|value| parts(value) || any(value)),
             Value::Object(object) => {
                 let list = object.get("messages");
+                // OpenAI has no `system` member next to the messages; its instructions are a
+                // message.
                 list.is_some_and(|list| object.contains_key("system") || any(list)) || parts(value)
             }
             _ => false,
@@ -111,7 +119,7 @@ fn is_anthropic(head: &Head<'_>) -> bool {
     head.first.is_some_and(any)
 }
 
-/// A conversation with what stands beside its messages.
+/// A conversation with the members next to its messages.
 #[derive(Default)]
 struct Conversation<'a> {
     id: Option<Cow<'a, str>>,
@@ -165,7 +173,8 @@ fn list(bytes: &[u8]) -> Result<Vec<Message<'_>>, Problem> {
         .map_err(|error| Problem::json(&error))
 }
 
-/// A message a line: the file is a run. A line that cannot be read is said, and the rest is the run.
+/// Reads one message per line, so that the file is one run. Lines that cannot be read are reported,
+/// and the others form the run.
 fn read_lines(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
     let mut talk = Talk::default();
     let (mut rest, mut at) = (bytes, 0);
@@ -182,7 +191,8 @@ fn read_lines(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
             Ok(message) if !message.role.is_empty() => message.join(&mut talk),
             Ok(_) => {
                 lost += 1;
-                sink(Err(Problem { at: Some(at), ..Problem::malformed("no message: no `role`") }));
+                let what = "missing `role`: expected a message";
+                sink(Err(Problem { at: Some(at), ..Problem::malformed(what) }));
             }
             Err(problem) => {
                 lost += 1;
@@ -200,7 +210,7 @@ fn read_lines(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
 
 fn run(conversation: Conversation<'_>) -> Result<Trajectory<'_>, Problem> {
     let Some(messages) = conversation.messages else {
-        return Err(Problem::malformed("no `messages`"));
+        return Err(Problem::malformed("missing `messages`: expected a list"));
     };
     let mut talk = Talk::default();
     let mut extra = conversation.other;
@@ -217,7 +227,7 @@ fn run(conversation: Conversation<'_>) -> Result<Trajectory<'_>, Problem> {
     }
     for (message, i) in messages.into_iter().zip(1..) {
         if message.role.is_empty() {
-            return Err(Problem::malformed(format!("message {i} has no `role`")));
+            return Err(Problem::malformed(format!("message {i}: missing `role`")));
         }
         message.join(&mut talk);
     }
@@ -233,6 +243,7 @@ fn run(conversation: Conversation<'_>) -> Result<Trajectory<'_>, Problem> {
     };
     run.recorded.reward = record::lift(&mut extra, "reward", Value::as_f64);
     run.recorded.success = record::lift(&mut extra, "success", Value::as_bool)
+        // Datasets derived from SWE-bench use `resolved`.
         .or_else(|| record::lift(&mut extra, "resolved", Value::as_bool))
         .or(run.recorded.reward.map(is_success));
     if let Some(usage) = conversation.usage {

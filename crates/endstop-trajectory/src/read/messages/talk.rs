@@ -1,31 +1,31 @@
-//! A conversation put together from messages: the results of calls join the step that made them.
+//! Builds a conversation from messages: attaches the results of calls to the step that made them.
 //!
-//! ```ignore
+//! ```text
 //! let mut talk = Talk::default();
 //! talk.step(Step { calls, ..Step::new(Role::Agent) });
 //! talk.result(CallResult { call_id: Some("c1".into()), ..CallResult::default() }, None);
 //! let (steps, notes) = talk.end();
 //! ```
 //!
-//! Ids of calls come again in later turns of some recordings: a result belongs to the latest call of
-//! its id. Without an id it answers the first call that is still open.
+//! In some recordings call ids repeat in later turns: a result belongs to the latest call with its
+//! id. A result without an id belongs to the first call that has no result yet.
 
 use crate::model::{CallResult, Role, Step};
 use std::collections::HashMap;
 
-/// Notes of one kind that are told one by one; of the others the number is.
+/// Maximum number of notes of one kind that are listed individually; further ones are counted.
 const TOLD: usize = 10;
 
 #[derive(Default)]
 pub(crate) struct Talk<'a> {
     steps: Vec<Step<'a>>,
-    /// Where the latest call of an id is, and whether it is answered.
+    /// Maps a call id to the step of its latest call, and to whether that call has a result.
     open: HashMap<String, (usize, bool)>,
     notes: Vec<(&'static str, Vec<String>, u64)>,
 }
 
 impl<'a> Talk<'a> {
-    /// The next step.
+    /// Appends a step.
     pub(crate) fn step(&mut self, step: Step<'a>) {
         let at = self.steps.len();
         for call in &step.calls {
@@ -36,12 +36,12 @@ impl<'a> Talk<'a> {
         self.steps.push(step);
     }
 
-    /// The step that came last.
+    /// Returns the last step.
     pub(crate) fn last(&mut self) -> Option<&mut Step<'a>> {
         self.steps.last_mut()
     }
 
-    /// Adds calls to the step that came last.
+    /// Adds calls to the last step.
     pub(crate) fn more_calls(&mut self, calls: Vec<crate::model::Call<'a>>) {
         let Some(at) = self.steps.len().checked_sub(1) else { return };
         for call in &calls {
@@ -52,7 +52,7 @@ impl<'a> Talk<'a> {
         self.steps[at].calls.extend(calls);
     }
 
-    /// What a call gave; `by` says who had asked for it, where the recording does.
+    /// Adds a result. `by` is the role that requested the call, if the recording names it.
     pub(crate) fn result(&mut self, mut result: CallResult<'a>, by: Option<Role>) {
         if let Some(id) = result.call_id.as_deref() {
             if let Some((at, answered)) = self.open.get_mut(id) {
@@ -75,6 +75,8 @@ impl<'a> Talk<'a> {
         } else {
             self.note("result without a call", || "no id".to_owned());
         }
+        // An orphan goes to the last step of the role that usually makes calls, so that no result
+        // is lost.
         let role = by.unwrap_or(Role::Agent);
         match self.steps.iter_mut().rev().find(|step| step.role == role) {
             Some(step) => step.results.push(result),
@@ -84,16 +86,18 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// The first call that has no result, of the latest step with calls.
+    /// Returns the first call without a result in the latest step that has calls.
     fn waiting(&self, by: Option<Role>) -> Option<(usize, Option<String>)> {
         let fits = |step: &Step<'_>| !step.calls.is_empty() && by.is_none_or(|by| step.role == by);
         let at = self.steps.iter().rposition(fits)?;
         let step = &self.steps[at];
+        // Results without ids come in the order of the calls, so their number is the index of the
+        // next call.
         let call = step.calls.get(step.results.len())?;
         Some((at, call.id.as_deref().map(str::to_owned)))
     }
 
-    /// Something odd.
+    /// Records an irregularity.
     pub(crate) fn note(&mut self, kind: &'static str, what: impl FnOnce() -> String) {
         let i = self.notes.iter().position(|(known, ..)| *known == kind).unwrap_or_else(|| {
             self.notes.push((kind, Vec::new(), 0));
@@ -106,7 +110,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// All steps, and what was odd, a line each.
+    /// Returns the steps and the notes, one line each.
     pub(crate) fn end(self) -> (Vec<Step<'a>>, Vec<String>) {
         let mut notes = Vec::new();
         for (kind, told, count) in self.notes {
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn results_join_the_latest_call_of_their_id() {
+    fn result_joins_latest_call_with_id() {
         let mut talk = Talk::default();
         talk.step(asks(Role::Agent, &["a", "b"]));
         talk.result(answer(Some("b"), "1"), None);
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn results_without_ids_answer_calls_in_order() {
+    fn results_without_ids_follow_call_order() {
         let mut talk = Talk::default();
         talk.result(answer(None, "0"), None);
         talk.step(asks(Role::Agent, &["a", "b"]));

@@ -1,4 +1,4 @@
-//! neutral-traj/1: a run a line, made to hold the runs of any system.
+//! Reader for neutral-traj/1: one run per line, able to represent the runs of any system.
 //!
 //! ```json
 //! {"schema": "neutral-traj/1", "run_id": "r1", "source": "…", "task_id": "t1",
@@ -6,8 +6,8 @@
 //!  "steps": [{"index": 0, "role": "agent", "text": "Paris.", "tool_calls": [], "tool_results": []}]}
 //! ```
 //!
-//! Quirks: none to speak of; it is ours. The line is read in place, without a copy of any text that
-//! has no escape in it. What stands under a name that the format does not have is kept under it.
+//! This is Endstop's own format and has no quirks. The line is parsed in place; strings without
+//! escapes are not copied. Unknown members are stored under their own names.
 
 use super::census::OUT_OF_ORDER;
 use super::record::{self, List, Of, Record, Text, count, keep, lift, object};
@@ -20,7 +20,7 @@ const NAME: &str = "neutral-traj/1";
 
 pub(crate) const FORMATS: &[Format] = &[Format {
     name: NAME,
-    about: "one run a line, of any system, converted",
+    about: "one run per line, converted from any system",
     recognises,
     shape: Shape::Lines(read),
 }];
@@ -35,14 +35,18 @@ fn read(line: &[u8], sink: &mut Sink<'_>) {
         Ok(line) => line,
         Err(problem) => return sink(Err(problem)),
     };
+    // Members come in any order, so the schema is only known after the whole line was parsed.
     match schema.as_deref() {
         Some(NAME) if strange.is_none() => sink(Ok(run)),
         Some(NAME) => sink(Err(Problem::malformed(strange.unwrap_or_default()))),
         Some(other) if other.starts_with("neutral-traj/") => {
-            let what = format!("schema `{other}`; `{NAME}` is known");
+            let what = format!("unsupported `schema` `{other}`: expected `{NAME}`");
             sink(Err(Problem::new(ProblemKind::UnknownVersion, what)));
         }
-        _ => sink(Err(Problem::malformed(format!("no run of `{NAME}`: its `schema` is missing")))),
+        _ => {
+            let what = format!("missing `schema`: expected `{NAME}`");
+            sink(Err(Problem::malformed(what)));
+        }
     }
 }
 
@@ -50,7 +54,7 @@ fn read(line: &[u8], sink: &mut Sink<'_>) {
 struct Line<'a> {
     schema: Option<std::borrow::Cow<'a, str>>,
     run: Trajectory<'a>,
-    /// Why it cannot be a run.
+    /// The reason why the line is not a valid run.
     strange: Option<String>,
 }
 
@@ -85,15 +89,17 @@ impl<'a> Record<'a> for Line<'a> {
                 run.tags = tags.into_iter().map(|tag| tag.0).collect();
             }
             "steps" => {
+                // JSON allows duplicate members, and most parsers use the last one.
                 if !run.steps.is_empty() {
-                    run.notes.push("a member twice: steps, of which the last are read".to_owned());
+                    run.notes
+                        .push("duplicate member: steps, of which the last are used".to_owned());
                     run.steps.clear();
                 }
                 let strange = &mut self.strange;
                 let mut i = 0;
                 record::each(map, |Numbered { index, role, step }| {
                     if role.is_none() {
-                        *strange = Some(format!("step {i} has no `role`"));
+                        *strange = Some(format!("step {i}: missing `role`"));
                     }
                     if let Some(index) = index.filter(|index| *index != i) {
                         run.notes.push(format!("{OUT_OF_ORDER}: step {i} has the index {index}"));
@@ -111,7 +117,7 @@ impl<'a> Record<'a> for Line<'a> {
     }
 }
 
-/// Keeps what is left of an object whose known members were taken.
+/// Stores the remaining members of an object whose known members were taken.
 fn keep_rest(extra: &mut Map<String, Value>, name: &str, rest: Map<String, Value>) {
     if !rest.is_empty() {
         extra.insert(name.to_owned(), Value::Object(rest));
@@ -148,6 +154,7 @@ impl<'a> Record<'a> for Termination<'a> {
     fn member<M: MapAccess<'a>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
         let ending = &mut self.ending;
         match name {
+            // A termination without a reason is still a recorded ending.
             "reason" => ending.reason = record::text(map)?.unwrap_or_else(|| "unknown".into()),
             "native" => ending.native = record::text(map)?,
             "harness_failure_mode" => ending.failure_mode = record::text(map)?,
@@ -173,7 +180,7 @@ fn totals(mut map: Map<String, Value>) -> Totals {
     }
 }
 
-/// Usage under the names that OpenAI's chat completions or Anthropic's messages have for it.
+/// Converts the usage, under the names of the OpenAI chat completions API.
 pub(crate) fn usage(mut map: Map<String, Value>) -> Usage {
     Usage {
         prompt_tokens: lift(&mut map, "prompt_tokens", count),
@@ -202,7 +209,7 @@ impl<'a> Record<'a> for Numbered<'a> {
                     Some("agent") => Role::Agent,
                     Some("user") => Role::User,
                     Some("system") => Role::System,
-                    _ => return Err(M::Error::custom("neither `system`, `user` nor `agent`")),
+                    _ => return Err(M::Error::custom("expected `system`, `user` or `agent`")),
                 };
                 self.role = Some(role);
                 step.role = role;
@@ -210,6 +217,7 @@ impl<'a> Record<'a> for Numbered<'a> {
             "text" => step.text = record::text(map)?.unwrap_or_default(),
             "tool_calls" => {
                 step.calls = map.next_value::<List<Call<'a>>>()?.0;
+                // The model requires JSON arguments, and an empty string is not valid JSON.
                 for call in step.calls.iter_mut().filter(|call| call.arguments.is_empty()) {
                     call.arguments = "{}".into();
                 }
@@ -226,6 +234,7 @@ impl<'a> Record<'a> for Numbered<'a> {
             "reasoning" => step.reasoning = record::text(map)?,
             "model" => step.model = record::text(map)?,
             "extra" => {
+                // Merged with the unknown members, because both are stored in the same map.
                 for (name, value) in object(map)?.unwrap_or_default() {
                     step.extra.get_or_insert_default().insert(name, value);
                 }

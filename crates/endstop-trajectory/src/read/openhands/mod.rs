@@ -1,16 +1,18 @@
-//! OpenHands: the log of one model call, which has the conversation up to it.
+//! Reader for OpenHands: the log of one model call, which contains the conversation up to that
+//! call.
 //!
 //! ```json
 //! {"messages": […], "tools": […], "kwargs": {…}, "response": {"model": "…", "choices": [{"message": {…}}],
 //!  "usage": {…}}, "cost": 0.016, "timestamp": 1757015025.97, "latency_sec": 4.7}
 //! ```
 //!
-//! Quirks: a folder has a file for each call of a run, and each repeats what came before; a file is read
-//! as the run up to its response, and is tagged `call_log`. Usage and cost are those of that last turn:
-//! no file has those of earlier ones. A model that cannot call tools was sent them as text; then
-//! `raw_messages` has the conversation with its calls. Its response says `stop` where it called a tool.
-//! The run is over where the tool `finish` was called; else more may follow. Nothing says whether it
-//! succeeded. A log whose messages are longer than what a format is judged by is not known as one.
+//! Quirks: a folder has one file per call of a run, and each repeats the conversation before it; a
+//! file is read as the run up to its response, and has the tag `call_log`. Usage and cost are those
+//! of that last turn; those of earlier turns are in no file. A model without tool calling receives
+//! its tools as text; in that case `raw_messages` contains the conversation with its calls, and the
+//! response has the finish reason `stop` although it calls a tool. The run is complete if the tool
+//! `finish` was called; otherwise more turns may follow. Success is not recorded. A log is not
+//! recognised if its messages are longer than the part of the file that is inspected.
 
 use super::messages::message::{Message, usage_of};
 use super::messages::talk::Talk;
@@ -53,7 +55,7 @@ impl<'a> Record<'a> for Log<'a> {
             "tools" => self.tools = map.next_value::<Option<Vec<Value>>>()?.unwrap_or_default(),
             "response" => self.response = map.next_value::<Option<Of<_>>>()?.map(|of| of.0),
             "cost" => self.cost = map.next_value()?,
-            // The response before its text was read as calls.
+            // The response before its text was converted to calls.
             "raw_response" => {
                 map.next_value::<serde::de::IgnoredAny>()?;
             }
@@ -110,21 +112,25 @@ fn read(bytes: &[u8], _: &Place<'_>, sink: &mut Sink<'_>) {
 }
 
 fn run(log: Log<'_>) -> Result<Trajectory<'_>, Problem> {
-    let Some(response) = log.response else { return Err(Problem::malformed("no `response`")) };
+    let Some(response) = log.response else {
+        return Err(Problem::malformed("missing `response`: expected an object"));
+    };
     let several = response.choices.len();
     let choice = response.choices.into_iter().next().unwrap_or_default();
     let Some(mut said) = choice.message else {
-        return Err(Problem::malformed("`response` has no message"));
+        return Err(Problem::malformed(
+            "missing `response.choices[0].message`: expected a message",
+        ));
     };
     let mut talk = Talk::default();
     let sent = if log.raw.is_empty() { log.messages } else { log.raw };
     for (message, i) in sent.into_iter().zip(1..) {
         if message.role.is_empty() {
-            return Err(Problem::malformed(format!("message {i} has no `role`")));
+            return Err(Problem::malformed(format!("message {i}: missing `role`")));
         }
         message.join(&mut talk);
     }
-    // Whatever role it was given, it is what the model said.
+    // The response is the model's, whatever role the log gives it.
     said.role = "assistant".into();
     said.join(&mut talk);
     let mut ending = None;
@@ -133,6 +139,7 @@ fn run(log: Log<'_>) -> Result<Trajectory<'_>, Problem> {
         step.at = lift(&mut other, "timestamp", when);
         step.usage = response.usage.map(|usage| {
             let mut usage = usage_of(usage);
+            // LiteLLM adds Anthropic's name for it to a usage in OpenAI's form.
             let written = lift(&mut usage.extra, "cache_creation_input_tokens", count);
             usage.cache_write_tokens = usage.cache_write_tokens.or(written);
             Box::new(usage)
@@ -160,24 +167,25 @@ fn run(log: Log<'_>) -> Result<Trajectory<'_>, Problem> {
         run.notes.push(format!("turns whose usage and cost are not in the file: {earlier}"));
     }
     if several > 1 {
-        run.notes.push(format!("choices of the response that are left out: {}", several - 1));
+        run.notes.push(format!("choices of the response that are ignored: {}", several - 1));
     }
     run.extra = other;
     if let Some(Value::Object(kwargs)) = run.extra.get_mut("kwargs") {
-        // The same as beside the messages.
+        // The tools are already stored from the member next to the messages.
         kwargs.shift_remove("tools");
     }
     Ok(run)
 }
 
-/// Seconds since 1970, as ISO 8601.
+/// Converts seconds since 1970 to ISO 8601.
 fn when(value: &Value) -> Option<Cow<'static, str>> {
+    // Out-of-range values are rejected, so that the multiplication below cannot overflow.
     let seconds = value.as_f64().filter(|seconds| (0.0..1e10).contains(seconds))?;
     let micros = (seconds * 1e6).round() as u64;
     Some(crate::time::iso_8601(micros * 1000).into())
 }
 
-/// How the run ended, where this was its last call.
+/// Derives the ending, assuming that this was the last call.
 fn ending_of(step: &Step<'_>) -> Option<Ending<'static>> {
     if step.role != Role::Agent {
         return None;

@@ -1,6 +1,6 @@
-//! The spans of a run, in the order of their begin, as its steps.
+//! Assembles the spans of a run, ordered by start time, into its steps.
 //!
-//! ```ignore
+//! ```text
 //! builder.chat(&span, agent);               // a turn, and what the user said before it
 //! let call = builder.tool(&span);           // the result of a call
 //! let run = builder.finish();
@@ -18,7 +18,7 @@ use crate::model::{Call, CallResult, Ending, Role, Step, Trajectory};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-/// A call that a tool's span may be of.
+/// A call that may match a tool's span.
 struct Open {
     step: usize,
     id: Option<String>,
@@ -27,22 +27,23 @@ struct Open {
     answered: bool,
 }
 
-/// As many of the last calls may be those of a tool's span without an id.
+/// Number of recent calls that are searched for a tool's span without an id. The limit keeps the
+/// search linear.
 const RECENT: usize = 256;
 
 #[derive(Default)]
 pub(super) struct Builder {
     run: Conversation,
     tools: Vec<Value>,
-    /// How often a text of the user or the system was a step.
+    /// Number of times that a user or system message was added as a step.
     said: HashMap<(Role, String), u64>,
     open: Vec<Open>,
     by_id: HashMap<String, usize>,
-    /// What the model was told of calls, for those whose tool has no span.
+    /// Results in the model's input, for calls whose tool has no span.
     told: Vec<CallResult<'static>>,
-    /// Results of tools whose span has another name than the call.
+    /// Results of tools whose span has a different name than the call.
     guessed: Vec<CallResult<'static>>,
-    /// Turns of which it is not recorded what was said.
+    /// Turns whose content is not recorded.
     silent: HashSet<usize>,
     failed: Option<Ending<'static>>,
     pub(super) children: Vec<Trajectory<'static>>,
@@ -62,6 +63,7 @@ impl Builder {
             });
             return;
         }
+        // A later successful call means that the failure did not end the run.
         self.failed = None;
         if self.tools.is_empty() {
             self.tools = tools_of(span);
@@ -108,7 +110,7 @@ impl Builder {
         }
     }
 
-    /// What the model was given, of which most it was given before.
+    /// Adds the messages of the model's input that were not in earlier inputs.
     fn heard(&mut self, given: Vec<Message>, span: &Span) {
         let mut now: HashMap<(Role, String), u64> = HashMap::new();
         for message in given {
@@ -123,6 +125,7 @@ impl Builder {
             }
             let key = (role, message.text);
             let times = now.entry(key.clone()).or_default();
+            // Counted per input, because the user may send the same text twice.
             *times += 1;
             let before = self.said.entry(key.clone()).or_default();
             if *times <= *before {
@@ -137,7 +140,7 @@ impl Builder {
         }
     }
 
-    /// The result of a tool; the id of its call.
+    /// Adds the result of a tool; returns the id of its call.
     pub(super) fn tool(&mut self, span: &Span) -> Option<String> {
         let id = span.text(IDS_OF_CALLS);
         let name = span.text(NAMES_OF_TOOLS).unwrap_or(&span.name).to_owned();
@@ -161,7 +164,8 @@ impl Builder {
             let id = open.id.clone();
             result.call_id = open.id.clone().map(Into::into);
             match &open.id {
-                // What it says is not always what the model is told.
+                // The span's output may differ from what the model received, so it is only used if
+                // there is nothing better.
                 Some(_) if open.name != name => self.guessed.push(result),
                 Some(_) => self.run.result(result),
                 None => self.run.steps[open.step].results.push(result),
@@ -171,8 +175,8 @@ impl Builder {
         let last = self.run.last_turn_index();
         let call_id = Some(id.map_or_else(|| span.id.clone(), str::to_owned));
         if let Some(last) = last.filter(|last| self.silent.contains(last)) {
-            // What the model said is not recorded: that the tool ran says that it was called.
-            self.run.odd.add("calls that their tools' spans alone tell");
+            // The model's output is not recorded, but the tool ran, so it was called.
+            self.run.odd.add("calls known only from tool spans");
             let call = Call {
                 id: call_id.clone().map(Into::into),
                 name: name.into(),
@@ -190,8 +194,9 @@ impl Builder {
         id.map(str::to_owned)
     }
 
-    /// The open call that a tool's span is of: by its id; by name and arguments; by name; else the only
-    /// one of the last turn (what hands over to another agent has a name of its own).
+    /// Finds the open call that a tool's span belongs to: by id; by name and arguments; by name;
+    /// otherwise the only open call of the last turn (a handoff to another agent has a tool name of
+    /// its own).
     fn asked(&self, id: Option<&str>, name: &str, arguments: &Value) -> Option<usize> {
         if let Some(id) = id {
             return self.by_id.get(id).copied();
@@ -211,6 +216,7 @@ impl Builder {
     }
 
     pub(super) fn finish(mut self) -> Trajectory<'static> {
+        // The model's input is preferred to a guess, so it comes first.
         for result in self.told.into_iter().chain(self.guessed) {
             let id = result.call_id.as_deref();
             if id.is_some_and(|id| self.run.has_call(id) && !self.run.is_answered(id)) {
@@ -220,7 +226,7 @@ impl Builder {
         let mut run =
             Trajectory { children: self.children, tools: self.tools, ..Trajectory::default() };
         (run.steps, run.notes) = self.run.finish();
-        run.notes.extend(self.odd.line("spans that are no steps"));
+        run.notes.extend(self.odd.line("spans that are not steps"));
         let model = run.turns().find_map(|step| step.model.clone());
         run.model = model;
         run.ending = self.failed.or_else(|| of_the_last_call(&run.steps));

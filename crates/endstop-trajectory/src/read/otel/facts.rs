@@ -1,6 +1,7 @@
-//! What a span says of a turn, of a tool, and of a whole run, under the names of each dialect.
+//! Extracts the facts about a turn, a tool and a whole run from span attributes, under the names of
+//! each convention.
 //!
-//! ```ignore
+//! ```text
 //! let usage = facts::usage(&span);
 //! facts::of_agent(&span, &mut run);
 //! ```
@@ -14,7 +15,7 @@ use endstop_core::bounded_json;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// What a tool's span says of its call, in each dialect.
+/// Attributes of a tool's span that describe its call, in each convention.
 pub(super) const IDS_OF_CALLS: &[&str] =
     &["gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"];
 pub(super) const NAMES_OF_TOOLS: &[&str] = &[
@@ -52,13 +53,14 @@ pub(super) fn name_of(span: &Span) -> Option<&str> {
     .or_else(|| Some(span.name.as_str()).filter(|name| !name.is_empty()))
 }
 
-/// What the span of the agent says of the whole run.
+/// Applies the facts of the agent's span to the whole run.
 pub(super) fn of_agent(span: &Span, run: &mut Trajectory<'static>) {
     run.agent = name_of(span).map(|name| name.to_owned().into());
     let model = ["gen_ai.request.model", "gen_ai.response.model", "model_name", "ai.model.id"];
     if run.model.is_none() {
         run.model = span.text(&model).map(|model| model.to_owned().into());
     }
+    // The aggregated usage comes first, because the plain one may be that of a single call.
     let of_all = |kind: &str| {
         let names = [format!("gen_ai.aggregated_usage.{kind}"), format!("gen_ai.usage.{kind}")];
         span.count(&[&names[0], &names[1]])
@@ -79,7 +81,8 @@ pub(super) fn of_agent(span: &Span, run: &mut Trajectory<'static>) {
     } else if run.steps.is_empty()
         && let Some(native) = finish_reason(span)
     {
-        // The calls of the model are in other traces: of its answer the agent's span says the last.
+        // The model calls are in other traces, so the agent's span is the only source for the last
+        // answer.
         let answer = span.text(&["ai.response.text", "ai.response.object"]).unwrap_or_default();
         run.ending = of_reason(&native, false, answer);
     }
@@ -98,6 +101,7 @@ fn ending_of_agent(span: &Span) -> Option<Ending<'static>> {
             ..ending("agent_error", native)
         });
     }
+    // This attribute is not part of the conventions, so unknown values are expected.
     if let Some(native) = span.text(&["gen_ai.agent.finish_reason"]) {
         let reason = match native {
             "completed" => "final",
@@ -119,7 +123,7 @@ pub(super) fn ending(reason: &'static str, native: &str) -> Ending<'static> {
     Ending { reason: reason.into(), native: Some(native.to_owned().into()), ..Ending::default() }
 }
 
-/// How the run ended, as far as the model's last answer says it.
+/// Derives the ending from the model's last response.
 pub(super) fn of_the_last_call(steps: &[Step<'static>]) -> Option<Ending<'static>> {
     let last = steps.last().filter(|step| step.is_turn())?;
     of_reason(last.finish_reason.as_deref()?, !last.calls.is_empty(), &last.text)
@@ -127,6 +131,7 @@ pub(super) fn of_the_last_call(steps: &[Step<'static>]) -> Option<Ending<'static
 
 fn of_reason(native: &str, has_calls: bool, answer: &str) -> Option<Ending<'static>> {
     let reason = match native {
+        // Some providers report `stop` although the response requests tools, so the run continues.
         "stop" | "end_turn" | "STOP" if has_calls => return None,
         "stop" | "end_turn" | "STOP" => "final",
         "length" | "max_tokens" | "MAX_TOKENS" => "output_length",
@@ -164,6 +169,7 @@ pub(super) fn finish_reason(span: &Span) -> Option<String> {
                     return Some(reason.to_owned());
                 }
             }
+            // A list is sometimes encoded as a JSON string.
             Some(Value::String(text)) => {
                 let list: Option<Vec<String>> = bounded_json::from_str(text).ok();
                 return list.map_or(Some(text.clone()), |list| list.into_iter().next());
@@ -214,7 +220,7 @@ pub(super) fn usage(span: &Span) -> Option<Usage> {
     (usage != Usage::default()).then_some(usage)
 }
 
-/// The tools that the model had.
+/// Returns the tools that were offered to the model.
 pub(super) fn tools_of(span: &Span) -> Vec<Value> {
     if let Some(Value::Array(tools)) = message::json(span, "gen_ai.tool.definitions") {
         return tools;
@@ -232,7 +238,7 @@ pub(super) fn tools_of(span: &Span) -> Vec<Value> {
     tools.map(|(_, tool)| of(tool)).collect()
 }
 
-/// The attributes of a tool's span that no other field holds.
+/// Returns the attributes of a tool's span that no other field holds.
 pub(super) fn rest_of_tool(span: &Span) -> Fields {
     let attributes = span.attributes.iter();
     let is_taken = |name: &str| {
@@ -246,8 +252,9 @@ pub(super) fn rest_of_tool(span: &Span) -> Fields {
     rest.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// The attributes that no other field holds.
+/// Returns the attributes that no other field holds.
 pub(super) fn rest(span: &Span) -> Fields {
+    // These two repeat the messages, unless they are all that is recorded.
     let is_value = |name: &str| matches!(name, "input.value" | "output.value");
     let said = peek(&span.attributes, "llm.output_messages.0.message.role").is_some()
         || span.attributes.contains_key("gen_ai.output.messages");

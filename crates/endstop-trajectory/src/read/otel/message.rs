@@ -1,9 +1,8 @@
-//! What is said in the span of a model call: what the model was given, and what it answered, in each
-//! dialect.
+//! Decodes the messages of a model call's span: its input and its output, in each convention.
 //!
-//! ```ignore
+//! ```text
 //! let given = message::given(&span);
-//! let answer = message::answered(&span);     // None: what was said is not recorded
+//! let answer = message::answered(&span);     // None: the output is not recorded
 //! ```
 
 use super::super::pieces::{self, Fields, append, arguments, content, list, object, peek, text};
@@ -22,11 +21,11 @@ pub(super) struct Message {
     pub(super) calls: Vec<Call<'static>>,
     pub(super) results: Vec<CallResult<'static>>,
     pub(super) finish_reason: Option<String>,
-    /// Parts that are none of these.
+    /// Parts of any other type.
     pub(super) others: Vec<Value>,
 }
 
-/// Names of attributes whose content becomes steps, so that no step repeats them.
+/// Returns `true` for attributes whose content becomes steps, so that it is not stored twice.
 pub(super) fn is_said(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "gen_ai.input.messages",
@@ -59,14 +58,17 @@ pub(super) fn is_said(name: &str) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What the model was given.
+/// Returns the messages that the model received.
 pub(super) fn given(span: &Span) -> Vec<Message> {
     let mut messages = Vec::new();
+    // In the GenAI conventions the system prompt is a separate attribute.
     if let Some(value) = json(span, "gen_ai.system_instructions") {
         let mut others = Vec::new();
         let text = parts_text(value, &mut others);
         messages.push(Message { role: "system".to_owned(), text, others, ..Message::default() });
     }
+    // The first source with content wins, because an SDK may write the same messages in several
+    // conventions.
     for name in ["gen_ai.input.messages", "ai.prompt.messages", "gen_ai.prompt"] {
         if let Some(Value::Array(list)) = json(span, name) {
             messages.extend(list.into_iter().filter_map(of_json));
@@ -84,7 +86,7 @@ pub(super) fn given(span: &Span) -> Vec<Message> {
     messages
 }
 
-/// What the model answered; `None`: it is not recorded.
+/// Returns the model's output; `None` if it is not recorded.
 pub(super) fn answered(span: &Span) -> Option<Message> {
     let all: Vec<Message> = if let Some(Value::Array(list)) = json(span, "gen_ai.output.messages") {
         list.into_iter().filter_map(of_json).collect()
@@ -103,7 +105,7 @@ pub(super) fn answered(span: &Span) -> Option<Message> {
         }
         all
     };
-    // An answer may be in several messages: its text in one, its calls in another.
+    // A response may be split over several messages: its text in one, its calls in another.
     all.into_iter().reduce(|mut whole, more| {
         append(&mut whole.text, &more.text);
         append(&mut whole.reasoning, &more.reasoning);
@@ -115,7 +117,7 @@ pub(super) fn answered(span: &Span) -> Option<Message> {
     })
 }
 
-/// An attribute that is JSON, as text or as it is.
+/// Returns an attribute that is JSON, encoded as a string or not.
 pub(super) fn json(span: &Span, name: &str) -> Option<Value> {
     match span.attributes.get(name)? {
         Value::String(text) => bounded_json::from_str(text).ok(),
@@ -149,7 +151,7 @@ fn peek_text(part: &Value) -> Option<&str> {
     }
 }
 
-/// A message of the GenAI conventions, or of the AI SDK, whose parts have other names.
+/// Decodes a message of the GenAI conventions, or of the AI SDK, whose parts have other names.
 fn of_json(value: Value) -> Option<Message> {
     let Value::Object(mut map) = value else { return None };
     let mut message = Message {
@@ -171,6 +173,7 @@ fn of_json(value: Value) -> Option<Message> {
         }
         other => message.text = content(other, &mut message.others),
     }
+    // A tool message with plain content is the result of a call.
     if message.role == "tool" && message.results.is_empty() {
         message.results.push(CallResult {
             call_id: tool_call_id.map(Into::into),
@@ -206,7 +209,7 @@ fn of_part(part: Value, message: &mut Message) {
     }
 }
 
-/// A call under any of the names that its fields have.
+/// Decodes a call; its fields have different names in each convention.
 fn call_of(mut map: Fields) -> Call<'static> {
     let mut function = object(&mut map, "function").unwrap_or_default();
     let id = ["id", "toolCallId", "tool_call_id"].iter().find_map(|key| text(&mut map, key));
@@ -223,10 +226,11 @@ fn call_of(mut map: Fields) -> Call<'static> {
     }
 }
 
-/// A value as what the model was told.
+/// Converts a result to the text that the model received.
 pub(super) fn as_text(value: Value) -> String {
     match value {
         Value::String(text) => text,
+        // The AI SDK wraps results as `{"type", "value"}`.
         Value::Object(map) if map.get("value").is_some() && map.len() == 2 => {
             map.get("value").cloned().map(as_text).unwrap_or_default()
         }
@@ -234,8 +238,9 @@ pub(super) fn as_text(value: Value) -> String {
     }
 }
 
-/// The elements of a list that is flattened into attributes: `PREFIX.N.…`.
+/// Returns the elements of a list that is flattened into attributes: `PREFIX.N.…`.
 fn nested(attributes: &Fields, prefix: &str) -> Vec<Fields> {
+    // A `BTreeMap`, because attributes are not ordered by index.
     let mut elements: BTreeMap<u64, Fields> = BTreeMap::new();
     for (name, value) in attributes {
         let Some(rest) = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')) else {
@@ -249,7 +254,7 @@ fn nested(attributes: &Fields, prefix: &str) -> Vec<Fields> {
     elements.into_values().collect()
 }
 
-/// A message of OpenInference or OpenLLMetry, of which one says `message.content`, the other `content`.
+/// Decodes a message of OpenInference (`message.content`) or of OpenLLMetry (`content`).
 fn of_nested(map: Fields) -> Message {
     let map: Fields = map
         .into_iter()
@@ -262,7 +267,7 @@ fn of_nested(map: Fields) -> Message {
         ..Message::default()
     };
     match map.get("content") {
-        // A list of parts, as text.
+        // A list of parts, encoded as a string.
         Some(Value::String(text)) if text.starts_with("[{") => match bounded_json::from_str(text) {
             Ok(Value::Array(parts)) => {
                 for part in parts {
@@ -310,7 +315,7 @@ fn of_nested(map: Fields) -> Message {
     message
 }
 
-/// The answer as the AI SDK records it.
+/// Decodes the response as the AI SDK records it.
 fn of_ai_sdk(span: &Span) -> Option<Message> {
     let said = span.text(&["ai.response.text", "ai.response.object"]);
     let calls = json(span, "ai.response.toolCalls");
@@ -330,7 +335,8 @@ fn of_ai_sdk(span: &Span) -> Option<Message> {
     Some(message)
 }
 
-/// Messages as events of the span, as the conventions had them before; the answer is a `choice`.
+/// Decodes messages recorded as span events, as in earlier versions of the conventions; the
+/// response is a `choice`.
 fn of_events(span: &Span) -> Vec<Message> {
     let of = |name: &str, mut body: Fields| {
         let role = match name {
@@ -343,10 +349,11 @@ fn of_events(span: &Span) -> Vec<Message> {
         };
         let finish_reason = text(&mut body, "finish_reason");
         let mut body = object(&mut body, "message").unwrap_or(body);
+        // The id of a tool message's event is the id of the call.
         if let Some(id) = text(&mut body, "id") {
             body.insert("tool_call_id".to_owned(), Value::String(id));
         }
-        // A list of calls, as text.
+        // A list of calls, encoded as a string.
         if let Some(calls) = text(&mut body, "tool_calls") {
             body.insert(
                 "tool_calls".to_owned(),
@@ -360,6 +367,7 @@ fn of_events(span: &Span) -> Vec<Message> {
     };
     let events = span.events.iter().filter_map(|(name, body)| of(name, body.clone()));
     let mut messages: Vec<Message> = events.collect();
+    // Logfire stores the events in an attribute instead.
     if messages.is_empty()
         && let Some(Value::Array(list)) = json(span, "events")
     {

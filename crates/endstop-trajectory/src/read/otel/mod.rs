@@ -1,26 +1,28 @@
-//! OpenTelemetry spans of generative AI: OTLP as JSON, or spans as SDKs print them, in one document or
-//! a line each. The attributes of the GenAI conventions, of OpenInference, of the AI SDK and of
-//! OpenLLMetry are read.
+//! Reader for OpenTelemetry spans of generative AI: OTLP as JSON, or spans as SDKs print them, in
+//! one document or one per line. Supports the attributes of the GenAI conventions, of
+//! OpenInference, of the AI SDK and of OpenLLMetry.
 //!
 //! ```text
 //! {"resourceSpans":[{"resource":{…},"scopeSpans":[{"scope":{…},"spans":[{"traceId":…, …}]}]}]}
 //! {"name":"chat gpt","context":{"trace_id":"0x…","span_id":"0x…"},"parent_id":…,"attributes":{…}}
 //! ```
 //!
-//! A trace is a run; where it has several agents at its top, each is one. Spans of model calls are its
-//! turns in the order of their begin, spans of tools their results, and a status of `ERROR` a failure.
-//! What happens below the span of a tool is a child, if the model is called there.
+//! A trace is a run; if it has several agents at the top, each of them is one. Spans of model calls
+//! are turns, ordered by start time. Spans of tools are results, and a status of `ERROR` marks a
+//! failure. The spans below a tool span are a child run if they include a model call.
 //!
-//! Its quirks:
+//! Quirks:
 //!
-//! - Spans come when they end, so that children stand before parents, and those of a trace in several
-//!   lines. The file's bytes are kept, and one trace at a time is read from them.
-//! - Each call of the model repeats the conversation: a message of the user is a step the first time.
-//! - What is said is often not recorded. Then a tool's span is its call too.
-//! - A tool's span of OpenInference has no id: it goes to the open call with its name and arguments.
-//! - A model call that failed and said nothing is no turn.
-//! - Why the agent stopped is not in the conventions: `gen_ai.agent.finish_reason` and
-//!   pydantic-ai's `final_result` are read where they are, else the last call's reason.
+//! - Spans are written when they end, so children come before their parents, and the spans of a
+//!   trace may be spread over many lines. The reader keeps the file's bytes and decodes one trace
+//!   at a time.
+//! - Each model call repeats the conversation: a user message becomes a step only the first time.
+//! - Message content is often not recorded. In that case a tool's span is also used as its call.
+//! - A tool's span of OpenInference has no call id: it is matched to the open call with the same
+//!   name and arguments.
+//! - A model call that failed without output is not a turn.
+//! - The conventions do not record why the agent stopped: `gen_ai.agent.finish_reason` and
+//!   pydantic-ai's `final_result` are used if present, otherwise the last call's finish reason.
 
 mod assemble;
 mod facts;
@@ -43,11 +45,13 @@ pub(crate) const FORMAT: Format = Format {
     shape: Shape::Whole(read),
 };
 
-/// Prefixes of attributes, one of which spans of generative AI have.
+/// Prefixes of attributes; every span of generative AI has at least one of them.
 const MARKS: &[&str] =
     &["\"gen_ai.", "openinference.", "\"llm.", "\"ai.operationId\"", "\"traceloop."];
 
 fn recognises(head: &Head<'_>) -> bool {
+    // Searching the raw bytes is enough here, and works if the document is longer than the part
+    // inspected.
     let has = |text: &str| memchr::memmem::find(head.bytes, text.as_bytes()).is_some();
     let is_shaped = head.first.map_or_else(
         || {
@@ -78,7 +82,7 @@ fn has_spans(value: &Value, depth: u8) -> bool {
     }
 }
 
-/// Where the spans of a trace are in the file.
+/// The location of each trace's spans in the file.
 #[derive(Default)]
 struct Traces<'a> {
     all: Vec<Trace<'a>>,
@@ -88,7 +92,7 @@ struct Traces<'a> {
 struct Trace<'a> {
     id: String,
     spans: Vec<&'a RawValue>,
-    /// Attributes of what sent its first span.
+    /// Attributes of the resource that sent the first span.
     resource: Option<&'a RawValue>,
 }
 
@@ -105,10 +109,11 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
                 return sink(Err(problem(None, ProblemKind::NoTrajectory, what)));
             }
         }
-        // A document that is laid out over lines is not one a line.
+        // The first line of a pretty-printed document is not a value, so the file is not JSON
+        // lines.
         Err(e) if !first_is_whole => {
             let kind = if e.is_eof() { ProblemKind::Half } else { ProblemKind::Malformed };
-            return sink(Err(problem(None, kind, format!("no JSON: {e}"))));
+            return sink(Err(problem(None, kind, format!("invalid JSON: {e}"))));
         }
         Err(_) => {
             for line in pieces::lines(bytes) {
@@ -120,11 +125,11 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
                         }
                     }
                     Err(e) if e.is_eof() && !line.ended => {
-                        let what = "a record that ends in its middle".to_owned();
+                        let what = "truncated record".to_owned();
                         sink(Err(problem(Some(line.at), ProblemKind::Half, what)));
                     }
                     Err(e) => {
-                        let what = format!("no JSON: {e}");
+                        let what = format!("invalid JSON: {e}");
                         sink(Err(problem(Some(line.at), ProblemKind::Malformed, what)));
                     }
                 }
@@ -135,6 +140,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let is_one = traces.all.len() == 1;
     for (at, trace) in (1..).zip(traces.all) {
         let mut spans = Vec::with_capacity(trace.spans.len());
+        // Decoded per trace, so that only one trace is held as parsed values.
         for raw in trace.spans {
             match bounded_json::from_str::<Fields>(raw.get())
                 .map_err(|e| e.to_string())
@@ -160,12 +166,12 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
         without += u64::from(found == 0);
     }
     if without > 0 || runs == 0 {
-        let what = format!("traces without a call of a model: {without}");
+        let what = format!("traces without a model call: {without}");
         sink(Err(problem(None, ProblemKind::NoTrajectory, what)));
     }
 }
 
-/// What of a span says which trace it is of.
+/// The members of a span that identify its trace.
 #[derive(Deserialize)]
 struct Of {
     #[serde(alias = "traceId")]
@@ -180,13 +186,14 @@ struct Context {
     trace_id: Option<Value>,
 }
 
-/// As deep as spans are looked for: a document, resources, scopes, spans, and the lists of each.
+/// Maximum nesting depth searched for spans: a document, resources, scopes, spans, and the lists of
+/// each.
 const DEEPEST: u8 = 8;
 
 type Raw<'a> = HashMap<String, &'a RawValue>;
 
 impl<'a> Traces<'a> {
-    /// The spans of a document, or of a part of it. `false`: there are none.
+    /// Collects the spans of a document or a part of it; returns `false` if there are none.
     fn collect(&mut self, raw: &'a RawValue, resource: Option<&'a RawValue>, depth: u8) -> bool {
         let text = raw.get();
         if depth > DEEPEST {
@@ -209,9 +216,10 @@ impl<'a> Traces<'a> {
                 return self.collect(raw, resource, depth + 1);
             }
         }
-        // Lists of spans by some name.
+        // Some SDKs put lists of spans under a name of their choice.
         let lists = map.into_iter().filter(|(_, raw)| raw.get().starts_with('['));
         let mut lists: Vec<_> = lists.collect();
+        // Sorted, because the iteration order of a `HashMap` differs between runs.
         lists.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.collect_all(lists.into_iter().map(|(_, raw)| raw), resource, depth)
     }

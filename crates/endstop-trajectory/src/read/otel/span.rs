@@ -1,5 +1,5 @@
-//! A span, whoever printed it: attributes by their dotted names, times in nanoseconds, and what it is a
-//! span of.
+//! Decodes a span of any exporter: attributes by dotted names, times in nanoseconds, and the kind
+//! of operation.
 //!
 //! ```text
 //! let span = Span::from(map)?;
@@ -18,32 +18,32 @@ pub(super) struct Span {
     pub(super) start: Option<u64>,
     pub(super) end: Option<u64>,
     pub(super) failed: bool,
-    /// What is said of its status.
+    /// The message of its status.
     pub(super) message: Option<String>,
     pub(super) kind: Kind,
     pub(super) attributes: Fields,
-    /// What happened during it: `(name, attributes)`.
+    /// The span's events: `(name, attributes)`.
     pub(super) events: Vec<(String, Fields)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A call of a model.
+    /// A model call.
     Chat,
     Tool,
     Agent,
-    /// None of them, by this name.
+    /// Any other kind, with its name.
     Other(String),
 }
 
-/// Whether an object is a span.
+/// Returns `true` if an object is a span.
 pub(super) fn is_one(map: &Fields) -> bool {
     let has_trace = |map: &Fields| map.contains_key("traceId") || map.contains_key("trace_id");
     let of = |key: &str| map.get(key).and_then(Value::as_object).is_some_and(has_trace);
     map.contains_key("attributes") && (has_trace(map) || of("context") || of("spanContext"))
 }
 
-/// An id without the `0x` that some print before it.
+/// Removes the prefix `0x` that some exporters add to ids.
 pub(super) fn plain_id(id: &str) -> String {
     id.strip_prefix("0x").unwrap_or(id).to_owned()
 }
@@ -53,6 +53,7 @@ impl Span {
         let mut context = object(&mut map, "context")
             .or_else(|| object(&mut map, "spanContext"))
             .unwrap_or_default();
+        // Exporters differ in the case of these names, and in whether the ids are nested.
         let mut id = |keys: [&str; 2]| {
             keys.into_iter()
                 .find_map(|key| text(&mut map, key).or_else(|| text(&mut context, key)))
@@ -69,7 +70,7 @@ impl Span {
             Some(plain_id(&text(&mut context, "spanId")?))
         });
         let mut attributes = attributes(map.shift_remove("attributes"));
-        // Phoenix prints it beside the attributes.
+        // Phoenix writes the kind next to the attributes, not among them.
         if let Some(kind) = text(&mut map, "span_kind") {
             attributes.entry("openinference.span.kind").or_insert(Value::String(kind));
         }
@@ -94,21 +95,22 @@ impl Span {
         })
     }
 
-    /// An attribute that is a string, by the first of these names that it has.
+    /// Returns a string attribute, under the first of these names that is present.
     pub(super) fn text(&self, names: &[&str]) -> Option<&str> {
         names.iter().find_map(|name| peek(&self.attributes, name))
     }
 
-    /// An attribute that is a count, by the first of these names that it has.
+    /// Returns a count attribute, under the first of these names that is present.
     pub(super) fn count(&self, names: &[&str]) -> Option<u64> {
         names.iter().find_map(|name| {
             let value = self.attributes.get(*name)?;
+            // Some SDKs write counts as strings.
             value.as_u64().or_else(|| value.as_str()?.parse().ok())
         })
     }
 }
 
-/// Attributes by their dotted names, from either way to write them.
+/// Decodes attributes in either encoding into dotted names.
 pub(super) fn attributes(value: Option<Value>) -> Fields {
     let mut attributes = Fields::new();
     match value {
@@ -121,6 +123,7 @@ pub(super) fn attributes(value: Option<Value>) -> Fields {
 
 fn kind(attributes: &Fields, name: &str) -> Kind {
     let other = |name: &str| Kind::Other(name.to_owned());
+    // The most specific convention first, because an instrumentation may set attributes of several.
     if let Some(kind) = peek(attributes, "openinference.span.kind") {
         return match kind {
             "LLM" => Kind::Chat,
@@ -158,7 +161,7 @@ fn kind(attributes: &Fields, name: &str) -> Kind {
     if matches!(peek(attributes, "llm.request.type"), Some("chat" | "completion")) {
         return Kind::Chat;
     }
-    // Spans from before there was a name for what they are of.
+    // Early SDK versions do not name the operation, so it is inferred from other attributes.
     if ["gen_ai.tool.name", "tool.name"].iter().any(|key| attributes.contains_key(*key)) {
         return Kind::Tool;
     }
@@ -168,7 +171,7 @@ fn kind(attributes: &Fields, name: &str) -> Kind {
     other(name)
 }
 
-/// The attributes of OTLP: a list of names, each with a value of a named type.
+/// Decodes OTLP attributes: a list of names, each with a typed value.
 fn otlp_attributes(list: Vec<Value>, to: &mut Fields) {
     for entry in list {
         let Value::Object(mut entry) = entry else { continue };
@@ -188,7 +191,7 @@ fn otlp_value(value: Value) -> Value {
             return value;
         }
     }
-    // A string, since it may be larger than a number of JSON.
+    // OTLP encodes integers as strings, because they may exceed the precision of a JSON number.
     if let Some(value) = typed.shift_remove("intValue") {
         let number = value.as_str().and_then(|text| text.parse::<i64>().ok());
         return number.map_or(value, Value::from);
@@ -211,15 +214,16 @@ fn otlp_value(value: Value) -> Value {
     Value::Null
 }
 
-/// As deep as attributes are taken apart.
+/// Maximum depth to which nested attributes are flattened; deeper values stay objects.
 const DEEPEST: u8 = 16;
 
-/// Attributes that are objects in one another, by their dotted names.
+/// Flattens nested attributes into dotted names.
 fn flatten(map: Fields, before: &str, depth: u8, to: &mut Fields) {
     for (key, value) in map {
         let name = if before.is_empty() { key } else { format!("{before}.{key}") };
         match value {
             Value::Object(map) if depth < DEEPEST => flatten(map, &name, depth + 1, to),
+            // Only lists of objects are flattened. A list of scalars stays a value, as in OTLP.
             Value::Array(list) if depth < DEEPEST && list.iter().any(Value::is_object) => {
                 let list = list.into_iter().enumerate();
                 let map = list.map(|(i, value)| (i.to_string(), value)).collect();
@@ -230,8 +234,9 @@ fn flatten(map: Fields, before: &str, depth: u8, to: &mut Fields) {
     }
 }
 
-/// Whether a span failed, and what is said of it.
+/// Returns whether the span failed, and the message of its status.
 fn status(map: &mut Fields) -> (bool, Option<String>) {
+    // 2 is the code for an error in OTLP; exporters write it as a number or as one of these names.
     let is_error = |code: &Value| {
         code.as_u64() == Some(2)
             || code.as_str().is_some_and(|code| matches!(code, "2" | "ERROR" | "STATUS_CODE_ERROR"))
@@ -244,6 +249,7 @@ fn status(map: &mut Fields) -> (bool, Option<String>) {
             failed |= code.is_some_and(is_error);
             message = text(status, "message").or_else(|| text(status, "description")).or(message);
         }
+        // Some exporters write the status as a bare code.
         Some(code) => failed |= is_error(code),
         None => {}
     }
@@ -256,6 +262,7 @@ fn events(value: Option<Value>) -> Vec<(String, Fields)> {
         let Value::Object(mut event) = event else { return None };
         let name = text(&mut event, "name")?;
         let mut attributes = Fields::new();
+        // Events keep nested objects, because messages are decoded from them.
         match event.shift_remove("attributes") {
             Some(Value::Array(list)) => otlp_attributes(list, &mut attributes),
             Some(Value::Object(map)) => attributes = map,
@@ -266,7 +273,8 @@ fn events(value: Option<Value>) -> Vec<(String, Fields)> {
     list.into_iter().filter_map(event).collect()
 }
 
-/// A time as nanoseconds since 1970: a number or its text, seconds and nanoseconds, or ISO 8601.
+/// Converts a time to nanoseconds since 1970: a number or its text, seconds and nanoseconds, or ISO
+/// 8601.
 fn nanos(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),
@@ -285,7 +293,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn times_of_every_kind_are_one() {
+    fn time_formats_are_equivalent() {
         let expected = 1_770_131_997_066_000_000;
         for value in [
             json!(1_770_131_997_066_000_000_u64),
@@ -303,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_in_one_another_have_dotted_names() {
+    fn nested_attributes_get_dotted_names() {
         let mut flat = Fields::new();
         let nested = json!({"llm": {"messages": [{"role": "user"}], "stop": ["a", "b"]}});
         flatten(nested.as_object().unwrap().clone(), "", 0, &mut flat);

@@ -1,6 +1,6 @@
-//! Which span of a trace is below which, and which of them are a run.
+//! Builds the tree of a trace's spans, and divides it into runs.
 //!
-//! ```ignore
+//! ```text
 //! let found = tree::runs(&trace, spans, sink);
 //! ```
 
@@ -14,19 +14,20 @@ use crate::model::{Origin, Trajectory};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// What the runs of a trace have in common.
+/// The properties that all runs of a trace share.
 pub(super) struct Trace<'t> {
     pub(super) id: &'t str,
-    /// Attributes of what sent it.
+    /// Attributes of the resource that sent the trace.
     pub(super) resource: Fields,
     pub(super) file: &'t str,
-    /// Which of the file's traces it is, where there are several.
+    /// The index of the trace in the file, if there are several.
     pub(super) at: Option<u64>,
 }
 
-/// Gives the runs of a trace; how many there are.
+/// Passes the runs of a trace to the sink, and returns their number.
 pub(super) fn runs(trace: &Trace<'_>, mut spans: Vec<Span>, sink: &mut Sink<'_>) -> u64 {
-    // In the order of their begin; where that is the same, what is longer is around the other.
+    // By start time. If two spans start together, the longer one encloses the other and comes
+    // first.
     spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
     let tree = Tree::of(&spans);
     let mut found = 0;
@@ -42,33 +43,33 @@ pub(super) fn runs(trace: &Trace<'_>, mut spans: Vec<Span>, sink: &mut Sink<'_>)
     found
 }
 
-/// As deep as agents are in one another.
+/// Maximum nesting depth of subagents, because the tree is traversed recursively.
 const DEEPEST: u8 = 16;
 
-/// Which span is below which.
+/// The parent relations of a trace's spans.
 struct Tree {
-    /// The top of each.
+    /// The root of each span.
     roots: Vec<usize>,
-    /// The tool's span that each is below.
+    /// The closest tool span above each span.
     tools: Vec<Option<usize>>,
-    /// The agent's span that each is below, or is.
+    /// The closest agent span above each span, or the span itself.
     agents: Vec<Option<usize>>,
-    /// Whether it is below a model call.
+    /// `true` for spans below a model call.
     inner: Vec<bool>,
-    /// The spans below each tool's span, and none in between.
+    /// The spans below each tool span, up to the next tool span.
     below: HashMap<usize, Vec<usize>>,
     twice: u64,
 }
 
-/// The spans that are a run.
+/// A set of spans that is one run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Group {
     Trace,
-    /// Those below this one.
+    /// The spans below this root.
     Root(usize),
-    /// Those below none of the agents at the top.
+    /// The spans that are not below an agent at the top.
     Rest,
-    /// Those below this tool's span.
+    /// The spans below this tool's span.
     Tool(usize),
 }
 
@@ -91,8 +92,8 @@ impl Tree {
         let mut state = vec![State::Unseen; spans.len()];
         let mut path = Vec::new();
         for i in 0..spans.len() {
-            // Up to a span that is known, or to the top; spans that somebody made up may hang on one
-            // another in a ring, which is cut where it closes.
+            // Walk up to a span that is done, or to a root. Invalid recordings may contain cycles,
+            // which are cut at the span that closes them.
             let mut at = Some(i);
             while let Some(here) = at.filter(|at| state[*at] == State::Unseen) {
                 state[here] = State::OnPath;
@@ -112,7 +113,7 @@ impl Tree {
         tree
     }
 
-    /// What a span has from the one that it hangs on.
+    /// Inherits the properties of a span from its parent.
     fn hang(&mut self, spans: &[Span], here: usize, on: Option<usize>) {
         if let Some(on) = on {
             self.roots[here] = self.roots[on];
@@ -120,7 +121,8 @@ impl Tree {
             self.agents[here] = self.agents[on];
             self.inner[here] = match spans[on].kind {
                 Kind::Chat => true,
-                // What a tool does is its own, wherever the tool ran.
+                // The model calls of a tool belong to the tool, even if the tool ran inside a model
+                // call.
                 Kind::Tool => false,
                 _ => self.inner[on],
             };
@@ -134,6 +136,7 @@ impl Tree {
         let is_top = |i: &usize| self.roots[*i] == *i;
         let agents: Vec<usize> =
             (0..spans.len()).filter(is_top).filter(|i| spans[*i].kind == Kind::Agent).collect();
+        // With a single agent, spans outside it belong to the same run.
         if agents.len() < 2 {
             return vec![Group::Trace];
         }
@@ -162,6 +165,8 @@ impl Tree {
         let own = self.members(spans, group);
         let top = own.iter().copied().find(|i| spans[*i].kind == Kind::Agent);
         let is = |kind: Kind| own.iter().any(|i| spans[*i].kind == kind);
+        // Tool spans without a model call are still a run, because some exporters record only
+        // tools.
         if !is(Kind::Chat) && (matches!(group, Group::Tool(_)) || !is(Kind::Tool) && top.is_none())
         {
             return None;
@@ -171,7 +176,9 @@ impl Tree {
             let span = &spans[i];
             let agent = self.agents[i].and_then(|agent| name_of(&spans[agent]));
             match &span.kind {
-                _ if self.inner[i] => builder.odd.add("spans within a model call's"),
+                // An SDK and a provider wrapper may both record the same model call; the outer span
+                // is used.
+                _ if self.inner[i] => builder.odd.add("spans inside a model call"),
                 Kind::Chat => builder.chat(span, agent),
                 Kind::Tool => {
                     let call = builder.tool(span);
@@ -184,7 +191,7 @@ impl Tree {
                         }
                         builder.children.push(child);
                     } else if let Some(below) = self.below.get(&i) {
-                        builder.odd.add_many("spans below a tool's", below.len() as u64);
+                        builder.odd.add_many("spans below a tool", below.len() as u64);
                     }
                 }
                 Kind::Agent => {}
@@ -202,7 +209,7 @@ impl Tree {
             of_agent(&spans[top], &mut run);
         }
         if self.twice > 0 && !matches!(group, Group::Tool(_)) {
-            run.notes.push(format!("ids of spans that are there twice: {}", self.twice));
+            run.notes.push(format!("duplicate span ids: {}", self.twice));
         }
         if run.steps.is_empty() {
             run.tags.push("summary_only".into());

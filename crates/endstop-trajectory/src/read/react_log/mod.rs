@@ -1,4 +1,5 @@
-//! ReAct logs in plain text, as Reflexion's experiments with HotpotQA wrote them: a file of many runs.
+//! Reader for ReAct logs in plain text, as written by Reflexion's experiments with HotpotQA: one
+//! file with many runs.
 //!
 //! ```text
 //! BEGIN TRIAL 1
@@ -13,21 +14,24 @@
 //!
 //! Quirks:
 //!
-//! - Nothing is escaped. A line is told by how it begins and, where it has one, by its number, which must
-//!   be the one that comes next; any other line goes on with what is before it. A question comes after an
-//!   empty line, or after its context.
-//! - Of a chain of thought the lines have no numbers, and the question has a context before it: on lines
-//!   of its own, or with the question at the end of its last one.
-//! - Whether the answer was right is in the last observation, else in the heading of its section; a run
-//!   that was halted is under one of its own. A file of one section may lack its heading: then nobody says
-//!   why a run without a judged answer ended.
-//! - Prompts for such agents look the same: a log is known by its headings, or by an answer that is judged.
-//! - A log that was cut between two runs looks whole: the numbers of its summary are not those of its runs.
-//! - A trial is over the same questions. Those that are right are written again in each: the task is the
-//!   question, and the run's name its trial and its place.
-//! - What was reflected on before a trial is part of its prompt.
-//! - Failures are told in the environment's words: `Could not find`, `Invalid Action`, `There are no more`,
-//!   `The last page Searched`.
+//! - Nothing is escaped. A line is recognised by its prefix and, if it has one, by its number,
+//!   which must be the next one; any other line continues the line before. A question comes after
+//!   an empty line, or after its context.
+//! - In chain-of-thought logs the lines have no numbers, and the question has a context before it:
+//!   on lines of its own, or with the question at the end of its last line.
+//! - The correctness of the answer is in the last observation, otherwise in the heading of the
+//!   section; halted runs have a section of their own. A file with a single section may lack its
+//!   heading: then the ending of a run without a judged answer is unknown.
+//! - Prompts for such agents look the same. A log is recognised by its headings, or by an answer
+//!   that was judged.
+//! - A log that was cut between two runs looks complete, but the numbers in its summary do not
+//!   match its runs.
+//! - All trials use the same questions. Correct answers are written again in each later trial: the
+//!   task is the question, and the run id is the file's name with the position of the run; the
+//!   trial is stored in the run.
+//! - Reflections before a trial are part of its prompt.
+//! - Failures are recognised by the environment's messages: `Could not find`, `Invalid Action`,
+//!   `There are no more`, `The last page Searched`.
 
 use super::conversation::Conversation;
 use super::pieces::nothing;
@@ -44,10 +48,11 @@ pub(crate) const FORMATS: &[Format] = &[Format {
 
 fn recognises(head: &Head<'_>) -> bool {
     let ending = head.name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    // Any text file could contain these words, so only the usual extensions are tried.
     if !matches!(ending, "" | "txt" | "log" | "out") {
         return false;
     }
-    // A prompt for such agents has questions and actions, too; nobody judges them.
+    // A prompt for such agents also contains questions and actions, but no judged answer.
     let (mut context, mut asked, mut acted, mut judged) = (false, false, false, false);
     let text = String::from_utf8_lossy(head.bytes);
     for line in text.lines() {
@@ -67,12 +72,12 @@ fn recognises(head: &Head<'_>) -> bool {
     false
 }
 
-/// What a line begins.
+/// The type of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line<'a> {
     Trial(&'a str),
     Section(&'a str),
-    /// Around the headings.
+    /// A line around a heading.
     Frame,
     Context,
     Question(&'a str),
@@ -81,20 +86,21 @@ enum Line<'a> {
     Action(&'a str),
     Observation(&'a str),
     Gold(&'a str),
-    /// It goes on with what is before it.
+    /// A continuation of the line before.
     Other,
 }
 
-/// Makes a line of what stands behind its beginning.
+/// Creates a line from the text after its prefix.
 type Kind<'a> = fn(&'a str) -> Line<'a>;
 
 impl<'a> Line<'a> {
-    /// `turn`: the number of the turn that a line may be of; `None`: there is no question yet.
+    /// Classifies a line. `turn` is the number that the line may have; `None` if there was no
+    /// question yet.
     fn of(line: &'a str, turn: Option<u64>) -> Line<'a> {
         Line::of_run(line, turn, None)
     }
 
-    /// `numbered`: whether the lines of the run have numbers, where that is known.
+    /// As [`Line::of`]. `numbered` is whether the lines of the run have numbers, if that is known.
     fn of_run(line: &'a str, turn: Option<u64>, numbered: Option<bool>) -> Line<'a> {
         if let Some(heading) = line.strip_prefix("---").map(|line| line.trim_matches(['-', ' '])) {
             return heading.strip_prefix("BEGIN ").map_or(Line::Other, Line::Section);
@@ -103,6 +109,7 @@ impl<'a> Line<'a> {
             return Line::Trial(trial.trim());
         }
         if line.starts_with("Trial summary: ")
+            // The summary is framed by long lines of `#`; a short one may be a Markdown heading.
             || line.len() >= 20 && line.bytes().all(|byte| byte == b'#')
         {
             return Line::Frame;
@@ -128,7 +135,8 @@ impl<'a> Line<'a> {
         for (name, kind) in kinds {
             let Some(rest) = line.strip_prefix(name) else { continue };
             let Some((number, said)) = rest.split_once(':') else { continue };
-            // A passage may have a line that begins so, too.
+            // A retrieved passage may contain a line with the same prefix, so the number must
+            // match.
             let fits = match number.trim().parse::<u64>() {
                 Ok(number) => numbered != Some(false) && turn == number,
                 Err(_) => numbered != Some(true) && number.is_empty(),
@@ -141,7 +149,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The end of a context and the question behind it, on one line.
+/// Splits a line into the end of a context and the question after it.
 fn asked_after(line: &str) -> Option<(&str, &str)> {
     line.rsplit_once("Question: ")
 }
@@ -151,6 +159,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     let mut lossy = None;
     for (line, at) in bytes.split(|byte| *byte == b'\n').zip(1..) {
         let line = String::from_utf8_lossy(line);
+        // A Latin-1 character in a passage is not a reason to lose the run, so it is only reported.
         if lossy.is_none() && matches!(line, std::borrow::Cow::Owned(_)) {
             lossy = Some(at);
         }
@@ -173,27 +182,27 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
             file: place.file.to_owned(),
             at: Some(at),
             kind: ProblemKind::Malformed,
-            what: "not UTF-8; what stands there is replaced".to_owned(),
+            what: "not UTF-8; invalid bytes are replaced".to_owned(),
         }));
     }
 }
 
-/// A log, read line by line.
+/// The state of the line-by-line parser.
 struct Log<'p> {
     place: &'p Place<'p>,
     trial: Option<String>,
     section: Option<&'static str>,
     context: String,
-    /// The run that is being read, and how many were before it.
+    /// The current run, and the number of runs before it.
     open: Option<Run>,
     runs: u64,
-    /// Whether the right answer is told behind each run.
+    /// `true` if the correct answer follows each run.
     has_gold: bool,
-    /// Whether the line before was empty.
+    /// `true` if the previous line was empty.
     blank: bool,
 }
 
-/// What the next line would go on with.
+/// The element that a continuation line belongs to.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum At {
     #[default]
@@ -217,9 +226,9 @@ struct Run {
     turns: Vec<Turn>,
     gold: Option<String>,
     at: At,
-    /// Whether its lines have numbers; `None`: it has had none yet.
+    /// `true` if the lines of the run have numbers; `None` if there was no such line yet.
     numbered: Option<bool>,
-    /// Whether something stands behind its end.
+    /// `true` if text follows the end of the run.
     odd: bool,
 }
 
@@ -253,7 +262,7 @@ impl Log<'_> {
             None => (None, None),
         };
         let kind = match Line::of_run(line, turn, numbered) {
-            // In the middle of a passage.
+            // A passage may contain such a line.
             Line::Context | Line::Question(_) if !may_ask => Line::Other,
             Line::Reflections(_) if self.open.as_ref().is_some_and(|run| !run.turns.is_empty()) => {
                 Line::Other
@@ -282,11 +291,12 @@ impl Log<'_> {
             }
             kind => match (&mut self.open, asked_after(line)) {
                 (Some(run), _) => {
+                    // Reported once per run, not for each line.
                     if run.at == At::Gold && !self.blank && !std::mem::replace(&mut run.odd, true) {
                         sink(Err(lost(
                             self.place,
                             at,
-                            "what follows is read as a part of the run before",
+                            "the text is treated as part of the previous run",
                         )));
                     }
                     run.take(kind, line);
@@ -317,10 +327,11 @@ impl Log<'_> {
         });
     }
 
-    /// Whether a run that ends the file ends in its middle.
+    /// Returns `true` if the last run of the file is truncated.
     fn is_cut(&self, run: &Run) -> bool {
         let told = run.turns.last().and_then(|turn| turn.observation.as_deref());
         let is_judged = told.is_some_and(|told| judged(told).is_some());
+        // If earlier runs end with the correct answer, a last run without one is truncated.
         run.gold.is_none() && (self.has_gold || !is_judged && run.section != Some("HALTED"))
     }
 
@@ -334,7 +345,7 @@ impl Log<'_> {
 }
 
 impl Run {
-    /// The number of the turn that a line may begin or go on with.
+    /// Returns the number of the turn that the next line may begin or continue.
     fn turn(&self) -> u64 {
         let done = self.turns.last().is_none_or(|turn| turn.observation.is_some());
         self.turns.len() as u64 + u64::from(done)
@@ -342,6 +353,8 @@ impl Run {
 
     fn take(&mut self, kind: Line<'_>, line: &str) {
         if matches!(kind, Line::Thought(_) | Line::Action(_) | Line::Observation(_)) {
+            // `Thought 1:` has a number and `Thought:` has none; the first line decides for the
+            // whole run.
             let number = line.split_once(':').is_some_and(|(name, _)| name.contains(' '));
             self.numbered.get_or_insert(number);
         }
@@ -388,7 +401,7 @@ impl Run {
         }
     }
 
-    /// The turn that is going on, or the next where that has its observation.
+    /// Returns the current turn, or begins the next one if the current turn has its observation.
     fn begin(&mut self) -> &mut Turn {
         if self.turns.last().is_none_or(|turn| turn.observation.is_some()) {
             self.turns.push(Turn::default());
@@ -406,7 +419,7 @@ impl Run {
         run.task_id = Some(question.clone().into());
         let mut prompt = String::new();
         let context = self.context.trim();
-        // Without one the heading alone is there.
+        // A run without a context may have only the heading.
         if context != "Context:" {
             prompt.push_str(context);
         }
@@ -440,6 +453,7 @@ impl Run {
             }
             if let Some(told) = told {
                 steps.result(CallResult {
+                    // An observation without an action has no call, so it must not have a call id.
                     call_id: turn.action.is_some().then(|| id.into()),
                     content: told.to_owned().into(),
                     is_error: is_failure(told),
@@ -454,6 +468,7 @@ impl Run {
             Some(_) => Some(false),
             None => None,
         };
+        // The observation comes first: the section's heading may be missing.
         let success = right.or(by_section);
         run.recorded =
             Recorded { reward: success.map(|right| f64::from(u8::from(right))), success };
@@ -476,7 +491,7 @@ impl Run {
     }
 }
 
-/// A question that is not there, or cannot be read.
+/// Creates the problem for a missing or unreadable question.
 fn lost(place: &Place<'_>, at: u64, so: &str) -> Problem {
     Problem {
         file: place.file.to_owned(),
@@ -486,7 +501,7 @@ fn lost(place: &Place<'_>, at: u64, so: &str) -> Problem {
     }
 }
 
-/// Whether an answer was right, as the environment says.
+/// Returns whether the environment judged the answer to be correct; `None` if it did not judge one.
 fn judged(told: &str) -> Option<bool> {
     match told.trim() {
         "Answer is CORRECT" => Some(true),
@@ -495,7 +510,7 @@ fn judged(told: &str) -> Option<bool> {
     }
 }
 
-/// An action and what is in its brackets: `Search[Creed (band)]`.
+/// Splits an action into its name and the argument in brackets: `Search[Creed (band)]`.
 fn parts(action: &str) -> (&str, Option<&str>) {
     let action = action.trim();
     match action.split_once('[') {

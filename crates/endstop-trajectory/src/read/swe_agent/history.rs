@@ -1,5 +1,5 @@
-//! The messages of a `.traj` file: the system's, demonstrations, the task, and each turn with what
-//! came of it.
+//! Decodes the `history` of a `.traj` file: system message, demonstrations, task, and each turn
+//! with its observation.
 //!
 //! ```json
 //! {"role": "assistant", "content": "…", "thought": "…", "action": "ls", "agent": "main",
@@ -94,19 +94,21 @@ impl<'a> Record<'a> for Function<'a> {
 }
 
 impl<'a> History<'a> {
-    /// Whether the model said it in this run.
+    /// Returns `true` if the model wrote the message in this run.
     pub(super) fn is_turn(&self) -> bool {
         self.role == "assistant" && !self.demo
     }
 
-    /// Whether its content is this text.
+    /// Returns `true` if the content equals this text.
     pub(super) fn is_said(&self, text: &str) -> bool {
         matches!(&self.content, Content::Text(content) if content == text)
     }
 
-    /// A message that is no turn, and no result.
+    /// Converts a message that is neither a turn nor a result.
     pub(super) fn step(self) -> Step<'a> {
         let role = if self.role == "system" { Role::System } else { Role::User };
+        // Only messages of a demonstration have the role `assistant` here: real turns are handled
+        // by the caller.
         let mut step = Step::new(if self.role == "assistant" { Role::Agent } else { role });
         step.copied = self.demo;
         let (text, parts) = self.content.split();
@@ -129,7 +131,7 @@ fn more(step: &mut Step<'_>, mut other: Map<String, Value>, parts: Option<Value>
     }
 }
 
-/// The run of a file that has nothing but its history.
+/// Builds the run of a file that has only `history`.
 pub(super) fn turns_of<'a>(history: Vec<History<'a>>, run: &mut Trajectory<'a>) {
     let mut talk = Talk::default();
     let mut turns = 0;
@@ -139,6 +141,8 @@ pub(super) fn turns_of<'a>(history: Vec<History<'a>>, run: &mut Trajectory<'a>) 
             let mut step = Step::new(Role::Agent);
             let (text, parts) = message.content.split();
             match message.thought {
+                // The content repeats the thought and adds the action, so it is only stored if it
+                // differs.
                 Some(thought) if thought != text => {
                     keep_value(&mut step.extra, "response", text.into_owned().into());
                     step.text = thought;
@@ -156,8 +160,10 @@ pub(super) fn turns_of<'a>(history: Vec<History<'a>>, run: &mut Trajectory<'a>) 
             more(&mut step, message.other, parts);
             talk.step(step);
         } else if message.role == "tool" || is_observation(&message, turns) {
+            // Without function calling, observations are recorded as user messages.
             let (content, parts) = message.content.split();
             let mut result = CallResult {
+                // Only the first id, because the message has a single content for all of them.
                 call_id: message.answers.into_iter().next(),
                 content,
                 ..CallResult::default()
@@ -175,8 +181,9 @@ pub(super) fn turns_of<'a>(history: Vec<History<'a>>, run: &mut Trajectory<'a>) 
     run.notes.extend(notes);
 }
 
-/// Whether a message of the user is what came of a turn: after the first turn all of them are.
+/// Returns `true` if a user message is an observation: after the first turn, all of them are.
 fn is_observation(message: &History<'_>, turns: usize) -> bool {
+    // `message_type` exists only in newer versions.
     let said = message.kind.as_deref().map(|kind| kind == "observation");
     message.role == "user" && !message.demo && turns > 0 && said.unwrap_or(true)
 }

@@ -1,15 +1,15 @@
-//! SWE-agent: `.traj` files, one run each.
+//! Reader for SWE-agent: `.traj` files with one run each.
 //!
 //! ```json
 //! {"trajectory": [{"thought": "…", "action": "ls\n", "observation": "a.py\n", "response": "…"}],
 //!  "history": [{"role": "system", "content": "…"}, …], "info": {"exit_status": "submitted"}}
 //! ```
 //!
-//! Quirks: `trajectory` has the turns, `history` what was said before them, and, where the model
-//! called tools, their ids and arguments; else the action is the call, named by its first word.
-//! `history` may be all there is. Demonstrations in it are messages of the user that are copied from
-//! another run. A step that the model answered with no action has no call. No result is marked as a
-//! failure, and nothing says whether the run succeeded; `exit_status` says how it ended.
+//! Quirks: `trajectory` contains the turns. `history` contains the messages before them and, if the
+//! model called tools, the call ids and arguments; otherwise the action is the call, named after
+//! its first word. A file may have only `history`. Demonstrations in it are user messages copied
+//! from another run. A response without an action has no call. Results are not marked as failures,
+//! and success is not recorded; `exit_status` is the ending.
 
 mod history;
 
@@ -48,7 +48,7 @@ fn recognises(head: &Head<'_>) -> bool {
     }
 }
 
-/// How many turns of the history may be no steps between two that are.
+/// Maximum number of turns in the history without a matching step between two that match.
 const AHEAD: usize = 8;
 
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl<'a> Record<'a> for File<'a> {
     }
 }
 
-/// A step of `trajectory`.
+/// One step of `trajectory`.
 #[derive(Default)]
 struct Taken<'a> {
     action: Cow<'a, str>,
@@ -88,7 +88,7 @@ impl<'a> Record<'a> for Taken<'a> {
             "observation" => self.observation = record::text(map)?,
             "response" => self.response = record::text(map)?,
             "thought" => self.thought = record::text(map)?,
-            // What was sent to the model: the history so far, in every step.
+            // The model's input, which repeats the history in every step.
             "query" | "messages" => {
                 map.next_value::<serde::de::IgnoredAny>()?;
             }
@@ -108,18 +108,21 @@ fn run<'a>(bytes: &'a [u8], place: &Place<'_>) -> Result<Trajectory<'a>, Problem
     if steps.is_empty() {
         turns_of(history, &mut run);
     } else {
-        // What the model called, in the order of its turns.
+        // The model's messages in the history, in order.
         let mut called = VecDeque::new();
         for message in history {
             if message.is_turn() {
                 called.push_back(message);
             } else if called.is_empty() {
-                // Those that follow are the observations, as the model was shown them.
+                // The user messages after the first turn are the observations, as shown to the
+                // model. The steps already have them.
                 run.steps.push(message.step());
             }
         }
         let mut passed = 0;
         for (step, i) in steps.into_iter().zip(1..) {
+            // Matched by content, because `history` may contain turns that failed and were
+            // repeated.
             let same = called.iter().take(AHEAD).position(|message| {
                 message.action.as_deref() == Some(&*step.action)
                     || step.response.as_deref().is_some_and(|said| message.is_said(said))
@@ -133,15 +136,15 @@ fn run<'a>(bytes: &'a [u8], place: &Place<'_>) -> Result<Trajectory<'a>, Problem
         }
         passed += called.len();
         if passed > 0 {
-            run.notes.push(format!("turns of the history that are no steps: {passed}"));
+            run.notes.push(format!("turns of the history that are not steps: {passed}"));
         }
     }
 
-    // `INSTANCE/INSTANCE.traj`, unless the file says which problem it was.
+    // The path is `INSTANCE/INSTANCE.traj`, so the stem is the task, unless the file names it.
     let stem = chunk::stem(chunk::bare_name(place.file));
     let mut config = other.shift_remove("replay_config");
     if let Some(Value::String(text)) = &config {
-        // Some versions write it as text.
+        // Some versions encode the configuration as a string.
         config = Some(bounded_json::from_str(text).unwrap_or(Value::String(text.clone())));
     }
     let configured = |path: &str| config.as_ref().and_then(|config| config.pointer(path));
@@ -184,7 +187,8 @@ fn turn<'a>(taken: Taken<'a>, message: Option<History<'a>>, number: usize) -> St
     let Taken { action, observation, response, thought, other } = taken;
     let mut step = Step::new(Role::Agent);
     step.extra = (!other.is_empty()).then(|| Box::new(other));
-    // The response is the thought and the action; where it is more, it is kept.
+    // The response is usually the thought followed by the action, so it is only stored if it
+    // differs from the thought.
     match (thought, response) {
         (Some(thought), Some(response)) => {
             if thought != response {
@@ -203,13 +207,14 @@ fn turn<'a>(taken: Taken<'a>, message: Option<History<'a>>, number: usize) -> St
         record::keep_value(&mut step.extra, "action", action.into_owned().into());
     }
     if let Some(content) = observation {
+        // Parallel calls share one observation, which is attached to the last of them.
         let call_id = step.calls.last().and_then(|call| call.id.clone());
         step.results.push(CallResult { call_id, content, ..CallResult::default() });
     }
     step
 }
 
-/// A command as a call: `edit 1:1\n…` is one of `edit`.
+/// Converts a command to a call: `edit 1:1\n…` is a call of `edit`.
 fn call_of(action: &str, number: usize) -> Option<Call<'static>> {
     let name = action.split_whitespace().next()?.to_owned();
     let mut command = Map::new();
@@ -222,8 +227,8 @@ fn call_of(action: &str, number: usize) -> Option<Call<'static>> {
     })
 }
 
-/// SWE-agent's words for how a run ended. After a limit it submits what there is, and says so as
-/// `submitted (exit_cost)`.
+/// Maps SWE-agent's exit status to the common reasons. After a limit SWE-agent submits the work so
+/// far, and reports it as `submitted (exit_cost)`.
 fn reason(native: &str) -> &'static str {
     let inner = native.strip_prefix("submitted (").and_then(|rest| rest.strip_suffix(')'));
     match inner.unwrap_or(native) {
@@ -238,7 +243,7 @@ fn reason(native: &str) -> &'static str {
     }
 }
 
-/// The arguments of a call in a history.
+/// Decodes the arguments of a call in the history.
 fn arguments_of(raw: Option<&serde_json::value::RawValue>) -> Cow<'_, str> {
     raw.map_or(Cow::Borrowed("{}"), arguments::of_raw)
 }

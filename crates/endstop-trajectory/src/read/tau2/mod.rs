@@ -1,4 +1,5 @@
-//! tau2-bench: `results.json`, a simulation in a file of its own, and rows of the collection of them.
+//! Reader for tau2-bench: `results.json`, a simulation in a separate file, and rows of the
+//! published collection.
 //!
 //! ```json
 //! {"info": {"agent_info": {"llm": "m"}, "environment_info": {"domain_name": "retail"}, "max_steps": 100},
@@ -6,9 +7,10 @@
 //!  "reward_info": {"reward": 1.0}, "messages": [{"role": "assistant", "content": "Hi!"}], "trial": 0}]}
 //! ```
 //!
-//! Quirks: users have tools too: their calls and results are in their own steps, which are no turns.
-//! Spoken simulations are in ticks of a fraction of a second (`ticks.rs`). The file of a simulation says
-//! neither model nor limits: `results.json` beside it or above it does.
+//! Quirks: users have tools too; their calls and results are in the user's steps, which are not
+//! turns. Spoken simulations are recorded in ticks of a fraction of a second (`ticks.rs`). The file
+//! of a simulation contains neither model nor limits; these are in `results.json`, in the same
+//! folder or the one above.
 
 mod ticks;
 
@@ -58,7 +60,7 @@ fn is_results(head: &Head<'_>) -> bool {
     if head.member("simulations").is_some_and(Value::is_array) {
         return head.member("info").is_some() || head.member("tasks").is_some();
     }
-    // The tasks, which come before, may be longer than what is looked at.
+    // The tasks come first, and may be longer than the part of the file that is inspected.
     let cut = head.bytes.len() >= super::unpack::HEAD;
     cut && head.member("info").is_some_and(|info| info.get("agent_info").is_some())
 }
@@ -69,7 +71,7 @@ fn is_simulation(value: &Value) -> bool {
         && ["messages", "ticks"].iter().any(|name| value.get(*name).is_some_and(Value::is_array))
 }
 
-/// tau2's words for how a simulation ended, in those of endings.
+/// Maps tau2's termination reasons to the common ones.
 pub(crate) fn reason(native: &str) -> &'static str {
     match native {
         "user_stop" => "user_stop",
@@ -103,6 +105,8 @@ impl<'a> Record<'a> for Simulation<'a> {
             "trial" => self.trial = record::name(map)?,
             "messages" => {
                 let list = map.next_value::<Option<List<Message<'a>>>>()?;
+                // An empty list counts as absent, because a spoken simulation has one in addition
+                // to its ticks.
                 self.messages = list.map(|list| list.0).filter(|list| !list.is_empty());
             }
             "ticks" => {
@@ -131,7 +135,7 @@ fn read_file(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
     sink(run(bytes, &results.map(|of| of.0.info).unwrap_or_default()));
 }
 
-/// What the results beside a simulation say of all of them.
+/// The members of the results file that apply to all simulations.
 #[derive(Default)]
 struct Results {
     info: Map<String, Value>,
@@ -158,9 +162,9 @@ fn run<'a>(bytes: &'a [u8], info: &Map<String, Value>) -> Result<Trajectory<'a>,
             }
         }
         (messages, Some(ticks)) => {
-            // A spoken simulation has its messages in its ticks.
+            // In a spoken simulation the ticks contain the messages.
             if messages.is_some() {
-                talk.note("messages beside ticks", || "the ticks are read".to_owned());
+                talk.note("messages in addition to ticks", || "the ticks are used".to_owned());
             }
             ticks::join(ticks, &mut talk);
         }
@@ -183,6 +187,7 @@ fn run<'a>(bytes: &'a [u8], info: &Map<String, Value>) -> Result<Trajectory<'a>,
         (Some(domain), Some(task)) => Some(format!("{domain}/{task}").into()),
         (_, task) => task,
     };
+    // Only the limits that end a run; the other members of `info` configure the user simulator.
     for name in ["max_steps", "max_errors", "timeout"] {
         if let Some(limit) = info.get(name).filter(|limit| limit.is_number()) {
             run.limits.insert(name.to_owned(), limit.clone());
@@ -191,6 +196,7 @@ fn run<'a>(bytes: &'a [u8], info: &Map<String, Value>) -> Result<Trajectory<'a>,
     if let Some(mut rewards) = simulation.reward_info {
         run.recorded.reward = lift(&mut rewards, "reward", Value::as_f64);
         run.recorded.success = run.recorded.reward.map(is_success);
+        // The detailed rewards are labels, because they explain the reward and are not part of it.
         rewards.retain(|_, value| !value.is_null());
         if !rewards.is_empty() {
             run.labels.insert("reward_info".to_owned(), Value::Object(rewards));

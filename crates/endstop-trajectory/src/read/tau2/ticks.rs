@@ -1,13 +1,14 @@
-//! A spoken simulation: both sides speak at once, in ticks of a fraction of a second.
+//! Decodes a spoken simulation, in which both sides may speak at once, in ticks of a fraction of a
+//! second.
 //!
 //! ```json
 //! {"tick_id": 26, "timestamp": "…", "agent_chunk": {"content": "Hel", "contains_speech": true},
 //!  "user_chunk": {"contains_speech": false}, "agent_tool_calls": [], "agent_tool_results": []}
 //! ```
 //!
-//! What one side says without a pause of a tick is one step of it, and so are the calls that it makes
-//! meanwhile; after their results a new one begins. Which tick it began with, and how many it took, is
-//! in its `extra`. A recording may leave out what was said, and keep that something was.
+//! The speech of one side without a silent tick is one step, together with the calls made
+//! meanwhile; a new step begins after their results. The step's `extra` contains its first tick and
+//! the number of ticks. A recording may omit the speech itself and only record that there was some.
 
 use crate::model::{Call, CallResult, Role, Step};
 use crate::read::arguments;
@@ -74,7 +75,7 @@ impl<'a> Record<'a> for Chunk<'a> {
             "contains_speech" => {
                 self.speech = map.next_value::<Option<bool>>()?.unwrap_or_default();
             }
-            // How it sounded is of every tick, and of no step.
+            // The audio properties are recorded for each tick and have no meaning for a step.
             _ => {
                 map.next_value::<serde::de::IgnoredAny>()?;
             }
@@ -116,7 +117,7 @@ impl<'a> Record<'a> for Given<'a> {
     }
 }
 
-/// A side that is speaking: its step, among those of both.
+/// A side that is speaking, with the index of its step.
 struct Speaking {
     at: usize,
     ticks: u64,
@@ -158,12 +159,15 @@ pub(super) fn join<'a>(ticks: Vec<Tick<'a>>, talk: &mut Talk<'a>) {
                 record::keep_value(&mut step.extra, "ticks", speaking.ticks.into());
             }
             if !given.is_empty() {
+                // A result may come after its side stopped speaking; it then belongs to that side's
+                // last step.
                 let at = if let Some(speaking) = &open[role] {
                     Some(speaking.at)
                 } else {
                     let wanted = if role == AGENT { Role::Agent } else { Role::User };
                     steps.iter().rposition(|step| step.role == wanted)
                 };
+                // A result before any step of its side: keep it in a separate step.
                 if let Some(at) = at {
                     results[at].extend(given);
                 } else {
@@ -173,14 +177,16 @@ pub(super) fn join<'a>(ticks: Vec<Tick<'a>>, talk: &mut Talk<'a>) {
             }
             let answered =
                 open[role].as_ref().is_some_and(|speaking| !results[speaking.at].is_empty());
+            // After a result, the side's next words are a new model response.
             if !speaks || answered {
                 open[role] = None;
             }
         }
     }
     if other > 0 {
-        talk.note("ticks with more than is read", || other.to_string());
+        talk.note("ticks with unknown members", || other.to_string());
     }
+    // Added at the end, because both sides' steps grow at the same time.
     for (step, given) in steps.into_iter().zip(results) {
         let role = step.role;
         talk.step(step);

@@ -1,16 +1,17 @@
-//! tau-bench: runs of a customer-service agent with a simulated user, as its `run.py` writes them, and
-//! as the rows of the published collection of them.
+//! Reader for tau-bench: runs of a customer-service agent with a simulated user, as its `run.py`
+//! writes them, and as rows of the published collection.
 //!
 //! ```json
 //! [{"task_id": 0, "reward": 1.0, "info": {"task": {…}, "source": "user", "reward_info": {…}},
 //!   "traj": [{"role": "system", "content": "# Airline Agent Policy …"}, …], "trial": 0}]
 //! ```
 //!
-//! Quirks: the domain is in no field, but in the first line of the policy that the agent is given.
-//! Nothing says how a run ended: the user's `###STOP###`, the tool that hands over to a person, or an
-//! `info` without `reward_info`, which is written when the steps had run out; `info.error` is a run that
-//! broke. A result that begins with `Error` is a failure. Of a row, `db_match` is the success, as its
-//! authors say; its `score` may differ. A row without messages is a placeholder.
+//! Quirks: no field holds the domain; it is in the first line of the agent's policy. The ending is
+//! derived from the user's `###STOP###`, from the tool that hands over to a person, or from an
+//! `info` without `reward_info`, which is written if the steps ran out. `info.error` marks a run
+//! that crashed. A result that begins with `Error` is a failure. In a row, `db_match` is the
+//! success, as defined by its authors; its `score` may differ. A row without messages is a
+//! placeholder.
 
 pub(crate) mod row;
 
@@ -49,7 +50,7 @@ pub(crate) const FORMATS: &[Format] = &[
 ];
 
 fn is_result(value: &Value) -> bool {
-    // The conversation may be behind the end of what is looked at.
+    // The conversation may begin after the part of the file that is inspected.
     value.get("task_id").is_some()
         && value.get("info").is_some_and(Value::is_object)
         && (value.get("traj").is_some_and(Value::is_array) || value.get("reward").is_some())
@@ -86,11 +87,11 @@ fn read_part(bytes: &[u8], part: &Part<'_>, sink: &mut Sink<'_>) {
     sink(run(bytes, part.stem));
 }
 
-/// One result; `stem` is its file, which tells runs of several files apart.
+/// Decodes one result. `stem` is its file's name, which makes run ids unique across files.
 fn run<'a>(bytes: &'a [u8], stem: &str) -> Result<Trajectory<'a>, Problem> {
     let Fields { task_id, trial, reward, mut info, traj, other } = record::read(bytes)?;
-    let task = task_id.ok_or_else(|| Problem::malformed("no `task_id`"))?;
-    let messages = traj.ok_or_else(|| Problem::malformed("no `traj`"))?;
+    let task = task_id.ok_or_else(|| Problem::malformed("missing `task_id`"))?;
+    let messages = traj.ok_or_else(|| Problem::malformed("missing `traj`: expected a list"))?;
     let mut talk = Talk::default();
     for message in messages {
         message.join(&mut talk);
@@ -103,12 +104,14 @@ fn run<'a>(bytes: &'a [u8], stem: &str) -> Result<Trajectory<'a>, Problem> {
         extra: other,
         ..Trajectory::default()
     };
+    // Files without trials contain a single one, which is number 0.
     let trial_name = trial.as_deref().unwrap_or("0");
     run.run_id = if stem.is_empty() {
         format!("{task}/{trial_name}").into()
     } else {
         format!("{stem}/{task}/{trial_name}").into()
     };
+    // Task numbers repeat in each domain, so the domain is a part of the task id.
     run.task_id = Some(match domain(&run.steps) {
         Some(domain) => format!("{domain}/{task}").into(),
         None => task,
@@ -128,7 +131,7 @@ fn run<'a>(bytes: &'a [u8], stem: &str) -> Result<Trajectory<'a>, Problem> {
     Ok(run)
 }
 
-/// What the policy is a policy of: `# Airline Agent Policy` → `airline`.
+/// Reads the domain from the policy's title: `# Airline Agent Policy` → `airline`.
 fn domain(steps: &[Step<'_>]) -> Option<&'static str> {
     let policy = &steps.iter().find(|step| step.role == Role::System)?.text;
     let title = policy.lines().next()?.to_ascii_lowercase();
@@ -156,7 +159,7 @@ fn ending(steps: &[Step<'_>], info: &Map<String, Value>) -> Option<Ending<'stati
         Some(value) => !value.is_null(),
     };
     match info.get("source").and_then(Value::as_str) {
-        // The steps had run out before the environment was done.
+        // There is no reward, because the steps ran out before the environment was done.
         _ if !judged => ending("max_steps", None),
         Some(tool) if tool.starts_with("transfer_to_human") => {
             ending("handoff", Some(tool.to_owned().into()))

@@ -1,4 +1,5 @@
-//! A row of the collections of tau-bench and tau2-bench runs: one run a line, one file a model.
+//! Decodes a row of the collections of tau-bench and tau2-bench runs: one run per line, one file
+//! per model.
 //!
 //! ```json
 //! {"model_path": "vendor/m", "benchmark_name": "taubench", "task_name": "airline", "messages": [],
@@ -6,8 +7,9 @@
 //!  "meta": {"id": "airline_0", "is_correct": true, "finish_reason": "user_stop", "task_id": "0"}}
 //! ```
 //!
-//! Quirks: `meta.id` has the domain before it or not. Results may have no id; those of a user's calls
-//! follow the user. With some models the results are messages of the user, and stay that.
+//! Quirks: `meta.id` may or may not begin with the domain. Results may have no id; those of a
+//! user's calls follow the user's message. With some models the results are recorded as user
+//! messages, and stay user messages.
 
 use super::super::census::OUT_OF_ORDER;
 use super::super::messages::message::Message;
@@ -20,16 +22,16 @@ use serde::de::MapAccess;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// Which of its numbers says whether a run succeeded.
+/// The member that determines the success of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Success {
-    /// tau-bench: whether the database is as it should be.
+    /// tau-bench: `db_match`, the comparison of the final database with the expected one.
     DbMatch,
     /// tau2-bench: the score.
     Score,
 }
 
-/// Whether a file is of such rows, of a benchmark.
+/// Returns `true` if a file contains rows of a benchmark.
 pub(crate) fn is_row(head: &Head<'_>, benchmark: impl Fn(&str) -> bool) -> bool {
     let name = head.member("benchmark_name").and_then(Value::as_str);
     name.is_some_and(benchmark) && head.member("messages").is_some()
@@ -62,14 +64,16 @@ impl<'a> Record<'a> for Row<'a> {
     }
 }
 
-/// The run of a row.
+/// Decodes a row.
 pub(crate) fn run(line: &[u8], by: Success) -> Result<Trajectory<'_>, Problem> {
     let Row { model, domain, messages, eval, mut meta, other } = record::read(line)?;
-    let messages = messages.ok_or_else(|| Problem::malformed("no `messages`"))?;
+    let messages =
+        messages.ok_or_else(|| Problem::malformed("missing `messages`: expected a list"))?;
     let mut talk = Talk::default();
     let mut before: Option<i64> = None;
     for message in messages {
         if let Some(turn) = message.turn {
+            // Equal numbers are also out of order, because each message has its own.
             if let Some(before) = before.filter(|before| *before >= turn) {
                 talk.note(OUT_OF_ORDER, || format!("turn_idx {turn} after {before}"));
             }
@@ -87,8 +91,9 @@ pub(crate) fn run(line: &[u8], by: Success) -> Result<Trajectory<'_>, Problem> {
         Success::DbMatch => matches.or_else(|| meta.get("is_correct")?.as_bool()),
         Success::Score => score.map(is_success),
     };
+    // Both are stored, because the benchmark's authors define success differently from the score.
     if by == Success::DbMatch && score.is_some_and(is_success) && matches == Some(false) {
-        run.notes.push("two outcomes: the score is 1, and db_match is false".to_owned());
+        run.notes.push("conflicting outcomes: the score is 1, but db_match is false".to_owned());
     }
     if !eval.is_empty() {
         run.extra.insert("eval_result".to_owned(), Value::Object(eval));
@@ -102,6 +107,7 @@ pub(crate) fn run(line: &[u8], by: Success) -> Result<Trajectory<'_>, Problem> {
     let id = meta.get("id").and_then(owned_name).map(number);
     let task = meta.get("task_id").and_then(owned_name).map(number).or_else(|| id.clone());
     if let Some(id) = id {
+        // The ids repeat in the files of each model, so the model is a part of the run id.
         let model = run.model.as_deref().unwrap_or("unknown");
         run.run_id = format!("{model}/{domain}/{id}").into();
     }

@@ -1,4 +1,4 @@
-//! The ReAct baselines of the ToT-HF survey: a file a run.
+//! Reader for the ReAct baselines of the ToT-HF survey: one run per file.
 //!
 //! ```json
 //! {"run_id": "BASELINE-REACT-…", "condition_id": "baseline-react", "task_id": "subset-sum-demo",
@@ -9,13 +9,13 @@
 //!
 //! Quirks:
 //!
-//! - What the model said is cut after some 900 characters: an observation may have its action behind the
-//!   cut, and is then a result of no call that is known.
-//! - The harness runs the first `ACTION:` of a text, whatever follows it; its first word is the tool.
-//!   `no-action` is no observation: the text had none.
+//! - The model's text is cut after some 900 characters. If the action was in the part that was cut,
+//!   the observation is a result without a known call.
+//! - The harness runs the first `ACTION:` of a text, and ignores what follows it; its first word is
+//!   the tool. The observation `no-action` means that the text contained no action.
 //! - A tool's failure begins with `error` or `invalid`.
-//! - `outcome` is `timeout` where the steps ran out; `error_type` says which it was. Tokens are of the
-//!   whole run.
+//! - `outcome` is `timeout` if the steps ran out; `error_type` distinguishes the two. Tokens are
+//!   counted for the whole run.
 
 use super::conversation::Conversation;
 use super::pieces::{self, Fields, count, list, object, text, without_nulls};
@@ -51,7 +51,8 @@ fn run_of(bytes: &[u8], sink: &mut Sink<'_>) {
 }
 
 fn run(mut record: Fields) -> Result<Trajectory<'static>, Problem> {
-    let trace = list(&mut record, "trace").ok_or_else(|| Problem::malformed("no list `trace`"))?;
+    let trace = list(&mut record, "trace")
+        .ok_or_else(|| Problem::malformed("missing `trace`: expected a list"))?;
     let mut run = Trajectory::new(text(&mut record, "run_id").unwrap_or_default());
     run.agent = text(&mut record, "condition_id").map(Into::into);
     run.agent_version = text(&mut record, "agent_framework").map(Into::into);
@@ -67,6 +68,7 @@ fn run(mut record: Fields) -> Result<Trajectory<'static>, Problem> {
         run.limits.insert("max_steps".to_owned(), steps);
     }
     let mut metrics = object(&mut record, "metrics").unwrap_or_default();
+    // Recordings contain a boolean or a number.
     let reward = match metrics.get("success") {
         Some(Value::Bool(success)) => Some(f64::from(u8::from(*success))),
         reward => reward.and_then(Value::as_f64),
@@ -82,6 +84,7 @@ fn run(mut record: Fields) -> Result<Trajectory<'static>, Problem> {
     run.totals.extra = without_nulls(metrics);
 
     let (outcome, error) = (text(&mut record, "outcome"), text(&mut record, "error_type"));
+    // `error_type` comes first, because it is more specific than `outcome`.
     let reason = match (error.as_deref(), outcome.as_deref()) {
         (Some("max_steps_exceeded"), _) => "max_steps",
         (None, Some("success" | "failure")) => "final",
@@ -110,7 +113,7 @@ fn run(mut record: Fields) -> Result<Trajectory<'static>, Problem> {
         }
     }
     if !others.is_empty() {
-        run.notes.push(format!("entries of the trace that are no steps: {}", others.len()));
+        run.notes.push(format!("entries of the trace that are not steps: {}", others.len()));
         record.insert("trace".to_owned(), Value::Array(others));
     }
     let (steps, notes) = steps.finish();
@@ -124,7 +127,7 @@ enum Entry<'e> {
     Observed(&'e str),
 }
 
-/// `STEP 2 MODEL: …`, `STEP 2 OBSERVATION: …`
+/// Parses an entry such as `STEP 2 MODEL: …` or `STEP 2 OBSERVATION: …`.
 fn entry_of(entry: &str) -> Option<Entry<'_>> {
     let (number, rest) = entry.strip_prefix("STEP ")?.split_once(' ')?;
     number.parse::<u64>().ok()?;
@@ -138,6 +141,7 @@ fn entry_of(entry: &str) -> Option<Entry<'_>> {
 
 fn model(said: &str, steps: &mut Conversation) {
     let turn = steps.push(Step { text: said.to_owned().into(), ..Step::new(Role::Agent) });
+    // Only the first action, because that is the one that the harness runs.
     let Some(action) = said.lines().find_map(|line| line.trim_start().strip_prefix("ACTION:"))
     else {
         return;
@@ -163,6 +167,7 @@ fn observed(told: &str, steps: &mut Conversation) {
     }
     let id = call_id(turn);
     steps.result(CallResult {
+        // A call id without a call would count as an unanswered call of another turn.
         call_id: steps.has_call(&id).then(|| id.into()),
         is_error: ["error", "invalid"].iter().any(|start| told.starts_with(start)),
         content: told.to_owned().into(),

@@ -1,4 +1,4 @@
-//! A run as an ATIF 1.8 document, on one line.
+//! Writes a run as an ATIF 1.8 document on one line.
 //!
 //! ```no_run
 //! # let run = endstop_trajectory::Trajectory::new("r");
@@ -6,9 +6,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The document is valid for readers that allow nothing beside the format. What the format has no
-//! place for goes into `extra` objects, so that the run is the same when it is read again; only where
-//! it was read first ([`Origin`](crate::Origin)) is not written.
+//! The document is valid for readers that reject unknown members. Data that the format has no field
+//! for is stored in `extra` objects, so that the run is unchanged when it is read again. Only the
+//! [`Origin`](crate::Origin) is not written.
 
 mod step;
 
@@ -20,11 +20,11 @@ use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-/// Writes a run as one ATIF 1.8 document, without a line end behind it.
+/// Writes a run as one ATIF 1.8 document, without a line break at the end.
 ///
 /// # Errors
 ///
-/// `out` refuses it.
+/// Writing to `out` fails.
 pub fn atif(run: &Trajectory<'_>, out: impl Write) -> io::Result<()> {
     serde_json::to_writer(out, &document(run, &run.run_id)).map_err(io::Error::from)
 }
@@ -65,7 +65,7 @@ struct Agent<'t> {
 fn document<'t>(run: &'t Trajectory<'_>, id: &str) -> Document<'t> {
     let mut own = run.extra.clone();
     let mut ours = Object::new();
-    // A session may be another name than the run's; the run's own says nothing.
+    // A session id is only stored if it differs from the run's id.
     let session = own.get("session_id").and_then(Value::as_str);
     let session_id = match session.filter(|session| !session.is_empty() && *session != run.run_id) {
         Some(session) => {
@@ -75,6 +75,7 @@ fn document<'t>(run: &'t Trajectory<'_>, id: &str) -> Document<'t> {
         }
         None => id.to_owned(),
     };
+    // A `session_id` that was not used must not be read back as the document's own.
     let mut moved = Object::new();
     if let Some(value) = own.shift_remove("session_id") {
         moved.insert("session_id".to_owned(), value);
@@ -106,13 +107,14 @@ fn document<'t>(run: &'t Trajectory<'_>, id: &str) -> Document<'t> {
 
     let mut steps: Vec<Line<'t>> = run.steps.iter().zip(1..).map(|(s, id)| line(s, id)).collect();
     if steps.is_empty() {
-        // Readers want one.
+        // ATIF requires at least one step, so write a placeholder.
         ours.insert("no_steps".to_owned(), true.into());
         steps.push(nothing());
     }
     let mut taken = HashSet::new();
     let mut subagent_trajectories = Vec::with_capacity(run.children.len());
     for child in &run.children {
+        // ATIF requires unique ids, and recorded ones may repeat.
         subagent_trajectories.push(document(child, &unique(&mut taken, &child.run_id)));
     }
     let final_metrics = final_metrics(&run.totals, run.steps.len());
@@ -131,7 +133,7 @@ fn document<'t>(run: &'t Trajectory<'_>, id: &str) -> Document<'t> {
     }
 }
 
-/// An id that no other child has.
+/// Returns an id that no other child has.
 fn unique(taken: &mut HashSet<String>, id: &str) -> String {
     let mut name = if id.is_empty() { "run".to_owned() } else { id.to_owned() };
     let mut number = 1;
@@ -151,11 +153,13 @@ fn agent<'t>(run: &'t Trajectory<'_>, own: &mut Object, ours: &mut Object) -> Ag
             ours.insert(said.to_owned(), true.into());
         }
     }
+    // ATIF's schema requires objects; other tool definitions go to the extension.
     let fit = run.tools.iter().all(Value::is_object);
     if !fit {
         ours.insert("tools".to_owned(), Value::Array(run.tools.clone()));
     }
     let extra = match own.get("agent") {
+        // Only if `extra` is the only member, because ATIF's agent has no field for others.
         Some(Value::Object(agent)) if agent.len() == 1 => {
             agent.get("extra").and_then(Value::as_object).cloned()
         }
@@ -173,7 +177,7 @@ fn agent<'t>(run: &'t Trajectory<'_>, own: &mut Object, ours: &mut Object) -> Ag
     }
 }
 
-/// How the run ended, with what its `extra` has more of it.
+/// Writes the outcome and the ending, merged with the run's own members of the same names.
 fn outcome(run: &Trajectory<'_>, extra: &mut Object, own: &mut Object) {
     let mut outcome = Object::new();
     if let Some(reward) = run.recorded.reward {
@@ -205,8 +209,8 @@ fn outcome(run: &Trajectory<'_>, extra: &mut Object, own: &mut Object) {
     join(extra, own, "termination", termination, &names);
 }
 
-/// Writes an object under a name, together with what the run's own `extra` has under it, where that
-/// is no other thing with the same names.
+/// Writes an object under a name, merged with the run's own `extra` member of that name, unless the
+/// two have members in common.
 fn join(extra: &mut Object, own: &mut Object, name: &str, mut known: Object, names: &[&str]) {
     if known.is_empty() {
         return;
@@ -238,6 +242,7 @@ fn final_metrics(totals: &Totals, steps: usize) -> Object {
     }
     let mut own = totals.extra.clone();
     let other = own.get("total_steps").and_then(Value::as_u64).filter(|n| *n != steps as u64);
+    // The recorded number is written instead of the actual one.
     if other.is_some() {
         own.shift_remove("total_steps");
     }

@@ -1,11 +1,11 @@
-//! A step, with its calls, their results and what it used.
+//! Writes a step with its calls, results and usage.
 //!
-//! ```ignore
+//! ```text
 //! let steps: Vec<Line> = run.steps.iter().zip(1..).map(|(step, id)| line(step, id)).collect();
 //! ```
 //!
-//! Only an agent's step may have calls, and a result only be about one of them: what is otherwise is
-//! written in our own words.
+//! ATIF allows calls only in agent steps, and results only for calls of the same step. Anything
+//! else is written in Endstop's extension.
 
 use super::Object;
 use crate::model::{Call, CallResult, Role, Step, Usage};
@@ -84,7 +84,7 @@ struct ObservationResult<'t> {
     extra: Object,
 }
 
-/// A step where there is none.
+/// Creates an empty step.
 pub(super) fn nothing() -> Line<'static> {
     Line {
         step_id: 1,
@@ -104,6 +104,8 @@ pub(super) fn nothing() -> Line<'static> {
 }
 
 pub(super) fn line<'t>(step: &'t Step<'_>, step_id: usize) -> Line<'t> {
+    // A working copy: members that ATIF has a field for are removed from it, and the rest goes to
+    // `extra`.
     let mut own = step.extra.as_deref().cloned().unwrap_or_default();
     let mut ours = Object::new();
     let agent = step.role == Role::Agent;
@@ -116,6 +118,7 @@ pub(super) fn line<'t>(step: &'t Step<'_>, step_id: usize) -> Line<'t> {
     line.message = content(&step.text, &mut own, "message");
     line.is_copied_context = step.copied;
     if let Some(at) = step.at.as_deref() {
+        // ATIF requires ISO 8601; another time goes to the extension.
         if split_time(at).is_some() {
             line.timestamp = Some(at);
         } else {
@@ -126,6 +129,7 @@ pub(super) fn line<'t>(step: &'t Step<'_>, step_id: usize) -> Line<'t> {
         ours.insert("agent".to_owned(), name.into());
     }
     let metrics = metrics(step.usage.as_deref(), step.cost_usd);
+    // A usage without counts would otherwise be read back as no usage at all.
     if step.usage.as_deref().is_some_and(|usage| *usage == Usage::default()) {
         ours.insert("empty_usage".to_owned(), true.into());
     }
@@ -138,7 +142,7 @@ pub(super) fn line<'t>(step: &'t Step<'_>, step_id: usize) -> Line<'t> {
             line.reasoning_effort = own.shift_remove("reasoning_effort");
         }
     } else {
-        // Only an agent may have these.
+        // ATIF allows these members only in agent steps.
         if let Some(model) = step.model.as_deref() {
             ours.insert("model_name".to_owned(), model.into());
         }
@@ -154,10 +158,12 @@ pub(super) fn line<'t>(step: &'t Step<'_>, step_id: usize) -> Line<'t> {
         }
     }
     let without_model = line.metrics.is_empty() && line.reasoning_content.is_none();
+    // A count of 0 contradicts a step with metrics or reasoning, so it stays in `extra` there.
     if own.get("llm_call_count").and_then(Value::as_u64).is_some_and(|n| n > 0 || without_model) {
         line.llm_call_count = own.shift_remove("llm_call_count");
     }
     if !step.results.is_empty() {
+        // Results of other steps match no call, because their calls are in the extension.
         let ids: HashSet<&str> = if agent {
             step.calls.iter().filter_map(|call| call.id.as_deref()).collect()
         } else {
@@ -176,7 +182,8 @@ pub(super) fn line<'t>(step: &'t Step<'_>, step_id: usize) -> Line<'t> {
     line
 }
 
-/// The parts that are kept beside a text, where ATIF can hold them and they say the same; else the text.
+/// Returns the stored content parts if ATIF can represent them and they match the text, otherwise
+/// the text.
 fn content<'t>(text: &'t str, own: &mut Object, name: &str) -> Content<'t> {
     if let Some(Value::Array(list)) = own.get(name)
         && parts::are_atif(list)
@@ -209,6 +216,7 @@ fn metrics(usage: Option<&Usage>, cost: Option<f64>) -> Object {
         own.clone_from(&usage.extra);
         for name in ["prompt_token_ids", "completion_token_ids", "logprobs"] {
             let fits = if name == "logprobs" { Value::is_number } else { Value::is_u64 };
+            // ATIF requires lists of numbers; other values go to `extra`.
             if own.get(name).and_then(Value::as_array).is_some_and(|list| list.iter().all(fits))
                 && let Some(list) = own.shift_remove(name)
             {
@@ -227,6 +235,7 @@ fn metrics(usage: Option<&Usage>, cost: Option<f64>) -> Object {
 }
 
 fn calls<'t>(calls: &'t [Call<'_>]) -> Vec<ToolCall<'t>> {
+    // ATIF requires an id for each call; a generated one must not collide with a recorded one.
     let taken: HashSet<&str> = calls.iter().filter_map(|call| call.id.as_deref()).collect();
     let mut made = 0;
     let mut name = || loop {
@@ -256,10 +265,11 @@ fn calls<'t>(calls: &'t [Call<'_>]) -> Vec<ToolCall<'t>> {
         .collect()
 }
 
-/// Arguments as an object: those that are none are in one.
+/// Returns the arguments as an object; arguments that are not an object are wrapped in one.
 fn of_call<'t>(text: &'t str, ours: &mut Object) -> Arguments<'t> {
     let raw = serde_json::from_str::<&RawValue>(text).ok();
     if let Some(raw) = raw.filter(|raw| raw.get().starts_with('{')) {
+        // The document is on one line, so line breaks between tokens are removed.
         return match arguments::on_one_line(raw.get()) {
             std::borrow::Cow::Borrowed(_) => Arguments::Object(raw),
             std::borrow::Cow::Owned(line) => {
@@ -268,6 +278,7 @@ fn of_call<'t>(text: &'t str, ours: &mut Object) -> Arguments<'t> {
         };
     }
     ours.insert("raw_arguments".to_owned(), true.into());
+    // Valid JSON of another type stays JSON; any other text becomes a JSON string.
     match raw {
         Some(raw) => Arguments::Raw { raw },
         None => Arguments::Text { raw: text },
@@ -299,6 +310,7 @@ fn result<'t>(result: &'t CallResult<'_>, ids: &HashSet<&str>) -> ObservationRes
     let subagent_trajectory_ref =
         if refs { own.shift_remove("subagent_trajectory_ref") } else { None };
     let mut extra = Object::new();
+    // Always written, so that readers need not guess from the text.
     extra.insert("is_error".to_owned(), result.is_error.into());
     if let Some(code) = result.exit_code {
         extra.insert("exit_code".to_owned(), code.into());
@@ -307,7 +319,7 @@ fn result<'t>(result: &'t CallResult<'_>, ids: &HashSet<&str>) -> ObservationRes
     ObservationResult { source_call_id, content, subagent_trajectory_ref, extra }
 }
 
-/// Whether these are references to subagents, and nothing else.
+/// Returns `true` if the value contains only references to subagents.
 fn are_refs(value: &Value) -> bool {
     let known =
         |name: &str| matches!(name, "trajectory_id" | "trajectory_path" | "session_id" | "extra");

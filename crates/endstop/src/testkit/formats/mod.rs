@@ -11,7 +11,7 @@ pub(super) mod openai_chat;
 pub(super) mod openai_responses;
 
 use super::{Reply, Request, Turn};
-use endstop_wire::eventstream::frame;
+use endstop_wire::stream::eventstream::frame;
 use serde_json::Value;
 
 /// Returns the reply for a turn in the format that the request asks for, streamed or not.

@@ -192,7 +192,7 @@ async fn a_run_that_ended_at_a_limit_goes_on_as_another_where_the_limit_is_raise
     );
 
     let done = build(7, 10).resume(Resume::new(&runs[0].id)).unwrap_err().to_string();
-    assert!(done.contains("ended as stop") && done.contains("nothing to go on with"), "{done}");
+    assert!(done.contains("ended as stop") && done.contains("nothing to resume"), "{done}");
 }
 
 #[tokio::test]

@@ -1,0 +1,5 @@
+//! Tables of providers, models and prices.
+
+pub mod models;
+pub mod prices;
+pub mod providers;

@@ -1,0 +1,389 @@
+//! Model prices: the user's own prices take precedence over a compiled-in catalogue.
+//!
+//! ```
+//! use endstop_wire::catalog::prices::{PriceBook, PriceSource, parse_price};
+//!
+//! let book = PriceBook::new().with("vllm/my-model", parse_price("in=0.2,out=0.8").unwrap());
+//! assert_eq!(book.lookup("vllm", "my-model").unwrap().source, PriceSource::User);
+//! assert!(book.lookup("anthropic", "claude-3-haiku").unwrap().price.output.to_usd() > 0.0);
+//! assert!(book.lookup("vllm", "unheard-of").is_none());
+//! ```
+//!
+//! Prices keep a budget within its ceiling, so each must be an **upper bound**:
+//!
+//! - If a price depends on the size of the prompt or on the hour, the highest one is used, and
+//!   [`ModelInfo::exact`] is `false`.
+//! - There is no clock here. A price that changed on a date is the newest one; if a change is only
+//!   announced, the higher of the current and the announced price is used.
+//! - A model has no entry if its price has a component that [`Price`] cannot express, such as a fee
+//!   per request, or if it is not billed by text tokens (images, speech, embeddings).
+//! - A provider is found by its exact id, because a similar name may be another company. An unknown
+//!   provider has no price.
+//!
+//! Prices are for ordinary synchronous calls. Not covered are priority tiers, searches and other
+//! tools that the provider runs and bills, and cache entries stored for an hour (cache writes have
+//! the price of the provider's default, shorter lifetime).
+//!
+//! The catalogue is a text table compiled into the program. A lookup reads the lines of one
+//! provider; nothing is parsed in advance or cached. The data comes from the `genai-prices` project
+//! (MIT, see `data/LICENSE-genai-prices`). The test `catalogue` writes and checks it.
+
+mod argument;
+
+pub use argument::{AmountProblem, PriceError, parse_price};
+
+use argument::nano_usd;
+use endstop_core::{NanoUsd, Price};
+use memchr::memmem;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The price table. Each provider starts with `@provider TAB fallback provider …`, followed by its
+/// models, first match first:
+/// `id TAB input TAB output TAB cached TAB cache write TAB context window TAB "~" if not exact
+/// TAB rule SPACE rule …`. Prices are dollars per million tokens. A model without an input price
+/// has no price.
+const CATALOGUE: &str = include_str!("../../../data/prices.tsv");
+
+/// Alternative names of the catalogue's providers.
+const ALIASES: &[(&str, &str)] = &[
+    ("xai", "x-ai"),
+    ("moonshot", "moonshotai"),
+    ("together_ai", "together"),
+    ("together-ai", "together"),
+    ("gemini", "google"),
+    ("bedrock", "aws"),
+    ("vertex", "google"),
+    ("copilot", "github-copilot"),
+];
+
+/// Price and limits of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelInfo {
+    /// Upper bound of the model's price.
+    pub price: Price,
+    /// `true` if every call has this price, `false` if `price` is the highest of several.
+    pub exact: bool,
+    /// Tokens of prompt and answer together; see also [`crate::catalog::models`].
+    pub context_window: Option<u64>,
+    /// Source of the price.
+    pub source: PriceSource,
+}
+
+/// Source of a price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PriceSource {
+    /// Set by the user.
+    User,
+    /// The compiled-in catalogue.
+    Catalogue {
+        /// Id of the provider in the catalogue.
+        provider: &'static str,
+        /// Id of the model in the catalogue.
+        model: &'static str,
+    },
+}
+
+impl fmt::Display for PriceSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PriceSource::User => f.write_str("given by the user"),
+            PriceSource::Catalogue { provider, model } => {
+                write!(f, "catalogue: {provider}/{model}")
+            }
+        }
+    }
+}
+
+/// Lookup of prices: the user's own first, then the catalogue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PriceBook {
+    own: BTreeMap<String, Price>,
+}
+
+impl PriceBook {
+    /// Creates a book with the catalogue only.
+    pub fn new() -> PriceBook {
+        PriceBook::default()
+    }
+
+    /// Adds a price for `"provider/model"` that takes precedence over the catalogue. Names are
+    /// case-insensitive.
+    #[must_use]
+    pub fn with(mut self, provider_and_model: &str, price: Price) -> PriceBook {
+        self.own.insert(fold(provider_and_model), price);
+        self
+    }
+
+    /// Returns the model's price together with its known limits.
+    pub fn lookup(&self, provider: &str, model: &str) -> Option<ModelInfo> {
+        let own = self.own.get(&format!("{}/{}", fold(provider), fold(model))).copied();
+        let Some(price) = own else {
+            return lookup(provider, model);
+        };
+        Some(ModelInfo {
+            price,
+            // A user's price applies to every call, whatever its size or hour is.
+            exact: true,
+            context_window: find(provider, model).and_then(|found| found.context_window()),
+            source: PriceSource::User,
+        })
+    }
+}
+
+/// Returns the catalogue's entry for a model, if it has a price.
+///
+/// Model ids may have a date or suffix, if the provider accepts one (`claude-3-haiku-20240307`).
+pub fn lookup(provider: &str, model: &str) -> Option<ModelInfo> {
+    let found = find(provider, model)?;
+    let input = found.price(1)?;
+    Some(ModelInfo {
+        price: Price {
+            input,
+            output: found.price(2)?,
+            cached_input: found.price(3),
+            cache_write: found.price(4),
+        },
+        exact: found.field(6).is_empty(),
+        context_window: found.context_window(),
+        source: PriceSource::Catalogue { provider: found.provider, model: found.field(0) },
+    })
+}
+
+/// Returns the context window in tokens if the catalogue has it, including for models without a
+/// price.
+pub(crate) fn context_window(provider: &str, model: &str) -> Option<u64> {
+    find(provider, model)?.context_window()
+}
+
+/// One line of the catalogue.
+struct Found {
+    provider: &'static str,
+    line: &'static str,
+}
+
+impl Found {
+    fn field(&self, at: usize) -> &'static str {
+        self.line.split('\t').nth(at).unwrap_or("")
+    }
+
+    fn price(&self, at: usize) -> Option<NanoUsd> {
+        nano_usd(self.field(at)).ok()
+    }
+
+    fn context_window(&self) -> Option<u64> {
+        self.field(5).parse().ok()
+    }
+}
+
+/// Finds a model's line at the provider or at a provider whose models it also serves.
+fn find(provider: &str, model: &str) -> Option<Found> {
+    let (provider, model) = (fold(provider), fold(model));
+    let id = ALIASES
+        .iter()
+        .find(|(alias, _)| *alias == provider)
+        .map_or(provider.as_str(), |(_, id)| id);
+    let at_provider = |model: &str| {
+        let (id, fallbacks, models) = section(id)?;
+        find_line(id, models, model).or_else(|| {
+            fallbacks.split(' ').find_map(|fallback| {
+                let (id, _, models) = section(fallback)?;
+                find_line(id, models, model)
+            })
+        })
+    };
+    // Retry with a dashed date only after an exact miss, because some ids really have dates without
+    // dashes.
+    at_provider(&model).or_else(|| match dashed_date(&model) {
+        Cow::Owned(dashed) => at_provider(&dashed),
+        Cow::Borrowed(_) => None,
+    })
+}
+
+/// Returns a provider's id, fallbacks and lines.
+fn section(id: &str) -> Option<(&'static str, &'static str, &'static str)> {
+    // Such characters could match across fields or lines of the table.
+    if id.is_empty() || id.contains(['\t', '\n']) {
+        return None;
+    }
+    let at = memmem::find(CATALOGUE.as_bytes(), format!("\n@{id}\t").as_bytes())?;
+    let rest = CATALOGUE.get(at + 2..)?;
+    let rest = &rest[..memmem::find(rest.as_bytes(), b"\n@").unwrap_or(rest.len())];
+    let (head, models) = rest.split_once('\n')?;
+    let (id, fallbacks) = head.split_once('\t')?;
+    Some((id, fallbacks, models))
+}
+
+fn find_line(provider: &'static str, models: &'static str, model: &str) -> Option<Found> {
+    models
+        .lines()
+        .find(|line| {
+            let (rest, rules) = line.rsplit_once('\t').unwrap_or((line, ""));
+            let id = rest.split('\t').next().unwrap_or("");
+            rules.split(' ').any(|rule| matches(rule, id, model))
+        })
+        .map(|line| Found { provider, line })
+}
+
+/// `true` if a model's name in lower case matches the rule:
+/// `=` the id, `=x` equals x, `^x` starts with x, `$x` ends with x, `~x` contains x,
+/// `&x` starts with x and is not a speech model, `%x` equals x with a digit for every `#`. If a
+/// `*` ends the pattern, anything may follow.
+fn matches(rule: &str, id: &str, model: &str) -> bool {
+    let Some((kind, text)) = rule.split_at_checked(1) else {
+        return false;
+    };
+    match kind {
+        "=" if text.is_empty() => id.eq_ignore_ascii_case(model),
+        "=" => model == text,
+        "^" => model.starts_with(text),
+        "$" => model.ends_with(text),
+        "~" => model.contains(text),
+        "&" => model.starts_with(text) && !is_speech(model),
+        "%" => {
+            let (pattern, open) = text.strip_suffix('*').map_or((text, false), |p| (p, true));
+            let (pattern, model) = (pattern.as_bytes(), model.as_bytes());
+            let fits = |(p, m): (&u8, &u8)| {
+                if *p == b'#' { m.is_ascii_digit() } else { p == m }
+            };
+            (model.len() == pattern.len() || (open && model.len() > pattern.len()))
+                && pattern.iter().zip(model).all(fits)
+        }
+        _ => false,
+    }
+}
+
+fn is_speech(model: &str) -> bool {
+    model.split('-').skip(1).any(|part| part == "tts")
+}
+
+/// Returns `model-2025-12-11` for `model-20251211`, because some gateways write dates without
+/// dashes.
+fn dashed_date(model: &str) -> Cow<'_, str> {
+    fn date(part: &str) -> Option<String> {
+        let (date, rest) = part.split_at_checked(8)?;
+        let number = |digits: &str| digits.parse::<u32>().ok();
+        let good = date.bytes().all(|b| b.is_ascii_digit())
+            && date.starts_with("20")
+            && (rest.is_empty() || rest.starts_with(':'))
+            && (1..=12).contains(&number(&date[4..6])?)
+            && (1..=31).contains(&number(&date[6..8])?);
+        good.then(|| format!("{}-{}-{}{rest}", &date[..4], &date[4..6], &date[6..8]))
+    }
+    let mut parts: Vec<Cow<'_, str>> = model.split('-').map(Cow::Borrowed).collect();
+    let mut found = false;
+    // The first part is the model's name and never a date.
+    for part in parts.iter_mut().skip(1) {
+        if let Some(dashed) = date(part) {
+            *part = Cow::Owned(dashed);
+            found = true;
+        }
+    }
+    if found { Cow::Owned(parts.join("-")) } else { Cow::Borrowed(model) }
+}
+
+fn fold(name: &str) -> String {
+    name.trim().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usd(price: Option<NanoUsd>) -> f64 {
+        price.map_or(-1.0, NanoUsd::to_usd)
+    }
+
+    #[test]
+    fn catalogue_finds_model_by_any_name() {
+        let haiku = lookup("anthropic", "claude-3-haiku-20240307").unwrap();
+        assert_eq!(haiku.price.input, NanoUsd(250_000_000));
+        assert_eq!(usd(haiku.price.cached_input), 0.03);
+        assert_eq!(haiku.context_window, Some(200_000));
+        assert!(haiku.exact);
+        assert_eq!(
+            haiku.source,
+            PriceSource::Catalogue { provider: "anthropic", model: "claude-3-haiku" }
+        );
+        assert_eq!(lookup(" Anthropic", "Claude-3-Haiku"), lookup("anthropic", "claude-3-haiku"));
+        assert_eq!(lookup("xai", "grok-4.3"), lookup("x-ai", "grok-4.3"));
+        assert!(lookup("xai", "grok-4.3").is_some());
+        // A gateway that serves other providers' models at their prices.
+        assert_eq!(
+            lookup("azure", "deepseek-chat").unwrap().price,
+            lookup("deepseek", "deepseek-chat").unwrap().price
+        );
+    }
+
+    #[test]
+    fn unknown_model_has_no_price() {
+        for (provider, model) in [
+            ("anthropic", "gpt-4o"),
+            ("", ""),
+            ("openai", ""),
+            ("ollama", "llama3"),
+            ("my-openai-proxy", "gpt-4o"),
+            ("openai\topenai", "gpt-4o"),
+            ("openai", "text-embedding-3-small"),
+            ("perplexity", "sonar"),
+        ] {
+            assert_eq!(lookup(provider, model), None, "{provider}/{model}");
+        }
+    }
+
+    #[test]
+    fn tiered_price_is_highest_and_inexact() {
+        let pro = lookup("google", "gemini-2.5-pro").unwrap();
+        assert_eq!(pro.price.input, NanoUsd(2_500_000_000));
+        assert!(!pro.exact);
+    }
+
+    #[test]
+    fn user_price_overrides_catalogue() {
+        let own = parse_price("in=1,out=2").unwrap();
+        let book = PriceBook::new()
+            .with("Anthropic/claude-3-haiku", own)
+            .with("openrouter/acme/model", own);
+        let haiku = book.lookup("anthropic", "claude-3-haiku").unwrap();
+        assert_eq!((haiku.price, haiku.source), (own, PriceSource::User));
+        assert_eq!(haiku.context_window, Some(200_000));
+        let acme = book.lookup("openrouter", "acme/model").unwrap();
+        assert_eq!((acme.price, acme.context_window), (own, None));
+        assert_eq!(book.lookup("anthropic", "claude-3-opus"), lookup("anthropic", "claude-3-opus"));
+    }
+
+    #[test]
+    fn rules_match_whole_patterns_only() {
+        for (rule, model, fits) in [
+            ("=", "the-id", true),
+            ("=", "the-id-2", false),
+            ("=other", "other", true),
+            ("^pre", "prefix", true),
+            ("$fix", "prefix", true),
+            ("~ref", "prefix", true),
+            ("&gem", "gem-pro", true),
+            ("&gem", "gem-tts-pro", false),
+            ("&gem", "gem-pro-tts", false),
+            ("&gem", "gem-ttsx", true),
+            ("%m-##", "m-12", true),
+            ("%m-##", "m-123", false),
+            ("%m-##", "m-1x", false),
+            ("%m-##", "m-1", false),
+            ("%m-##*", "m-123", true),
+            ("", "the-id", false),
+        ] {
+            assert_eq!(matches(rule, "The-Id", model), fits, "{rule} {model}");
+        }
+    }
+
+    #[test]
+    fn undashed_date_gets_dashes() {
+        assert_eq!(dashed_date("gpt-5.2-20251211"), "gpt-5.2-2025-12-11");
+        assert_eq!(dashed_date("model-20251211:free"), "model-2025-12-11:free");
+        for plain in ["model-20251301", "model-202512110", "20251211", "m-é0251211", "model"] {
+            assert_eq!(dashed_date(plain), plain);
+        }
+    }
+}

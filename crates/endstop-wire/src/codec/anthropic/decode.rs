@@ -1,0 +1,427 @@
+//! Anthropic decoder: collects stream events, or a complete body, into a turn.
+
+use super::wire::{Block, Delta as WireDelta, Event, Message, OutputDetails, Usage};
+use crate::bounded::{made_id, noted};
+use crate::codec::common::{Common, Said};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::dialect::Family;
+use crate::errors::ErrorBody;
+use crate::json;
+use crate::signal::finish::{Finish, finish_of};
+use endstop_core::{Part, ToolCall};
+use serde::Deserialize;
+use serde::de::Error as _;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+
+/// A partially received turn.
+#[derive(Default)]
+pub(crate) struct Accumulator {
+    common: Common,
+    blocks: Vec<Building>,
+    /// Position in `blocks` of each stream index.
+    places: HashMap<u64, usize>,
+    calls: usize,
+    stop_sequence: Option<String>,
+    metadata: Map<String, Value>,
+}
+
+/// A partially received content block.
+enum Building {
+    Text(String),
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    ToolUse {
+        place: usize,
+        id: String,
+        name: String,
+        /// Input that the block started with.
+        input: String,
+        /// Input fragments that were streamed afterwards.
+        json: String,
+        /// The raw block, if server-side code made the call and not the model.
+        by_code: Option<String>,
+    },
+    /// Any other block. Stored as it arrived, with its deltas added.
+    Other {
+        raw: String,
+        json: String,
+        deltas: Vec<(&'static str, String)>,
+    },
+}
+
+impl Accumulator {
+    pub(crate) fn new() -> Accumulator {
+        let mut a = Accumulator::default();
+        // Anthropic does not include cached tokens in `input_tokens`.
+        a.common.usage.cache_apart = true;
+        a
+    }
+
+    fn message(&mut self, m: &Message<'_>) {
+        self.common.named(m.model.filled(), m.id.filled());
+        if let Some(usage) = m.usage {
+            self.usage(usage);
+        }
+        self.stop(&m.stop_reason, &m.stop_sequence);
+        self.note("stop_details", m.stop_details);
+        self.note("container", m.container);
+        self.note("context_management", m.context_management);
+    }
+
+    fn stop(&mut self, reason: &json::Str<'_>, sequence: &json::Str<'_>) {
+        // An empty value must not replace a real one, but it counts as a value if nothing else
+        // comes.
+        if let Some(value) = &reason.0 {
+            if !value.is_empty() || self.common.finish.is_none() {
+                self.common.finish = Some(value.clone().into_owned());
+            }
+        }
+        if let Some(text) = sequence.filled() {
+            self.stop_sequence = Some(text.to_owned());
+        }
+    }
+
+    /// Stores additional facts that the provider sends with the stop reason.
+    fn note(&mut self, name: &str, raw: Option<&RawValue>) {
+        if let Some(v) = raw.and_then(noted) {
+            self.metadata.insert(name.to_owned(), v);
+        }
+    }
+
+    fn usage(&mut self, raw: &RawValue) {
+        let Some(u) = lenient::<Usage<'_>>(raw) else {
+            return;
+        };
+        // `message_delta` repeats some counts and omits others, so each count keeps its last known
+        // value.
+        let to = &mut self.common.usage;
+        to.input_tokens = u.input_tokens.0.or(to.input_tokens);
+        to.output_tokens = u.output_tokens.0.or(to.output_tokens);
+        to.cached_input_tokens = u.cache_read_input_tokens.0.or(to.cached_input_tokens);
+        to.cache_write_tokens = u.cache_creation_input_tokens.0.or(to.cache_write_tokens);
+        if let Some(d) = u.output_tokens_details.and_then(lenient::<OutputDetails>) {
+            to.reasoning_tokens =
+                d.thinking_tokens.0.or(d.reasoning_tokens.0).or(to.reasoning_tokens);
+        }
+    }
+
+    fn start(&mut self, raw: &RawValue, sink: DeltaSink<'_>) -> Option<usize> {
+        let block = self.common.read::<Block<'_>>(raw)?;
+        if !self.common.room(self.blocks.len()) {
+            return None;
+        }
+        let building = match block.kind.get() {
+            "text" => {
+                if let Some(text) = block.text.filled() {
+                    sink(Delta::Text(text));
+                }
+                Building::Text(block.text.get().to_owned())
+            }
+            "thinking" => {
+                if let Some(text) = block.thinking.filled() {
+                    sink(Delta::Reasoning(text));
+                }
+                Building::Thinking {
+                    text: block.thinking.get().to_owned(),
+                    signature: block.signature.get().to_owned(),
+                }
+            }
+            "tool_use" if block.name.filled().is_some() => {
+                let caller = block.caller.as_ref().map_or("", |c| c.kind.get());
+                let place = self.calls;
+                self.calls += 1;
+                sink(Delta::ToolCallStarted { index: place, name: block.name.get() });
+                let input = block.input.map_or("", RawValue::get);
+                // A streamed call starts with the input `{}`; `parts` uses it only if no fragments
+                // follow.
+                Building::ToolUse {
+                    place,
+                    id: block.id.get().to_owned(),
+                    name: block.name.get().to_owned(),
+                    input: if input == "null" { "" } else { input }.to_owned(),
+                    json: String::new(),
+                    by_code: caller.starts_with("code_execution").then(|| raw.get().to_owned()),
+                }
+            }
+            _ => Building::Other {
+                raw: raw.get().to_owned(),
+                json: String::new(),
+                deltas: Vec::new(),
+            },
+        };
+        self.blocks.push(building);
+        Some(self.blocks.len() - 1)
+    }
+
+    fn delta(&mut self, index: u64, d: &WireDelta<'_>, sink: DeltaSink<'_>) {
+        let place = if let Some(place) = self.places.get(&index) {
+            *place
+        } else {
+            // A proxy dropped the start of the block. The type of its deltas tells what it was.
+            let start = match d.kind.get() {
+                "text_delta" => Building::Text(String::new()),
+                "thinking_delta" => {
+                    Building::Thinking { text: String::new(), signature: String::new() }
+                }
+                // A call cannot be reconstructed without the name and id from its start.
+                _ => return,
+            };
+            if !self.common.room(self.blocks.len()) {
+                return;
+            }
+            self.blocks.push(start);
+            self.places.insert(index, self.blocks.len() - 1);
+            self.blocks.len() - 1
+        };
+        match (&mut self.blocks[place], d.kind.get()) {
+            (Building::Text(text), "text_delta") => {
+                let more = d.text.get();
+                if !more.is_empty() {
+                    text.push_str(more);
+                    sink(Delta::Text(more));
+                }
+            }
+            (Building::Thinking { text, .. }, "thinking_delta") => {
+                let more = d.thinking.get();
+                if !more.is_empty() {
+                    text.push_str(more);
+                    sink(Delta::Reasoning(more));
+                }
+            }
+            (Building::Thinking { signature, .. }, "signature_delta") => {
+                signature.push_str(d.signature.get());
+            }
+            (Building::ToolUse { json, place, .. }, "input_json_delta") => {
+                let more = d.partial_json.get();
+                if !more.is_empty() {
+                    json.push_str(more);
+                    sink(Delta::ToolArguments { index: *place, json: more });
+                }
+            }
+            (Building::Other { json, .. }, "input_json_delta") => {
+                json.push_str(d.partial_json.get());
+            }
+            (Building::Other { deltas, .. }, "compaction_delta") => {
+                if let Some(raw) = d.content {
+                    deltas.push(("content", raw.get().to_owned()));
+                }
+            }
+            (Building::Other { deltas, .. }, "text_delta") => {
+                let mut text = Vec::new();
+                json::string(&mut text, d.text.get());
+                deltas.extend(String::from_utf8(text).ok().map(|t| ("text", t)));
+            }
+            (Building::Other { deltas, .. }, "citations_delta") => {
+                if let Some(raw) = d.citation {
+                    deltas.push(("citations", raw.get().to_owned()));
+                }
+            }
+            // Citations of the model's own text are not sent back.
+            _ => {}
+        }
+    }
+
+    fn parts(&mut self, finish: Finish) -> Vec<Part> {
+        let blocks = std::mem::take(&mut self.blocks);
+        let of = self.common.id.as_deref();
+        let mut ids = HashSet::new();
+        let mut parts = Vec::with_capacity(blocks.len() + 1);
+        // The block's position makes generated ids unique within the turn.
+        for (n, block) in blocks.into_iter().enumerate() {
+            match block {
+                Building::Text(text) => {
+                    if !text.is_empty() {
+                        parts.push(Part::Text { text });
+                    }
+                }
+                Building::Thinking { text, signature } => {
+                    let mut json = b"{".to_vec();
+                    json::key(&mut json, "type");
+                    json::string(&mut json, "thinking");
+                    json::key(&mut json, "thinking");
+                    json::string(&mut json, &text);
+                    json::key(&mut json, "signature");
+                    json::string(&mut json, &signature);
+                    json.push(b'}');
+                    if !text.is_empty() {
+                        parts.push(Part::Reasoning { text });
+                    }
+                    // Unsigned thinking, for example of a cut turn or from a proxy, would be
+                    // rejected by the API.
+                    if !signature.is_empty() {
+                        parts.extend(String::from_utf8(json).ok().map(opaque));
+                    }
+                }
+                Building::ToolUse { id, name, input, json, by_code, .. } => {
+                    let arguments = if json.is_empty() { input } else { json };
+                    // Unless the turn stopped with `tool_use`, the server runs this call itself and
+                    // the client must only send the block back.
+                    if let Some(raw) = by_code.filter(|_| finish != Finish::ToolUse) {
+                        parts.push(opaque(with_input(&raw, &arguments)));
+                        continue;
+                    }
+                    // The API rejects a conversation with two calls of the same id.
+                    let mut id = if id.is_empty() { made_id("toolu_", of, n) } else { id };
+                    while !ids.insert(id.clone()) {
+                        id = format!("{id}_{n}");
+                    }
+                    parts.push(Part::ToolCall(ToolCall { id, name, arguments }));
+                }
+                Building::Other { raw, json, deltas } => {
+                    let raw = if json.is_empty() { raw } else { with_input(&raw, &json) };
+                    parts.push(opaque(with_deltas(raw, &deltas)));
+                }
+            }
+        }
+        parts
+    }
+}
+
+impl Accumulate for Accumulator {
+    fn event(
+        &mut self,
+        name: &str,
+        data: &str,
+        sink: DeltaSink<'_>,
+    ) -> Result<(), serde_json::Error> {
+        let data = data.trim();
+        if !data.starts_with('{') {
+            // Some gateways end an Anthropic stream with `[DONE]` as well.
+            self.common.terminated |= data == "[DONE]";
+            return Ok(());
+        }
+        let mut repaired = String::new();
+        let event: Event<'_> = json::event(data, &mut repaired)?;
+        let kind = event.kind.filled().unwrap_or(name);
+        match kind {
+            "message_start" => {
+                if let Some(m) = event.message.and_then(lenient::<Message<'_>>) {
+                    self.message(&m);
+                }
+            }
+            "content_block_start" => {
+                let index = event.index.0.unwrap_or(0);
+                // A proxy that repeats a block's start event does not begin another block.
+                if let (Some(raw), false) = (event.content_block, self.places.contains_key(&index))
+                {
+                    if let Some(place) = self.start(raw, sink) {
+                        self.places.insert(index, place);
+                    }
+                }
+            }
+            "content_block_delta" => {
+                if let Some(d) = &event.delta {
+                    self.delta(event.index.0.unwrap_or(0), d, sink);
+                }
+            }
+            "message_delta" => {
+                if let Some(d) = &event.delta {
+                    self.stop(&d.stop_reason, &d.stop_sequence);
+                    self.note("stop_details", d.stop_details);
+                    self.note("container", d.container);
+                }
+                if let Some(usage) = event.usage {
+                    self.usage(usage);
+                }
+                self.note("context_management", event.context_management);
+            }
+            "message_stop" => self.common.terminated = true,
+            _ if kind == "error" || event.error.is_some_and(|e| e.get() != "null") => {
+                self.common.error.get_or_insert_with(|| ErrorBody::read(data));
+            }
+            // `ping`, `content_block_stop` and event types added in future versions.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        let mut repaired = String::new();
+        let m: Message<'_> = json::event(text, &mut repaired)?;
+        self.message(&m);
+        if m.error.is_some_and(|e| e.get() != "null") || m.kind.get() == "error" {
+            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+            return Ok(());
+        }
+        let Some(blocks) = m.content else {
+            return Err(serde_json::Error::custom("`content` is missing"));
+        };
+        for raw in blocks {
+            self.start(raw, &mut |_| ());
+        }
+        Ok(())
+    }
+
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
+        let finish = finish_of(Family::Anthropic, self.common.finish.as_deref().unwrap_or(""));
+        let parts = self.parts(finish);
+        // Record a missing stop sequence explicitly, so that it differs from a natural end.
+        if self.stop_sequence.is_none() && finish == Finish::StopSequence {
+            self.metadata.insert("stop_sequence".to_owned(), Value::Null);
+        }
+        let said = Said {
+            parts,
+            finish,
+            field: "stop_reason",
+            matched_stop: self.stop_sequence.filter(|_| finish == Finish::StopSequence),
+            stop_ambiguous: false,
+            metadata: self.metadata,
+        };
+        (self.common, said)
+    }
+}
+
+fn opaque(json: String) -> Part {
+    Part::Opaque { api: Family::Anthropic.as_str().to_owned(), json }
+}
+
+fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+/// Returns the block with its streamed input inserted.
+fn with_input(raw: &str, input: &str) -> String {
+    let (Ok(mut block), Ok(input)) =
+        (serde_json::from_str::<Map<String, Value>>(raw), serde_json::from_str::<Value>(input))
+    // Input that was cut does not parse. The block is then kept as it was.
+    else {
+        return raw.to_owned();
+    };
+    block.insert("input".to_owned(), input);
+    Value::Object(block).to_string()
+}
+
+/// Returns the block with its deltas applied: strings are joined, lists grow, other fields are
+/// replaced.
+fn with_deltas(raw: String, deltas: &[(&'static str, String)]) -> String {
+    if deltas.is_empty() {
+        return raw;
+    }
+    let Ok(mut block) = serde_json::from_str::<Map<String, Value>>(&raw) else {
+        return raw;
+    };
+    for (key, json) in deltas {
+        let Ok(more) = serde_json::from_str::<Value>(json) else {
+            continue;
+        };
+        match (block.get_mut(*key), more) {
+            (Some(Value::String(text)), Value::String(more)) => text.push_str(&more),
+            (Some(Value::Array(list)), more) => list.push(more),
+            (_, more) if *key == "citations" => {
+                block.insert((*key).to_owned(), Value::Array(vec![more]));
+            }
+            (_, more) => {
+                block.insert((*key).to_owned(), more);
+            }
+        }
+    }
+    Value::Object(block).to_string()
+}

@@ -1,0 +1,483 @@
+//! Bedrock Converse decoder: collects a stream's messages, or a complete body, into a turn.
+
+use super::wire::{
+    Block, Delta as WireDelta, Event, Object, ReasoningDelta, Start, ToolUse, Usage,
+};
+use crate::bounded::noted;
+use crate::codec::common::{Common, Said};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::dialect::Family;
+use crate::errors::ErrorBody;
+use crate::json;
+use crate::signal::finish::{Finish, finish_of};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use endstop_core::{Part, ToolCall};
+use serde::Deserialize;
+use serde::de::Error as _;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+
+/// Name of the field that carries the finish value.
+const FINISH: &str = "stopReason";
+
+/// A partially received turn.
+#[derive(Default)]
+pub(crate) struct Accumulator {
+    common: Common,
+    blocks: Vec<Building>,
+    /// Position in `blocks` of each stream index.
+    places: HashMap<u64, usize>,
+    calls: usize,
+    /// `true` once `messageStop` arrived. `measured` is the same for `metadata`; either may be
+    /// last.
+    stopped: bool,
+    measured: bool,
+    matched_stop: Option<String>,
+    metadata: Map<String, Value>,
+}
+
+/// A partially received content block.
+enum Building {
+    Text(String),
+    Reasoning {
+        text: String,
+        signature: String,
+        /// Base64 fragments.
+        redacted: Vec<String>,
+    },
+    ToolUse {
+        place: Option<usize>,
+        id: String,
+        name: String,
+        input: String,
+    },
+    /// A tool call that the server runs itself: the block's start, and the input streamed
+    /// afterwards.
+    ServerToolUse {
+        start: String,
+        input: String,
+    },
+    ServerToolResult {
+        start: String,
+        content: Vec<String>,
+    },
+    /// A complete block, stored as it arrived.
+    Whole(String),
+}
+
+impl Accumulator {
+    pub(crate) fn new() -> Accumulator {
+        let mut a = Accumulator::default();
+        // Converse does not include cached tokens in `inputTokens`.
+        a.common.usage.cache_apart = true;
+        a
+    }
+
+    fn stop(&mut self, reason: &json::Str<'_>) {
+        if let Some(value) = &reason.0 {
+            // An empty value must not replace a real one.
+            if !value.is_empty() || self.common.finish.is_none() {
+                self.common.finish = Some(value.clone().into_owned());
+            }
+        }
+    }
+
+    /// Stores additional facts that come with the stop reason.
+    fn note(&mut self, name: &str, raw: Option<&RawValue>) {
+        if let Some(v) = raw.and_then(noted) {
+            // Anthropic models report the matched stop string inside these additional fields.
+            if let Some(text) = v.get("stop_sequence").and_then(Value::as_str) {
+                self.matched_stop = Some(text.to_owned());
+            }
+            self.metadata.insert(name.to_owned(), v);
+        }
+    }
+
+    fn usage(&mut self, raw: Option<&RawValue>) {
+        let Some(u) = raw.and_then(lenient::<Usage>) else {
+            return;
+        };
+        let to = &mut self.common.usage;
+        to.input_tokens = u.input.0.or(to.input_tokens);
+        to.output_tokens = u.output.0.or(to.output_tokens);
+        to.cached_input_tokens = u.cache_read.0.or(to.cached_input_tokens);
+        to.cache_write_tokens = u.cache_write.0.or(to.cache_write_tokens);
+    }
+
+    /// Handles one message of a stream by its type. Unknown types are ignored.
+    fn take(&mut self, kind: &str, event: &Event<'_>, sink: DeltaSink<'_>) {
+        let index = event.content_block_index.0.unwrap_or(0);
+        match kind {
+            "contentBlockStart" => {
+                // A repeated start does not begin another block.
+                if let (Some(start), false) = (&event.start, self.places.contains_key(&index)) {
+                    self.start(index, start, sink);
+                }
+            }
+            "contentBlockDelta" => {
+                if let Some(delta) = &event.delta {
+                    self.delta(index, delta, sink);
+                }
+            }
+            "messageStop" => {
+                self.stopped = true;
+                self.stop(&event.stop_reason);
+                let more = event.additional_model_response_fields;
+                self.note("additionalModelResponseFields", more);
+            }
+            "metadata" => {
+                self.measured = true;
+                self.usage(event.usage);
+                self.note("trace", event.trace);
+            }
+            _ => {}
+        }
+        // Wait for both, because the finish value is in `messageStop` and the usage in `metadata`.
+        self.common.terminated = self.stopped && self.measured;
+    }
+
+    fn start(&mut self, index: u64, start: &Start<'_>, sink: DeltaSink<'_>) {
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
+        if let Some(raw) = start.tool_use {
+            self.tool_use(raw, sink);
+        } else if let Some(raw) = start.tool_result {
+            let start = raw.get().to_owned();
+            self.blocks.push(Building::ServerToolResult { start, content: Vec::new() });
+        } else {
+            return;
+        }
+        if let Some(last) = self.blocks.len().checked_sub(1) {
+            self.places.insert(index, last);
+        }
+    }
+
+    fn tool_use(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
+        let Some(call) = self.common.read::<ToolUse<'_>>(raw) else {
+            return;
+        };
+        // The API defines only this type, and `type` may also occur in a model's own output.
+        if call.kind.get() == "server_tool_use" {
+            let start = raw.get().to_owned();
+            return self.blocks.push(Building::ServerToolUse { start, input: String::new() });
+        }
+        let input = call.input.map_or("", RawValue::get);
+        let input = if matches!(input, "null" | "\"\"") { "" } else { input };
+        // A call without a name is a placeholder, so it gets no position among the calls.
+        let place = call.name.filled().map(|name| {
+            let index = self.calls;
+            self.calls += 1;
+            sink(Delta::ToolCallStarted { index, name });
+            if !input.is_empty() {
+                sink(Delta::ToolArguments { index, json: input });
+            }
+            index
+        });
+        self.blocks.push(Building::ToolUse {
+            place,
+            id: call.id.get().to_owned(),
+            name: call.name.get().to_owned(),
+            input: input.to_owned(),
+        });
+    }
+
+    fn delta(&mut self, index: u64, delta: &WireDelta<'_>, sink: DeltaSink<'_>) {
+        // Text and reasoning begin here, because they have no start message.
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
+        let block = self.places.get(&index).map(|place| &mut self.blocks[*place]);
+        let text = delta.text.get();
+        if let Some(more) = &delta.reasoning_content {
+            self.reason(index, more, sink);
+        } else if let Some(more) = delta.tool_use.as_ref().map(|call| call.input.get()) {
+            match block {
+                Some(Building::ToolUse { place, input, .. }) if !more.is_empty() => {
+                    input.push_str(more);
+                    if let Some(index) = *place {
+                        sink(Delta::ToolArguments { index, json: more });
+                    }
+                }
+                Some(Building::ServerToolUse { input, .. }) => input.push_str(more),
+                _ => {}
+            }
+        } else if let Some(list) = &delta.tool_result {
+            if let Some(Building::ServerToolResult { content, .. }) = block {
+                content.extend(list.iter().map(|piece| piece.get().to_owned()));
+            }
+        } else if !text.is_empty() {
+            // Citations of the model's own text are not sent back.
+            sink(Delta::Text(text));
+            if let Some(Building::Text(so_far)) = block {
+                so_far.push_str(text);
+            } else if self.common.room(self.blocks.len()) {
+                self.blocks.push(Building::Text(text.to_owned()));
+                self.places.insert(index, self.blocks.len() - 1);
+            }
+        }
+    }
+
+    fn reason(&mut self, index: u64, more: &ReasoningDelta<'_>, sink: DeltaSink<'_>) {
+        let here = self.places.get(&index).copied();
+        let here = here.filter(|at| matches!(self.blocks[*at], Building::Reasoning { .. }));
+        if here.is_none() && !self.common.room(self.blocks.len()) {
+            return;
+        }
+        let at = here.unwrap_or_else(|| {
+            self.blocks.push(Building::Reasoning {
+                text: String::new(),
+                signature: String::new(),
+                redacted: Vec::new(),
+            });
+            self.places.insert(index, self.blocks.len() - 1);
+            self.blocks.len() - 1
+        });
+        if let Building::Reasoning { text, signature, redacted } = &mut self.blocks[at] {
+            if let Some(more) = more.text.filled() {
+                text.push_str(more);
+                sink(Delta::Reasoning(more));
+            }
+            signature.push_str(more.signature.get());
+            redacted.extend(more.redacted_content.filled().map(str::to_owned));
+        }
+    }
+
+    /// Handles one block of a complete body.
+    fn block(&mut self, raw: &RawValue, sink: DeltaSink<'_>) {
+        if !self.common.room(self.blocks.len()) {
+            return;
+        }
+        let block = self.common.read::<Block<'_>>(raw);
+        match block {
+            Some(Block { tool_use: Some(call), .. }) => self.tool_use(call, sink),
+            Some(Block { reasoning_content: Some(reasoning), .. }) => {
+                let text = reasoning.reasoning_text;
+                let (shown, signature) =
+                    text.as_ref().map_or(("", ""), |t| (t.text.get(), t.signature.get()));
+                if !shown.is_empty() {
+                    sink(Delta::Reasoning(shown));
+                    self.blocks.push(Building::Reasoning {
+                        text: shown.to_owned(),
+                        signature: String::new(),
+                        redacted: Vec::new(),
+                    });
+                }
+                // The unsigned part is only shown. The signed block below is what goes back to
+                // the server.
+                if !signature.is_empty() || reasoning.redacted_content.filled().is_some() {
+                    self.blocks.push(Building::Whole(raw.get().to_owned()));
+                }
+            }
+            // An empty text is dropped but must not be stored as an unknown block.
+            Some(Block { text, .. }) if text.0.is_some() => {
+                if let Some(text) = text.filled() {
+                    sink(Delta::Text(text));
+                    self.blocks.push(Building::Text(text.to_owned()));
+                }
+            }
+            _ => self.blocks.push(Building::Whole(raw.get().to_owned())),
+        }
+    }
+
+    fn object(
+        &mut self,
+        text: &str,
+        sink: DeltaSink<'_>,
+        body: bool,
+    ) -> Result<(), serde_json::Error> {
+        let mut repaired = String::new();
+        let o: Object<'_> = json::event(text, &mut repaired)?;
+        for (name, raw) in [
+            ("internalServerException", o.internal_server_exception),
+            ("modelStreamErrorException", o.model_stream_error_exception),
+            ("modelTimeoutException", o.model_timeout_exception),
+            ("serviceUnavailableException", o.service_unavailable_exception),
+            ("throttlingException", o.throttling_exception),
+            ("validationException", o.validation_exception),
+        ] {
+            if let Some(raw) = raw {
+                let error = ErrorBody::read(raw.get()).named(":exception-type", name);
+                self.common.error.get_or_insert(error);
+                return Ok(());
+            }
+        }
+        // Without frames the event type is the object's only key.
+        for (kind, event) in [
+            ("contentBlockStart", &o.content_block_start),
+            ("contentBlockDelta", &o.content_block_delta),
+            ("messageStop", &o.message_stop),
+            ("metadata", &o.metadata),
+        ] {
+            if let Some(event) = event {
+                self.take(kind, event, sink);
+            }
+        }
+        let Some(output) = o.output else {
+            if o.message.filled().is_some() {
+                // AWS words an error like this. Its HTTP status was lost, for example in a
+                // recording.
+                self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+                return Ok(());
+            }
+            // A stream may contain objects without output, but a complete body must have one.
+            if body {
+                return Err(serde_json::Error::custom("`output` is missing"));
+            }
+            return Ok(());
+        };
+        for raw in output.message.and_then(|m| m.content).into_iter().flatten() {
+            self.block(raw, sink);
+        }
+        self.stop(&o.stop_reason);
+        self.usage(o.usage);
+        self.note("trace", o.trace);
+        self.note("additionalModelResponseFields", o.additional_model_response_fields);
+        self.common.terminated = true;
+        Ok(())
+    }
+
+    fn parts(&mut self) -> Vec<Part> {
+        let mut ids = HashSet::new();
+        let mut parts = Vec::with_capacity(self.blocks.len());
+        for (n, block) in std::mem::take(&mut self.blocks).into_iter().enumerate() {
+            match block {
+                Building::Text(text) => parts.push(Part::Text { text }),
+                Building::Reasoning { text, signature, redacted } => {
+                    let whole = reasoning(&text, &signature, &redacted);
+                    if !text.is_empty() {
+                        parts.push(Part::Reasoning { text });
+                    }
+                    parts.extend(whole.into_iter().map(opaque));
+                }
+                // A placeholder without a name is not a call.
+                Building::ToolUse { name, .. } if name.is_empty() => {}
+                Building::ToolUse { id, name, input, .. } => {
+                    let mut id = if id.is_empty() { format!("tooluse_{n}") } else { id };
+                    // The API rejects a conversation with two calls of the same id.
+                    while !ids.insert(id.clone()) {
+                        id = format!("{id}_{n}");
+                    }
+                    parts.push(Part::ToolCall(ToolCall { id, name, arguments: input }));
+                }
+                Building::ServerToolUse { start, input } => {
+                    parts.push(opaque(with("toolUse", &start, "input", &input)));
+                }
+                Building::ServerToolResult { start, content } => {
+                    let content = format!("[{}]", content.join(","));
+                    parts.push(opaque(with("toolResult", &start, "content", &content)));
+                }
+                Building::Whole(raw) => parts.push(opaque(raw)),
+            }
+        }
+        parts
+    }
+}
+
+impl Accumulate for Accumulator {
+    fn event(
+        &mut self,
+        name: &str,
+        data: &str,
+        sink: DeltaSink<'_>,
+    ) -> Result<(), serde_json::Error> {
+        let data = data.trim();
+        if !data.starts_with('{') {
+            return Ok(());
+        }
+        if name.is_empty() {
+            return self.object(data, sink, false);
+        }
+        let mut repaired = String::new();
+        let event: Event<'_> = json::event(data, &mut repaired)?;
+        self.take(name, &event, sink);
+        Ok(())
+    }
+
+    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        self.object(text, &mut |_| (), true)
+    }
+
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn conclude(mut self: Box<Self>, _: &RequestFacts) -> (Common, Said) {
+        let raw = self.common.finish.as_deref().unwrap_or("");
+        let finish = finish_of(Family::BedrockConverse, raw);
+        let said = Said {
+            parts: self.parts(),
+            finish,
+            field: FINISH,
+            matched_stop: self.matched_stop.filter(|_| finish == Finish::StopSequence),
+            stop_ambiguous: false,
+            metadata: self.metadata,
+        };
+        (self.common, said)
+    }
+}
+
+/// Returns the blocks of streamed reasoning to send back, which are those with a signature or
+/// redacted content. Models that do not sign reject requests that contain their reasoning.
+fn reasoning(text: &str, signature: &str, redacted: &[String]) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut block = |write: &dyn Fn(&mut Vec<u8>)| {
+        let mut json = b"{\"reasoningContent\":".to_vec();
+        write(&mut json);
+        json.extend_from_slice(b"}");
+        blocks.extend(String::from_utf8(json).ok());
+    };
+    if !signature.is_empty() {
+        block(&|out| {
+            out.extend_from_slice(b"{\"reasoningText\":{\"text\":");
+            json::string(out, text);
+            json::key(out, "signature");
+            json::string(out, signature);
+            out.extend_from_slice(b"}}");
+        });
+    }
+    if !redacted.is_empty() {
+        let joined = joined(redacted);
+        block(&|out| {
+            out.extend_from_slice(b"{\"redactedContent\":");
+            json::string(out, &joined);
+            out.push(b'}');
+        });
+    }
+    blocks
+}
+
+/// Returns the Base64 encoding of the concatenated bytes of several Base64 fragments.
+fn joined(pieces: &[String]) -> String {
+    if let [one] = pieces {
+        return one.clone();
+    }
+    // Fragments may end in padding, so their texts cannot simply be joined.
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        bytes.extend(STANDARD.decode(piece).unwrap_or_default());
+    }
+    STANDARD.encode(bytes)
+}
+
+/// Returns `{"kind": start}` with the streamed value inserted. A value that does not parse is left
+/// out.
+fn with(kind: &str, start: &str, key: &str, streamed: &str) -> String {
+    let mut inner = serde_json::from_str::<Map<String, Value>>(start).unwrap_or_default();
+    if let Ok(value) = serde_json::from_str(streamed) {
+        inner.insert(key.to_owned(), value);
+    }
+    let mut block = Map::new();
+    block.insert(kind.to_owned(), Value::Object(inner));
+    Value::Object(block).to_string()
+}
+
+fn opaque(json: String) -> Part {
+    Part::Opaque { api: Family::BedrockConverse.as_str().to_owned(), json }
+}
+
+fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
+    serde_json::from_str(raw.get()).ok()
+}

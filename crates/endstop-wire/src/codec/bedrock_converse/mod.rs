@@ -1,0 +1,24 @@
+//! Amazon Bedrock `Converse` and `ConverseStream`.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `encode` | encodes messages into a request, incrementally |
+//! | `decode` | collects a body or a stream's messages into a turn |
+//! | `wire` | JSON shapes of responses |
+//!
+//! The URL names the model and asks for a stream. A stream consists of binary frames
+//! ([`crate::stream::eventstream`]); their payloads are also accepted as JSON, one object per line. A
+//! stream ends with `messageStop`, which carries the finish value, and `metadata`, which carries
+//! the usage. A turn is complete once it has the first, and reading stops once both have arrived.
+//!
+//! Reasoning is stored twice: as plain text in [`endstop_core::Part::Reasoning`], to show and count
+//! it, and, if it is signed or redacted, as a complete block in [`endstop_core::Part::Opaque`], to
+//! send it back. Blocks of the server's own work (a tool of `type` `server_tool_use` and its
+//! result, citations) are stored as opaque parts only.
+
+mod decode;
+mod encode;
+mod wire;
+
+pub(crate) use decode::Accumulator;
+pub use encode::Encoder;

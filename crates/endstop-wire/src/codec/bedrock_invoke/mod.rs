@@ -1,0 +1,26 @@
+//! Amazon Bedrock `InvokeModel` and `InvokeModelWithResponseStream`: the model's own format inside
+//! Bedrock's envelope.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `encode` | encodes messages into a request for an Anthropic model, incrementally |
+//! | `decode` | removes the envelope, detects the model's format and applies its decoder |
+//! | `text` | decodes responses of text-only models |
+//! | `wire` | JSON shapes of responses |
+//!
+//! A body is the model's own. A stream consists of binary frames ([`crate::stream::eventstream`]) whose
+//! chunks carry the model's own events in Base64. The first event shows the format: Anthropic
+//! Messages, Converse's shape (Nova), OpenAI's (Jamba, gpt-oss), or a text-only one (Titan, Llama,
+//! Mistral, Cohere, DeepSeek, Jurassic, Claude's text completions). Requests are encoded for
+//! Anthropic models only; use Converse for the others.
+//!
+//! If a guardrail intervened, the turn counts as filtered, whatever the model's own value is. The
+//! guardrail's action is recorded in the signal's metadata.
+
+mod decode;
+mod encode;
+mod text;
+mod wire;
+
+pub(crate) use decode::Accumulator;
+pub use encode::Encoder;

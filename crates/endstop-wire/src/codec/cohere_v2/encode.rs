@@ -1,0 +1,220 @@
+//! Cohere v2 encoder: turns a conversation into a `/v2/chat` request.
+//!
+//! Structured output is sent as `response_format` of type `json_object` with its schema. The API
+//! does not accept that together with tools, so the schema is then described in the instructions.
+//! An assistant message without text and calls is left out, because the API rejects it.
+
+use crate::codec::request::{Fields, Kept, RequestSpec};
+use crate::dialect::Family;
+use crate::json;
+use endstop_core::{Image, Message, Part, Role, ToolCall};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Encodes the requests of one conversation.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    kept: Kept,
+    system: String,
+    /// `true` if the extra fields set the cap.
+    own_cap: bool,
+    cap: Option<u64>,
+    /// All other fields and the closing brace.
+    tail: Vec<u8>,
+}
+
+impl Encoder {
+    /// Creates an encoder for this spec.
+    pub fn new(spec: &RequestSpec) -> Encoder {
+        Encoder {
+            kept: Kept::default(),
+            system: spec.instructions(!spec.tools.is_empty()),
+            own_cap: spec.extra.contains_key("max_tokens"),
+            cap: spec.max_output_tokens,
+            tail: tail(spec),
+        }
+    }
+
+    /// Returns the body of the next call.
+    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+        let from = self.kept.resume(messages, epoch);
+        let out = &mut self.kept.out;
+        if from == 0 {
+            out.extend_from_slice(b"{\"messages\":[");
+            if !self.system.is_empty() {
+                open(out, "system");
+                json::key(out, "content");
+                json::string(out, &self.system);
+                out.push(b'}');
+            }
+        }
+        for m in &messages[from..] {
+            message(out, m);
+        }
+        self.kept.settle(messages);
+        let out = &mut self.kept.out;
+        out.push(b']');
+        if let Some(cap) = output_cap.or(self.cap).filter(|_| !self.own_cap) {
+            json::key(out, "max_tokens");
+            out.extend_from_slice(cap.to_string().as_bytes());
+        }
+        out.extend_from_slice(&self.tail);
+        &self.kept.out
+    }
+}
+
+fn tail(spec: &RequestSpec) -> Vec<u8> {
+    let mut fields = Fields::new(spec);
+    fields.field("model", |out| json::string(out, &spec.model));
+    if !spec.tools.is_empty() {
+        fields.field("tools", |out| {
+            out.push(b'[');
+            for tool in &spec.tools {
+                json::comma(out);
+                out.extend_from_slice(b"{\"type\":\"function\",\"function\":{");
+                tool.fields(out, "parameters");
+                out.extend_from_slice(b"}}");
+            }
+            out.push(b']');
+        });
+    }
+    if let Some(t) = spec.temperature {
+        fields.field("temperature", |out| json::value(out, &t));
+    }
+    if !spec.stop.is_empty() {
+        fields.field("stop_sequences", |out| json::value(out, &spec.stop));
+    }
+    if let (Some(schema), true) = (&spec.output_schema, spec.tools.is_empty()) {
+        fields.field("response_format", |out| {
+            out.extend_from_slice(b"{\"type\":\"json_object\",\"json_schema\":");
+            json::value(out, &schema.schema);
+            out.push(b'}');
+        });
+    }
+    fields.field("stream", |out| json::value(out, &spec.stream));
+    fields.finish()
+}
+
+fn message(out: &mut Vec<u8>, m: &Message) {
+    // Results come first because they answer the previous turn, whatever message carries them.
+    for part in &m.parts {
+        if let Part::ToolResult(result) = part {
+            open(out, "tool");
+            json::key(out, "tool_call_id");
+            json::string(out, &result.call_id);
+            json::key(out, "content");
+            json::string(out, &result.content);
+            out.push(b'}');
+        }
+    }
+    let role = match m.role {
+        Role::System => "system",
+        Role::Assistant => "assistant",
+        Role::User | Role::Tool => "user",
+    };
+    let back = m.role == Role::Assistant;
+    let mut content = vec![b'['];
+    for part in &m.parts {
+        match part {
+            Part::Text { text } | Part::Refusal { text } if !text.trim().is_empty() => {
+                json::comma(&mut content);
+                content.extend_from_slice(b"{\"type\":\"text\",\"text\":");
+                json::string(&mut content, text);
+                content.push(b'}');
+            }
+            Part::Image(i) if m.role != Role::System && !back => image(&mut content, i),
+            Part::Opaque { api, json } if back && is_thinking(api, json) => {
+                json::comma(&mut content);
+                content.extend_from_slice(json.trim().as_bytes());
+            }
+            _ => {}
+        }
+    }
+    let calls = m.parts.iter().any(|part| back && matches!(part, Part::ToolCall(_)));
+    if content.len() == 1 && !calls {
+        return;
+    }
+    open(out, role);
+    if content.len() > 1 {
+        json::key(out, "content");
+        out.extend_from_slice(&content);
+        out.push(b']');
+    }
+    if calls {
+        tool_calls(out, m);
+    }
+    out.push(b'}');
+}
+
+/// Writes the calls of an assistant message and the plan that precedes them.
+fn tool_calls(out: &mut Vec<u8>, m: &Message) {
+    let plan = m.parts.iter().find_map(|part| match part {
+        Part::Opaque { api, json } => back::<Plan<'_>>(api, json),
+        _ => None,
+    });
+    if let Some(plan) = plan {
+        json::key(out, "tool_plan");
+        out.extend_from_slice(plan.tool_plan.get().as_bytes());
+    }
+    json::key(out, "tool_calls");
+    out.push(b'[');
+    for part in &m.parts {
+        if let Part::ToolCall(call) = part {
+            json::comma(out);
+            tool_call(out, call);
+        }
+    }
+    out.push(b']');
+}
+
+fn tool_call(out: &mut Vec<u8>, call: &ToolCall) {
+    out.extend_from_slice(b"{\"id\":");
+    json::string(out, &call.id);
+    out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
+    json::called(out, &call.name);
+    out.extend_from_slice(b",\"arguments\":");
+    json::arguments_text(out, &call.arguments);
+    out.extend_from_slice(b"}}");
+}
+
+fn image(out: &mut Vec<u8>, image: &Image) {
+    json::comma(out);
+    out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":\"");
+    match image {
+        Image::Url(url) => json::escaped(out, url),
+        Image::Base64 { media_type, data } => {
+            out.extend_from_slice(b"data:");
+            json::escaped(out, media_type);
+            out.extend_from_slice(b";base64,");
+            json::escaped(out, data);
+        }
+    }
+    out.extend_from_slice(b"\"}}");
+}
+
+/// A stored plan.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Plan<'a> {
+    #[serde(borrow)]
+    tool_plan: &'a RawValue,
+}
+
+/// Parses an opaque part of this format, if it has the shape of `T`.
+fn back<'a, T: Deserialize<'a>>(api: &str, json: &'a str) -> Option<T> {
+    (api == Family::CohereV2.as_str()).then(|| serde_json::from_str(json).ok()).flatten()
+}
+
+/// `true` if the opaque part is a content block to send back, and not a plan.
+fn is_thinking(api: &str, json: &str) -> bool {
+    api == Family::CohereV2.as_str()
+        && json::is_object(json)
+        && back::<Plan<'_>>(api, json).is_none()
+}
+
+fn open(out: &mut Vec<u8>, role: &str) {
+    json::comma(out);
+    out.extend_from_slice(b"{\"role\":\"");
+    out.extend_from_slice(role.as_bytes());
+    out.push(b'"');
+}

@@ -1,0 +1,118 @@
+//! The part of a decoded response that all wire formats have in common.
+
+use crate::bounded::ITEMS_CAP;
+use crate::errors::ErrorBody;
+use crate::redact::excerpt;
+use crate::signal::finish::Finish;
+use endstop_core::{ErrorClass, NanoUsd, Part, Usage};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// State that every format collects.
+#[derive(Debug, Default)]
+pub(crate) struct Common {
+    pub(crate) model: Option<String>,
+    pub(crate) id: Option<String>,
+    pub(crate) usage: Usage,
+    pub(crate) cost: Option<NanoUsd>,
+    /// The last finish value that was not null.
+    pub(crate) finish: Option<String>,
+    /// `true` if the protocol's end marker arrived, or if the body is a complete JSON document.
+    pub(crate) terminated: bool,
+    /// An error object inside the body.
+    pub(crate) error: Option<ErrorBody>,
+    /// The first part of the body that could not be parsed.
+    pub(crate) broken: Option<Broken>,
+    /// Mean probability of the generated tokens.
+    pub(crate) confidence: Option<f64>,
+}
+
+impl Common {
+    /// Stores the first model name and the first response id.
+    pub(crate) fn named(&mut self, model: Option<&str>, id: Option<&str>) {
+        if self.model.is_none() {
+            self.model = model.map(str::to_owned);
+        }
+        if self.id.is_none() {
+            self.id = id.map(str::to_owned);
+        }
+    }
+
+    /// Parses a piece of content. An object or a list that fails to parse marks the response as
+    /// broken, because skipping it could lose a tool call or part of the answer.
+    pub(crate) fn read<'a, T: Deserialize<'a>>(&mut self, raw: &'a RawValue) -> Option<T> {
+        match serde_json::from_str(raw.get()) {
+            Ok(value) => Some(value),
+            Err(e) => {
+                // A stray string or number in such a place carries no content, so it may be
+                // skipped.
+                if raw.get().starts_with(['{', '[']) {
+                    self.broken.get_or_insert_with(|| Broken::json(&e, raw.get()));
+                }
+                None
+            }
+        }
+    }
+
+    /// Returns `true` if a turn with this many parts may have another. Otherwise marks the response
+    /// as broken.
+    pub(crate) fn room(&mut self, parts: usize) -> bool {
+        if parts >= ITEMS_CAP {
+            self.broken.get_or_insert_with(|| {
+                Broken::unreadable(format!("the turn has more than {ITEMS_CAP} parts"))
+            });
+        }
+        parts < ITEMS_CAP
+    }
+}
+
+/// A body that could not be parsed.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) class: ErrorClass,
+    pub(crate) message: String,
+    /// Excerpt of the unparsed text.
+    pub(crate) value: String,
+}
+
+impl Broken {
+    pub(crate) fn unreadable(message: String) -> Broken {
+        Broken { class: ErrorClass::ServerError, message, value: String::new() }
+    }
+
+    pub(crate) fn json(e: &serde_json::Error, text: &str) -> Broken {
+        Broken {
+            class: if is_cut(e, text) {
+                ErrorClass::IncompleteStream
+            } else {
+                ErrorClass::ServerError
+            },
+            // The parser's message quotes its input, so it is redacted and shortened like any other
+            // text.
+            message: excerpt(&format!("the response is not the expected JSON: {e}")),
+            value: excerpt(text),
+        }
+    }
+}
+
+/// `true` if the text ends too early. The parser reports a number that ends after its sign, point
+/// or exponent as a syntax error, but no complete object ends like that, so it counts as cut too.
+pub(super) fn is_cut(e: &serde_json::Error, text: &str) -> bool {
+    e.is_eof() || e.is_syntax() && text.trim_end().ends_with(['-', '+', '.', 'e', 'E'])
+}
+
+/// Content of a turn as one format decoded it.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) parts: Vec<Part>,
+    /// Meaning of the finish value in this format.
+    pub(crate) finish: Finish,
+    /// Field that carries the finish value.
+    pub(crate) field: &'static str,
+    pub(crate) matched_stop: Option<String>,
+    /// `true` if this API reports a matched stop string as a natural stop.
+    pub(crate) stop_ambiguous: bool,
+    /// Additional facts that the provider reported about the end of the turn.
+    pub(crate) metadata: Map<String, Value>,
+}

@@ -1,0 +1,148 @@
+//! Conclusion of a decoded response: combines the collected content, finish value and errors into a
+//! [`Decoded`]. Shared by every format.
+
+use super::common::{Broken, Common, Said};
+use super::decoded::{Accumulate, Decoded, Eof, RequestFacts};
+use crate::dialect::Dialect;
+use crate::errors;
+use crate::headers::Headers;
+use crate::json;
+use crate::signal::finish::{Finish, error_class_of};
+use crate::signal::precedence::{Facts, signal};
+use endstop_core::{
+    Confidence, ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal, Usage,
+};
+
+pub(super) fn conclude(
+    turn: Box<dyn Accumulate>,
+    dialect: &'static Dialect,
+    (status, headers): (u16, &Headers),
+    facts: &RequestFacts,
+    failed: Option<ModelError>,
+    (streamed, eof): (bool, Eof),
+) -> Decoded {
+    let (common, said) = turn.conclude(facts);
+    let should_retry = errors::should_retry(headers);
+    let complete = common.terminated || said.finish != Finish::Missing;
+    let Common { model, id, usage, cost, finish, error, broken, confidence, .. } = common;
+    let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;
+    let call_missing = said.finish == Finish::ToolUse;
+    let mut signal = of_content(&said, finish.as_deref(), complete, &usage, facts);
+    // The first of these errors decides, so they are ordered by how much they explain: the HTTP
+    // status, the provider's own error object, unreadable content, an error-like finish value, and
+    // last a missing end.
+    let error = failed
+        .or_else(|| error.map(|body| errors::from_body(&body, status, headers, dialect.name)))
+        .or_else(|| broken.map(|b| unreadable(b, status)))
+        .or_else(|| of_finish(&said, finish.as_deref(), status))
+        .or_else(|| (!complete).then(|| cut(status, eof)));
+    let mut value_missing = finish.is_none();
+    if let Some(e) = &error {
+        // Keep the signal only if it reports an error already and this error names no field of its
+        // own, because the finish value then explains more.
+        let explicit = e.original.is_some();
+        if signal.reason != SignalReason::ErrorTermination || explicit {
+            let confidence = if e.class == ErrorClass::IncompleteStream {
+                Confidence::Medium
+            } else {
+                Confidence::High
+            };
+            let metadata = std::mem::take(&mut signal.provider_specific.metadata);
+            let mut s = TerminationSignal::new(SignalReason::ErrorTermination, confidence);
+            if let Some((field, value)) = &e.original {
+                value_missing = value.is_empty();
+                s = s.from_field(field, value);
+            }
+            s.provider_specific.metadata = metadata;
+            signal = s;
+        }
+        signal.message = Some(e.message.clone());
+    }
+    // An error response without content has no turn, so that the run does not store an empty one.
+    let empty = said.parts.is_empty() && usage == Usage::default() && model.is_none();
+    let turn = (error.is_none() || !empty).then(|| ModelTurn {
+        usage,
+        model,
+        response_id: id,
+        cost,
+        confidence,
+        output_cap: facts.output_cap,
+        finish_missing,
+        call_missing: call_missing
+            && !said.parts.iter().any(|part| matches!(part, Part::ToolCall(_))),
+        ..ModelTurn::new(said.parts, signal.clone())
+    });
+    Decoded { turn, error, signal, streamed, complete, value_missing, should_retry }
+}
+
+fn of_content(
+    said: &Said,
+    raw: Option<&str>,
+    complete: bool,
+    usage: &Usage,
+    facts: &RequestFacts,
+) -> TerminationSignal {
+    let mut found = Facts {
+        finish: said.finish,
+        field: said.field,
+        raw: raw.unwrap_or(""),
+        terminated: complete,
+        matched_stop: said.matched_stop.as_deref(),
+        stop_ambiguous: said.stop_ambiguous,
+        at_cap: facts.output_cap.is_some() && usage.generated_tokens() >= facts.output_cap,
+        ..Facts::default()
+    };
+    for part in &said.parts {
+        match part {
+            // `text_blank` and `args_valid` start as `true`, so one counterexample settles them.
+            Part::Text { text } => found.text_blank &= text.trim().is_empty(),
+            Part::ToolCall(call) => {
+                found.calls += 1;
+                found.args_valid &=
+                    call.arguments.trim().is_empty() || json::is_object(&call.arguments);
+            }
+            Part::Refusal { text } => found.refusal |= !text.trim().is_empty(),
+            _ => {}
+        }
+    }
+    let mut s = signal(&found);
+    if said.finish == Finish::Unusable {
+        s.message = Some(ended_with(found.raw));
+    }
+    for (k, v) in &said.metadata {
+        s.provider_specific.metadata.insert(k.clone(), v.clone());
+    }
+    s
+}
+
+fn unreadable(b: Broken, status: u16) -> ModelError {
+    ModelError {
+        status: (status != 0).then_some(status),
+        original: Some(("body".to_owned(), b.value)),
+        ..ModelError::new(b.class, b.message)
+    }
+}
+
+/// Returns the error that a finish value itself stands for, if it does.
+fn of_finish(said: &Said, raw: Option<&str>, status: u16) -> Option<ModelError> {
+    let raw = raw.unwrap_or("");
+    matches!(said.finish, Finish::Error | Finish::Aborted).then(|| ModelError {
+        status: (status != 0).then_some(status),
+        ..ModelError::new(error_class_of(raw), ended_with(raw))
+    })
+}
+
+fn ended_with(raw: &str) -> String {
+    format!("the provider ended the generation with `{raw}`")
+}
+
+fn cut(status: u16, eof: Eof) -> ModelError {
+    let message = match eof {
+        Eof::Clean => "the stream closed without its end",
+        Eof::Reset => "the connection broke before the stream's end",
+    };
+    ModelError {
+        status: (status != 0).then_some(status),
+        ..ModelError::new(ErrorClass::IncompleteStream, message)
+    }
+}

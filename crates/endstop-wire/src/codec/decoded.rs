@@ -1,0 +1,99 @@
+//! The vocabulary of decoding: a response as a [`Decoded`] turn, its [`Delta`]s, and the trait that
+//! each wire format implements.
+
+use super::common::{Common, Said};
+use endstop_core::{ModelError, ModelTurn, TerminationSignal};
+
+/// Facts about the request that decoding needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// `true` if the request listed stop strings.
+    pub stop_strings: bool,
+    /// Output cap of the request, in tokens.
+    pub output_cap: Option<u64>,
+}
+
+/// An increment of a streamed turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Delta<'a> {
+    /// Visible text.
+    Text(&'a str),
+    /// Reasoning in plain text.
+    Reasoning(&'a str),
+    /// Text of a refusal, if the provider reports refusals separately from text.
+    Refusal(&'a str),
+    /// Start of a tool call.
+    ToolCallStarted {
+        /// Position of the call among the turn's calls, from 0.
+        index: usize,
+        /// Name of the tool.
+        name: &'a str,
+    },
+    /// A fragment of a tool call's arguments.
+    ToolArguments {
+        /// Position of the call.
+        index: usize,
+        /// Fragment of JSON text.
+        json: &'a str,
+    },
+}
+
+impl Delta<'_> {
+    /// Number of bytes of generated text in this delta.
+    pub(super) fn bytes(&self) -> u64 {
+        let text = match self {
+            Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) => text,
+            Delta::ToolCallStarted { name, .. } => name,
+            Delta::ToolArguments { json, .. } => json,
+        };
+        text.len() as u64
+    }
+}
+
+/// The way a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eof {
+    /// The server closed it.
+    Clean,
+    /// The connection was reset.
+    Reset,
+}
+
+/// A decoded response.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// Content and usage. In addition to an error, this holds what arrived before the error.
+    pub turn: Option<ModelTurn>,
+    /// The error that the response is or contains, or that ended it.
+    pub error: Option<ModelError>,
+    /// Reason why generation stopped. Always `error_termination` if `error` is set.
+    pub signal: TerminationSignal,
+    /// `true` if the response was a stream of events.
+    pub streamed: bool,
+    /// `true` if a finish value or the protocol's end marker arrived.
+    pub complete: bool,
+    /// `true` if the deciding field was missing or null. An empty string counts as a value.
+    pub value_missing: bool,
+    /// The provider's own statement about retrying, if it sent one.
+    pub should_retry: Option<bool>,
+}
+
+pub(crate) type DeltaSink<'s> = &'s mut dyn FnMut(Delta<'_>);
+
+/// State machine that collects a response in one wire format. Each format's folder implements it.
+pub(crate) trait Accumulate: Send {
+    /// Takes one event of a stream. Returns an error if its JSON cannot be parsed.
+    fn event(
+        &mut self,
+        name: &str,
+        data: &str,
+        sink: DeltaSink<'_>,
+    ) -> Result<(), serde_json::Error>;
+    /// Takes a complete JSON body.
+    fn body(&mut self, json: &str) -> Result<(), serde_json::Error>;
+    /// Returns the state that all formats share.
+    fn common(&mut self) -> &mut Common;
+    /// Returns the collected content after the last event.
+    fn conclude(self: Box<Self>, facts: &RequestFacts) -> (Common, Said);
+}

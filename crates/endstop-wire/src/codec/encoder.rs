@@ -1,0 +1,89 @@
+//! Provider-neutral requests ([`RequestSpec`]) and their append-only encoding ([`Encoder`]).
+//!
+//! ```
+//! use endstop_core::{Message, MessageId, Role};
+//! use endstop_wire::{Encoder, RequestSpec, dialect};
+//! let spec = RequestSpec { model: "gpt-5".into(), ..RequestSpec::default() };
+//! let mut encoder = Encoder::new(dialect::OPENAI_CHAT, &spec);
+//! let mut messages = vec![Message::text(MessageId(1), Role::User, "Hello")];
+//! let first = encoder.body(&messages, 0, Some(256)).to_vec();
+//! messages.push(Message::text(MessageId(2), Role::Assistant, "Hi."));
+//! let second = encoder.body(&messages, 0, Some(128)); // encodes the new message alone
+//! assert!(second.len() > first.len());
+//! ```
+//!
+//! A history is append-only within an epoch, so encoded bytes are reused and each turn costs only
+//! its new messages. If the epoch changes, or if the history does not continue the previous one,
+//! the encoder starts again.
+
+use super::request::RequestSpec;
+use super::{
+    anthropic, bedrock_converse, bedrock_invoke, cohere_v2, gemini, ollama, openai_chat,
+    openai_responses,
+};
+use crate::dialect::{Dialect, Family};
+use endstop_core::Message;
+
+/// Encodes the requests of one conversation.
+#[derive(Clone, Debug)]
+pub enum Encoder {
+    /// OpenAI Chat Completions.
+    OpenAiChat(openai_chat::Encoder),
+    /// Anthropic Messages.
+    Anthropic(anthropic::Encoder),
+    /// Google `generateContent`.
+    Gemini(gemini::Encoder),
+    /// OpenAI Responses.
+    OpenAiResponses(openai_responses::Encoder),
+    /// Cohere `/v2/chat`.
+    CohereV2(cohere_v2::Encoder),
+    /// A format that can only be decoded. Every body is empty.
+    ReadOnly,
+    /// Ollama `/api/chat`.
+    Ollama(ollama::Encoder),
+    /// Amazon Bedrock Converse.
+    BedrockConverse(bedrock_converse::Encoder),
+    /// Amazon Bedrock InvokeModel, for Anthropic's models.
+    BedrockInvoke(bedrock_invoke::Encoder),
+}
+
+impl Encoder {
+    /// Creates an encoder for this dialect. If the format can only be decoded
+    /// ([`Family::read_only`]), every body is empty and no server accepts it, so check before
+    /// sending.
+    pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
+        match dialect.family {
+            Family::OpenAiChat => Encoder::OpenAiChat(openai_chat::Encoder::new(dialect, spec)),
+            Family::Anthropic => Encoder::Anthropic(match dialect.version_in_body {
+                Some(version) => anthropic::Encoder::addressed(spec, version, spec.stream),
+                None => anthropic::Encoder::new(spec),
+            }),
+            Family::Gemini => Encoder::Gemini(gemini::Encoder::new(spec)),
+            Family::OpenAiResponses => {
+                Encoder::OpenAiResponses(openai_responses::Encoder::new(spec))
+            }
+            Family::CohereV2 => Encoder::CohereV2(cohere_v2::Encoder::new(spec)),
+            Family::CohereV1 => Encoder::ReadOnly,
+            Family::Ollama => Encoder::Ollama(ollama::Encoder::new(spec)),
+            Family::BedrockConverse => {
+                Encoder::BedrockConverse(bedrock_converse::Encoder::new(spec))
+            }
+            Family::BedrockInvoke => Encoder::BedrockInvoke(bedrock_invoke::Encoder::new(spec)),
+        }
+    }
+
+    /// Returns the body of the next call. `output_cap` overrides the spec's cap for this call only.
+    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+        match self {
+            Encoder::OpenAiChat(e) => e.body(messages, epoch, output_cap),
+            Encoder::Anthropic(e) => e.body(messages, epoch, output_cap),
+            Encoder::Gemini(e) => e.body(messages, epoch, output_cap),
+            Encoder::OpenAiResponses(e) => e.body(messages, epoch, output_cap),
+            Encoder::CohereV2(e) => e.body(messages, epoch, output_cap),
+            Encoder::ReadOnly => &[],
+            Encoder::Ollama(e) => e.body(messages, epoch, output_cap),
+            Encoder::BedrockConverse(e) => e.body(messages, epoch, output_cap),
+            Encoder::BedrockInvoke(e) => e.body(messages, epoch, output_cap),
+        }
+    }
+}

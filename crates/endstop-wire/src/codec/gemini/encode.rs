@@ -1,0 +1,284 @@
+//! Gemini encoder: turns a conversation into a `generateContent` request.
+//!
+//! The URL, and not the body, names the model and asks for a stream. Fields of `generationConfig`
+//! in the spec's extra fields replace those made here, one by one. A system message at the start of
+//! the history is added to `systemInstruction`; a later one is sent as a user message.
+
+use super::wire::MADE_ID;
+use crate::codec::request::{Fields, Kept, RequestSpec, Settings};
+use crate::dialect::Family;
+use crate::json;
+use endstop_core::{Image, Message, Part, Role, ToolCall, ToolResult};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// The extra field that is merged field by field instead of replaced.
+const CONFIG: &str = "generationConfig";
+
+/// Encodes the requests of one conversation.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    kept: Kept,
+    /// Role of the content that is still open at the end of the encoded bytes.
+    open: Option<&'static str>,
+    system: String,
+    /// System messages at the start of the history.
+    preamble: String,
+    /// `true` if the extra fields set the instructions.
+    own_system: bool,
+    config: Settings,
+    tail: Vec<u8>,
+}
+
+impl Encoder {
+    /// Creates an encoder for this spec.
+    pub fn new(spec: &RequestSpec) -> Encoder {
+        let mut extra = spec.extra.clone();
+        // The history is written by this encoder, so an extra field must not replace it.
+        extra.remove("contents");
+        let own = Settings::own(&mut extra, CONFIG);
+        Encoder {
+            kept: Kept::default(),
+            open: None,
+            system: spec.instructions(schema_or_tools(spec)),
+            preamble: String::new(),
+            own_system: extra.contains_key("systemInstruction"),
+            config: config(spec, &own),
+            tail: tail(spec, &extra),
+        }
+    }
+
+    /// Returns the body of the next call.
+    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+        let from = self.kept.resume(messages, epoch);
+        if from == 0 {
+            self.kept.out.extend_from_slice(b"{\"contents\":[");
+            self.open = None;
+            self.preamble.clear();
+        }
+        for m in &messages[from..] {
+            self.message(m);
+        }
+        self.kept.settle(messages);
+        let out = &mut self.kept.out;
+        if self.open.is_some() {
+            out.extend_from_slice(b"]}");
+        }
+        out.push(b']');
+        self.config.write(out, output_cap);
+        if !self.own_system && (!self.system.is_empty() || !self.preamble.is_empty()) {
+            json::key(out, "systemInstruction");
+            out.extend_from_slice(b"{\"parts\":[{\"text\":\"");
+            json::escaped(out, &self.system);
+            if !self.system.is_empty() && !self.preamble.is_empty() {
+                out.extend_from_slice(b"\\n\\n");
+            }
+            json::escaped(out, &self.preamble);
+            out.extend_from_slice(b"\"}]}");
+        }
+        out.extend_from_slice(&self.tail);
+        &self.kept.out
+    }
+
+    fn message(&mut self, m: &Message) {
+        if m.role == Role::System && self.open.is_none() {
+            if !self.preamble.is_empty() {
+                self.preamble.push_str("\n\n");
+            }
+            return self.preamble.push_str(&m.plain_text());
+        }
+        let role = if m.role == Role::Assistant { "model" } else { "user" };
+        // Results must come first in their message.
+        for part in &m.parts {
+            if let Part::ToolResult(result) = part {
+                function_response(self.part("user"), result);
+            }
+        }
+        // A signature waits here for the next part, which must be of the kind that it was made for.
+        let mut pending: Option<Signature<'_>> = None;
+        for part in &m.parts {
+            let signed = match (pending.take(), part) {
+                (Some(s), Part::Text { text }) if s.function_call.is_none() && !text.is_empty() => {
+                    Some(s.thought_signature)
+                }
+                (Some(s), Part::ToolCall(_)) if s.function_call.is_some() => {
+                    Some(s.thought_signature)
+                }
+                // Any other part means that the signed part was dropped from the history.
+                (left, _) => {
+                    self.left(role, left);
+                    None
+                }
+            };
+            match part {
+                // The API rejects an empty text.
+                Part::Text { text } | Part::Refusal { text } if !text.is_empty() => {
+                    let out = self.part(role);
+                    out.extend_from_slice(b"{\"text\":");
+                    json::string(out, text);
+                    sign(out, signed);
+                }
+                Part::ToolCall(call) => {
+                    let out = self.part(role);
+                    function_call(out, call);
+                    sign(out, signed);
+                }
+                Part::Image(i) => image(self.part(role), i),
+                Part::Opaque { api, json } if api == Family::Gemini.as_str() => {
+                    if let Ok(alone) = serde_json::from_str(json) {
+                        pending = Some(alone);
+                    } else if json::is_object(json) {
+                        self.part(role).extend_from_slice(json.trim().as_bytes());
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.left(role, pending);
+    }
+
+    /// Writes the signature of a text that is missing from the history, on an empty text, as Gemini
+    /// itself sends it. The signature of a missing call is dropped, because it has no meaning
+    /// without the call.
+    fn left(&mut self, role: &'static str, signature: Option<Signature<'_>>) {
+        if let Some(left) = signature.filter(|s| s.function_call.is_none()) {
+            let out = self.part(role);
+            out.extend_from_slice(b"{\"text\":\"\"");
+            sign(out, Some(left.thought_signature));
+        }
+    }
+
+    /// Begins a part in a content of this role. If the open content has the same role, the part
+    /// joins it, because adjacent contents of one role count as one.
+    fn part(&mut self, role: &'static str) -> &mut Vec<u8> {
+        let out = &mut self.kept.out;
+        if self.open == Some(role) {
+            out.push(b',');
+            return out;
+        }
+        if self.open.is_some() {
+            out.extend_from_slice(b"]},");
+        }
+        self.open = Some(role);
+        out.extend_from_slice(b"{\"role\":\"");
+        out.extend_from_slice(role.as_bytes());
+        out.extend_from_slice(b"\",\"parts\":[");
+        out
+    }
+}
+
+/// A stored signature. It belongs to the part that follows.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Signature<'a> {
+    /// Present if that part is a call.
+    #[serde(default)]
+    function_call: Option<IgnoredAny>,
+    #[serde(borrow)]
+    thought_signature: &'a RawValue,
+}
+
+/// Ends a part, with its signature if there is one.
+fn sign(out: &mut Vec<u8>, signature: Option<&RawValue>) {
+    if let Some(signature) = signature {
+        json::key(out, "thoughtSignature");
+        out.extend_from_slice(signature.get().as_bytes());
+    }
+    out.push(b'}');
+}
+
+/// `true` if the schema must be described in words: models before Gemini 3 reject a request that
+/// has both tools and an answer schema.
+fn schema_or_tools(spec: &RequestSpec) -> bool {
+    let model = spec.model.rsplit('/').next().unwrap_or_default();
+    !spec.tools.is_empty() && (model.starts_with("gemini-1") || model.starts_with("gemini-2"))
+}
+
+fn config(spec: &RequestSpec, own: &Map<String, Value>) -> Settings {
+    let mut fields = Fields::over(own);
+    if let Some(t) = spec.temperature {
+        fields.field("temperature", |out| json::value(out, &t));
+    }
+    if !spec.stop.is_empty() {
+        fields.field("stopSequences", |out| json::value(out, &spec.stop));
+    }
+    if let (Some(schema), false) = (&spec.output_schema, schema_or_tools(spec)) {
+        fields.field("responseMimeType", |out| out.extend_from_slice(b"\"application/json\""));
+        // A `responseSchema` of the user's own would conflict with ours.
+        if !own.contains_key("responseSchema") {
+            fields.field("responseJsonSchema", |out| json::value(out, &schema.schema));
+        }
+    }
+    Settings::new(CONFIG, "maxOutputTokens", spec.max_output_tokens, fields)
+}
+
+fn tail(spec: &RequestSpec, extra: &Map<String, Value>) -> Vec<u8> {
+    let mut fields = Fields::over(extra);
+    if !spec.tools.is_empty() {
+        fields.field("tools", |out| {
+            out.extend_from_slice(b"[{\"functionDeclarations\":[");
+            for tool in &spec.tools {
+                json::comma(out);
+                out.push(b'{');
+                tool.name_fields(out);
+                // `parameters` accepts only a subset of JSON Schema, so the full schema has its own
+                // field. A missing schema means that the tool has no parameters.
+                if !tool.parameters.is_null() {
+                    json::key(out, "parametersJsonSchema");
+                    json::value(out, &tool.parameters);
+                }
+                out.push(b'}');
+            }
+            out.extend_from_slice(b"]}]");
+        });
+    }
+    fields.finish()
+}
+
+/// Writes `,"id":…` if the id came from a provider. Ids that were generated here are unknown to the
+/// server.
+fn id(out: &mut Vec<u8>, id: &str) {
+    if !id.is_empty() && !id.starts_with(MADE_ID) {
+        json::key(out, "id");
+        json::string(out, id);
+    }
+}
+
+fn function_response(out: &mut Vec<u8>, result: &ToolResult) {
+    out.extend_from_slice(b"{\"functionResponse\":{\"name\":");
+    json::called(out, &result.name);
+    id(out, &result.call_id);
+    json::key(out, "response");
+    out.push(b'{');
+    json::key(out, if result.status.is_error() { "error" } else { "output" });
+    json::string(out, &result.content);
+    out.extend_from_slice(b"}}}");
+}
+
+/// Writes a call. Its part stays open, so that a signature can follow.
+fn function_call(out: &mut Vec<u8>, call: &ToolCall) {
+    out.extend_from_slice(b"{\"functionCall\":{\"name\":");
+    json::called(out, &call.name);
+    id(out, &call.id);
+    json::key(out, "args");
+    json::arguments(out, &call.arguments);
+    out.push(b'}');
+}
+
+fn image(out: &mut Vec<u8>, image: &Image) {
+    match image {
+        Image::Url(url) => {
+            out.extend_from_slice(b"{\"fileData\":{\"fileUri\":");
+            json::string(out, url);
+        }
+        Image::Base64 { media_type, data } => {
+            out.extend_from_slice(b"{\"inlineData\":{\"mimeType\":");
+            json::string(out, media_type);
+            json::key(out, "data");
+            json::string(out, data);
+        }
+    }
+    out.extend_from_slice(b"}}");
+}

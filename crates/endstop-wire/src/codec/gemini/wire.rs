@@ -1,0 +1,142 @@
+//! JSON shapes of `generateContent`. Parsing is lenient: a field of an unexpected type counts as
+//! missing.
+
+use crate::bounded::{First, Indexed, List};
+use crate::json::{Count, Str};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Prefix of an id that was generated here, for a call that came without one.
+pub(super) const MADE_ID: &str = "call_gemini_";
+
+/// A chunk of a stream, or a complete body.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow, default)]
+    pub(super) candidates: Option<First<Candidate<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) prompt_feedback: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) usage_metadata: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) model_version: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) response_id: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Candidate<'a> {
+    #[serde(default)]
+    pub(super) index: Count,
+    #[serde(borrow, default)]
+    pub(super) content: Option<&'a RawValue>,
+    /// Name of the value, or its number in the enumeration.
+    #[serde(borrow, default)]
+    pub(super) finish_reason: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) finish_message: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) safety_ratings: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) logprobs_result: Option<&'a RawValue>,
+}
+
+impl Indexed for Candidate<'_> {
+    fn index(&self) -> Option<u64> {
+        self.index.0
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Content<'a> {
+    #[serde(borrow, default)]
+    pub(super) parts: Option<List<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Part<'a> {
+    #[serde(borrow, default)]
+    pub(super) text: Str<'a>,
+    /// `true` if the text is a thought.
+    #[serde(borrow, default)]
+    pub(super) thought: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) thought_signature: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) function_call: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Call<'a> {
+    #[serde(borrow, default)]
+    pub(super) id: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) name: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) args: Option<&'a RawValue>,
+    /// Arguments in fragments, which Vertex AI sends if the request asks for it.
+    #[serde(borrow, default)]
+    pub(super) partial_args: Option<List<Piece<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) will_continue: Str<'a>,
+}
+
+/// A fragment of a call's arguments: a value or part of a string, and its position.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Piece<'a> {
+    #[serde(borrow, default)]
+    pub(super) json_path: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) string_value: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) number_value: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) bool_value: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) will_continue: Str<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Feedback<'a> {
+    #[serde(borrow, default)]
+    pub(super) block_reason: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) block_reason_message: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) safety_ratings: Option<&'a RawValue>,
+}
+
+/// Token counts. Thoughts are not included in the candidates.
+#[derive(Deserialize)]
+pub(super) struct Usage {
+    #[serde(default, rename = "promptTokenCount")]
+    pub(super) prompt: Count,
+    #[serde(default, rename = "candidatesTokenCount")]
+    pub(super) candidates: Count,
+    #[serde(default, rename = "cachedContentTokenCount")]
+    pub(super) cached: Count,
+    #[serde(default, rename = "thoughtsTokenCount")]
+    pub(super) thoughts: Count,
+}
+
+/// Log probabilities of a candidate.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Logprobs {
+    #[serde(default)]
+    pub(super) chosen_candidates: Option<Vec<Logprob>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Logprob {
+    pub(super) log_probability: f64,
+}

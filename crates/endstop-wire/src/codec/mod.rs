@@ -1,0 +1,46 @@
+//! Decoding of a model response into a turn: content, stop reason, usage, or a classified error.
+//!
+//! ```
+//! use endstop_wire::{Delta, Eof, Headers, RequestFacts, StreamDecoder, dialect};
+//! let mut stream = StreamDecoder::new(dialect::OPENAI_CHAT, 200, Headers::new(), RequestFacts::default());
+//! let mut shown = String::new();
+//! for chunk in ["data: {\"choices\":[{\"delta\":{\"content\":\"Hel", "lo\"},\"finish_reason\":\"stop\"}]}\n\n"] {
+//!     stream.push(chunk.as_bytes(), &mut |delta| {
+//!         if let Delta::Text(text) = delta {
+//!             shown.push_str(text);
+//!         }
+//!     })?;
+//! }
+//! let decoded = stream.finish(Eof::Clean);
+//! assert_eq!(shown, "Hello");
+//! assert_eq!(decoded.signal.reason.as_str(), "natural_completion");
+//! # Ok::<(), endstop_core::ModelError>(())
+//! ```
+//!
+//! The decoder ignores the content type, because servers and proxies often send a wrong one. The
+//! first bytes distinguish a stream from a JSON body, an HTML page and compressed data. Any input
+//! produces a [`Decoded`]; input that is not understood is an error, never a success. A stream is
+//! complete if it contained a finish value or the protocol's end marker.
+
+pub mod anthropic;
+pub mod bedrock_converse;
+pub mod bedrock_invoke;
+pub mod cohere_v1;
+pub mod cohere_v2;
+pub mod gemini;
+pub mod ollama;
+pub mod openai_chat;
+pub mod openai_responses;
+
+mod accumulator;
+mod common;
+mod conclude;
+mod decoded;
+mod decoder;
+mod encoder;
+mod request;
+
+pub use decoded::{Decoded, Delta, Eof, RequestFacts};
+pub use decoder::{StreamDecoder, decode_body};
+pub use encoder::Encoder;
+pub use request::{OutputSchema, RequestSpec, ToolSpec};

@@ -1,0 +1,506 @@
+//! OpenAI Chat decoder: collects stream chunks, or a complete body, into a turn.
+
+use super::wire::{
+    Call, Choice, Chunk, Content, Details, Function, Logprobs, Message, Usage, XGroq,
+};
+use crate::bounded::{Nesting, made_id};
+use crate::codec::common::{Common, Said};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::dialect::{Dialect, Family};
+use crate::errors::ErrorBody;
+use crate::json::{self, Str};
+use crate::signal::finish::finish_of;
+use endstop_core::{NanoUsd, Part, ToolCall};
+use serde::Deserialize;
+use serde::de::{Error as _, IgnoredAny};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+
+/// A partially received turn.
+pub(crate) struct Accumulator {
+    dialect: &'static Dialect,
+    common: Common,
+    text: String,
+    reasoning: String,
+    refusal: String,
+    calls: Vec<Building>,
+    /// Position in `calls` of each stream index.
+    places: HashMap<u64, usize>,
+    /// Position of the call in the old `function_call` form.
+    legacy: Option<usize>,
+    /// `reasoning_details` as raw JSON items, joined by commas.
+    details: String,
+    /// Number of calls that were reported to the sink.
+    shown: usize,
+    matched_stop: Option<String>,
+    native_finish: Option<String>,
+    logprob_sum: f64,
+    logprobs: u64,
+}
+
+/// A partially received tool call.
+#[derive(Default)]
+struct Building {
+    id: String,
+    name: String,
+    arguments: String,
+    nesting: Nesting,
+    /// `true` if the arguments parse as JSON. Set once their brackets are closed.
+    whole: Option<bool>,
+    /// Position among the reported calls. A call without a name is never reported.
+    shown: Option<usize>,
+}
+
+impl Building {
+    /// Appends arguments. They are parsed only once, when their brackets close, so that the total
+    /// work stays linear.
+    fn more(&mut self, arguments: &str) {
+        self.arguments.push_str(arguments);
+        if self.nesting.push(arguments) && self.whole.is_none() {
+            self.whole = Some(serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok());
+        }
+    }
+}
+
+impl Accumulator {
+    pub(crate) fn new(dialect: &'static Dialect) -> Accumulator {
+        Accumulator {
+            dialect,
+            common: Common::default(),
+            text: String::new(),
+            reasoning: String::new(),
+            refusal: String::new(),
+            calls: Vec::new(),
+            places: HashMap::new(),
+            legacy: None,
+            details: String::new(),
+            shown: 0,
+            matched_stop: None,
+            native_finish: None,
+            logprob_sum: 0.0,
+            logprobs: 0,
+        }
+    }
+
+    fn chunk(&mut self, chunk: Chunk<'_>, text: &str, streamed: bool, sink: DeltaSink<'_>) {
+        self.common.named(chunk.model.filled(), chunk.id.filled());
+        // Some servers send the error's fields at the top level instead of inside `error`.
+        let flat = chunk.choices.is_none()
+            && (chunk.object.get() == "error"
+                || filled(chunk.detail).is_some()
+                || (filled(chunk.message).is_some() && filled(chunk.code).is_some()));
+        if filled(chunk.error).is_some() || flat {
+            self.common.error.get_or_insert_with(|| ErrorBody::read(text));
+        }
+        if let Some(usage) = filled(chunk.usage) {
+            self.usage(usage);
+        }
+        if let Some(x) = filled(chunk.x_groq).and_then(lenient::<XGroq<'_>>) {
+            // Groq repeats the usage here; the standard field takes precedence.
+            if let Some(usage) = filled(x.usage).filter(|_| filled(chunk.usage).is_none()) {
+                self.usage(usage);
+            }
+            if let Some(e) = filled(x.error) {
+                // Restore the object around the field, because `ErrorBody` expects a complete error
+                // body.
+                let text = format!("{{\"error\":{}}}", e.get());
+                self.common.error.get_or_insert_with(|| ErrorBody::read(&text));
+            }
+        }
+        if let Some(choice) = chunk.choices.and_then(|first| first.0) {
+            self.choice(choice, streamed, sink);
+        }
+    }
+
+    fn choice(&mut self, choice: Choice<'_>, streamed: bool, sink: DeltaSink<'_>) {
+        if let Some(value) = choice.finish_reason.0 {
+            // An empty value is stored only until a real one arrives.
+            if !value.is_empty() || self.common.finish.is_none() {
+                self.common.finish = Some(value.into_owned());
+            }
+        }
+        if let Some(native) = choice.native_finish_reason.filled() {
+            self.native_finish = Some(native.to_owned());
+        }
+        for stop in [choice.stop_reason, choice.matched_stop].into_iter().flatten() {
+            // A number is a token id, which is not a stop string of the request.
+            if stop.get().starts_with('"') {
+                self.matched_stop = serde_json::from_str(stop.get()).ok();
+            }
+        }
+        if let Some(usage) = filled(choice.usage) {
+            self.usage(usage);
+        }
+        if let Some(e) = filled(choice.error) {
+            let text = format!("{{\"error\":{}}}", e.get());
+            self.common.error.get_or_insert_with(|| ErrorBody::read(&text));
+        }
+        if let Some(list) = filled(choice.logprobs).and_then(lenient::<Logprobs>) {
+            for token in list.content.into_iter().flatten() {
+                self.logprob_sum += token.logprob.exp();
+                self.logprobs += 1;
+            }
+        }
+        // Some servers repeat the complete message next to every delta, and others send an empty
+        // delta next to the message.
+        let said = if streamed {
+            choice.delta.or(choice.message)
+        } else {
+            choice.message.or(choice.delta)
+        };
+        if let Some(message) = said {
+            self.message(message, sink);
+        }
+    }
+
+    fn message(&mut self, message: Message<'_>, sink: DeltaSink<'_>) {
+        // Servers that send both fields send the same text in both.
+        let before = self.reasoning.len();
+        self.reason(&message.reasoning_content, sink);
+        if self.reasoning.len() == before {
+            self.reason(&message.reasoning, sink);
+        }
+        self.content(&message.content, sink);
+        if let Some(text) = message.refusal.filled() {
+            self.refusal.push_str(text);
+            sink(Delta::Refusal(text));
+        }
+        if let Some(list) = filled(message.reasoning_details) {
+            // Join raw items without parsing them, because they are only sent back.
+            let inside = list.get().trim();
+            let inside = inside.strip_prefix('[').and_then(|s| s.strip_suffix(']'));
+            if let Some(inside) = inside.map(str::trim).filter(|s| !s.is_empty()) {
+                if !self.details.is_empty() {
+                    self.details.push(',');
+                }
+                self.details.push_str(inside);
+            }
+        }
+        for call in message.tool_calls.into_iter().flatten() {
+            self.call(&call, sink);
+        }
+        if let Some(function) = message.function_call {
+            self.legacy(&function, sink);
+        }
+    }
+
+    fn content(&mut self, content: &Content<'_>, sink: DeltaSink<'_>) {
+        match content {
+            Content::None => {}
+            Content::Text(text) => self.say(text, sink),
+            Content::Parts(parts) => {
+                for part in parts.iter() {
+                    match part.kind.get() {
+                        "thinking" | "reasoning" => {
+                            if let Some(thinking) = filled(part.thinking).and_then(lenient) {
+                                self.reason(&thinking, sink);
+                            }
+                            self.think(part.text.get(), sink);
+                        }
+                        "refusal" => {
+                            let text = part.refusal.get();
+                            self.refusal.push_str(text);
+                            sink(Delta::Refusal(text));
+                        }
+                        _ => self.say(part.text.get(), sink),
+                    }
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str, sink: DeltaSink<'_>) {
+        if !text.is_empty() {
+            self.text.push_str(text);
+            sink(Delta::Text(text));
+        }
+    }
+
+    fn think(&mut self, text: &str, sink: DeltaSink<'_>) {
+        if !text.is_empty() {
+            self.reasoning.push_str(text);
+            sink(Delta::Reasoning(text));
+        }
+    }
+
+    fn reason(&mut self, content: &Content<'_>, sink: DeltaSink<'_>) {
+        match content {
+            Content::None => {}
+            Content::Text(text) => self.think(text, sink),
+            Content::Parts(parts) => {
+                for part in parts.iter() {
+                    self.think(part.text.get(), sink);
+                }
+            }
+        }
+    }
+
+    /// Handles a call or a fragment of one. A known index continues its call, unless the fragment
+    /// names a tool under another id, because some servers give every parallel call the index 0.
+    /// Without an index, a name starts another call if the previous one is complete, even if the id
+    /// is the same.
+    fn call(&mut self, call: &Call<'_>, sink: DeltaSink<'_>) {
+        let id = call.id.get();
+        let name = call.function.as_ref().map_or("", |f| f.name.get());
+        let known = match call.index.0 {
+            Some(index) => self.places.get(&index).copied(),
+            None => self.calls.len().checked_sub(1),
+        };
+        let new = |b: &Building| {
+            !name.is_empty()
+                && !b.name.is_empty()
+                && (!id.is_empty() && id != b.id
+                    || call.index.0.is_none() && (id.is_empty() || b.whole == Some(true)))
+        };
+        let place = match known {
+            Some(place) if !new(&self.calls[place]) => place,
+            _ => {
+                if !self.common.room(self.calls.len()) {
+                    return;
+                }
+                self.calls.push(Building::default());
+                let place = self.calls.len() - 1;
+                if let Some(index) = call.index.0 {
+                    self.places.insert(index, place);
+                }
+                place
+            }
+        };
+        // Later fragments may repeat the id, so only the first one is stored.
+        if self.calls[place].id.is_empty() {
+            self.calls[place].id.push_str(id);
+        }
+        if let Some(function) = &call.function {
+            self.function(place, function, sink);
+        }
+    }
+
+    /// Handles the old `function_call` form, which allows one call.
+    fn legacy(&mut self, function: &Function<'_>, sink: DeltaSink<'_>) {
+        let place = match self.legacy {
+            Some(place) => place,
+            None if function.name.filled().is_none() || !self.common.room(self.calls.len()) => {
+                return;
+            }
+            None => {
+                self.calls.push(Building::default());
+                self.calls.len() - 1
+            }
+        };
+        self.legacy = Some(place);
+        self.function(place, function, sink);
+    }
+
+    fn function(&mut self, place: usize, function: &Function<'_>, sink: DeltaSink<'_>) {
+        let call = &mut self.calls[place];
+        if call.name.is_empty() {
+            if let Some(name) = function.name.filled() {
+                call.name.push_str(name);
+                call.shown = Some(self.shown);
+                sink(Delta::ToolCallStarted { index: self.shown, name });
+                // Arguments that arrived before the name are reported now, so that deltas start
+                // with the name.
+                if !call.arguments.is_empty() {
+                    sink(Delta::ToolArguments { index: self.shown, json: &call.arguments });
+                }
+                self.shown += 1;
+            }
+        }
+        let Some(raw) = filled(function.arguments) else {
+            return;
+        };
+        // The format requires a JSON string here, but some servers send the object itself.
+        let text = if raw.get().starts_with('"') {
+            lenient::<Str<'_>>(raw).unwrap_or_default()
+        } else {
+            Str(Some(raw.get().into()))
+        };
+        if let Some(json) = text.filled() {
+            call.more(json);
+            // Arguments that arrive before the name wait for it.
+            if let Some(index) = call.shown {
+                sink(Delta::ToolArguments { index, json });
+            }
+        }
+    }
+
+    fn usage(&mut self, raw: &RawValue) {
+        let Some(u) = lenient::<Usage<'_>>(raw) else {
+            return;
+        };
+        let prompt: Details = filled(u.prompt_tokens_details).and_then(lenient).unwrap_or_default();
+        let output: Details =
+            filled(u.completion_tokens_details).and_then(lenient).unwrap_or_default();
+        let to = &mut self.common.usage;
+        // Use the first name that has a value, and keep the last known count if none has.
+        let last = |to: &mut Option<u64>, from: &[crate::json::Count]| {
+            *to = from.iter().find_map(|c| c.0).or(*to);
+        };
+        last(&mut to.input_tokens, &[u.prompt_tokens]);
+        last(&mut to.output_tokens, &[u.completion_tokens]);
+        last(
+            &mut to.cached_input_tokens,
+            &[
+                prompt.cached,
+                u.prompt_cache_hit_tokens,
+                u.cache_read_input_tokens,
+                u.cached_tokens,
+                u.num_cached_tokens,
+            ],
+        );
+        last(&mut to.cache_write_tokens, &[prompt.cache_write, u.cache_creation_input_tokens]);
+        last(&mut to.reasoning_tokens, &[output.reasoning, u.reasoning_tokens]);
+        if self.dialect.reports_cost {
+            let cost = filled(u.cost).and_then(lenient::<Value>);
+            // OpenRouter reports a number, Perplexity an object with `total_cost`.
+            let usd = cost.and_then(|c| c.as_f64().or_else(|| c.get("total_cost")?.as_f64()));
+            self.common.cost = usd.map(NanoUsd::from_usd).or(self.common.cost);
+        }
+    }
+
+    fn tool_calls(&mut self) -> Vec<ToolCall> {
+        let mut ids = HashSet::new();
+        let mut out = Vec::with_capacity(self.calls.len());
+        for (n, call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
+            if call.name.is_empty() {
+                // A call without a name is a placeholder.
+                continue;
+            }
+            let mut id = call.id;
+            if id.is_empty() {
+                id = made_id("call_", self.common.id.as_deref(), n);
+            }
+            // Ids must be unique, because results are matched to calls by them.
+            while !ids.insert(id.clone()) {
+                id = format!("{id}_{n}");
+            }
+            out.push(ToolCall { id, name: call.name, arguments: call.arguments });
+        }
+        out
+    }
+
+    /// Returns the fields that the server requires back with this message, as one opaque object.
+    fn echo(&self, has_calls: bool) -> Option<Part> {
+        let mut json = Vec::new();
+        json.push(b'{');
+        if !self.details.is_empty() {
+            json::key(&mut json, "reasoning_details");
+            json.push(b'[');
+            json.extend_from_slice(self.details.as_bytes());
+            json.push(b']');
+        }
+        if let Some(field) = self.dialect.echo_reasoning {
+            // DeepSeek and similar servers require the reasoning back only for turns with tool
+            // calls.
+            if has_calls && !self.reasoning.is_empty() {
+                json::key(&mut json, field);
+                json::string(&mut json, &self.reasoning);
+            }
+        }
+        if json.len() == 1 {
+            return None;
+        }
+        json.push(b'}');
+        Some(Part::Opaque {
+            api: Family::OpenAiChat.as_str().to_owned(),
+            json: String::from_utf8(json).ok()?,
+        })
+    }
+}
+
+impl Accumulate for Accumulator {
+    fn event(
+        &mut self,
+        name: &str,
+        data: &str,
+        sink: DeltaSink<'_>,
+    ) -> Result<(), serde_json::Error> {
+        let data = data.trim();
+        if data == "[DONE]" {
+            self.common.terminated = true;
+            return Ok(());
+        }
+        if name == "error" {
+            self.common.error.get_or_insert_with(|| ErrorBody::read(data));
+            return Ok(());
+        }
+        if !data.starts_with(['{', '[']) || "[DONE]".starts_with(data) {
+            return Ok(()); // a keep-alive, or a cut `[DONE]`
+        }
+        let mut repaired = String::new();
+        let chunk = json::event(data, &mut repaired)?;
+        self.chunk(chunk, data, true, sink);
+        Ok(())
+    }
+
+    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        let mut repaired = String::new();
+        // Some gateways wrap the object in an array of one.
+        let inner = text.trim();
+        let inner = if inner.starts_with('[') {
+            let (object,): (&RawValue,) = serde_json::from_str(inner)?;
+            object.get()
+        } else {
+            text
+        };
+        let chunk: Chunk<'_> = json::event(inner, &mut repaired)?;
+        let chat = chunk.choices.is_some();
+        self.chunk(chunk, text, false, &mut |_| ());
+        // Any other JSON object must not pass as an empty turn.
+        if !chat && self.common.error.is_none() {
+            return Err(serde_json::Error::custom("`choices` is missing"));
+        }
+        Ok(())
+    }
+
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+        let calls = self.tool_calls();
+        let echo = self.echo(!calls.is_empty());
+        let mut parts = Vec::with_capacity(calls.len() + 4);
+        if !self.reasoning.is_empty() {
+            parts.push(Part::Reasoning { text: self.reasoning });
+        }
+        parts.extend(echo);
+        if !self.text.is_empty() {
+            parts.push(Part::Text { text: self.text });
+        }
+        if !self.refusal.is_empty() {
+            parts.push(Part::Refusal { text: self.refusal });
+        }
+        parts.extend(calls.into_iter().map(Part::ToolCall));
+        if self.logprobs > 0 {
+            self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
+        }
+        let raw = self.common.finish.as_deref().unwrap_or("");
+        let finish = finish_of(Family::OpenAiChat, raw);
+        let mut metadata = Map::new();
+        // Only record the native value if it adds information.
+        if let Some(native) = self.native_finish.filter(|n| n != raw) {
+            metadata.insert("native_finish_reason".to_owned(), Value::from(native));
+        }
+        let said = Said {
+            parts,
+            finish,
+            field: "finish_reason",
+            stop_ambiguous: facts.stop_strings,
+            matched_stop: self.matched_stop,
+            metadata,
+        };
+        (self.common, said)
+    }
+}
+
+/// Returns the raw value, unless it is absent, null, false or empty.
+fn filled(raw: Option<&RawValue>) -> Option<&RawValue> {
+    raw.filter(|r| !matches!(r.get(), "null" | "\"\"" | "{}" | "[]" | "false"))
+}
+
+/// Parses the value, or returns `None` if it has another shape.
+fn lenient<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
+    serde_json::from_str(raw.get()).ok()
+}

@@ -1,0 +1,339 @@
+//! OpenAI Chat encoder: turns a conversation into a Chat Completions request.
+//!
+//! A strict server receives only fields that it knows: a refusal is sent as text, and the fields
+//! that other servers require back are omitted. It receives no assistant message without text and
+//! calls, and a blank assistant message is inserted between a tool result and a user message.
+
+use super::call_id::call_id;
+use crate::codec::request::{Fields, Kept, RequestSpec};
+use crate::dialect::{CapField, Dialect, Family};
+use crate::json;
+use endstop_core::{Image, Message, Part, Role, ToolCall};
+
+/// Encodes the requests of one conversation.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    kept: Kept,
+    way: Way,
+    /// Role of the last encoded message.
+    last: Option<Role>,
+    system: Option<String>,
+    /// Name of the cap's field, unless the spec's extra fields set it.
+    cap_key: Option<&'static str>,
+    cap: Option<u64>,
+    /// All other fields and the closing brace.
+    tail: Vec<u8>,
+}
+
+/// Dialect settings that affect how messages are written.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    strict: bool,
+    call_id_length: Option<usize>,
+}
+
+impl Encoder {
+    /// Creates an encoder for this dialect.
+    pub fn new(dialect: &Dialect, spec: &RequestSpec) -> Encoder {
+        let cap_name = match dialect.cap_field {
+            CapField::MaxTokens => "max_tokens",
+            CapField::MaxCompletionTokens => "max_completion_tokens",
+        };
+        Encoder {
+            kept: Kept::default(),
+            way: Way { strict: dialect.strict, call_id_length: dialect.call_id_length },
+            last: None,
+            system: spec.system.clone(),
+            cap_key: (!spec.extra.contains_key(cap_name)).then_some(cap_name),
+            cap: spec.max_output_tokens,
+            tail: tail(spec, dialect),
+        }
+    }
+
+    /// Returns the body of the next call.
+    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+        let from = self.kept.resume(messages, epoch);
+        let out = &mut self.kept.out;
+        if from == 0 {
+            self.last = None;
+            out.extend_from_slice(b"{\"messages\":[");
+            if let Some(system) = &self.system {
+                open(out, "system");
+                json::key(out, "content");
+                json::string(out, system);
+                out.push(b'}');
+            }
+        }
+        for m in &messages[from..] {
+            if self.way.strict {
+                self.strictly(m);
+            } else {
+                message(&mut self.kept.out, m, self.way);
+            }
+        }
+        self.kept.settle(messages);
+        let out = &mut self.kept.out;
+        out.push(b']');
+        if let (Some(key), Some(cap)) = (self.cap_key, output_cap.or(self.cap)) {
+            json::key(out, key);
+            out.extend_from_slice(cap.to_string().as_bytes());
+        }
+        out.extend_from_slice(&self.tail);
+        &self.kept.out
+    }
+
+    /// Writes a message for a strict server, which accepts system messages only at the start. A
+    /// later system message is sent as a user message.
+    fn strictly(&mut self, m: &Message) {
+        let out = &mut self.kept.out;
+        let blank = !m.parts.iter().any(|part| match part {
+            Part::Text { text } => !text.trim().is_empty(),
+            Part::Refusal { text } => m.role == Role::Assistant && !text.trim().is_empty(),
+            Part::ToolCall(_) => m.role == Role::Assistant,
+            Part::Image(_) => m.role != Role::Assistant,
+            _ => false,
+        });
+        if m.role == Role::Assistant {
+            // Mistral rejects an assistant message with neither text nor calls.
+            if !blank {
+                assistant(out, m, self.way);
+                self.last = Some(Role::Assistant);
+            }
+            return;
+        }
+        if m.parts.iter().any(|p| matches!(p, Part::ToolResult(_))) {
+            tool_results_of(out, m, self.way);
+            self.last = Some(Role::Tool);
+        }
+        if blank {
+            return;
+        }
+        // Mistral rejects a user message directly after a tool result, so a blank assistant message
+        // goes between them.
+        if self.last == Some(Role::Tool) {
+            open(out, "assistant");
+            out.extend_from_slice(b",\"content\":\" \"}");
+        }
+        let instructs = m.role == Role::System && matches!(self.last, None | Some(Role::System));
+        said(out, if instructs { "system" } else { "user" }, m);
+        self.last = Some(if instructs { Role::System } else { Role::User });
+    }
+}
+
+fn tail(spec: &RequestSpec, dialect: &Dialect) -> Vec<u8> {
+    let mut fields = Fields::new(spec);
+    fields.field("model", |out| json::string(out, &spec.model));
+    if !spec.tools.is_empty() {
+        fields.field("tools", |out| {
+            out.push(b'[');
+            for tool in &spec.tools {
+                json::comma(out);
+                out.extend_from_slice(b"{\"type\":\"function\",\"function\":{");
+                tool.fields(out, "parameters");
+                out.extend_from_slice(b"}}");
+            }
+            out.push(b']');
+        });
+    }
+    if let Some(t) = spec.temperature {
+        fields.field("temperature", |out| json::value(out, &t));
+    }
+    if !spec.stop.is_empty() {
+        fields.field("stop", |out| json::value(out, &spec.stop));
+    }
+    if let Some(schema) = &spec.output_schema {
+        fields.field("response_format", |out| {
+            out.extend_from_slice(b"{\"type\":\"json_schema\",\"json_schema\":{");
+            json::key(out, "name");
+            // OpenAI requires a name.
+            json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
+            json::key(out, "schema");
+            json::value(out, &schema.schema);
+            out.extend_from_slice(b"}}");
+        });
+    }
+    if spec.stream {
+        fields.field("stream", |out| out.extend_from_slice(b"true"));
+    }
+    // Without this option most servers omit the usage of a stream.
+    if spec.stream && !dialect.strict {
+        fields.field("stream_options", |out| {
+            out.extend_from_slice(b"{\"include_usage\":true}");
+        });
+    }
+    fields.finish()
+}
+
+fn message(out: &mut Vec<u8>, m: &Message, way: Way) {
+    match m.role {
+        Role::System => plain(out, "system", m, way),
+        Role::User => plain(out, "user", m, way),
+        Role::Assistant => assistant(out, m, way),
+        Role::Tool => tool_results(out, m, way),
+    }
+}
+
+/// Writes a message of any role except the assistant.
+fn plain(out: &mut Vec<u8>, role: &str, m: &Message, way: Way) {
+    // Results inside a user message come first, because they answer the previous turn.
+    tool_results_of(out, m, way);
+    let is_said = |p: &Part| matches!(p, Part::Text { .. } | Part::Refusal { .. } | Part::Image(_));
+    if !m.parts.iter().any(is_said) {
+        if !m.parts.iter().any(|p| matches!(p, Part::ToolResult(_))) {
+            open(out, role);
+            out.extend_from_slice(b",\"content\":\"\"}");
+        }
+        return;
+    }
+    said(out, role, m);
+}
+
+/// Writes the content as a string, or as a list of parts if it contains images.
+fn said(out: &mut Vec<u8>, role: &str, m: &Message) {
+    open(out, role);
+    json::key(out, "content");
+    if !m.parts.iter().any(|p| matches!(p, Part::Image(_))) {
+        text(out, m);
+        out.push(b'}');
+        return;
+    }
+    out.push(b'[');
+    for part in &m.parts {
+        match part {
+            Part::Text { text } | Part::Refusal { text } if !text.is_empty() => {
+                json::comma(out);
+                out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
+                json::string(out, text);
+                out.push(b'}');
+            }
+            Part::Image(image) => {
+                json::comma(out);
+                out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":\"");
+                match image {
+                    Image::Url(url) => json::escaped(out, url),
+                    Image::Base64 { media_type, data } => {
+                        out.extend_from_slice(b"data:");
+                        json::escaped(out, media_type);
+                        out.extend_from_slice(b";base64,");
+                        json::escaped(out, data);
+                    }
+                }
+                out.extend_from_slice(b"\"}}");
+            }
+            _ => {}
+        }
+    }
+    out.extend_from_slice(b"]}");
+}
+
+/// Writes the text parts as one string, without allocating the joined text.
+fn text(out: &mut Vec<u8>, m: &Message) {
+    out.push(b'"');
+    for part in &m.parts {
+        if let Part::Text { text } = part {
+            json::escaped(out, text);
+        }
+    }
+    out.push(b'"');
+}
+
+fn assistant(out: &mut Vec<u8>, m: &Message, way: Way) {
+    let mut has_text = false;
+    let mut has_calls = false;
+    let mut refusal = None;
+    for part in &m.parts {
+        match part {
+            Part::Text { text } => has_text |= !text.is_empty(),
+            Part::ToolCall(_) => has_calls = true,
+            Part::Refusal { text } => refusal = Some(text),
+            _ => {}
+        }
+    }
+    open(out, "assistant");
+    json::key(out, "content");
+    // Servers accept a null content only next to calls or a refusal.
+    if has_text || !has_calls && refusal.is_none() {
+        text(out, m);
+    } else if let Some(refusal) = refusal.filter(|_| way.strict) {
+        json::string(out, refusal);
+    } else {
+        out.extend_from_slice(b"null");
+    }
+    if let Some(refusal) = refusal.filter(|_| !way.strict) {
+        json::key(out, "refusal");
+        json::string(out, refusal);
+    }
+    if has_calls {
+        json::key(out, "tool_calls");
+        out.push(b'[');
+        for part in &m.parts {
+            if let Part::ToolCall(call) = part {
+                json::comma(out);
+                tool_call(out, call, way);
+            }
+        }
+        out.push(b']');
+    }
+    for part in &m.parts {
+        if let Part::Opaque { api, json } = part {
+            if api == Family::OpenAiChat.as_str() && !way.strict {
+                opaque_fields(out, json);
+            }
+        }
+    }
+    out.push(b'}');
+}
+
+/// Adds the fields of an opaque object to the message.
+fn opaque_fields(out: &mut Vec<u8>, json: &str) {
+    let inside = json.trim();
+    let inside = inside.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
+    if let Some(inside) = inside.map(str::trim).filter(|s| !s.is_empty()) {
+        // The object comes from a journal that may have been edited, so check it before splicing
+        // raw JSON.
+        if json::is_object(json) {
+            out.push(b',');
+            out.extend_from_slice(inside.as_bytes());
+        }
+    }
+}
+
+fn tool_call(out: &mut Vec<u8>, call: &ToolCall, way: Way) {
+    out.extend_from_slice(b"{\"id\":");
+    json::string(out, &call_id(&call.id, way.call_id_length));
+    out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
+    json::called(out, &call.name);
+    out.extend_from_slice(b",\"arguments\":");
+    json::arguments_text(out, &call.arguments);
+    out.extend_from_slice(b"}}");
+}
+
+/// Writes one tool message per result. Other parts of the message follow as a user message.
+fn tool_results(out: &mut Vec<u8>, m: &Message, way: Way) {
+    tool_results_of(out, m, way);
+    if m.parts.iter().any(|p| matches!(p, Part::Text { .. } | Part::Image(_))) {
+        let rest = m.parts.iter().filter(|p| !matches!(p, Part::ToolResult(_))).cloned().collect();
+        let rest = Message::new(m.id, Role::User, rest);
+        plain(out, "user", &rest, way);
+    }
+}
+
+fn tool_results_of(out: &mut Vec<u8>, m: &Message, way: Way) {
+    for part in &m.parts {
+        if let Part::ToolResult(result) = part {
+            open(out, "tool");
+            json::key(out, "tool_call_id");
+            json::string(out, &call_id(&result.call_id, way.call_id_length));
+            json::key(out, "content");
+            json::string(out, &result.content);
+            out.push(b'}');
+        }
+    }
+}
+
+fn open(out: &mut Vec<u8>, role: &str) {
+    json::comma(out);
+    out.extend_from_slice(b"{\"role\":\"");
+    out.extend_from_slice(role.as_bytes());
+    out.push(b'"');
+}

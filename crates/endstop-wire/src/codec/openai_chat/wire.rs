@@ -1,0 +1,231 @@
+//! JSON shapes of Chat Completions. Parsing is lenient: a field of an unexpected type counts as
+//! missing.
+
+use crate::bounded::{First, Indexed, List};
+use crate::json::{Count, Str};
+use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+/// A chunk of a stream, or a complete body.
+#[derive(Deserialize)]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow, default)]
+    pub(super) id: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) model: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) object: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) choices: Option<First<Choice<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) x_groq: Option<&'a RawValue>,
+    // A flat error has these fields instead of choices.
+    #[serde(borrow, default)]
+    pub(super) message: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) detail: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) code: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Choice<'a> {
+    #[serde(default)]
+    pub(super) index: Count,
+    #[serde(borrow, default)]
+    pub(super) delta: Option<Message<'a>>,
+    #[serde(borrow, default)]
+    pub(super) message: Option<Message<'a>>,
+    #[serde(borrow, default)]
+    pub(super) finish_reason: Str<'a>,
+    /// vLLM: the matched stop string or token id.
+    #[serde(borrow, default)]
+    pub(super) stop_reason: Option<&'a RawValue>,
+    /// SGLang's name for the same.
+    #[serde(borrow, default)]
+    pub(super) matched_stop: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) logprobs: Option<&'a RawValue>,
+    /// Usage, in Moonshot's streams.
+    #[serde(borrow, default)]
+    pub(super) usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) native_finish_reason: Str<'a>,
+}
+
+impl Indexed for Choice<'_> {
+    fn index(&self) -> Option<u64> {
+        self.index.0
+    }
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct Message<'a> {
+    #[serde(borrow, default)]
+    pub(super) content: Content<'a>,
+    #[serde(borrow, default)]
+    pub(super) reasoning_content: Content<'a>,
+    #[serde(borrow, default)]
+    pub(super) reasoning: Content<'a>,
+    #[serde(borrow, default)]
+    pub(super) reasoning_details: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) refusal: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) tool_calls: Option<List<Call<'a>>>,
+    #[serde(borrow, default)]
+    pub(super) function_call: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Call<'a> {
+    #[serde(default)]
+    pub(super) index: Count,
+    #[serde(borrow, default)]
+    pub(super) id: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) function: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Function<'a> {
+    #[serde(borrow, default)]
+    pub(super) name: Str<'a>,
+    /// A string of JSON. Some servers send the object itself.
+    #[serde(borrow, default)]
+    pub(super) arguments: Option<&'a RawValue>,
+}
+
+/// A string, or a list of typed parts.
+#[derive(Default)]
+pub(super) enum Content<'a> {
+    #[default]
+    None,
+    Text(Cow<'a, str>),
+    Parts(List<ContentPart<'a>>),
+}
+
+#[derive(Deserialize)]
+pub(super) struct ContentPart<'a> {
+    #[serde(borrow, default, rename = "type")]
+    pub(super) kind: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) text: Str<'a>,
+    /// Mistral: a list of text parts.
+    #[serde(borrow, default)]
+    pub(super) thinking: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) refusal: Str<'a>,
+}
+
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content<'de>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+    fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Content<'de>, E> {
+        Ok(Content::Text(Cow::Borrowed(v)))
+    }
+    fn visit_str<E>(self, v: &str) -> Result<Content<'de>, E> {
+        Ok(Content::Text(Cow::Owned(v.to_owned())))
+    }
+    fn visit_unit<E>(self) -> Result<Content<'de>, E> {
+        Ok(Content::None)
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<Content<'de>, E> {
+        Ok(Content::None)
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<Content<'de>, E> {
+        Ok(Content::None)
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<Content<'de>, E> {
+        Ok(Content::None)
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<Content<'de>, E> {
+        Ok(Content::None)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Content<'de>, A::Error> {
+        List::deserialize(SeqAccessDeserializer::new(seq)).map(Content::Parts)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Content<'de>, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Content::None)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Content<'a>, D::Error> {
+        d.deserialize_any(ContentVisitor)
+    }
+}
+
+/// `usage`, with all names that dialects use for the same counts.
+#[derive(Deserialize, Default)]
+pub(super) struct Usage<'a> {
+    #[serde(default)]
+    pub(super) prompt_tokens: Count,
+    #[serde(default)]
+    pub(super) completion_tokens: Count,
+    #[serde(borrow, default)]
+    pub(super) prompt_tokens_details: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) completion_tokens_details: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) prompt_cache_hit_tokens: Count,
+    #[serde(default)]
+    pub(super) cached_tokens: Count,
+    #[serde(default)]
+    pub(super) num_cached_tokens: Count,
+    #[serde(default)]
+    pub(super) cache_read_input_tokens: Count,
+    #[serde(default)]
+    pub(super) cache_creation_input_tokens: Count,
+    #[serde(default)]
+    pub(super) reasoning_tokens: Count,
+    #[serde(borrow, default)]
+    pub(super) cost: Option<&'a RawValue>,
+}
+
+/// Details of the input or the output side of the usage.
+#[derive(Deserialize, Default)]
+pub(super) struct Details {
+    #[serde(default, rename = "cached_tokens")]
+    pub(super) cached: Count,
+    #[serde(default, rename = "cache_write_tokens")]
+    pub(super) cache_write: Count,
+    #[serde(default, rename = "reasoning_tokens")]
+    pub(super) reasoning: Count,
+}
+
+/// Groq's additional field.
+#[derive(Deserialize, Default)]
+pub(super) struct XGroq<'a> {
+    #[serde(borrow, default)]
+    pub(super) usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+/// Log probabilities of a choice.
+#[derive(Deserialize, Default)]
+pub(super) struct Logprobs {
+    #[serde(default)]
+    pub(super) content: Option<Vec<Logprob>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Logprob {
+    pub(super) logprob: f64,
+}

@@ -1,0 +1,592 @@
+//! OpenAI Responses decoder: collects stream events, or a complete body, into a turn.
+
+use super::items::{self, Answer};
+use super::wire::{
+    Details, Event, IncompleteDetails, Item, Logprob, Piece, Response, Usage, filled, lenient,
+};
+use crate::bounded::{List, made_id, noted};
+use crate::codec::common::{Broken, Common, Said};
+use crate::codec::decoded::{Accumulate, Delta, DeltaSink, RequestFacts};
+use crate::dialect::{Dialect, Family};
+use crate::errors::ErrorBody;
+use crate::json;
+use crate::signal::finish::{Finish, finish_of};
+use endstop_core::{NanoUsd, Part, ToolCall};
+use serde::de::Error as _;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+
+/// A partially received turn.
+pub(crate) struct Accumulator {
+    dialect: &'static Dialect,
+    common: Common,
+    items: Vec<Building>,
+    /// Position in `items` of each output index. `ids` does the same for item ids.
+    places: HashMap<u64, usize>,
+    ids: HashMap<String, usize>,
+    /// Number of calls that were reported to the sink.
+    shown: usize,
+    /// `true` if the finish value comes from `incomplete_details.reason` and not from the status.
+    incomplete: bool,
+    metadata: Map<String, Value>,
+    logprob_sum: f64,
+    logprobs: u64,
+}
+
+/// A partially received output item.
+#[derive(Default)]
+struct Building {
+    /// Index of the item in the output.
+    at: u64,
+    /// The most recent raw item. Empty if its start was lost.
+    raw: String,
+    /// `true` once the complete item has arrived.
+    done: bool,
+    // Concatenated deltas of the item.
+    said: Words,
+    arguments: String,
+    /// Position among the reported calls.
+    call: Option<usize>,
+}
+
+/// Text content of an item.
+#[derive(Default)]
+struct Words {
+    text: String,
+    refusal: String,
+    reasoning: String,
+    /// A content part that failed to parse, with its text.
+    unread: Option<(serde_json::Error, String)>,
+}
+
+impl Words {
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.refusal.is_empty() && self.reasoning.is_empty()
+    }
+}
+
+impl Accumulator {
+    pub(crate) fn new(dialect: &'static Dialect) -> Accumulator {
+        Accumulator {
+            dialect,
+            common: Common::default(),
+            items: Vec::new(),
+            places: HashMap::new(),
+            ids: HashMap::new(),
+            shown: 0,
+            incomplete: false,
+            metadata: Map::new(),
+            logprob_sum: 0.0,
+            logprobs: 0,
+        }
+    }
+
+    /// Takes the response in its final state. `named` is the status implied by the event's name.
+    fn ended(&mut self, r: &Response<'_>, named: Option<&str>, sink: DeltaSink<'_>) {
+        self.common.named(r.model.filled(), r.id.filled());
+        if let Some(usage) = filled(r.usage) {
+            self.usage(usage);
+        }
+        if filled(r.error).is_some() {
+            // The final response's error replaces that of an earlier event, because it is more
+            // specific.
+            self.common.error = None;
+            self.error(r.error, "");
+        }
+        // The event that ends a stream may still carry a status from its beginning.
+        let running = |status: &&str| matches!(*status, "queued" | "in_progress");
+        let status = match named {
+            Some(name) => r.status.filled().filter(|s| !running(s)).or(Some(name)),
+            None => r.status.filled(),
+        };
+        let details = filled(r.incomplete_details).and_then(lenient::<IncompleteDetails<'_>>);
+        let reason = details.as_ref().and_then(|d| d.reason.filled());
+        // A response with such a reason is incomplete, even if the server reports `completed`.
+        self.incomplete =
+            matches!(status, Some("incomplete" | "completed") | None) && reason.is_some();
+        self.common.finish = status.map(str::to_owned);
+        if let Some(reason) = reason.filter(|_| self.incomplete) {
+            self.common.finish = Some(reason.to_owned());
+            self.metadata.insert("status".to_owned(), Value::from(status));
+        }
+        if let Some(found) = r.content_filters.and_then(noted) {
+            if self.common.finish.as_deref() == Some("content_filter") {
+                self.metadata.insert("content_filters".to_owned(), found);
+            }
+        }
+        // Keep the collected items unless the final response has more. Some servers leave the
+        // output out of the last event, and others send nothing but the last event.
+        let output = r.output.as_deref().unwrap_or_default();
+        if self.items.is_empty() {
+            for (at, raw) in (0..).zip(output) {
+                self.done(Some(at), "", raw, sink);
+            }
+        } else if output.len() > self.items.len()
+            || output.len() == self.items.len() && self.items.iter().any(|b| !b.done)
+        {
+            // Parse each item now, so that an unreadable one is reported. `done` would do this, but
+            // it is not called here.
+            for raw in output {
+                let _: Option<Item<'_>> = self.common.read(raw);
+            }
+            let whole = |(at, raw): (u64, &&RawValue)| Building {
+                at,
+                raw: raw.get().to_owned(),
+                done: true,
+                ..Building::default()
+            };
+            self.items = (0..).zip(output).map(whole).collect();
+        }
+    }
+
+    /// Records an error. `text` is the whole event; if it contains an error object, that object
+    /// carries the code.
+    fn error(&mut self, inside: Option<&RawValue>, text: &str) {
+        self.common.error.get_or_insert_with(|| match inside.map(RawValue::get) {
+            Some(inside) if inside.starts_with('{') || text.is_empty() => {
+                ErrorBody::read(&format!("{{\"error\":{inside}}}"))
+            }
+            _ => ErrorBody::read(text),
+        });
+    }
+
+    fn usage(&mut self, raw: &RawValue) {
+        let Some(u) = lenient::<Usage<'_>>(raw) else {
+            return;
+        };
+        let input: Details = filled(u.input_tokens_details).and_then(lenient).unwrap_or_default();
+        let output: Details = filled(u.output_tokens_details).and_then(lenient).unwrap_or_default();
+        let to = &mut self.common.usage;
+        to.input_tokens = u.input_tokens.0.or(to.input_tokens);
+        to.output_tokens = u.output_tokens.0.or(to.output_tokens);
+        to.cached_input_tokens = input.cached.0.or(to.cached_input_tokens);
+        to.cache_write_tokens = input.cache_write.0.or(to.cache_write_tokens);
+        to.reasoning_tokens = output.reasoning.0.or(to.reasoning_tokens);
+        if self.dialect.reports_cost {
+            let usd = filled(u.cost).and_then(lenient::<f64>).map(NanoUsd::from_usd);
+            // A tick is a ten-billionth of a dollar, so ten of them are a nano-dollar. Round up to
+            // keep the cost an upper bound.
+            let ticks = u.cost_in_usd_ticks.0.map(|ticks| NanoUsd(ticks.div_ceil(10)));
+            self.common.cost = usd.or(ticks).or(self.common.cost);
+        }
+    }
+
+    /// Returns the position of the item with this output index, or with this id if the event has no
+    /// index. A new item is created.
+    fn place(&mut self, at: Option<u64>, id: &str) -> Option<usize> {
+        let known = match at {
+            Some(at) => self.places.get(&at).copied(),
+            // An event with neither index nor id continues the latest item.
+            None if id.is_empty() => self.items.len().checked_sub(1),
+            None => self.ids.get(id).copied(),
+        };
+        if known.is_some() || !self.common.room(self.items.len()) {
+            return known;
+        }
+        let (at, new) = (at.unwrap_or_else(|| self.next()), self.items.len());
+        self.items.push(Building { at, ..Building::default() });
+        self.places.insert(at, new);
+        if !id.is_empty() {
+            self.ids.insert(id.to_owned(), new);
+        }
+        Some(new)
+    }
+
+    /// Returns the output index after the last item.
+    fn next(&self) -> u64 {
+        // Saturate because the index comes from the server.
+        self.items.last().map_or(0, |b| b.at.saturating_add(1))
+    }
+
+    fn added(&mut self, at: Option<u64>, id: &str, raw: &RawValue, sink: DeltaSink<'_>) {
+        let Some(item) = self.common.read::<Item<'_>>(raw) else {
+            return;
+        };
+        let id = item.id.filled().unwrap_or(id);
+        // An item with neither index nor id is a new one.
+        let at = at.or_else(|| id.is_empty().then(|| self.next()));
+        let Some(place) = self.place(at, id) else {
+            return;
+        };
+        // A repeated `added` event does not start the item again.
+        if self.items[place].raw.is_empty() {
+            raw.get().clone_into(&mut self.items[place].raw);
+            self.show(place, &item, sink);
+        }
+    }
+
+    fn done(&mut self, at: Option<u64>, id: &str, raw: &RawValue, sink: DeltaSink<'_>) {
+        let Some(item) = self.common.read::<Item<'_>>(raw) else {
+            return;
+        };
+        let id = item.id.filled().unwrap_or(id);
+        // An item with neither index nor id is the last one or, if that is done, a new one.
+        let another = id.is_empty() && self.items.last().is_some_and(|b| b.done);
+        let Some(place) = self.place(at.or_else(|| another.then(|| self.next())), id) else {
+            return;
+        };
+        self.show(place, &item, sink);
+        let building = &mut self.items[place];
+        raw.get().clone_into(&mut building.raw);
+        building.done = true;
+        // Report content that was not streamed.
+        if building.said.is_empty() {
+            let said = words(&item, &mut |_| ());
+            for delta in [
+                Delta::Reasoning(&said.reasoning),
+                Delta::Text(&said.text),
+                Delta::Refusal(&said.refusal),
+            ] {
+                if let Delta::Reasoning(text) | Delta::Text(text) | Delta::Refusal(text) = delta {
+                    if !text.is_empty() {
+                        sink(delta);
+                    }
+                }
+            }
+        }
+        let answer = items::answer_of(item.kind.get());
+        if let (Some(index), Some(answer)) = (building.call, answer) {
+            // Deltas of a custom call are plain text, so its arguments are reported here as one
+            // JSON object.
+            if answer == Answer::Custom || building.arguments.is_empty() {
+                let json = items::arguments(&item, raw.get(), answer);
+                sink(Delta::ToolArguments { index, json: &json });
+            }
+        }
+    }
+
+    /// Reports the start of a call, if it is certainly a call for the client.
+    fn show(&mut self, place: usize, item: &Item<'_>, sink: DeltaSink<'_>) {
+        let answer = items::answer_of(item.kind.get());
+        let client = match answer {
+            Some(Answer::Function) => true,
+            Some(Answer::Custom) => !self.dialect.runs_custom_tools,
+            _ => false,
+        };
+        let name = item.name.get();
+        if client && !name.is_empty() && self.items[place].call.is_none() {
+            self.items[place].call = Some(self.shown);
+            sink(Delta::ToolCallStarted { index: self.shown, name });
+            self.shown += 1;
+        }
+    }
+
+    fn delta(&mut self, kind: &str, event: &Event<'_>, sink: DeltaSink<'_>) {
+        let more = event.delta.get();
+        if more.is_empty() {
+            return;
+        }
+        let Some(place) = self.place(event.output_index.0, event.item_id.get()) else {
+            return;
+        };
+        let building = &mut self.items[place];
+        match kind {
+            "response.output_text.delta" => {
+                building.said.text.push_str(more);
+                sink(Delta::Text(more));
+            }
+            "response.refusal.delta" => {
+                building.said.refusal.push_str(more);
+                sink(Delta::Refusal(more));
+            }
+            "response.function_call_arguments.delta" => {
+                building.arguments.push_str(more);
+                if let Some(index) = building.call {
+                    sink(Delta::ToolArguments { index, json: more });
+                }
+            }
+            // The input is not JSON. It is reported as a whole when the item is done.
+            "response.custom_tool_call_input.delta" => building.arguments.push_str(more),
+            _ => {
+                building.said.reasoning.push_str(more);
+                sink(Delta::Reasoning(more));
+            }
+        }
+    }
+
+    /// Builds the turn's parts. `stored` is `true` if the response ended, so that the server knows
+    /// its items.
+    fn parts(&mut self, stored: bool, cut: bool) -> Vec<Part> {
+        let mut built = std::mem::take(&mut self.items);
+        // Events of parallel items may interleave, so restore the output's order.
+        built.sort_by_key(|b| b.at);
+        let items: Vec<Item<'_>> =
+            built.iter().map(|b| serde_json::from_str(&b.raw).unwrap_or_default()).collect();
+        // A call whose result is already in the output was run by the server.
+        let answered: HashSet<&str> = items
+            .iter()
+            .filter(|item| item.kind.get().ends_with("_output"))
+            .map(|item| item.call_id.get())
+            .collect();
+        // The API rejects reasoning without the item it led to, so reasoning at the cut end is
+        // dropped.
+        let led_to = |item: &Item<'_>| item.kind.get() != "reasoning";
+        let kept = if cut { items.iter().rposition(led_to).unwrap_or(0) } else { items.len() };
+        let of = self.common.id.clone();
+        let mut ids = HashSet::new();
+        let mut parts = Vec::with_capacity(items.len() + 2);
+        for (n, (b, item)) in built.iter().zip(&items).enumerate() {
+            let kind = item.kind.get();
+            let answer = items::answer_of(kind).filter(|answer| match answer {
+                Answer::ToolSearch => item.execution.get() == "client",
+                Answer::Custom => !self.dialect.runs_custom_tools,
+                _ => true,
+            });
+            if let Some(answer) = answer.filter(|_| !answered.contains(item.call_id.get())) {
+                let name = items::tool_name(item, answer);
+                if name.is_empty() {
+                    continue;
+                }
+                let arguments = match answer {
+                    Answer::Custom if !b.done => items::custom(&b.arguments),
+                    Answer::Function if !b.done && !b.arguments.is_empty() => b.arguments.clone(),
+                    _ => items::arguments(item, &b.raw, answer),
+                };
+                let arguments = if arguments.is_empty() { b.arguments.clone() } else { arguments };
+                let own = items::call_id(item);
+                let made = || made_id("call_", of.as_deref(), n);
+                let mut id = if own.is_empty() { made() } else { own.to_owned() };
+                // Ids must be unique, because results are matched to calls by them.
+                while !ids.insert(id.clone()) {
+                    id = format!("{id}_{n}");
+                }
+                // A call with a generated id cannot be sent back by its item, because the server
+                // does not know the id.
+                if stored && id == own {
+                    match answer {
+                        Answer::Function => parts.extend(mark(item)),
+                        _ => parts.push(opaque(b.raw.clone())),
+                    }
+                }
+                parts.push(Part::ToolCall(ToolCall { id, name: name.to_owned(), arguments }));
+                continue;
+            }
+            match kind {
+                "message" | "reasoning" | "" => {
+                    let whole = words(item, &mut |logprob| {
+                        self.logprob_sum += logprob.exp();
+                        self.logprobs += 1;
+                    });
+                    if let Some((e, raw)) = &whole.unread {
+                        self.common.broken.get_or_insert_with(|| Broken::json(e, raw));
+                    }
+                    // Prefer the complete item; use the streamed text if the item was cut or
+                    // arrived without content.
+                    let streamed = !b.said.is_empty() && (!b.done || whole.is_empty());
+                    let said = if streamed { &b.said } else { &whole };
+                    let part = |text: &String, part: fn(String) -> Part| {
+                        (!text.is_empty()).then(|| part(text.clone()))
+                    };
+                    parts.extend(part(&said.reasoning, |text| Part::Reasoning { text }));
+                    if kind == "reasoning" && stored && n < kept {
+                        parts.push(opaque(b.raw.clone()));
+                    }
+                    if stored && !(said.text.is_empty() && said.refusal.is_empty()) {
+                        parts.extend(mark(item));
+                    }
+                    parts.extend(part(&said.text, |text| Part::Text { text }));
+                    parts.extend(part(&said.refusal, |text| Part::Refusal { text }));
+                }
+                _ if stored => parts.push(opaque(b.raw.clone())),
+                _ => {}
+            }
+        }
+        parts
+    }
+}
+
+impl Accumulate for Accumulator {
+    fn event(
+        &mut self,
+        name: &str,
+        data: &str,
+        sink: DeltaSink<'_>,
+    ) -> Result<(), serde_json::Error> {
+        let data = data.trim();
+        if !data.starts_with('{') {
+            // Some gateways end the stream with `[DONE]` as well.
+            self.common.terminated |= data == "[DONE]";
+            return Ok(());
+        }
+        let mut repaired = String::new();
+        let event: Event<'_> = json::event(data, &mut repaired)?;
+        let kind = event.kind.filled().unwrap_or(name);
+        let (at, id) = (event.output_index.0, event.item_id.get());
+        match kind {
+            "response.output_item.added" => {
+                if let Some(raw) = event.item {
+                    self.added(at, id, raw, sink);
+                }
+            }
+            "response.output_item.done" => {
+                if let Some(raw) = event.item {
+                    self.done(at, id, raw, sink);
+                }
+            }
+            "response.output_text.delta"
+            | "response.refusal.delta"
+            | "response.reasoning_text.delta"
+            | "response.reasoning_summary_text.delta"
+            | "response.function_call_arguments.delta"
+            | "response.custom_tool_call_input.delta" => self.delta(kind, &event, sink),
+            _ if ended_by(kind).is_some() => {
+                let named = ended_by(kind);
+                self.common.terminated = true;
+                match event.response.and_then(|raw| self.common.read::<Response<'_>>(raw)) {
+                    Some(r) => self.ended(&r, named, sink),
+                    None => self.common.finish = named.map(str::to_owned),
+                }
+            }
+            _ if kind == "error" || filled(event.error).is_some() => {
+                self.error(event.error, data);
+            }
+            // Start events carry the response too. All other events repeat what the deltas contain.
+            _ => {
+                if let Some(r) = event.response.and_then(lenient::<Response<'_>>) {
+                    self.common.named(r.model.filled(), r.id.filled());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn body(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        // serde would read a list as the struct's fields in their order.
+        if text.trim_start().starts_with('[') {
+            return Err(serde_json::Error::custom("expected an object, found a list"));
+        }
+        let mut repaired = String::new();
+        let r: Response<'_> = json::event(text, &mut repaired)?;
+        if r.kind.get() == "error" || r.output.is_none() && filled(r.error).is_some() {
+            self.error(r.error, text);
+        }
+        let response = r.output.is_some() || r.status.filled().is_some();
+        if response {
+            self.ended(&r, None, &mut |_| ());
+        }
+        if !response && self.common.error.is_none() {
+            return Err(serde_json::Error::custom("`output` is missing"));
+        }
+        Ok(())
+    }
+
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn conclude(mut self: Box<Self>, facts: &RequestFacts) -> (Common, Said) {
+        let raw = self.common.finish.as_deref().unwrap_or("");
+        let finish = finish_of(Family::OpenAiResponses, raw);
+        // Items of an aborted or failed response are not stored by the server and cannot be
+        // referenced.
+        let stored = self.common.terminated
+            && self.common.error.is_none()
+            && matches!(
+                finish,
+                Finish::Natural | Finish::Length | Finish::ContentFilter | Finish::Unknown
+            );
+        let parts = self.parts(stored, finish != Finish::Natural);
+        if self.logprobs > 0 {
+            self.common.confidence = Some(self.logprob_sum / self.logprobs as f64);
+        }
+        let calls = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
+        let said = Said {
+            parts,
+            // The status does not show that the model requests tools, but the items do.
+            finish: if calls && finish == Finish::Natural { Finish::ToolUse } else { finish },
+            field: if self.incomplete { "incomplete_details.reason" } else { "status" },
+            matched_stop: None,
+            stop_ambiguous: facts.stop_strings,
+            metadata: self.metadata,
+        };
+        (self.common, said)
+    }
+}
+
+/// Returns the status that the name of a stream's last event implies.
+fn ended_by(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        // OpenRouter uses `response.done`.
+        "response.completed" | "response.done" => "completed",
+        "response.incomplete" => "incomplete",
+        "response.failed" => "failed",
+        "response.cancelled" => "cancelled",
+        _ => return None,
+    })
+}
+
+/// Returns the text content of a message or reasoning item. `logprob` receives the log probability
+/// of each token.
+fn words(item: &Item<'_>, logprob: &mut dyn FnMut(f64)) -> Words {
+    let mut said = Words::default();
+    let reasoning = item.kind.get() == "reasoning";
+    for raw in [filled(item.summary), filled(item.content)].into_iter().flatten() {
+        let Some(pieces) = lenient::<List<&RawValue>>(raw) else {
+            // Some servers send a plain string instead of a list.
+            let text = lenient::<json::Str<'_>>(raw).unwrap_or_default();
+            let to = if reasoning { &mut said.reasoning } else { &mut said.text };
+            to.push_str(text.get());
+            continue;
+        };
+        for raw in pieces {
+            let piece: Piece<'_> = match serde_json::from_str(raw.get()) {
+                Ok(piece) => piece,
+                Err(e) => {
+                    said.unread = Some((e, raw.get().to_owned()));
+                    continue;
+                }
+            };
+            match piece.kind.get() {
+                "refusal" => said.refusal.push_str(piece.refusal.get()),
+                "reasoning_text" | "summary_text" => said.reasoning.push_str(piece.text.get()),
+                _ if reasoning => said.reasoning.push_str(piece.text.get()),
+                _ => said.text.push_str(piece.text.get()),
+            }
+            let tokens = filled(piece.logprobs).and_then(lenient::<Vec<Logprob>>);
+            tokens.into_iter().flatten().for_each(|token| logprob(token.logprob));
+        }
+    }
+    said
+}
+
+/// Longest id that the API accepts back, in bytes. Some gateways generate longer ones.
+const ID_CAP: usize = 64;
+
+/// Returns an opaque part with the fields that a message or call must carry when it is sent back,
+/// or `None` if there are none.
+fn mark(item: &Item<'_>) -> Option<Part> {
+    let mut json = b"{".to_vec();
+    let call = item.kind.get() == "function_call";
+    json::key(&mut json, "type");
+    json::string(&mut json, if call { "function_call" } else { "message" });
+    let bare = json.len();
+    let fields: [(&str, &str); 3] = [
+        ("id", item.id.filled().filter(|id| id.len() <= ID_CAP).unwrap_or("")),
+        ("phase", item.phase.get()),
+        ("namespace", item.namespace.get()),
+    ];
+    for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
+        json::key(&mut json, name);
+        json::string(&mut json, value);
+    }
+    if let Some(caller) = filled(item.caller) {
+        json::key(&mut json, "caller");
+        json.extend_from_slice(caller.get().as_bytes());
+    }
+    if json.len() == bare {
+        return None;
+    }
+    let (name, value) =
+        if call { ("call_id", item.call_id.get()) } else { ("status", item.status.get()) };
+    if !value.is_empty() {
+        json::key(&mut json, name);
+        json::string(&mut json, value);
+    }
+    json.push(b'}');
+    String::from_utf8(json).ok().map(opaque)
+}
+
+fn opaque(json: String) -> Part {
+    Part::Opaque { api: Family::OpenAiResponses.as_str().to_owned(), json }
+}

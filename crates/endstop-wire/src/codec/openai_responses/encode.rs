@@ -1,0 +1,274 @@
+//! OpenAI Responses encoder: turns a conversation into a Responses request.
+//!
+//! Structured output is sent as `text.format` of type `json_schema`. The API has no stop strings,
+//! so they are omitted. The whole history is sent with every request. Reasoning is sent back as the
+//! original items, which the server has stored. A caller who disables storage with `store: false`
+//! in the extra fields must also request `include: ["reasoning.encrypted_content"]`; reasoning
+//! without that content is then omitted, because the server would not know it.
+
+use super::items::{Answer, answer_of, call_id, write_answer};
+use super::wire::{Item, filled};
+use crate::codec::request::{Fields, Kept, RequestSpec};
+use crate::dialect::Family;
+use crate::json;
+use endstop_core::{Image, Message, Part, Role, ToolCall};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Encodes the requests of one conversation.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    kept: Kept,
+    /// Calls that require another result type than a plain function's, with their `caller` field.
+    special: HashMap<String, (Answer, Option<String>)>,
+    own_cap: bool,
+    /// `true` if the server stores its responses.
+    stores: bool,
+    cap: Option<u64>,
+    tail: Vec<u8>,
+}
+
+impl Encoder {
+    /// Creates an encoder for this spec.
+    pub fn new(spec: &RequestSpec) -> Encoder {
+        Encoder {
+            kept: Kept::default(),
+            special: HashMap::new(),
+            own_cap: spec.extra.contains_key("max_output_tokens"),
+            stores: spec.extra.get("store") != Some(&Value::Bool(false)),
+            cap: spec.max_output_tokens,
+            tail: tail(spec),
+        }
+    }
+
+    /// Returns the body of the next call.
+    pub fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
+        let from = self.kept.resume(messages, epoch);
+        if from == 0 {
+            self.kept.out.extend_from_slice(b"{\"input\":[");
+            self.special.clear();
+        }
+        for m in &messages[from..] {
+            self.message(m);
+        }
+        self.kept.settle(messages);
+        let out = &mut self.kept.out;
+        out.push(b']');
+        if let (false, Some(cap)) = (self.own_cap, output_cap.or(self.cap)) {
+            json::key(out, "max_output_tokens");
+            out.extend_from_slice(cap.to_string().as_bytes());
+        }
+        out.extend_from_slice(&self.tail);
+        &self.kept.out
+    }
+
+    fn message(&mut self, m: &Message) {
+        // Results come first because they answer the previous turn.
+        for part in &m.parts {
+            if let Part::ToolResult(result) = part {
+                let special = self.special.get(&result.call_id);
+                let (answer, caller) = special
+                    .map_or((Answer::Function, None), |(answer, caller)| {
+                        (*answer, caller.as_deref())
+                    });
+                json::comma(&mut self.kept.out);
+                write_answer(&mut self.kept.out, result, answer, caller);
+            }
+        }
+        let mut rest = m.parts.as_slice();
+        // Fields for the next message, from its mark.
+        let mut mark = None;
+        while let Some(part) = rest.first() {
+            let run = rest.iter().take_while(|p| is_said(p)).count();
+            if run > 0 {
+                said(&mut self.kept.out, m.role, &rest[..run], mark);
+            }
+            rest = &rest[run.max(1)..];
+            mark = None;
+            match part {
+                Part::ToolCall(call) => function_call(&mut self.kept.out, call, None),
+                Part::Opaque { api, json } if api == Family::OpenAiResponses.as_str() => {
+                    let json = json.trim();
+                    let item = serde_json::from_str::<Item<'_>>(json).ok();
+                    // serde would read a list as the struct's fields in their order.
+                    let Some(item) = item.filter(|_| json.starts_with('{')) else {
+                        continue;
+                    };
+                    let waits = match rest.first() {
+                        Some(Part::ToolCall(call)) => Some(call).filter(|c| c.id == call_id(&item)),
+                        _ => None,
+                    };
+                    let answer = answer_of(item.kind.get());
+                    let caller = filled(item.caller).map(|caller| caller.get().to_owned());
+                    let special = answer.filter(|a| *a != Answer::Function || caller.is_some());
+                    if let (Some(call), Some(answer)) = (waits, special) {
+                        // Remember how this call must be answered; its result comes in a later
+                        // message.
+                        self.special.insert(call.id.clone(), (answer, caller));
+                    }
+                    let out = &mut self.kept.out;
+                    match (item.kind.get(), waits, answer) {
+                        ("", ..) => {}
+                        ("message", ..) => mark = Some(json),
+                        (_, Some(call), Some(Answer::Function)) => {
+                            function_call(out, call, Some(json));
+                            rest = &rest[1..];
+                        }
+                        // The call that this mark belongs to was dropped from the history.
+                        ("function_call", ..) => {}
+                        ("reasoning", ..)
+                            if !self.stores && item.encrypted_content.get().is_empty() => {}
+                        (_, waits, answer) => {
+                            json::comma(out);
+                            out.extend_from_slice(json.as_bytes());
+                            // The raw item already contains the call, so skip the part that repeats
+                            // it.
+                            if waits.is_some() && answer.is_some() {
+                                rest = &rest[1..];
+                            }
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Writes a function call with its original fields, or with its id only.
+fn function_call(out: &mut Vec<u8>, call: &ToolCall, mark: Option<&str>) {
+    json::comma(out);
+    if let Some(mark) = mark {
+        out.extend_from_slice(open(mark).as_bytes());
+    } else {
+        out.extend_from_slice(b"{\"type\":\"function_call\",\"call_id\":");
+        json::string(out, &call.id);
+    }
+    json::key(out, "name");
+    json::called(out, &call.name);
+    json::key(out, "arguments");
+    json::arguments_text(out, &call.arguments);
+    out.push(b'}');
+}
+
+fn tail(spec: &RequestSpec) -> Vec<u8> {
+    let mut fields = Fields::new(spec);
+    fields.field("model", |out| json::string(out, &spec.model));
+    if let Some(system) = spec.system.as_ref().filter(|s| !s.is_empty()) {
+        fields.field("instructions", |out| json::string(out, system));
+    }
+    if !spec.tools.is_empty() {
+        fields.field("tools", |out| {
+            out.push(b'[');
+            for tool in &spec.tools {
+                json::comma(out);
+                out.extend_from_slice(b"{\"type\":\"function\"");
+                tool.fields(out, "parameters");
+                // If `strict` is omitted, the API converts the schema into a strict one.
+                out.extend_from_slice(b",\"strict\":false}");
+            }
+            out.push(b']');
+        });
+    }
+    if let Some(t) = spec.temperature {
+        fields.field("temperature", |out| json::value(out, &t));
+    }
+    if let Some(schema) = &spec.output_schema {
+        fields.field("text", |out| {
+            out.extend_from_slice(b"{\"format\":{\"type\":\"json_schema\",\"name\":");
+            // The API requires a name.
+            json::string(out, if schema.name.is_empty() { "answer" } else { &schema.name });
+            json::key(out, "schema");
+            json::value(out, &schema.schema);
+            out.extend_from_slice(b"}}");
+        });
+    }
+    if spec.stream {
+        fields.field("stream", |out| out.extend_from_slice(b"true"));
+    }
+    fields.finish()
+}
+
+/// `true` for a part that belongs into a message's content.
+fn is_said(part: &Part) -> bool {
+    match part {
+        Part::Text { text } | Part::Refusal { text } => !text.is_empty(),
+        Part::Image(_) => true,
+        _ => false,
+    }
+}
+
+/// Writes a message with its original fields, or with its role only.
+fn said(out: &mut Vec<u8>, role: Role, parts: &[Part], mark: Option<&str>) {
+    let assistant = role == Role::Assistant;
+    json::comma(out);
+    match mark {
+        Some(mark) => out.extend_from_slice(open(mark).as_bytes()),
+        None => out.extend_from_slice(b"{\"type\":\"message\""),
+    }
+    json::key(out, "role");
+    json::string(
+        out,
+        match role {
+            Role::System => "system",
+            Role::Assistant => "assistant",
+            Role::User | Role::Tool => "user",
+        },
+    );
+    json::key(out, "content");
+    // Every server accepts the plain form, so prefer it.
+    if mark.is_none() && parts.iter().all(|p| matches!(p, Part::Text { .. })) {
+        out.push(b'"');
+        for part in parts {
+            if let Part::Text { text } = part {
+                json::escaped(out, text);
+            }
+        }
+        return out.extend_from_slice(b"\"}");
+    }
+    out.push(b'[');
+    for part in parts {
+        match part {
+            Part::Refusal { text } if assistant => {
+                json::comma(out);
+                out.extend_from_slice(b"{\"type\":\"refusal\",\"refusal\":");
+                json::string(out, text);
+                out.push(b'}');
+            }
+            Part::Text { text } | Part::Refusal { text } => {
+                json::comma(out);
+                out.extend_from_slice(if assistant {
+                    b"{\"type\":\"output_text\",\"annotations\":[],\"text\":".as_slice()
+                } else {
+                    b"{\"type\":\"input_text\",\"text\":"
+                });
+                json::string(out, text);
+                out.push(b'}');
+            }
+            // Images by the model are separate items, so they are not repeated here.
+            Part::Image(image) if !assistant => {
+                json::comma(out);
+                out.extend_from_slice(
+                    b"{\"type\":\"input_image\",\"detail\":\"auto\",\"image_url\":\"",
+                );
+                match image {
+                    Image::Url(url) => json::escaped(out, url),
+                    Image::Base64 { media_type, data } => {
+                        out.extend_from_slice(b"data:");
+                        json::escaped(out, media_type);
+                        out.extend_from_slice(b";base64,");
+                        json::escaped(out, data);
+                    }
+                }
+                out.extend_from_slice(b"\"}");
+            }
+            _ => {}
+        }
+    }
+    out.extend_from_slice(b"]}");
+}
+
+/// Returns the JSON object without its closing brace.
+fn open(json: &str) -> &str {
+    json.strip_suffix('}').unwrap_or(json)
+}

@@ -1,0 +1,373 @@
+//! Catalogue of supported APIs: wire formats ([`Family`]) and their server-specific dialects, as
+//! data.
+//!
+//! ```
+//! use endstop_wire::dialect::{Family, dialect};
+//! assert_eq!(dialect("groq")?.family, Family::OpenAiChat);
+//! assert!(dialect("telegraph").unwrap_err().to_string().contains("openai-chat"));
+//! # Ok::<(), endstop_wire::dialect::UnknownApi>(())
+//! ```
+
+use std::fmt;
+
+/// A wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// OpenAI Chat Completions.
+    OpenAiChat,
+    /// Anthropic Messages.
+    Anthropic,
+    /// Google `generateContent`.
+    Gemini,
+    /// OpenAI Responses.
+    OpenAiResponses,
+    /// Cohere chat, version 2: `/v2/chat`.
+    CohereV2,
+    /// Cohere chat, version 1: `/v1/chat`. Responses are decoded, but requests are never encoded in
+    /// it.
+    CohereV1,
+    /// Ollama `/api/chat`.
+    Ollama,
+    /// Amazon Bedrock Converse.
+    BedrockConverse,
+    /// Amazon Bedrock InvokeModel: the model's native format inside Bedrock's envelope.
+    BedrockInvoke,
+}
+
+impl Family {
+    /// Every supported format.
+    pub const ALL: &[Family] = &[
+        Family::OpenAiChat,
+        Family::OpenAiResponses,
+        Family::Anthropic,
+        Family::Gemini,
+        Family::CohereV2,
+        Family::CohereV1,
+        Family::Ollama,
+        Family::BedrockConverse,
+        Family::BedrockInvoke,
+    ];
+
+    /// Returns the format with this name. The vendor's name (`openai`, `google`) also works.
+    pub fn named(name: &str) -> Option<Family> {
+        let name = original(name);
+        Family::ALL.iter().copied().find(|family| family.as_str() == name)
+    }
+
+    /// Name of the provider that defined this format. A server that is only known to be compatible
+    /// is called in the same way as this provider.
+    pub const fn provider(self) -> &'static str {
+        match self {
+            Family::OpenAiChat | Family::OpenAiResponses => "openai",
+            Family::Anthropic => "anthropic",
+            Family::Gemini => "gemini",
+            Family::BedrockConverse | Family::BedrockInvoke => "bedrock",
+            Family::CohereV2 | Family::CohereV1 => "cohere",
+            Family::Ollama => "ollama",
+        }
+    }
+
+    /// Returns the format to send requests in if this one can only be decoded, so that old
+    /// recordings stay readable although no new request is made in it.
+    pub const fn read_only(self) -> Option<Family> {
+        match self {
+            Family::CohereV1 => Some(Family::CohereV2),
+            _ => None,
+        }
+    }
+
+    /// Name of the format, as [`endstop_core::Part::Opaque`] carries it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Family::OpenAiChat => "openai-chat",
+            Family::Anthropic => "anthropic-messages",
+            Family::Gemini => "gemini",
+            Family::OpenAiResponses => "openai-responses",
+            Family::BedrockConverse => "bedrock-converse",
+            Family::BedrockInvoke => "bedrock-invoke",
+            Family::CohereV2 => "cohere-v2",
+            Family::CohereV1 => "cohere-v1",
+            Family::Ollama => "ollama",
+        }
+    }
+
+    /// Framing of this format's streams. Server-sent events are accepted in addition for every
+    /// format, and binary frames are covered by [`Family::in_frames`].
+    pub(crate) const fn framing(self) -> Framing {
+        match self {
+            Family::Gemini => Framing::Array,
+            Family::BedrockConverse | Family::CohereV1 | Family::Ollama => Framing::Objects,
+            Family::OpenAiChat
+            | Family::Anthropic
+            | Family::OpenAiResponses
+            // Bedrock streams are binary frames, which are recognised by their first byte. This
+            // value applies if a client library has unpacked them.
+            | Family::BedrockInvoke
+            | Family::CohereV2 => Framing::Events,
+        }
+    }
+
+    /// `true` if streams of this format are binary frames ([`crate::stream::eventstream`]). A client
+    /// library may already have unpacked them, so other framing is accepted too.
+    pub const fn in_frames(self) -> bool {
+        matches!(self, Family::BedrockConverse | Family::BedrockInvoke)
+    }
+}
+
+/// Unit that a stream is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events only.
+    Events,
+    /// One JSON array whose elements are the events.
+    Array,
+    /// JSON objects, one per line. A single object may also be a complete body.
+    Objects,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Spelling of the output cap in a request of the OpenAI family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapField {
+    /// `max_tokens`.
+    MaxTokens,
+    /// `max_completion_tokens`.
+    MaxCompletionTokens,
+}
+
+/// A server's variant of a wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// Name of the dialect, for example `groq`.
+    pub name: &'static str,
+    /// Wire format that the dialect is based on.
+    pub family: Family,
+    /// Field that carries the output cap.
+    pub cap_field: CapField,
+    /// `true` if the server reports the billed amount in `usage`.
+    pub reports_cost: bool,
+    /// Message field in which the server requires the reasoning of a turn with tool calls to be
+    /// sent back.
+    pub echo_reasoning: Option<&'static str>,
+    /// `true` if the server runs `custom_tool_call` items itself, so that the client must not run
+    /// them.
+    pub runs_custom_tools: bool,
+    /// `true` if the server rejects requests with anything it does not know: an extra field of a
+    /// message, `stream_options` (its streams report usage without it), an empty message, or a user
+    /// message directly after a tool result.
+    pub strict: bool,
+    /// Exact number of letters and digits in a tool call's id, if the server rejects other ids.
+    pub call_id_length: Option<usize>,
+    /// Format version to send in the body, for servers that take the model's name from the URL.
+    pub version_in_body: Option<&'static str>,
+    /// `true` if the server never sends a finish value, streamed or not, so that a complete answer
+    /// without one is not suspicious. Each row that sets this flag names its evidence.
+    pub omits_finish: bool,
+}
+
+impl Dialect {
+    /// `true` if every request must carry an output cap.
+    pub const fn wants_cap(&self) -> bool {
+        // Anthropic rejects a request without `max_tokens`; all other formats have a default.
+        matches!(self.family, Family::Anthropic | Family::BedrockInvoke)
+    }
+
+    // The other constructors start from these values because most servers imitate OpenAI.
+    const fn openai(name: &'static str) -> Dialect {
+        Dialect {
+            name,
+            family: Family::OpenAiChat,
+            cap_field: CapField::MaxTokens,
+            reports_cost: false,
+            echo_reasoning: None,
+            runs_custom_tools: false,
+            strict: false,
+            call_id_length: None,
+            version_in_body: None,
+            omits_finish: false,
+        }
+    }
+
+    const fn strict(self, call_id_length: usize) -> Dialect {
+        // The same servers that reject unknown fields also check the length of call ids, so one
+        // setter sets both.
+        Dialect { strict: true, call_id_length: Some(call_id_length), ..self }
+    }
+
+    const fn anthropic(name: &'static str) -> Dialect {
+        Dialect { family: Family::Anthropic, ..Dialect::openai(name) }
+    }
+
+    const fn gemini(name: &'static str) -> Dialect {
+        Dialect { family: Family::Gemini, ..Dialect::openai(name) }
+    }
+
+    const fn cohere(name: &'static str, family: Family) -> Dialect {
+        Dialect { family, ..Dialect::openai(name) }
+    }
+
+    const fn responses(name: &'static str) -> Dialect {
+        Dialect { family: Family::OpenAiResponses, ..Dialect::openai(name) }
+    }
+
+    const fn ollama(name: &'static str) -> Dialect {
+        Dialect { family: Family::Ollama, ..Dialect::openai(name) }
+    }
+
+    const fn bedrock(name: &'static str, family: Family) -> Dialect {
+        Dialect { family, ..Dialect::openai(name) }
+    }
+
+    const fn completion_cap(self) -> Dialect {
+        Dialect { cap_field: CapField::MaxCompletionTokens, ..self }
+    }
+
+    const fn costs(self) -> Dialect {
+        Dialect { reports_cost: true, ..self }
+    }
+
+    const fn echoes(self, field: &'static str) -> Dialect {
+        Dialect { echo_reasoning: Some(field), ..self }
+    }
+
+    const fn says_version(self, version: &'static str) -> Dialect {
+        Dialect { version_in_body: Some(version), ..self }
+    }
+
+    const fn omits_finish(self) -> Dialect {
+        Dialect { omits_finish: true, ..self }
+    }
+
+    const fn runs_custom_tools(self) -> Dialect {
+        Dialect { runs_custom_tools: true, ..self }
+    }
+}
+
+/// The dialect of OpenAI's Chat Completions API.
+// These constants point at rows by position, so the first three rows must keep their order.
+pub const OPENAI_CHAT: &Dialect = &DIALECTS[0];
+
+/// The dialect of Anthropic's Messages API.
+pub const ANTHROPIC: &Dialect = &DIALECTS[1];
+
+/// The dialect of OpenAI's Responses API.
+pub const OPENAI_RESPONSES: &Dialect = &DIALECTS[2];
+
+/// Every known dialect, one row per server.
+pub const DIALECTS: &[Dialect] = &[
+    Dialect::openai("openai-chat").completion_cap(),
+    Dialect::anthropic("anthropic-messages"),
+    Dialect::responses("openai-responses"),
+    Dialect::anthropic("vertex-anthropic").says_version("vertex-2023-10-16"),
+    Dialect::openai("openai-compatible"),
+    Dialect::openai("azure-openai-chat").completion_cap(),
+    Dialect::openai("bedrock-openai"),
+    Dialect::openai("cerebras"),
+    Dialect::openai("copilot"),
+    Dialect::openai("crusoe"),
+    Dialect::openai("dashscope"),
+    // These servers reject the next request if the reasoning of a turn with tool calls is missing.
+    Dialect::openai("deepseek").echoes("reasoning_content"),
+    Dialect::openai("doubleword"),
+    Dialect::openai("fireworks"),
+    Dialect::openai("gemini-openai"),
+    Dialect::openai("github-models"),
+    Dialect::openai("gpustack"),
+    Dialect::openai("groq"),
+    Dialect::openai("huggingface"),
+    Dialect::openai("llamacpp"),
+    // Mistral checks call ids for exactly nine letters and digits.
+    Dialect::openai("mistral").strict(9),
+    Dialect::openai("mistralrs"),
+    Dialect::openai("moonshot").echoes("reasoning_content"),
+    Dialect::openai("ollama-openai"),
+    Dialect::openai("openrouter").costs(),
+    Dialect::openai("perplexity").costs(),
+    Dialect::openai("sambanova"),
+    Dialect::openai("sglang"),
+    // Cortex leaves `finish_reason` empty for its own models, as three of its four recorded bodies
+    // show.
+    Dialect::openai("snowflake").omits_finish(),
+    Dialect::openai("tgi"),
+    Dialect::openai("together"),
+    Dialect::openai("venice"),
+    Dialect::openai("vercel-gateway").costs(),
+    Dialect::openai("vllm"),
+    Dialect::openai("xai"),
+    Dialect::openai("zai").echoes("reasoning_content"),
+    Dialect::openai("zhipu").echoes("reasoning_content"),
+    Dialect::ollama("ollama"),
+    Dialect::gemini("gemini"),
+    Dialect::gemini("vertex-gemini"),
+    Dialect::bedrock("bedrock-converse", Family::BedrockConverse),
+    Dialect::bedrock("bedrock-invoke", Family::BedrockInvoke),
+    Dialect::responses("openai-responses-compat"),
+    Dialect::responses("azure-openai-responses"),
+    Dialect::responses("bedrock-openai-responses"),
+    Dialect::responses("copilot-responses"),
+    Dialect::responses("deepseek-responses"),
+    Dialect::responses("llamacpp-responses"),
+    Dialect::responses("mistralrs-responses"),
+    Dialect::responses("openrouter-responses").costs(),
+    Dialect::responses("xai-responses").costs().runs_custom_tools(),
+    Dialect::cohere("cohere-v2", Family::CohereV2),
+    Dialect::cohere("cohere-v1", Family::CohereV1),
+];
+
+/// Error for a name that is not the name of a dialect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownApi(pub String);
+
+impl fmt::Display for UnknownApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown or unsupported api `{}`; choose one of ", self.0)?;
+        for (i, d) in DIALECTS.iter().enumerate() {
+            write!(f, "{}{}", if i == 0 { "" } else { ", " }, d.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownApi {}
+
+/// Returns the dialect with this name. `openai`, `anthropic`, `google`, `bedrock` and `cohere`
+/// stand for those vendors' own APIs.
+pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
+    let name = original(name);
+    DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
+}
+
+/// Servers recognised by their host: the domain, and the dialect's name.
+const HOSTS: &[(&str, &str)] = &[("snowflakecomputing.com", "snowflake")];
+
+/// Returns the dialect that the server at this host speaks, if it is known and based on `family`.
+pub fn dialect_at(host: &str, family: Family) -> Option<&'static Dialect> {
+    // A fully qualified name may end in a dot, and host names ignore case.
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let of = |domain: &str| {
+        // Match whole labels only, because `evilsnowflakecomputing.com` is another owner's host.
+        host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    let (_, name) = HOSTS.iter().find(|(domain, _)| of(domain))?;
+    // The same host may serve other formats, for example Anthropic's, to which this row does not
+    // apply.
+    dialect(name).ok().filter(|dialect| dialect.family == family)
+}
+
+/// Maps a vendor's name to the name of its main format, and returns any other name unchanged.
+fn original(name: &str) -> &str {
+    match name {
+        "openai" => "openai-chat",
+        "anthropic" => "anthropic-messages",
+        "google" => "gemini",
+        "bedrock" => "bedrock-converse",
+        "cohere" => "cohere-v2",
+        other => other,
+    }
+}

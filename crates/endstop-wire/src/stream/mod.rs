@@ -1,0 +1,6 @@
+//! Splits the body of a response into events: server-sent events, Amazon's event stream, and JSON.
+
+pub(crate) mod elements;
+pub mod eventstream;
+pub mod sniff;
+pub mod sse;

@@ -1,0 +1,211 @@
+//! Format detection: recognises the wire format of a response by its body.
+//!
+//! ```
+//! use endstop_wire::dialect::Family;
+//! use endstop_wire::stream::sniff::formats;
+//! let body = br#"{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
+//! assert_eq!(formats(body), [Family::OpenAiChat]);
+//! assert_eq!(formats(b"data: {\"type\":\"message_start\"}\n\n"), [Family::Anthropic]);
+//! assert!(formats(b"<html>").is_empty());
+//! ```
+//!
+//! Only field names and a few values of the first events are read, so that text written by a model
+//! cannot influence the result.
+
+use crate::dialect::Family;
+use crate::stream::eventstream;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// Maximum number of a stream's objects that are examined.
+const MOST: usize = 32;
+
+/// Families that share OpenAI's error shape, which many servers copy.
+const OPENAI: &[Family] = &[Family::OpenAiChat, Family::OpenAiResponses];
+
+/// Returns the formats that a body may have: one if it is certain, several if the evidence fits all
+/// of them, none if nothing was recognised.
+pub fn formats(body: &[u8]) -> Vec<Family> {
+    let mut found: Option<Vec<Family>> = None;
+    each_object(body, &mut |fields| {
+        let may_be = of(fields);
+        if may_be.is_empty() {
+            return;
+        }
+        match &mut found {
+            None => found = Some(may_be.to_vec()),
+            Some(found) => {
+                let both: Vec<Family> =
+                    found.iter().copied().filter(|one| may_be.contains(one)).collect();
+                // Contradicting events leave the format open.
+                *found = if both.is_empty() { [&found[..], may_be].concat() } else { both };
+            }
+        }
+    });
+    found.unwrap_or_default()
+}
+
+/// Unparsed fields of an object.
+type Fields<'a> = HashMap<Cow<'a, str>, &'a RawValue>;
+
+/// Returns the formats in which an object with these fields occurs, or none if the fields are not
+/// specific.
+fn of(fields: &Fields<'_>) -> &'static [Family] {
+    let has = |name: &str| fields.contains_key(name);
+    let text = |name: &str| {
+        fields.get(name).and_then(|value| serde_json::from_str::<Cow<'_, str>>(value.get()).ok())
+    };
+    // Check the most specific fields first, because general ones such as `choices` occur in several
+    // formats.
+    if has("amazon-bedrock-invocationMetrics") || has("bytes") && fields.len() <= 2 {
+        return &[Family::BedrockInvoke];
+    }
+    match text("object").as_deref() {
+        Some("response") => return &[Family::OpenAiResponses],
+        Some("chat.completion" | "chat.completion.chunk") => return &[Family::OpenAiChat],
+        _ => {}
+    }
+    if let Some(kind) = text("type") {
+        match &*kind {
+            "message_start"
+            | "message_delta"
+            | "message_stop"
+            | "content_block_start"
+            | "content_block_delta"
+            | "content_block_stop" => return &[Family::Anthropic],
+            "message" if has("content") && has("role") => return &[Family::Anthropic],
+            "message-start" | "message-end" | "content-start" | "content-delta" | "content-end"
+            | "tool-plan-delta" | "tool-call-start" | "tool-call-delta" | "tool-call-end"
+            | "citation-start" | "citation-end" => return &[Family::CohereV2],
+            kind if kind.starts_with("response.") => return &[Family::OpenAiResponses],
+            "error" if has("sequence_number") => return &[Family::OpenAiResponses],
+            "error" if has("error") => return &[Family::Anthropic],
+            _ => {}
+        }
+    }
+    if has("choices") {
+        return &[Family::OpenAiChat];
+    }
+    if has("candidates") || has("promptFeedback") || has("usageMetadata") {
+        return &[Family::Gemini];
+    }
+    if has("event_type") || has("generation_id") && has("text") {
+        return &[Family::CohereV1];
+    }
+    if has("done") && (has("message") || has("created_at")) {
+        return &[Family::Ollama];
+    }
+    let of_converse = ["messageStart", "contentBlockStart", "contentBlockDelta", "messageStop"];
+    if has("stopReason") && has("output") || of_converse.iter().any(|name| has(name)) {
+        return &[Family::BedrockConverse];
+    }
+    if has("message") && has("finish_reason") {
+        return &[Family::CohereV2];
+    }
+    if has("generation") && has("stop_reason") || has("inputTextTokenCount") {
+        return &[Family::BedrockInvoke];
+    }
+    fields.get("error").map_or(&[], |error| of_error(error))
+}
+
+/// Returns the formats whose errors have this shape.
+fn of_error(error: &RawValue) -> &'static [Family] {
+    let Ok(fields) = serde_json::from_str::<Fields<'_>>(error.get()) else { return &[] };
+    let number = fields.get("code").is_some_and(|code| code.get().parse::<u16>().is_ok());
+    if number && fields.contains_key("status") {
+        return &[Family::Gemini];
+    }
+    let openai = ["type", "param", "code"].iter().all(|name| fields.contains_key(*name));
+    if openai { OPENAI } else { &[] }
+}
+
+/// Calls `each` for every object of a body: a single one, one per line, elements of an array,
+/// server-sent events or events of binary frames.
+fn each_object(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    match body.first() {
+        Some(b'{') => objects(body, each),
+        Some(b'[') => objects(&body[1..], each),
+        // The first letter of `data`, `event`, `id`, `retry` or of a comment.
+        Some(b'd' | b'e' | b'i' | b'r' | b':') => {
+            let events = body.split(|byte| matches!(byte, b'\n' | b'\r'));
+            for line in events.filter_map(|line| line.strip_prefix(b"data:")).take(MOST) {
+                objects(line, each);
+            }
+        }
+        Some(_) => frames(body, each),
+        None => {}
+    }
+}
+
+/// Handles consecutive objects, with or without commas between them.
+fn objects(mut rest: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
+    for _ in 0..MOST {
+        rest = rest.trim_ascii_start();
+        rest = rest.strip_prefix(b",").unwrap_or(rest).trim_ascii_start();
+        let mut stream = serde_json::Deserializer::from_slice(rest).into_iter::<Fields<'_>>();
+        let Some(Ok(fields)) = stream.next() else { return };
+        each(&fields);
+        rest = &rest[stream.byte_offset()..];
+    }
+}
+
+/// Handles the events of binary frames, which only Bedrock sends.
+fn frames(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
+    let mut left = MOST;
+    // Ignore the error: everything before a broken frame was examined.
+    let _ = eventstream::Decoder::new().push(body, &mut |message| {
+        if left == 0 {
+            return;
+        }
+        left -= 1;
+        // The event type is a header here, but a field name in Bedrock's unpacked streams.
+        let Some(kind) = message.text(":event-type") else { return };
+        if let Ok(payload) = serde_json::from_slice::<&RawValue>(message.payload) {
+            let name = if kind == "chunk" { "bytes" } else { kind };
+            each(&HashMap::from([(Cow::Borrowed(name), payload)]));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_is_found_by_fields() {
+        for (body, is) in [
+            (r#"{"choices":[]}"#, &[Family::OpenAiChat][..]),
+            (r#"{"object":"response","output":[]}"#, &[Family::OpenAiResponses]),
+            (r#"{"type":"message","role":"assistant","content":[]}"#, &[Family::Anthropic]),
+            (r#"[{"candidates":[]},{"usageMetadata":{}}"#, &[Family::Gemini]),
+            ("{\"done\":false,\"message\":{}}\n{\"done\":true,\"message\":{}}", &[Family::Ollama]),
+            (r#"{"output":{"message":{}},"stopReason":"end_turn"}"#, &[Family::BedrockConverse]),
+            (r#"{"error":{"message":"m","type":"t","param":null,"code":null}}"#, OPENAI),
+            (": ping\n\nevent: x\ndata: {\"type\":\"ping\"}\n\ndata: [DONE]\n", &[]),
+            ("data: {\"type\":\"response.created\"}\r\n\r\n", &[Family::OpenAiResponses]),
+            (r#"{"message":"no"}"#, &[]),
+            (r#"{"choi"#, &[]),
+            ("null", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(formats(body.as_bytes()), is, "{body}");
+        }
+    }
+
+    #[test]
+    fn text_of_model_is_ignored() {
+        let text = r#"{\"choices\":[]} data: {\"type\":\"message_start\"}"#;
+        let body = format!(r#"{{"text":"{text}","error":{{"message":"{text}"}}}}"#);
+        assert!(formats(body.as_bytes()).is_empty());
+        let body = format!(r#"{{"candidates":[{{"text":"{text}"}}]}}"#);
+        assert_eq!(formats(body.as_bytes()), [Family::Gemini]);
+    }
+
+    #[test]
+    fn contradicting_events_leave_it_open() {
+        let body = b"{\"choices\":[]}\n{\"candidates\":[]}";
+        assert_eq!(formats(body), [Family::OpenAiChat, Family::Gemini]);
+    }
+}

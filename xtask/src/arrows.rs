@@ -1,0 +1,515 @@
+//! `cargo xtask arrows`: counts import circles between files and imports that point up between the
+//! folders of a crate, and fails if there are more than `xtask/arrows.json` allows.
+//!
+//! A file imports another if it names an item that the other defines, through `use` or by a path, also
+//! through re-exports. Tests inside a file are left out, because they may use everything. Folders and
+//! files directly below `src` are rooms. The rooms are put into the order in which the fewest imports
+//! point from a lower room to a higher one; those are counted. If there is no circle between rooms,
+//! none is left.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The recorded numbers: a crate with its circles and its arrows that point up.
+const RECORD: &str = "xtask/arrows.json";
+
+/// Runs the task. `--write` records the numbers as they are; `--list` names each circle and arrow.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let write = args.iter().any(|arg| arg == "--write");
+    let list = args.iter().any(|arg| arg == "--list");
+    if let Some(other) = args.iter().find(|arg| !["--write", "--list"].contains(&arg.as_str())) {
+        return Err(format!("unknown argument `{other}`; expected --list or --write"));
+    }
+    let recorded = fs::read_to_string(RECORD).unwrap_or_else(|_| "{}".to_owned());
+    let recorded: Value =
+        serde_json::from_str(&recorded).map_err(|error| format!("{RECORD}: {error}"))?;
+    let mut now = serde_json::Map::new();
+    let mut worse = Vec::new();
+    println!("{:<24}{:>7}{:>10}{:>9}{:>4}", "crate", "files", "imports", "circles", "up");
+    for name in crates()? {
+        let graph = Graph::read(&Path::new("crates").join(&name).join("src"))?;
+        let circles = graph.circles();
+        let up = graph.arrows_up();
+        let files = graph.files.len();
+        println!(
+            "{name:<24}{files:>7}{:>10}{:>9}{:>4}",
+            graph.imports.len(),
+            circles.len(),
+            up.len()
+        );
+        if list {
+            for circle in &circles {
+                println!("  circle: {}", circle.join(" · "));
+            }
+            for (from, to) in &up {
+                println!("  up: {from} -> {to}");
+            }
+        }
+        for (what, count) in [("circles", circles.len()), ("up", up.len())] {
+            let most = recorded[&name][what].as_u64().unwrap_or(0);
+            if count as u64 > most {
+                worse.push(format!("{name}: {count} {what}, {most} recorded in {RECORD}"));
+            }
+        }
+        now.insert(name, serde_json::json!({ "circles": circles.len(), "up": up.len() }));
+    }
+    if write {
+        let text = format!("{:#}\n", Value::Object(now));
+        return fs::write(RECORD, text).map_err(|error| format!("{RECORD}: {error}"));
+    }
+    if worse.is_empty() {
+        return Ok(());
+    }
+    worse.push("list them by `cargo xtask arrows --list`".to_owned());
+    Err(worse.join("\n"))
+}
+
+fn crates() -> Result<Vec<String>, String> {
+    let entries = fs::read_dir("crates").map_err(|error| format!("crates: {error}"))?;
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().join("src").is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// A module: its file, its items and what it imports.
+#[derive(Default)]
+struct Module {
+    /// The file, relative to `src`.
+    file: String,
+    /// The names that it defines itself.
+    items: BTreeSet<String>,
+    /// A local name and the path that it stands for.
+    uses: Vec<(String, Vec<String>)>,
+    /// Modules of which all public names are imported.
+    globs: Vec<Vec<String>>,
+    /// Paths in the code.
+    paths: Vec<Vec<String>>,
+}
+
+struct Graph {
+    files: BTreeSet<String>,
+    imports: BTreeSet<(String, String)>,
+}
+
+impl Graph {
+    fn read(src: &Path) -> Result<Graph, String> {
+        let mut modules = BTreeMap::new();
+        for file in rust_files(src)? {
+            let relative = file.strip_prefix(src).unwrap_or(&file);
+            let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let module = parse(relative.to_string_lossy().into_owned(), &text);
+            modules.insert(module_path(relative), module);
+        }
+        let mut imports = BTreeSet::new();
+        for (at, module) in &modules {
+            let named = module.uses.iter().map(|(_, path)| path).chain(&module.paths);
+            for path in named.chain(&module.globs) {
+                if let Some(file) = resolve(&modules, at, path, 0)
+                    && file != module.file
+                {
+                    imports.insert((module.file.clone(), file));
+                }
+            }
+        }
+        let files = modules.values().map(|module| module.file.clone()).collect();
+        Ok(Graph { files, imports })
+    }
+
+    /// Groups of files that import one another, directly or through others.
+    fn circles(&self) -> Vec<Vec<String>> {
+        let files: Vec<&String> = self.files.iter().collect();
+        let edges = self.imports.iter().map(|(from, to)| (from.as_str(), to.as_str()));
+        strong(&files.iter().map(|file| file.as_str()).collect::<Vec<_>>(), edges)
+    }
+
+    /// Imports that point from a lower room to a higher one in the best order of the rooms.
+    fn arrows_up(&self) -> Vec<(String, String)> {
+        let rooms: BTreeSet<&str> = self.files.iter().map(|file| room(file)).collect();
+        let rooms: Vec<&str> = rooms.into_iter().collect();
+        let mut weight: HashMap<(&str, &str), usize> = HashMap::new();
+        for (from, to) in &self.imports {
+            if room(from) != room(to) {
+                *weight.entry((room(from), room(to))).or_default() += 1;
+            }
+        }
+        let mut up = Vec::new();
+        for group in strong(&rooms, weight.keys().copied()) {
+            let order = best_order(&group, &weight);
+            let floor = |file: &str| order.iter().position(|name| name == room(file));
+            for (from, to) in &self.imports {
+                // The first of the order is the highest.
+                if let (Some(a), Some(b)) = (floor(from), floor(to))
+                    && a > b
+                {
+                    up.push((from.clone(), to.clone()));
+                }
+            }
+        }
+        up
+    }
+}
+
+/// The folder directly below `src` that a file lies in, or the file itself.
+fn room(file: &str) -> &str {
+    let name = file.split('/').next().unwrap_or(file);
+    name.strip_suffix(".rs").unwrap_or(name)
+}
+
+/// The order in which the fewest imports point up: each room is moved to where it costs least until
+/// nothing improves. Groups are small, so this finds the least in practice.
+fn best_order(group: &[String], weight: &HashMap<(&str, &str), usize>) -> Vec<String> {
+    let cost = |order: &[String]| {
+        let mut sum = 0;
+        for (low, lower) in order.iter().enumerate() {
+            for higher in &order[..low] {
+                sum += weight.get(&(lower.as_str(), higher.as_str())).copied().unwrap_or(0);
+            }
+        }
+        sum
+    };
+    let mut best = group.to_vec();
+    let mut least = cost(&best);
+    loop {
+        let mut improved = false;
+        for from in 0..best.len() {
+            for to in 0..best.len() {
+                let mut order = best.clone();
+                let moved = order.remove(from);
+                order.insert(to, moved);
+                let sum = cost(&order);
+                if sum < least {
+                    (best, least, improved) = (order, sum, true);
+                }
+            }
+        }
+        if !improved {
+            return best;
+        }
+    }
+}
+
+/// The groups of more than one node of which each reaches each.
+fn strong<'a>(
+    nodes: &[&'a str],
+    edges: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Vec<Vec<String>> {
+    let mut out: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (from, to) in edges {
+        out.entry(from).or_default().push(to);
+    }
+    let reach = |start: &'a str| {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![start];
+        while let Some(node) = open.pop() {
+            for next in out.get(node).into_iter().flatten() {
+                if seen.insert(*next) {
+                    open.push(next);
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        nodes.iter().map(|node| (*node, reach(node))).collect();
+    let mut groups: BTreeSet<Vec<String>> = BTreeSet::new();
+    for node in nodes {
+        let group: Vec<String> = nodes
+            .iter()
+            .filter(|other| reached[node].contains(**other) && reached[**other].contains(node))
+            .map(|other| (*other).to_owned())
+            .collect();
+        if group.len() > 1 {
+            groups.insert(group);
+        }
+    }
+    groups.into_iter().collect()
+}
+
+fn rust_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        for entry in entries.filter_map(Result::ok) {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn module_path(file: &Path) -> Vec<String> {
+    let mut path: Vec<String> =
+        file.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if path.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+        path.pop();
+    }
+    path
+}
+
+/// The file that defines the item at the end of a path, seen from a module.
+fn resolve(
+    modules: &BTreeMap<Vec<String>, Module>,
+    at: &[String],
+    path: &[String],
+    depth: usize,
+) -> Option<String> {
+    // Re-exports can form a circle.
+    if depth > 12 {
+        return None;
+    }
+    let mut here = at.to_vec();
+    let mut rest = path;
+    match path.first()?.as_str() {
+        "crate" => {
+            here.clear();
+            rest = &path[1..];
+        }
+        "self" => rest = &path[1..],
+        "super" => {
+            while rest.first().is_some_and(|part| part == "super") {
+                here.pop()?;
+                rest = &rest[1..];
+            }
+        }
+        _ => {}
+    }
+    let mut steps = 0;
+    loop {
+        let module = modules.get(&here)?;
+        let Some(name) = rest.first() else { return Some(module.file.clone()) };
+        let mut inner = here.clone();
+        inner.push(name.clone());
+        if modules.contains_key(&inner) {
+            here = inner;
+            rest = &rest[1..];
+            steps += 1;
+            continue;
+        }
+        if module.items.contains(name) {
+            return Some(module.file.clone());
+        }
+        // A bare name is an item of another crate unless the module itself imports it.
+        let relative = steps > 0 || path.len() != rest.len();
+        for (local, target) in &module.uses {
+            if local == name && (relative || depth > 0) && target != path {
+                return resolve(modules, &here, target, depth + 1);
+            }
+        }
+        if relative {
+            for target in &module.globs {
+                let mut longer = target.clone();
+                longer.push(name.clone());
+                if let Some(found) = resolve(modules, &here, &longer, depth + 1) {
+                    return Some(found);
+                }
+            }
+        }
+        return None;
+    }
+}
+
+/// Reads a file's items, imports and paths by its tokens.
+fn parse(file: String, text: &str) -> Module {
+    let tokens = tokens(&without_tests(text));
+    let mut module = Module { file, ..Module::default() };
+    let mut at = 0;
+    let mut depth = 0_usize;
+    while at < tokens.len() {
+        match tokens[at].as_str() {
+            "{" => depth += 1,
+            "}" => depth = depth.saturating_sub(1),
+            "use" => {
+                at = read_use(&tokens, at + 1, &[], &mut module);
+                continue;
+            }
+            "struct" | "enum" | "trait" | "type" | "const" | "static" | "fn" | "union"
+                if depth == 0 =>
+            {
+                let mut name = at + 1;
+                while tokens
+                    .get(name)
+                    .is_some_and(|t| ["mut", "fn", "unsafe"].contains(&t.as_str()))
+                {
+                    name += 1;
+                }
+                module.items.extend(tokens.get(name).cloned());
+            }
+            "macro_rules" => module.items.extend(tokens.get(at + 2).cloned()),
+            "crate" | "super" | "self" if tokens.get(at + 1).is_some_and(|t| t == "::") => {
+                let mut path = vec![tokens[at].clone()];
+                while tokens.get(at + 1).is_some_and(|t| t == "::")
+                    && tokens.get(at + 2).is_some_and(|t| is_word(t))
+                {
+                    path.push(tokens[at + 2].clone());
+                    at += 2;
+                }
+                module.paths.push(path);
+            }
+            word if is_word(word) && tokens.get(at + 1).is_some_and(|t| t == "::") => {
+                // `ledger::Ceiling` with `mod ledger;` in this file, or with `use …::ledger`.
+                let mut path = vec![tokens[at].clone()];
+                while tokens.get(at + 1).is_some_and(|t| t == "::")
+                    && tokens.get(at + 2).is_some_and(|t| is_word(t))
+                {
+                    path.push(tokens[at + 2].clone());
+                    at += 2;
+                }
+                module.paths.push(path);
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    module
+}
+
+/// Reads the tree of a `use` from `at` on; returns the place after it.
+fn read_use(tokens: &[String], mut at: usize, prefix: &[String], module: &mut Module) -> usize {
+    let mut path = prefix.to_vec();
+    while let Some(token) = tokens.get(at) {
+        match token.as_str() {
+            "::" => at += 1,
+            "{" => {
+                at += 1;
+                while tokens.get(at).is_some_and(|token| token != "}") {
+                    at = read_use(tokens, at, &path, module);
+                    if tokens.get(at).is_some_and(|token| token == ",") {
+                        at += 1;
+                    }
+                }
+                return at + 1;
+            }
+            "*" => {
+                module.globs.push(path);
+                return at + 1;
+            }
+            "as" => {
+                if let Some(local) = tokens.get(at + 1) {
+                    module.uses.push((local.clone(), path));
+                }
+                return at + 2;
+            }
+            word if is_word(word) => {
+                // `self` inside of braces is the module itself.
+                if word != "self" || path.is_empty() {
+                    path.push(word.to_owned());
+                }
+                at += 1;
+                let ends = tokens.get(at).is_none_or(|t| ![":", "::", "as"].contains(&t.as_str()));
+                if ends {
+                    if let Some(local) = path.last().cloned() {
+                        module.uses.push((local, path));
+                    }
+                    return at;
+                }
+            }
+            _ => return at + 1,
+        }
+    }
+    at
+}
+
+fn is_word(token: &str) -> bool {
+    token.starts_with(|c: char| c == '_' || c.is_alphabetic())
+}
+
+/// Cuts the test modules out of a source.
+fn without_tests(text: &str) -> String {
+    let mut out = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.trim_start().starts_with("#[cfg(test)]") {
+            let indent = line.len() - line.trim_start().len();
+            // The item ends at a closing brace of the same indent, or at once.
+            for line in lines.by_ref() {
+                let own = line.len() - line.trim_start().len();
+                let closes = own == indent && line.trim_start().starts_with('}');
+                if closes || own == indent && line.trim_end().ends_with(';') {
+                    break;
+                }
+            }
+            continue;
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
+/// Splits a source into words and signs, without comments and literals.
+fn tokens(text: &str) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while at < chars.len() {
+        let c = chars[at];
+        let next = chars.get(at + 1).copied().unwrap_or(' ');
+        if c == '/' && next == '/' {
+            while at < chars.len() && chars[at] != '\n' {
+                at += 1;
+            }
+        } else if c == '/' && next == '*' {
+            while at < chars.len() && !(chars[at] == '*' && chars.get(at + 1) == Some(&'/')) {
+                at += 1;
+            }
+            at += 2;
+        } else if c == 'r' && (next == '"' || next == '#') && raw_string(&chars, at).is_some() {
+            at = raw_string(&chars, at).unwrap_or(at + 1);
+        } else if c == '"' {
+            at += 1;
+            while at < chars.len() && chars[at] != '"' {
+                at += if chars[at] == '\\' { 2 } else { 1 };
+            }
+            at += 1;
+        } else if c == '\'' {
+            // A lifetime has no closing quote after one character.
+            let ends = if next == '\\' {
+                chars[at..].iter().skip(3).position(|c| *c == '\'').map(|n| n + 3)
+            } else {
+                (chars.get(at + 2) == Some(&'\'')).then_some(2)
+            };
+            at += ends.map_or(1, |ends| ends + 1);
+        } else if c == '_' || c.is_alphabetic() {
+            let end = chars[at..].iter().position(|c| *c != '_' && !c.is_alphanumeric());
+            let end = end.map_or(chars.len(), |end| at + end);
+            tokens.push(chars[at..end].iter().collect());
+            at = end;
+        } else if c == ':' && next == ':' {
+            tokens.push("::".to_owned());
+            at += 2;
+        } else {
+            if !c.is_whitespace() {
+                tokens.push(c.to_string());
+            }
+            at += 1;
+        }
+    }
+    tokens
+}
+
+/// The place after a raw string that begins here.
+fn raw_string(chars: &[char], at: usize) -> Option<usize> {
+    let hashes = chars[at + 1..].iter().take_while(|c| **c == '#').count();
+    let open = at + 1 + hashes;
+    if chars.get(open) != Some(&'"') {
+        return None;
+    }
+    let close = |from: usize| {
+        chars[from] == '"'
+            && chars[from + 1..].iter().take(hashes).filter(|c| **c == '#').count() == hashes
+    };
+    let end = (open + 1..chars.len()).find(|from| close(*from))?;
+    Some(end + 1 + hashes)
+}
