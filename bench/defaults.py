@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Good runs that default limits would have ended, per data set.
+"""Counts, per data set, the successful runs that the default limits would have ended.
 
     python3 bench/defaults.py FOLDER    # *.jsonl.zst of the neutral format (neutral-traj/1); needs zstdcat
 
-A run is good if its outcome says success, or a reward of 1. A limit that is met in the last step ended
-nothing. "before" counts a command that ran and failed as a mistake, "after" does not, because `shell`
-answers such a command as `ok` with its exit status. Clocks, retries and polling cannot be judged here: the
-recordings have no times.
+A run is successful if its outcome is a success or a reward of 1. A limit that is met in the last step
+does not count. "before" counts a command that ran and failed as a mistake, "after" does not, because
+`shell` reports such a command as `ok` with its exit status. Clocks, retries and polling cannot be
+evaluated, because the recordings have no times.
 """
 import glob
 import json
@@ -27,7 +27,8 @@ def canonical(arguments):
 
 
 def judged(run):
-    """Whether 3 mistakes (before, after), 3 unproductive turns and 25 turns would have ended it."""
+    """Returns, for each limit, if it would have ended the run: 3 mistakes (before, after), 3 unproductive
+    turns, 25 turns."""
     steps = [step for step in run["steps"] if step["role"] == "agent"]
     before = after = unproductive = 0
     ended = [False, False, False, len(steps) > 25]

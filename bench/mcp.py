@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Two real MCP servers under `endstop run`: listed, called, cancelled in the middle of a call, killed
-in the middle of another; and nothing left of them.
+"""Tests `endstop run` with two real MCP servers: lists and calls their tools, cancels a call, kills a
+server during a call, and checks that no process is left.
 
     bench/mcp.py target/debug/endstop [FOLDER WITH node_modules]
 
-Without a folder the servers are installed with npm into a temporary one; without npm it is skipped.
-A script plays the model, over HTTP; everything else is real.
+Without a folder the servers are installed with npm into a temporary one. Without npm the test is
+skipped. A script plays the model over HTTP; everything else is real.
 """
 
 import http.server
@@ -24,7 +24,7 @@ PACKAGES = ["@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/se
 
 
 class Model(http.server.BaseHTTPRequestHandler):
-    """Answers with what the script says, and keeps what it was asked."""
+    """Answers from the script, and stores the requests."""
 
     script, asked = [], []
 
@@ -53,7 +53,7 @@ class Model(http.server.BaseHTTPRequestHandler):
 
 
 def alive(word):
-    """The processes whose command line has this word, but for ours."""
+    """Returns the processes whose command line contains this word, except this one."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -106,7 +106,7 @@ def main():
         outcome = events[-1] if events else {}
         print(f"  exit {status}: {outcome.get('termination')} in {ended - began:.2f} s", end="")
         print(f", {ended - stopped:.2f} s after the stop" if stopped else "")
-        # Whoever was killed itself cannot wait for those that die with it.
+        # If endstop itself was killed, it cannot wait for its children, which end shortly after it.
         while (left := alive(programs)) and time.monotonic() - ended < (2 if status < 0 else 0):
             time.sleep(0.005)
         print(f"  processes left {time.monotonic() - ended:.2f} s later: {left or 'none'}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the floor client and `bench-peer` in turns and prints medians and ratios.
+"""Runs the floor client and `bench-peer` alternately, and prints medians and ratios.
 
     run.py PERF_BIN [--bin DIR] [--reps N] [--pin SERVER,CLIENT] [--out FILE] [ITEM ...]
 
-PERF_BIN is the folder with the built `mockllm` (the scripted model server) and `rawclient` (the
-floor: a bare keep-alive client); DIR the one with `bench-peer` and `endstop` (target/release).
-Items: turns shares tokens cancel cold many suspended cli; all of them without one.
+PERF_BIN is the folder of the built `mockllm` (the scripted model server) and `rawclient` (the floor:
+a bare keep-alive client). DIR is the folder of `bench-peer` and `endstop` (target/release).
+Items: turns shares tokens cancel cold many suspended cli. Without an item, all of them run.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ PEER = os.path.join(ARGS.bin, "bench-peer")
 CLI = os.path.join(ARGS.bin, "endstop")
 PIN = [int(cpu) for cpu in ARGS.pin.split(",")] if ARGS.pin else None
 
-# name: (field, [(label, program, arguments)...]); ratios are to the first of each list.
+# name: (field, [(label, program, arguments)...]); ratios are relative to the first entry of each list.
 PLAN = {
     "turns": ("cpu_us_turn", [
         ("raw, 50 turns", RAW, "a 50 15"),
@@ -70,7 +70,7 @@ PLAN = {
         ("endstop run, one turn", CLI, "run"),
     ]),
 }
-# Repeats of what is long or repeats within itself.
+# Fewer repetitions for items that take long or repeat internally.
 FEWER = {"cancel": 3, "suspended": 3, "many": 3}
 ALSO = ("closed", "still_open", "close_ms_p99", "close_ms_max", "new_connections", "lost_chars", "run_end_ms", "ok")
 
@@ -85,7 +85,7 @@ held = f"server, clients on processors {ARGS.pin}" if PIN else "not pinned"
 
 
 def hold(which):
-    """What a child does before it starts: stay on its processor."""
+    """Returns a function that pins a child process to its processor before it starts."""
     return (lambda: os.sched_setaffinity(0, {PIN[which]})) if PIN else None
 
 

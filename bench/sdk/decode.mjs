@@ -1,15 +1,15 @@
-// How long the Node SDKs take to read recorded streams from memory.
+// Measures how long the Node SDKs take to read recorded streams from memory.
 //
 //     node decode.mjs < formats.json
 //
-// Input and output are those of decode.py; `fetch` is one that answers from memory.
+// Input and output are those of decode.py; `fetch` answers from memory.
 import OpenAI from 'openai';
 import Anthropic from '@anthropic-ai/sdk';
 import { readFileSync } from 'node:fs';
 
 const WARM = 1000;
 const LONG = 3000;
-// The passes that count, however long they take.
+// The least number of measured passes, however long they take.
 const FEWEST = 3;
 const CHAT = { model: 'm', messages: [{ role: 'user', content: 'go' }] };
 
@@ -32,7 +32,7 @@ const READERS = {
   }],
 };
 
-// Seconds of this thread on its processor; those that collect garbage beside it do not count.
+// Processor time of this thread in seconds; the threads of the garbage collector do not count.
 function used() {
   const { user, system } = process.threadCpuUsage();
   return (user + system) / 1e6;
@@ -54,7 +54,7 @@ async function passes(family, way, bodies) {
       try {
         await ways[way](client);
       } catch {
-        // An answer that the helper takes for no whole one was read all the same.
+        // If the helper rejects an answer as incomplete, it has still read all of it.
         failed += 1;
       }
     }

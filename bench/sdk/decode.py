@@ -1,10 +1,10 @@
-"""How long the Python SDKs take to read recorded streams from memory.
+"""Measures how long the Python SDKs take to read recorded streams from memory.
 
     decode.py < formats.json    # {format: {"family": …, "bodies": [text, …]}}
 
-Prints, for each format and way of reading, the seconds of each pass over its streams: those of
-the thread on its processor, since other work on the machine is no part of it. There is no
-socket: the HTTP client of the SDK is given one that answers from memory, each body in one piece.
+Prints, for each format and way of reading, the seconds of each pass over its streams. The time is
+the processor time of the thread, because other work on the machine must not count. There is no
+socket: the HTTP client of the SDK gets a transport that answers from memory, each body in one chunk.
 """
 import json
 import sys
@@ -14,8 +14,8 @@ import anthropic
 import httpx2
 import openai
 
-WARM, LONG = 1.0, 3.0  # seconds of passes that do not count, and that do
-FEWEST = 3  # passes that count, however long they take
+WARM, LONG = 1.0, 3.0  # seconds of warm-up passes, and of measured passes
+FEWEST = 3  # least number of measured passes, however long they take
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
 
 
@@ -53,7 +53,7 @@ READERS = {
 
 
 class Memory:
-    """What the next answer is."""
+    """A transport that answers with the current body."""
 
     def __init__(self):
         self.body = b""
@@ -76,7 +76,7 @@ def passes(family, way, bodies):
             try:
                 read(client, way)
             except Exception:
-                # An answer that the helper takes for no whole one was read all the same.
+                # If the helper rejects an answer as incomplete, it has still read all of it.
                 failed += 1
         if counts:
             seconds.append(time.thread_time() - start)

@@ -1,7 +1,7 @@
-"""The SDKs, at the versions that are pinned here, in a folder outside the repository.
+"""Installs the SDKs at the pinned versions, in a folder outside the repository.
 
     python, node, versions = install.sdks("SCRATCH")
-    script = install.beside("SCRATCH", "read.mjs")   # where Node finds the packages
+    script = install.beside("SCRATCH", "read.mjs")   # next to the packages, for Node
 """
 import json
 import os
@@ -15,7 +15,7 @@ PINNED = ("requirements.txt", "package.json", "package-lock.json")
 
 
 def sdks(scratch):
-    """The two interpreters, and the versions by name. What is installed already is left alone."""
+    """Returns the two interpreters and the versions by name. An existing installation is reused."""
     python = os.path.join(scratch, "venv", "bin", "python")
     node = os.path.join(scratch, "node_modules", "node", "bin", "node")
     pins = {name: open(os.path.join(HERE, name)).read() for name in PINNED}
@@ -41,7 +41,7 @@ def sdks(scratch):
 
 
 def beside(scratch, name):
-    """A copy of the script next to `node_modules`: that is where Node looks for packages."""
+    """Copies the script next to `node_modules`, because Node looks for packages there."""
     return shutil.copy(os.path.join(HERE, name), scratch)
 
 

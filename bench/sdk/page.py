@@ -1,60 +1,60 @@
-"""The page: tables of what each reader reported, a summary, the versions.
+"""Writes the page: tables of the results of each reader, a summary and the versions.
 
-    text = page.written(found, speed)    # what run.py kept in seen.json, and speed.py in speed.json
+    text = page.written(found, speed)    # from seen.json of run.py and speed.json of speed.py
 """
 
 import textwrap
 
 SDKS = (("python", "Python SDK"), ("node", "Node SDK"))
 WAYS = (("create", ""), ("iterate", "events: "), ("helper", "helper: "))
-# Values that name a normal end, of `finish_reason`, `stop_reason` and `status`.
+# Values of `finish_reason`, `stop_reason` and `status` that mean a normal end.
 NORMAL = {"stop", "tool_calls", "function_call", "end_turn", "tool_use", "stop_sequence", "completed"}
 REASONS = {"natural_completion", "stop_sequence", "tool_use"}
 
-HEAD = """# Beside the SDKs
+HEAD = """# Comparison with the SDKs
 
-What the SDKs of OpenAI and Anthropic report for responses that are easily misread, beside Endstop,
-from the same bytes. The page is written by `bench/sdk/run.py`.
+This page compares what Endstop and the SDKs of OpenAI and Anthropic report for responses that are
+easily misread. All read the same bytes. `bench/sdk/run.py` generates the page.
 
 {versions}
 
-An SDK is not an agent loop: it hands on what the provider sent and leaves the meaning to its user.
-The page shows where the user has to look, and where there is nothing to see.
+An SDK is not an agent loop: it returns what the provider sent and leaves the interpretation to its
+user. The page shows which field the user has to check, and when there is none.
 
 ## How it was measured
 
-- A server on loopback plays a recording: its status, its headers, its body byte for byte. Every
-  response is played in one piece and in pieces of 61 bytes, with the retries of an SDK off and at
-  their default. {same}
-- A stream is read in both ways that the SDKs offer: *events*, the loop over `create(stream=True)`
-  (`stream: true`), where the last value of `finish_reason`, `stop_reason` or `status` that is not
-  null is kept; and *helper*, `stream()` with its final object. What is not streamed is read
-  with `create`.
+- A server on the loopback interface plays a recording: its status, its headers and its body, byte
+  for byte. Every response is played in one chunk and in chunks of 61 bytes, with the retries of an
+  SDK off and at their default. {same}
+- A stream is read in both ways that the SDKs offer. *events* is the loop over `create(stream=True)`
+  (`stream: true`), which keeps the last `finish_reason`, `stop_reason` or `status` that is not
+  null. *helper* is `stream()` with its final object. A response that is not streamed is read with
+  `create`.
 - Responses of OpenAI-compatible servers are read with the SDK of OpenAI and another base URL.
-- Endstop is `endstop detect --jsonl`. It is given the bytes alone, so that a connection that closed
-  and one that dropped are the same to it here.
-- The requests have the conversation and the tools that were recorded, and nothing else of it.
+- Endstop is `endstop detect --jsonl`. It gets only the bytes, so that it cannot tell a connection
+  that closed from one that dropped.
+- The requests contain the recorded conversation and tools, and nothing else of the recording.
 
 | reported as | an SDK | Endstop |
 |---|---|---|
 | *normal* | no exception, and the value is one of a normal end: `stop`, `tool_calls`, `end_turn`, `tool_use`, `stop_sequence`, `completed` | reason `natural_completion`, `stop_sequence` or `tool_use` |
 | *no reason* | no exception, and the value is null, missing or empty | (there is always a reason) |
-| *other end* | no exception; the value says something else, or the field `refusal` is filled | any other reason |
+| *other end* | no exception; the value is another one, or the field `refusal` is filled | any other reason |
 | *error* | an exception, or an event of type `error` | an `error`, with its class |
 
-**Bold** is a *normal* for what was no whole answer, or without a tool call that was sent. After an
-error, what is shown is what the reader had collected until then; a helper's final object is not
-there.
+**Bold** marks a *normal* for an incomplete answer, or for an answer that lacks a tool call that was
+sent. After an error the table shows what the reader had collected until then, because a helper has
+no final object in that case.
 
-## In short
+## Summary
 
-Lines where the provider itself gives no reason are left out: there nobody can tell.
+The counts leave out the lines in which the provider gives no reason, because no reader can know it.
 
 {summary}
 """
 
 TAIL = """
-## Again
+## Reproduce
 
 ```sh
 cargo build -p endstop-cli
@@ -62,8 +62,8 @@ bench/sdk/speed.py SCRATCH
 bench/sdk/run.py SCRATCH --page docs/src/sdk-comparison.md
 ```
 
-The recordings are those of `testdata/recordings` and of `bench/sdk/recordings.jsonl.gz`; where they
-come from, and under which licence, is said beside them.
+The recordings are those of `testdata/recordings` and of `bench/sdk/recordings.jsonl.gz`. A file
+`SOURCES.md` next to them lists their sources and licences.
 """
 
 
@@ -76,7 +76,7 @@ def sdk_verdict(seen):
 
 
 def sdk_words(seen):
-    """What was seen, in words."""
+    """Describes the result of an SDK."""
     words = []
     if seen["exception"]:
         words.append(f"`{seen['exception']}`")
@@ -110,7 +110,7 @@ def endstop_calls(line):
 
 def endstop_words(line):
     signal, turn = line["signal"], line["turn"]
-    # What came before an error is a turn too; without any there is none.
+    # The content before an error is a turn as well; without any content there is no turn.
     turn = turn or {"text": "", "tool_calls": [], "refusal": None}
     words = [f"`{signal['reason']}`"]
     if line["error"]:
@@ -123,7 +123,7 @@ def endstop_words(line):
 
 
 def misled(case, verdict, calls):
-    """A normal end is reported, and it was none, or part of it is missing."""
+    """True if a normal end is reported for an incomplete answer, or a call is missing."""
     return verdict == "normal" and (case["whole"] is False or calls < case.get("calls", 0))
 
 
@@ -134,7 +134,7 @@ def shown(case, verdict, words, calls):
 
 
 def groups(found, case, end):
-    """The runs of a case with this end, by SDK and way."""
+    """Returns the runs of a case with this end, by SDK and way of reading."""
     by = {}
     for key, seen in found["sdks"].items():
         name, how, reader = key.split("/")
@@ -145,7 +145,7 @@ def groups(found, case, end):
 
 
 def lines(found):
-    """(section, case, how it ended, runs by SDK and way), one for each line of a table."""
+    """Yields (section, case, end, runs by SDK and way) for each line of a table."""
     for section in found["sections"]:
         for case in section["cases"]:
             for end in case.get("ends", ["closed"]):
@@ -171,7 +171,7 @@ def cell(found, case, runs, sdk):
 def what(case, end):
     words = case["what"]
     if "ends" in case:
-        words += "; the connection was dropped" if end == "dropped" else "; the body ended as if it were whole"
+        words += "; the connection was dropped" if end == "dropped" else "; the body ended as if it were complete"
     if "edited" in case["provenance"]:
         words += " (a fixture, perhaps edited by hand)"
     return words
@@ -191,7 +191,7 @@ def tables(found):
 
 
 def summary(found):
-    """How often each reader said what, over the lines that were no whole answer, and over the others."""
+    """Counts the verdicts of each reader, for incomplete and for complete answers."""
     count = {}
 
     def add(reader, case, verdict, calls):
@@ -206,7 +206,7 @@ def summary(found):
 
     for _, case, _, runs in lines(found):
         for (sdk, way), of in runs.items():
-            # `create` is the only way there for what is not streamed: it counts for both.
+            # A response that is not streamed has only `create`, which counts for both ways.
             for to in ("iterate", "helper") if way == "create" else (way,):
                 add((sdk, to), case, sdk_verdict(of[0][2]), of[0][2]["calls"])
         line = found["endstop"][case["key"]]
@@ -215,8 +215,8 @@ def summary(found):
     readers.append(("Endstop", ("endstop", "")))
     of = count["endstop", ""]
     cut, good = (sum(n for (whole, _), n in of.items() if whole is which) for which in (False, True))
-    text = (f"| | {cut} not whole: *normal* | *no reason* | *other end* or *error* "
-            f"| {good} whole: *normal* | anything else, or a call missing |\n|---|---:|---:|---:|---:|---:|\n")
+    text = (f"| | {cut} incomplete: *normal* | *no reason* | *other end* or *error* "
+            f"| {good} complete: *normal* | anything else, or a call missing |\n|---|---:|---:|---:|---:|---:|\n")
     columns = ((False, "normal"), (False, "no reason"), (False, "told"), (True, "as a whole"), (True, "otherwise"))
     for name, reader in readers:
         text += f"| {name} | {' | '.join(str(count[reader].get(column, 0)) for column in columns)} |\n"
@@ -224,11 +224,11 @@ def summary(found):
 
 
 def same(found):
-    """Whether pieces and retries made a difference, in a sentence."""
+    """Returns a sentence about the effect of chunks and retries."""
     differ = sorted({case["key"] for _, case, end, runs in lines(found) for of in runs.values()
                      if len({(sdk_verdict(s), sdk_words(s)) for _, _, s in of}) > 1})
     return ("Neither changed what a reader saw." if not differ
-            else f"Where that made a difference ({', '.join(differ)}), all results are shown.")
+            else f"If that made a difference ({', '.join(differ)}), all results are shown.")
 
 
 def written(found, speed):
@@ -242,14 +242,14 @@ def written(found, speed):
 
 
 def speed_section(speed):
-    text = f"\n## How fast\n\n{textwrap.fill(speed['words'], 100)}\n\n"
+    text = f"\n## Speed\n\n{textwrap.fill(speed['words'], 100)}\n\n"
     text += "| format | streams | bytes | " + " | ".join(speed["readers"]) + " |\n"
     text += "|---|---:|---:|" + "---:|" * len(speed["readers"]) + "\n"
     for name, row in speed["formats"].items():
         rates = " | ".join(row["rates"].get(reader, "-") for reader in speed["readers"])
         text += f"| {name} | {row['streams']} | {row['bytes']:,} | {rates} |\n"
     text += f"\n{textwrap.fill(speed['ratio_words'], 100)}\n\n"
-    text += "| format | time to that of `Value`, median | of the least | of `IgnoredAny`, median | of the least |\n"
+    text += "| format | relative to `Value`, median | minimum | relative to `IgnoredAny`, median | minimum |\n"
     text += "|---|---:|---:|---:|---:|\n"
     for name, ratios in speed["ratios"].items():
         text += f"| {name} | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |\n"

@@ -2,7 +2,7 @@
 //
 //     node read.mjs < jobs.jsonl > seen.jsonl
 //
-// The jobs, and what is seen, are those of read.py.
+// The jobs and the results are those of read.py.
 import OpenAI from 'openai';
 import Anthropic from '@anthropic-ai/sdk';
 import { createInterface } from 'node:readline';
@@ -10,7 +10,7 @@ import { createInterface } from 'node:readline';
 const nothing = () => ({ value: null, detail: null, text: '', refusal: '', arguments: [], events: [] });
 
 function chatMessage(seen, completion) {
-  // A body without choices is handed on as it is.
+  // The SDK returns a body without choices unchanged.
   const choice = completion.choices?.[0];
   if (!choice) return;
   seen.value = choice.finish_reason;
@@ -128,7 +128,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   const job = JSON.parse(line);
   const [Client, read, path] = READERS[job.family];
   const options = { apiKey: 'none', baseURL: job.base + path, timeout: 30_000 };
-  // What an SDK logs beside its errors is not for standard output.
+  // Log messages of an SDK must not go to standard output.
   options.logLevel = 'off';
   if (job.retries !== null) options.maxRetries = job.retries;
   const seen = nothing();

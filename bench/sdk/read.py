@@ -4,8 +4,8 @@
 
 A job is {"key", "family", "way", "base", "retries", "request"}; `way` is `create` (not streamed),
 `iterate` (`create(stream=True)`, the events one by one) or `helper` (`stream()` and its final
-object). `retries` null leaves the SDK's default. What is seen is what a user of the SDK has in
-hand at the end: see `Seen`.
+object). `retries` null keeps the SDK's default. The result is the data that a user of the SDK has at
+the end: see `Seen`.
 """
 import json
 import sys
@@ -15,15 +15,15 @@ import openai
 
 
 class Seen:
-    """What came out, as far as it came."""
+    """The result of reading a response, up to the end or to an error."""
 
     def __init__(self):
-        self.value = None  # the field that says why it stopped
-        self.detail = None  # what stands beside it
+        self.value = None  # the field with the finish reason
+        self.detail = None  # a further field with details
         self.text = ""
         self.refusal = ""
-        self.arguments = []  # of each tool call: a string of JSON, or the object
-        self.events = []  # events of the stream that say error
+        self.arguments = []  # arguments of each tool call: a JSON string, or the object
+        self.events = []  # error events of the stream
 
     def line(self, key, exception):
         def parses(arguments):
@@ -35,7 +35,7 @@ class Seen:
             except ValueError:
                 return False
 
-        # Names of classes that a user catches; messages are cut short.
+        # The class of the exception is what a user catches; messages are truncated.
         return json.dumps({
             "key": key,
             "exception": type(exception).__name__ if exception else None,
@@ -48,7 +48,7 @@ class Seen:
 
 
 def chat_message(seen, completion):
-    # A body without choices is handed on as it is.
+    # The SDK returns a body without choices unchanged.
     if not completion.choices:
         return
     choice = completion.choices[0]

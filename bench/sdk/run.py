@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What the SDKs of OpenAI and Anthropic report for recorded responses, beside Endstop.
+"""Compares what the SDKs of OpenAI and Anthropic and Endstop report for recorded responses.
 
     cargo build -p endstop-cli
     bench/sdk/run.py SCRATCH --page docs/src/sdk-comparison.md
 
-SCRATCH is a folder outside the repository: the SDKs are installed there, at the versions of
-`requirements.txt` and `package-lock.json`. What each reader saw is kept in SCRATCH/seen.json, the
-page is made of it and of SCRATCH/speed.json, which `speed.py` writes. `--only KEY,KEY` plays some.
+SCRATCH is a folder outside the repository. The SDKs are installed there, at the versions of
+`requirements.txt` and `package-lock.json`. The results of all readers are stored in
+SCRATCH/seen.json. The page is generated from them and from SCRATCH/speed.json, which `speed.py`
+writes. `--only KEY,KEY` plays some cases.
 """
 import argparse
 import datetime
@@ -27,19 +28,19 @@ PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 PARSER.add_argument("scratch")
 PARSER.add_argument("--endstop", default=os.path.join(ROOT, "target", "debug", "endstop"))
 PARSER.add_argument("--recordings", default=os.path.join(ROOT, "testdata", "recordings"),
-                    help="the folder of the recordings that are not kept here")
+                    help="the folder of the recordings that are not in this folder")
 PARSER.add_argument("--only", help="the keys of the cases to play")
 PARSER.add_argument("--page", help="write the page here")
-PARSER.add_argument("--keep", action="store_true", help="play nothing: only make the page again")
+PARSER.add_argument("--keep", action="store_true", help="play nothing; only generate the page again")
 
-# The field of a request that holds the conversation.
+# The field of a request that contains the conversation.
 CONVERSATION = {"openai-chat": "messages", "openai-responses": "input", "anthropic": "messages"}
-# How a body is sent that ends so.
+# The ways to send a body for each kind of end.
 HOW = {"closed": ("whole", "pieces"), "dropped": ("dropped",)}
 
 
 def recordings(folder):
-    """All rows, by id."""
+    """Returns all rows by id."""
     rows = {}
     for path in [os.path.join(HERE, "recordings.jsonl.gz"), *sorted(glob.glob(os.path.join(folder, "*.jsonl.gz")))]:
         with gzip.open(path, "rt") as lines:
@@ -50,7 +51,7 @@ def recordings(folder):
 
 
 def cases(folder, only):
-    """The cases, each with its row, changed as the case says."""
+    """Returns the cases, each with its row, with the changes of the case applied."""
     rows = recordings(folder)
     sections = json.load(open(os.path.join(HERE, "cases.json")))
     for section in sections:
@@ -65,7 +66,7 @@ def cases(folder, only):
 
 def changed(row, case):
     if "cut_before" in case:
-        # Before the whole event that has the marker.
+        # Truncates before the event that contains the marker.
         marker = row["body"].index(case["cut_before"])
         row["body"] = row["body"][:row["body"].rindex("\n\n", 0, marker) + 2]
     row["body"] += case.get("append", "")
@@ -79,7 +80,7 @@ def changed(row, case):
 
 
 def request(row):
-    """The conversation and the tools as recorded; where no request was recorded, one of its own."""
+    """Returns the recorded conversation and tools, or a default request if none was recorded."""
     recorded = row.get("request") or {}
     field = CONVERSATION[row["family"]]
     made = {"model": recorded.get("model") or "model", field: recorded.get(field) or [{"role": "user", "content": "go"}]}
@@ -103,7 +104,7 @@ def jobs(sections, sdk, http):
 
 
 def by_sdks(sections, commands):
-    """What each SDK saw, by key of the job, with the number of requests it made."""
+    """Returns the results of each SDK by key of the job, with the number of requests it made."""
     responses = {c["key"]: (c["row"]["status"], c["row"]["headers"] or {}, c["row"]["body"].encode())
                  for s in sections for c in s["cases"]}
     seen = {}
@@ -120,7 +121,7 @@ def by_sdks(sections, commands):
 
 
 def by_endstop(sections, endstop):
-    """What `endstop detect --jsonl` prints, by key of the case."""
+    """Returns the output of `endstop detect --jsonl` by key of the case."""
     rows = [{"id": c["key"], **{f: c["row"].get(f) for f in ("api", "status", "headers", "body", "body_encoding", "request")}}
             for s in sections for c in s["cases"]]
     done = subprocess.run([endstop, "detect", "--jsonl"], input="".join(json.dumps(r) + "\n" for r in rows),

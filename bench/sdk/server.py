@@ -1,12 +1,12 @@
-"""Plays recorded responses on loopback, byte for byte.
+"""Plays recorded responses on the loopback interface, byte for byte.
 
     with Server(responses) as server:
         base = server.base("chat-null", "pieces", "python-0")   # the base URL for one reader
         ...
-        server.requests("chat-null", "pieces", "python-0")      # how often it was asked
+        server.requests("chat-null", "pieces", "python-0")      # the number of requests
 
-`responses` maps a key to (status, headers, body). How a body is sent: `whole` in one chunk,
-`pieces` in chunks of 61 bytes, `dropped` in pieces whose connection is reset in place of the end.
+`responses` maps a key to (status, headers, body). A body is sent as `whole` in one chunk, as `pieces`
+in chunks of 61 bytes, or as `dropped` in chunks with a reset of the connection instead of the end.
 """
 import collections
 import fcntl
@@ -19,7 +19,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PIECE = 61
-# What belongs to the transport is this server's own.
+# Headers of the transport, which this server sets itself.
 TRANSPORT = {"transfer-encoding", "content-length", "content-encoding", "connection", "keep-alive"}
 
 
@@ -72,7 +72,7 @@ class Server:
             handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             handler.wfile.flush()
         if how == "dropped":
-            # Close without lingering: the reader gets a reset once it has read what came.
+            # Closes without lingering, so that the reader gets a reset after it has read everything.
             drain(handler.connection)
             handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             handler.close_connection = True
@@ -86,12 +86,12 @@ class Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, address):
-        # A reader that goes away in mid-stream is no fault of the server.
+        # A reader that disconnects in the middle of a stream is not an error of the server.
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, address)
 
 
 def drain(connection):
-    """Waits until the other side has taken all that was sent, since a reset throws the rest away."""
+    """Waits until the other side has received everything, because a reset discards the rest."""
     while struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, b"\0\0\0\0"))[0]:
         time.sleep(0.001)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How fast the SDKs and Endstop's decoder read the same recorded streams, from memory.
+"""Measures how fast the SDKs and Endstop's decoder read the same recorded streams from memory.
 
     cargo bench -p endstop-wire --bench decode --no-run
     bench/sdk/speed.py SCRATCH [--rounds N] [--recordings DIR]
 
-Each round runs the Python SDKs, the Node SDKs and `cargo bench … --bench decode` once, one after
-the other; the medians of all passes of all rounds go to SCRATCH/speed.json, which `run.py` puts
-into the page. The streams are those of the benchmark: recorded, status 200, no error in them.
+Each round runs the Python SDKs, the Node SDKs and `cargo bench … --bench decode` once, in sequence.
+The medians of all passes of all rounds are written to SCRATCH/speed.json, which `run.py` adds to
+the page. The streams are those of the benchmark: recorded, with status 200 and without an error.
 """
 import argparse
 import gzip
@@ -26,23 +26,23 @@ PARSER.add_argument("scratch")
 PARSER.add_argument("--rounds", type=int, default=3)
 PARSER.add_argument("--recordings", default=os.path.join(ROOT, "testdata", "recordings"))
 
-# The formats that the SDKs read too, as `benches/corpus/mod.rs` names them.
+# The formats that the SDKs can read as well, by their names in `benches/corpus/mod.rs`.
 FORMATS = {
     "openai-chat": ("openai-chat", ["openai-chat"]),
     "openai-responses": ("openai-responses", ["openai-responses", "xai-responses"]),
     "anthropic-messages": ("anthropic", ["anthropic-messages"]),
 }
-# The contestant of the benchmark that stands for Endstop.
+# The entry of the benchmark that is shown as Endstop.
 DECODER = "decoder, whole bodies"
-WORDS = """Megabytes a second of one thread's processor time, the median of all passes over the recorded
-streams; in brackets the best. Bodies come from memory, in one piece. An SDK makes its objects of every event and sends a
-request for every stream, which is part of its time; Endstop's decoder makes deltas, a turn and its
-signal, and has no request. Read the order of magnitude: most streams are of a few kilobytes."""
+WORDS = """Megabytes per second of one thread's processor time: the median of all passes over the recorded
+streams, with the best pass in brackets. Bodies come from memory in one chunk. An SDK creates its objects for
+every event and sends a request for every stream, which is part of its time. Endstop's decoder creates deltas, a
+turn and its signal, and sends no request. Read the order of magnitude, because most streams have a few kilobytes."""
 
-RATIO_WORDS = """Endstop's decoder, from the bytes as they came to the turn and its signal, beside `serde_json` alone
-on the payloads, framing removed: into `Value`, and into `IgnoredAny`, which only checks. They take
-turns in one process. Each number is a ratio of times: below 1 the decoder is the faster. `Value` keeps
-the order of keys here, as the workspace has it, which makes it slower than its default."""
+RATIO_WORDS = """Endstop's decoder, from the received bytes to the turn and its signal, compared with `serde_json` alone on
+the payloads without framing: into `Value`, and into `IgnoredAny`, which only validates. They alternate
+in one process. Each number is a ratio of times; below 1 the decoder is faster. `Value` preserves
+the order of keys here, as configured in the workspace, which makes it slower than its default."""
 
 
 def bodies(files, folder):
@@ -63,7 +63,7 @@ def by_sdk(command, formats):
 
 
 def by_decoder(folder):
-    """(streams, bytes, {what: (median MB/s, best MB/s)}) of each format, out of what the benchmark prints."""
+    """Parses the output of the benchmark: (streams, bytes, {what: (median MB/s, best MB/s)}) per format."""
     command = ["cargo", "bench", "--quiet", "-p", "endstop-wire", "--bench", "decode", "--", "--recordings", os.path.abspath(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:

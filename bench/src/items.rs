@@ -1,4 +1,4 @@
-//! The items that drive whole runs over HTTP.
+//! The items that drive complete runs over HTTP.
 
 use crate::measure::{Watch, cpu, median, memory, now, quantile};
 use crate::mock::{agent, ask, provider};
@@ -11,7 +11,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// One run to its end; an ending that is no success is an error.
+/// Runs once to the end; a run that does not end as `stop` is an error.
+// A failed run would otherwise count as a fast one.
 async fn run(provider: &HttpProvider, streaming: bool) -> Result<Outcome, String> {
     let agent = agent(provider, streaming).map_err(|error| error.to_string())?;
     let outcome = agent.run("go").map_err(|error| error.to_string())?.outcome().await;
@@ -26,7 +27,7 @@ fn fields(value: Value) -> Map<String, Value> {
     if let Value::Object(map) = value { map } else { Map::new() }
 }
 
-/// What `a`, `k` and `h` print.
+/// Returns the values that `a`, `k` and `h` print.
 pub(crate) fn by_turn(
     turns: usize,
     wall: &mut [f64],
@@ -46,6 +47,7 @@ pub(crate) async fn turns(words: &Words) -> Measured {
     let (turns, reps) = (words.number(0, 50), words.number(1, 31));
     let streaming = words.has("stream");
     let provider = provider(&format!("loop-{turns}"))?;
+    // A first run opens the connection and warms up the caches, as in a long-lived process.
     run(&provider, streaming).await?;
     let before = ask("/stats").await?["conns_total"].as_u64().unwrap_or(0);
     let (mut wall, mut used) = (Vec::new(), Vec::new());
@@ -60,7 +62,7 @@ pub(crate) async fn turns(words: &Words) -> Measured {
         used.push(c);
     }
     let after = ask("/stats").await?["conns_total"].as_u64().unwrap_or(0);
-    // The question itself is a connection.
+    // The query for the statistics is a connection itself.
     let connections = json!({"new_connections": (after - before).saturating_sub(1)});
     Ok(by_turn(turns, &mut wall, &mut used, connections))
 }
@@ -69,10 +71,12 @@ pub(crate) async fn at_once(words: &Words) -> Measured {
     let (runs, turns, most) = (words.number(0, 1000), words.number(1, 10), words.number(2, 256));
     let provider = provider(&format!("loop-{turns}"))?;
     let base = memory("VmRSS");
+    // `Rc` and `Cell` suffice because all tasks run on this thread.
     let next = Rc::new(Cell::new(0));
     let good = Rc::new(Cell::new(0));
     let watch = Watch::start();
     let local = tokio::task::LocalSet::new();
+    // Each task makes one run after the other, so that `most` runs are always active.
     for _ in 0..most.min(runs) {
         let (next, good, provider) = (Rc::clone(&next), Rc::clone(&good), provider.clone());
         local.spawn_local(async move {
@@ -94,7 +98,7 @@ pub(crate) async fn at_once(words: &Words) -> Measured {
     })))
 }
 
-/// The length of the text that an event brings.
+/// Returns the length of the text in an event.
 fn text_in(event: &AgentEvent) -> usize {
     match event {
         AgentEvent::Delta(event) => match &event.delta {
@@ -108,6 +112,7 @@ fn text_in(event: &AgentEvent) -> usize {
 pub(crate) async fn tokens(words: &Words) -> Measured {
     let tokens = words.number(0, 200_000);
     run(&provider("stream-50")?, true).await?;
+    // A new provider, so that opening its connection is part of the measurement.
     let agent = agent(&provider(&format!("stream-{tokens}"))?, true)?;
     let base = memory("VmRSS");
     let watch = Watch::start();
@@ -126,13 +131,14 @@ pub(crate) async fn tokens(words: &Words) -> Measured {
     let error = (outcome.termination != Termination::Stop).then(|| outcome.termination.to_string());
     Ok(fields(json!({
         "tokens": tokens, "deltas": deltas, "heard_chars": heard, "chars": said,
+        // The server sends four characters per token.
         "lost_chars": 4 * tokens as i64 - said as i64, "err": error, "wall_s": wall,
         "tok_s": tokens as f64 / wall, "cpu_s": used, "cpu_us_tok": used * 1e6 / tokens as f64,
         "peak_rss_mb": memory("VmHWM") / 1024.0, "base_rss_mb": base / 1024.0,
     })))
 }
 
-/// Reads until so many tokens of four characters have come.
+/// Reads events until this many tokens of four characters have arrived.
 async fn until(handle: &mut RunHandle, tokens: usize) -> usize {
     let mut seen = 0;
     while seen < 4 * tokens {
@@ -158,8 +164,9 @@ pub(crate) async fn cancel(words: &Words) -> Measured {
         let outcome = handle.outcome().await;
         ended.push((now() - asked) as f64 / 1e6);
         if outcome.termination != Termination::Cancelled {
-            return Err(format!("it ended as {}", outcome.termination).into());
+            return Err(format!("the run ended as {}", outcome.termination).into());
         }
+        // The server reports a disconnect with its own clock reading, so that polling is harmless.
         for _ in 0..30 {
             let stats = ask("/stats").await?;
             if let Some(gone) = stats["disconnects"].get(0) {
@@ -182,6 +189,7 @@ pub(crate) async fn cancel(words: &Words) -> Measured {
 
 pub(crate) async fn cold() -> Measured {
     run(&provider("loop-1")?, false).await?;
+    // `run.py` passes the time just before it started this process, which only the parent knows.
     let spawned: u64 = std::env::var("SPAWN_NS").ok().and_then(|at| at.parse().ok()).unwrap_or(0);
     Ok(fields(json!({
         "spawn_to_first_ms": (now() - spawned) as f64 / 1e6, "cpu_ms": cpu() * 1e3,
@@ -207,10 +215,11 @@ pub(crate) async fn suspended(words: &Words) -> Measured {
             break;
         }
     }
-    // Let the clients read what they already have.
+    // Lets the clients read everything that has already arrived.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (_, starting) = watch.read();
     let rss = memory("VmRSS");
+    // Processor time in a second without events: suspended runs must not poll.
     let quiet = Watch::start();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (wall, idle) = quiet.read();
@@ -223,6 +232,7 @@ pub(crate) async fn suspended(words: &Words) -> Measured {
         let _ = handle.outcome().await;
     }
     let ended = now();
+    // Outcomes come before the sockets close, so the server is given time to notice.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let stats = ask("/stats").await?;
     let gone = stats["disconnects"].as_array().cloned().unwrap_or_default();

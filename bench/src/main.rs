@@ -1,16 +1,16 @@
-//! `bench-peer ITEM [ARGUMENT]…`: does one piece of work against a scripted model server on
-//! loopback, and prints what it cost as one line of JSON.
+//! `bench-peer ITEM [ARGUMENT]…`: runs one benchmark item against a scripted model server on the
+//! loopback interface, and prints its cost as one line of JSON.
 //!
-//! | item | what is measured |
+//! | item | measures |
 //! |---|---|
-//! | `a TURNS REPS [stream]` | a run of so many turns with a tool call each |
+//! | `a TURNS REPS [stream]` | a run of TURNS turns with a tool call each |
 //! | `b RUNS TURNS AT_ONCE` | many runs at once |
 //! | `c TOKENS [events]` | one streamed response (`events`: with a reader of the deltas) |
-//! | `d MODEL TOKENS REPS` | from a cancel to the closed socket |
-//! | `e` | from the process's start to the end of a first turn |
-//! | `f RUNS` | runs that hang, and their end |
-//! | `k TURNS REPS [stream]` | the work of `a` without HTTP: kernel and wire formats alone |
-//! | `h TURNS REPS [stream]` | the requests of `a` through the HTTP client alone |
+//! | `d MODEL TOKENS REPS` | the time from a cancel to the closed socket |
+//! | `e` | the time from the start of the process to the end of a first turn |
+//! | `f RUNS` | memory of runs that hang, and the time to end them |
+//! | `k TURNS REPS [stream]` | the work of `a` without HTTP: only kernel and wire formats |
+//! | `h TURNS REPS [stream]` | the requests of `a` through only the HTTP client |
 
 mod items;
 mod measure;
@@ -20,10 +20,10 @@ mod replay;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
-/// What a measurement gives, or why there is none.
+/// The values of a measurement, or the reason why there are none.
 type Measured = Result<Map<String, Value>, Box<dyn std::error::Error>>;
 
-/// The arguments after the item.
+/// The command-line arguments after the item.
 struct Words(Vec<String>);
 
 impl Words {
@@ -60,6 +60,7 @@ fn main() -> ExitCode {
 }
 
 fn measured(item: &str, words: &Words) -> Measured {
+    // One thread, so that processor times can be compared with those of the floor client.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match item {

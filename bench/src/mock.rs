@@ -1,4 +1,5 @@
-//! The scripted server, and an agent that asks it. A model's name is its script: `loop-50`.
+//! Client side of the scripted model server, and an agent that uses it. The name of a model selects
+//! its script, for example `loop-50`.
 
 use endstop::AgentLoop;
 use endstop::Limits;
@@ -10,22 +11,24 @@ use tokio::net::TcpStream;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Where it listens.
+/// Returns the address of the server.
 pub(crate) fn address() -> String {
     format!("127.0.0.1:{}", std::env::var("MOCK_PORT").unwrap_or_else(|_| "8099".to_owned()))
 }
 
-/// The base of its API.
+/// Returns the base URL of its API.
 pub(crate) fn base() -> String {
     format!("http://{}/v1", address())
 }
 
-/// What every item asks of a run: the defaults, but as many turns as the script has.
+/// Returns the limits of all runs: the defaults, but without a limit on turns, because the script
+/// decides their number.
 pub(crate) fn limits() -> Limits {
     Limits { max_turns: None, ..Limits::default() }
 }
 
-/// Asks the server something about itself.
+/// Queries the state of the server, for example its statistics.
+// A plain socket, so that the query does not use a connection of the provider under test.
 pub(crate) async fn ask(path: &str) -> Result<Value, Failure> {
     let mut stream = TcpStream::connect(address()).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -36,7 +39,7 @@ pub(crate) async fn ask(path: &str) -> Result<Value, Failure> {
     Ok(serde_json::from_str(body)?)
 }
 
-/// A provider of this model; the connections are its own.
+/// Returns a provider of this model, with its own connections.
 pub(crate) fn provider(model: &str) -> Result<HttpProvider, Failure> {
     let options = HttpOptions {
         model: format!("openai/{model}"),
@@ -46,17 +49,18 @@ pub(crate) fn provider(model: &str) -> Result<HttpProvider, Failure> {
     Ok(HttpProvider::new(&options, &|name| (name == "OPENAI_API_KEY").then(|| "x".to_owned()))?)
 }
 
-/// A loop over it with the one tool.
+/// Returns a loop over a provider, with the tool `echo`.
 pub(crate) fn agent(provider: &HttpProvider, streaming: bool) -> Result<AgentLoop, Failure> {
     let builder = AgentLoop::builder(provider.clone())
         .limits(limits())
         .tool(Echo)
+        // The floor client offers only `echo`; a further tool would make the requests longer.
         .finish_tool(false)
         .streaming(streaming);
     Ok(builder.build()?)
 }
 
-/// Answers with its argument.
+/// The tool `echo`, which returns its argument.
 pub(crate) struct Echo;
 
 impl Tool for Echo {
@@ -74,7 +78,7 @@ impl Tool for Echo {
     }
 }
 
-/// What the tool does.
+/// Runs the tool; item `k` calls it without a loop.
 pub(crate) fn echo(arguments: &Map<String, Value>) -> ToolOutput {
     match arguments.get("text").and_then(Value::as_str) {
         Some(text) => ToolOutput::ok(text),

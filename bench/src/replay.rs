@@ -1,5 +1,5 @@
-//! The shares of a turn: a run is recorded once over HTTP, then repeated without the kernel
-//! (`h`) or without HTTP (`k`).
+//! Measures the shares of a turn: records a run once over HTTP, then repeats it without the kernel
+//! (item `h`) or without HTTP (item `k`).
 
 use crate::items::by_turn;
 use crate::measure::Watch;
@@ -18,13 +18,13 @@ use std::hint::black_box;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-/// One exchange of a run.
+/// A request of a run with its response.
 struct Exchange {
     request: Vec<u8>,
     response: Vec<u8>,
 }
 
-/// Is given the turn, the request and where the response goes.
+/// A callback that gets the number of the turn, the request, and a function for the response.
 type Exchanging<'a> = dyn FnMut(usize, &[u8], &mut dyn FnMut(&[u8])) + 'a;
 
 struct Script {
@@ -52,7 +52,7 @@ impl Script {
         Encoder::new(dialect::OPENAI_CHAT, &spec)
     }
 
-    /// A whole run; `exchange` gives the response to a request.
+    /// Drives a complete run; `exchange` returns the response to a request.
     fn run(&self, mut exchange: impl FnMut(usize, &[u8]) -> Vec<u8>) -> Box<Outcome> {
         self.drive(&mut |turn, body, feed| {
             let response = exchange(turn, body);
@@ -67,6 +67,7 @@ impl Script {
             limits: mock::limits(),
             tools: vec![tool],
             finish_tool: false,
+            // Without a price nothing is reserved in item `a` either.
             reserve: false,
             streaming: self.streaming,
             ..RunSpec::new(vec![Message::text(MessageId(1), Role::User, "go")])
@@ -106,6 +107,7 @@ impl Script {
     }
 
     /// Records a run against the server.
+    // The requests are those of a loop, because the encoder is the same.
     fn record(&self) -> Result<Vec<Exchange>, Box<dyn std::error::Error>> {
         let mut exchanges: Vec<Exchange> = Vec::new();
         let mut failed = None;
@@ -120,15 +122,16 @@ impl Script {
         match failed {
             Some(error) => Err(error.into()),
             None if outcome.termination != Termination::Stop => {
-                Err(format!("it ended as {}", outcome.termination).into())
+                Err(format!("the run ended as {}", outcome.termination).into())
             }
             None => Ok(exchanges),
         }
     }
 }
 
-/// What the driver does with a response: its deltas, then its end.
+/// Decodes a response as the driver does: deltas first, then the completed turn.
 fn decode(call: EffectId, response: &[u8], events: &mut VecDeque<EventKind>) {
+    // The headers of the scripted server; decoding reads them in a real run as well.
     let headers = Headers::from_iter([
         ("content-type", "application/json"),
         ("content-length", "600"),
@@ -148,12 +151,12 @@ fn decode(call: EffectId, response: &[u8], events: &mut VecDeque<EventKind>) {
         }
         _ => events.push_back(EventKind::Fault {
             name: "replay".to_owned(),
-            message: "it does not decode".to_owned(),
+            message: "the response cannot be decoded".to_owned(),
         }),
     }
 }
 
-/// One request on a connection of its own; the body of the response, chunks joined.
+/// Sends a request on a new connection and returns the body of the response, with chunks joined.
 fn post(body: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = std::net::TcpStream::connect(mock::address())?;
     write!(
@@ -181,7 +184,7 @@ fn post(body: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(joined)
 }
 
-/// Item `k`.
+/// Measures item `k`.
 pub(crate) fn kernel_and_wire(words: &Words) -> Measured {
     let (script, reps) = Script::of(words);
     let exchanges = script.record()?;
@@ -189,12 +192,13 @@ pub(crate) fn kernel_and_wire(words: &Words) -> Measured {
     for _ in 0..reps {
         let watch = Watch::start();
         let outcome = script.drive(&mut |turn, request, feed| {
+            // Otherwise the compiler could skip encoding a request that is not sent.
             black_box(request);
             feed(exchanges.get(turn).map_or(&[][..], |exchange| &exchange.response));
         });
         let (w, c) = watch.read();
         if outcome.termination != Termination::Stop {
-            return Err(format!("it ended as {}", outcome.termination).into());
+            return Err(format!("the run ended as {}", outcome.termination).into());
         }
         wall.push(w);
         used.push(c);
@@ -202,10 +206,11 @@ pub(crate) fn kernel_and_wire(words: &Words) -> Measured {
     Ok(by_turn(script.turns, &mut wall, &mut used, json!({})))
 }
 
-/// Item `h`.
+/// Measures item `h`.
 pub(crate) async fn http(words: &Words) -> Measured {
     let (script, reps) = Script::of(words);
     let exchanges = script.record()?;
+    // The same settings as in `endstop`, because `h` stands for its share of item `a`.
     let client = reqwest::Client::builder()
         .connect_timeout(Duration::from_secs(15))
         .tcp_nodelay(true)
@@ -227,7 +232,7 @@ pub(crate) async fn http(words: &Words) -> Measured {
             black_box(response.bytes().await?);
         }
         let (w, c) = watch.read();
-        // The first makes the connection.
+        // The first repetition opens the connection and is not counted.
         if rep > 0 {
             wall.push(w);
             used.push(c);

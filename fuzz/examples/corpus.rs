@@ -1,13 +1,14 @@
-//! The corpus: laid out for the fuzzer from what the repository keeps, and packed again.
+//! Unpacks the stored fuzzing corpus for the fuzzer, and packs it again.
 //!
 //! ```sh
-//! # corpus/*.gz and the recordings, into work/TARGET/, with a dictionary beside it
+//! # Unpacks corpus/*.gz and the recordings into work/TARGET/, with a dictionary for each
 //! cargo run --no-default-features --example corpus -- lay work
-//! # work/TARGET/, minimised, into corpus/*.gz
+//! # Packs the minimised work/TARGET/ into corpus/*.gz
 //! cargo run --no-default-features --example corpus -- pack work
 //! ```
 //!
-//! A packed corpus is gzip over the inputs, each behind its length in four bytes, little-endian.
+//! A packed corpus is a gzip stream of inputs. Each input follows its length in four bytes,
+//! little-endian.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,9 +24,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The largest body that becomes a seed: a larger one says little more, and is slow.
+/// Size in bytes of the largest body that becomes a seed; larger bodies add little coverage and are
+/// slow.
 const SEED: usize = 16 << 10;
-/// The most that is packed of a target, before it is compressed.
+/// Maximum bytes that are packed per target, before compression.
 const PACKED: usize = 400 << 10;
 
 fn main() -> io::Result<()> {
@@ -47,7 +49,7 @@ fn unzipped(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes an input; one that is there already is written over.
+/// Writes an input under the hash of its content, so that equal inputs are stored once.
 fn put(to: &Path, target: &str, input: &[u8]) -> io::Result<()> {
     let mut hasher = DefaultHasher::new();
     input.hash(&mut hasher);
@@ -83,8 +85,8 @@ fn lay(to: &Path) -> io::Result<()> {
     dictionaries(to)
 }
 
-/// A dictionary for each target: the names and short values of the recordings, the finish values
-/// that are known, and what hostile bodies are made of.
+/// Writes a dictionary for each target: names and short values from the recordings, the known
+/// finish values, and tokens of hostile bodies.
 fn dictionaries(to: &Path) -> io::Result<()> {
     let mut seen: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for entry in fs::read_dir(here("../testdata/recordings"))? {
@@ -141,7 +143,7 @@ fn dictionaries(to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Counts the names of an object's fields, and values that look like names.
+/// Counts the field names of a JSON value, and values that look like names.
 fn words_of(json: &Value, words: &mut BTreeMap<String, usize>) {
     let mut count = |word: &str| {
         let name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
@@ -160,7 +162,7 @@ fn words_of(json: &Value, words: &mut BTreeMap<String, usize>) {
     }
 }
 
-/// A recorded response, for every target that can take it.
+/// Writes a recorded response as a seed of every target that can read it.
 fn recorded(to: &Path, line: &str) -> io::Result<()> {
     let row: Value = serde_json::from_str(line)?;
     let (Some(api), Some(body)) = (row["api"].as_str(), row["body"].as_str()) else {
@@ -180,7 +182,7 @@ fn recorded(to: &Path, line: &str) -> io::Result<()> {
         return Ok(());
     }
     let status = row["status"].as_u64().unwrap_or(200);
-    // The place of the status among those of the library.
+    // The index of the status in `STATUSES` of the library.
     let status = match status {
         400 => 9,
         401 => 10,
@@ -218,7 +220,7 @@ fn recorded(to: &Path, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The frames of a stream as the library makes frames of lines.
+/// Converts the frames of a stream to the lines that the library encodes as frames.
 fn lines_of(frames: &[u8]) -> Vec<u8> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     let _ = Decoder::new().push(frames, &mut |message| {
@@ -253,7 +255,7 @@ fn pack(from: &Path) -> io::Result<()> {
             File::create(here("corpus").join(format!("{target}.gz")))?,
             Compression::best(),
         );
-        // The small ones say the most for their size.
+        // Sorted by length, because small inputs give the most coverage per byte.
         let (mut size, mut kept) = (0, 0);
         for (len, input) in &inputs {
             if size + len > PACKED {
@@ -270,7 +272,7 @@ fn pack(from: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What bodies are made of that nobody means well with, and the frames of a stream.
+/// Tokens of hostile bodies, and of event streams.
 const HOSTILE: &[&str] = &[
     "data: ",
     "event: ",
@@ -299,7 +301,7 @@ const HOSTILE: &[&str] = &[
     "1h2m3.4s",
 ];
 
-/// Ways to say when to come back: header values and words, a line each.
+/// Retry hints: header values and messages, one per line.
 const HINTS: &[&str] = &[
     "please try again in 1.3s.",
     "2\n",

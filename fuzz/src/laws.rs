@@ -1,4 +1,4 @@
-//! The laws that every decoded response keeps, as the pages of the library state them.
+//! Invariants that every decoded response must satisfy, as the library's documentation states them.
 
 use endstop_core::{Part, SignalReason};
 use endstop_wire::dialect::Dialect;
@@ -8,19 +8,20 @@ use endstop_wire::{Decoded, Delta, Family};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
-/// The most bytes of a turn for a byte of its body: a byte that is no UTF-8 becomes three, a number
-/// in its shortest spelling several, and what goes back to the provider is held beside what is shown.
+/// Maximum bytes of a turn per byte of its body. A byte that is not UTF-8 becomes three, a number
+/// in its shortest form becomes several, and opaque parts for the provider are stored in addition
+/// to the visible content.
 const GROWTH: usize = 16;
-/// What every turn may have besides.
+/// Additional bytes that every turn may have.
 const BASE: usize = 4096;
 
-/// Holds a response to its laws.
+/// Checks the invariants of a response.
 pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usize) {
     let signal = &d.signal;
     let reason = signal.reason;
     let answered = status == 0 || (200..300).contains(&status);
 
-    // An error is the signal, wherever there is one, and says no more than it should.
+    // If there is an error, the signal reports it, and its excerpts are bounded.
     if let Some(e) = &d.error {
         assert_eq!(reason, SignalReason::ErrorTermination, "{e}");
         assert!(signal.should_terminate);
@@ -30,10 +31,10 @@ pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usiz
         assert!(value.chars().count() <= EXCERPT_CHARS, "{value}");
     }
     assert!(answered || d.error.is_some(), "the status says error");
-    assert!(d.complete || d.error.is_some(), "what has no end is no answer");
+    assert!(d.complete || d.error.is_some(), "an incomplete response without an error");
     assert!(d.error.is_some() || d.turn.is_some(), "neither a turn nor an error");
 
-    // Not knowing is not success.
+    // An unknown or incomplete ending is not a success.
     let success = matches!(reason, SignalReason::NaturalCompletion | SignalReason::StopSequence);
     if success {
         assert!(d.complete && answered && d.error.is_none(), "{signal:?}");
@@ -46,7 +47,7 @@ pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usiz
     let Some(turn) = &d.turn else { return };
     assert_eq!(&turn.signal, signal);
 
-    // Calls can be answered: each has a name and an id of its own, and a bad one is marked.
+    // Every call can be answered: it has a name and a unique id, and invalid arguments are marked.
     let mut ids = HashSet::new();
     let (mut calls, mut bad) = (0, false);
     for call in turn.parts.iter().filter_map(|part| match part {
@@ -59,16 +60,16 @@ pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usiz
         bad |= call.parsed_arguments().is_err();
     }
     if d.error.is_none() {
-        assert!(!success || calls == 0, "an end with calls that nobody answers");
+        assert!(!success || calls == 0, "a success with unanswered calls");
         assert!(reason != SignalReason::ToolUse || calls > 0, "tools without a call");
         let told = signal.provider_specific.metadata.get("invalid_args");
         assert_eq!(bad, told == Some(&Value::Bool(true)), "{:?}", turn.parts);
     }
 
-    // What goes back unread is JSON of this format.
+    // Opaque parts are valid JSON of this format, because they are sent back to the provider.
     for part in &turn.parts {
         if let Part::Opaque { api, json } = part {
-            // A format inside another is kept under its own name.
+            // Bedrock's InvokeModel wraps another format, whose name the part has.
             let invoke = dialect.family == Family::BedrockInvoke;
             assert!(
                 api == dialect.family.as_str() || invoke && Family::named(api).is_some(),
@@ -78,11 +79,11 @@ pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usiz
         }
     }
 
-    // Memory is bounded by what came.
+    // Memory is bounded by the input.
     let size: usize = turn.parts.iter().map(size).sum();
     assert!(size <= GROWTH * body + BASE, "{size} bytes of turn for {body} bytes of body");
 
-    // What is printed and journaled reads back.
+    // The printed and the journalled form can be parsed again.
     let out = Value::Object(printed(d));
     reads_back(&out);
     let journal = serde_json::to_string(turn).expect("a turn is written");
@@ -91,7 +92,7 @@ pub(crate) fn of(d: &Decoded, dialect: &'static Dialect, status: u16, body: usiz
     assert_eq!(back.parts, turn.parts);
 }
 
-/// What is printed is one line of JSON that any reader reads.
+/// Checks that a value is printed as one line of JSON that parses back to it.
 pub(crate) fn reads_back(out: &Value) {
     let text = serde_json::to_string(out).expect("a value is written");
     assert!(!text.contains('\n'));
@@ -108,7 +109,7 @@ fn size(part: &Part) -> usize {
     }
 }
 
-/// What the deltas add up to.
+/// The sum of all deltas of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     text: String,
@@ -136,7 +137,7 @@ impl Shown {
     }
 }
 
-/// Holds the deltas of a stream to theirs.
+/// Checks the invariants of the deltas of a stream.
 pub(crate) fn of_deltas(shown: &Shown, body: usize) {
     let calls: usize = shown.calls.values().map(|(name, json)| name.len() + json.len()).sum();
     let said = shown.text.len() + shown.reasoning.len() + shown.refusal.len() + calls;

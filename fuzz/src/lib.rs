@@ -1,12 +1,13 @@
-//! What must hold of every decoder, whatever the bytes: one function a target.
+//! Fuzz targets: one function per target, which checks the invariants of a decoder for any input.
 //!
 //! ```sh
 //! fuzz/run            # every target for a minute, and a table
-//! fuzz/run 600 sse    # one target for ten
+//! fuzz/run 600 sse    # one target for ten minutes
 //! ```
 //!
-//! An input is a head of four bytes (the status, the request and the headers, the cuts) and the
-//! body. A new wire format is a file in `fuzz_targets` that calls [`fuzz`] with its name.
+//! An input is a head of four bytes (the dialect, the status, the request with its headers, and the
+//! chunk lengths) and the body. To add a wire format, add a file in `fuzz_targets` that calls
+//! [`fuzz`] with its name.
 
 mod laws;
 mod model;
@@ -23,14 +24,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The bytes before the body.
+/// Number of bytes before the body.
 pub const HEAD: usize = 4;
 
-/// Most answers are answers.
+/// Statuses to choose from; most are 200, because error responses take shorter paths.
 const STATUSES: [u16; 16] =
     [200, 200, 200, 200, 200, 200, 0, 201, 302, 400, 401, 403, 429, 500, 503, 65535];
 
-/// An input, taken apart.
+/// A parsed input.
 pub struct Input<'a> {
     which: u8,
     status: u16,
@@ -40,8 +41,9 @@ pub struct Input<'a> {
     body: Cow<'a, [u8]>,
 }
 
-/// A line as a frame: the first letter says what it is (an event, an exception, an error), a word
-/// its type, and the rest is the payload; that of a chunk is packed as Bedrock packs it.
+/// Encodes a line as a binary frame. The first word is its kind (`e`vent, `x` for an exception, `r`
+/// for an error), the second its type, and the rest its payload. The payload of a `chunk` is
+/// wrapped in base64, as Bedrock does.
 fn framed(line: &[u8]) -> Vec<u8> {
     let mut words = line.splitn(3, |byte| *byte == b' ');
     let mut word = || words.next().unwrap_or_default();
@@ -57,7 +59,7 @@ fn framed(line: &[u8]) -> Vec<u8> {
 }
 
 impl<'a> Input<'a> {
-    /// `None` where the head is not whole.
+    /// Parses an input; `None` if it is shorter than the head.
     pub fn read(data: &'a [u8]) -> Option<Input<'a>> {
         let (&[which, status, request, cuts], body) = data.split_first_chunk::<HEAD>()?;
         let cap = u64::from(request >> 1 & 7);
@@ -85,8 +87,8 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// The body of a format whose streams are binary frames, in every second input: a line becomes
-    /// a frame, since no mutation finds a checksum.
+    /// For formats with binary frames, and in every second input: encodes each line of the body as
+    /// a frame, because mutation alone never finds a valid checksum.
     fn frame(&mut self, family: Family) {
         if family.in_frames() && self.which & 1 == 1 {
             let mut frames = Vec::new();
@@ -98,7 +100,7 @@ impl<'a> Input<'a> {
         self.which /= 2;
     }
 
-    /// The pieces of the body: of one length, or of lengths that the byte is a seed of.
+    /// Returns the chunks of the body: of equal length, or of pseudo-random lengths.
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (mut rest, mut seed) = (&*self.body, u32::from(self.cuts) + 1);
         let even = self.cuts < 128;
@@ -106,6 +108,7 @@ impl<'a> Input<'a> {
             if rest.is_empty() {
                 return None;
             }
+            // A linear congruential generator, because the chunks must depend on the input alone.
             if !even {
                 seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             }
@@ -117,11 +120,10 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A response of this format, in one of its dialects: whole, streamed at the cuts, and streamed in
-/// one piece.
+/// Decodes a response of this format in one of its dialects: complete, in chunks, and in one chunk.
 ///
 /// # Panics
-/// Where a law is broken, or where the format is not known.
+/// If an invariant is broken or the format is not known.
 pub fn fuzz(format: &str, data: &[u8]) {
     let family = Family::named(format).unwrap_or_else(|| panic!("no wire format is `{format}`"));
     let Some(mut input) = Input::read(data) else { return };
@@ -133,6 +135,7 @@ pub fn fuzz(format: &str, data: &[u8]) {
     laws::of(&whole, dialect, input.status, input.body.len());
     let (cut, said) = streamed(dialect, &input, input.pieces());
     assert_eq!(whole, cut, "cuts change nothing");
+    // The deltas are compared with a stream too, because `decode_body` returns none.
     let (_, at_once) = streamed(dialect, &input, std::iter::once(&*input.body));
     assert_eq!(at_once, said, "cuts change no delta");
     laws::of_deltas(&said, input.body.len());
@@ -148,6 +151,7 @@ fn streamed<'b>(
     let mut unreadable = false;
     for piece in pieces {
         if let Err(e) = stream.push(piece, &mut |delta| shown.take(delta)) {
+            // Text formats fail only above their size limits, which no input reaches.
             assert!(dialect.family.in_frames(), "the body is within its bounds: {e:?}");
             unreadable = true;
             break;
@@ -158,10 +162,10 @@ fn streamed<'b>(
     (decoded, shown)
 }
 
-/// Server-sent events against a model of them that is written down as the standard is.
+/// Compares the decoder of server-sent events with a model that follows the text of the standard.
 ///
 /// # Panics
-/// Where they differ.
+/// If they differ.
 pub fn sse(data: &[u8]) {
     let Some(input) = Input::read(data) else { return };
     let mut seen = Vec::new();
@@ -175,13 +179,14 @@ pub fn sse(data: &[u8]) {
     assert_eq!(seen, expected);
     assert_eq!(decoder.retry(), retry);
 
-    // Small caps: what is refused stays refused, and nothing larger ever comes out.
+    // With small limits, an error is permanent, and no event exceeds its limit.
     let caps = events::Caps { line: 40, event: 60 };
     let mut decoder = events::Decoder::with_caps(caps);
     let mut refused = None;
     for piece in input.pieces() {
         let pushed = decoder.push(piece, &mut |item| {
             if let events::Item::Event { data, .. } = item {
+                // A byte that is not UTF-8 becomes a replacement character of three bytes.
                 assert!(data.len() <= 3 * caps.event, "an event beyond the cap");
             }
         });
@@ -192,11 +197,11 @@ pub fn sse(data: &[u8]) {
     }
 }
 
-/// Binary frames: as they come, and with lines of the body made into sound ones, one of which may
-/// be damaged. What is sound comes out, and nothing behind damage does.
+/// Decodes binary frames: the raw body, and the lines of the body encoded as valid frames, one of
+/// which may be damaged. Valid frames are decoded, and nothing after a damaged frame is.
 ///
 /// # Panics
-/// Where a law is broken.
+/// If an invariant is broken.
 pub fn frames(data: &[u8]) {
     type Seen = Vec<(Vec<String>, Vec<u8>)>;
     let read = |pieces: &mut dyn Iterator<Item = &[u8]>| {
@@ -219,6 +224,7 @@ pub fn frames(data: &[u8]) {
     let lines: Vec<&[u8]> = input.body.split(|byte| *byte == b'\n').collect();
     let mut sound: Vec<u8> = lines.iter().flat_map(|line| framed(line)).collect();
     let count = lines.len();
+    // Any damaged byte must be detected, because checksums cover the whole frame.
     let damaged = usize::from(input.status) % sound.len();
     let whole = input.which & 1 == 0;
     if !whole {
@@ -231,13 +237,14 @@ pub fn frames(data: &[u8]) {
     assert!(seen.len() <= count);
 }
 
-/// A JSON array in pieces: its elements are read as the same elements in events are.
+/// Decodes a JSON array in chunks, and compares the result with the same elements as events.
 ///
 /// # Panics
-/// Where they differ.
+/// If they differ.
 pub fn elements(data: &[u8]) {
     let Some(mut input) = Input::read(data) else { return };
-    // An event has no line break inside; in an array one is a blank, where it is not damage.
+    // An event cannot contain a line break, and between the elements of an array a break is only
+    // white space, so replacing them changes neither.
     for byte in input.body.to_mut() {
         if matches!(*byte, b'\n' | b'\r') {
             *byte = b' ';
@@ -260,10 +267,10 @@ pub fn elements(data: &[u8]) {
     assert_eq!(cut, as_events, "an array says what its elements say as events");
 }
 
-/// An error response of any provider.
+/// Classifies an error response of any provider.
 ///
 /// # Panics
-/// Where a law is broken.
+/// If an invariant is broken.
 pub fn errors(data: &[u8]) {
     const KEY: &str = "sk-live-0123456789abcdef";
     const SECRET: &str = "0123456789abcdef";
@@ -275,7 +282,7 @@ pub fn errors(data: &[u8]) {
     assert!(e.message.chars().count() <= EXCERPT_CHARS && !e.message.is_empty(), "{e:?}");
     let (_, value) = e.original.expect("an error names what told it");
     assert!(value.chars().count() <= EXCERPT_CHARS, "{value}");
-    // A key among the words does not come out.
+    // An API key anywhere in the text must be redacted.
     let mut at = usize::from(input.cuts).min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -287,10 +294,10 @@ pub fn errors(data: &[u8]) {
     assert!(elsewhere || !format!("{e:?} {e}").contains(SECRET), "{e:?}");
 }
 
-/// When to come back: the lines of the body are the headers' values and the words.
+/// Parses retry hints; the lines of the body are the values of the headers and the message.
 ///
 /// # Panics
-/// Where a law is broken.
+/// If an invariant is broken.
 pub fn hints(data: &[u8]) {
     let Some(input) = Input::read(data) else { return };
     let text = String::from_utf8_lossy(&input.body);
@@ -312,10 +319,10 @@ pub fn hints(data: &[u8]) {
     }
 }
 
-/// A line of `endstop detect --jsonl`.
+/// Runs `endstop detect --jsonl` on one line.
 ///
 /// # Panics
-/// Where what is printed does not read back.
+/// If the printed result does not parse back.
 pub fn detect(data: &[u8]) {
     let Ok(row) = serde_json::from_slice::<Value>(data) else { return };
     let Ok(out) = endstop_wire::detect::detect(&row) else { return };

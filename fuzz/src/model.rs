@@ -1,9 +1,10 @@
-//! Server-sent events as the standard has them, on the whole body at once, with our two additions:
-//! the end of the body ends an event, and a line that is no field is handed over.
+//! A simple model of server-sent events that reads the complete body at once. It follows the
+//! standard with two additions: the end of the body ends an event, and a line that is not a field
+//! is returned.
 
 use endstop_wire::stream::sse::Item;
 
-/// What came out, owned.
+/// An item with owned data.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Event { name: String, data: String, id: String },
@@ -21,7 +22,7 @@ impl From<Item<'_>> for Seen {
     }
 }
 
-/// The events of a body, and the reconnection time that it asks for.
+/// Returns the items of a body, and the reconnection time that it sets.
 pub(crate) fn events(body: &[u8]) -> (Vec<Seen>, Option<u64>) {
     let mut seen = Vec::new();
     let (mut name, mut id, mut retry) = (String::new(), String::new(), None);
@@ -64,7 +65,8 @@ pub(crate) fn events(body: &[u8]) -> (Vec<Seen>, Option<u64>) {
     (seen, retry)
 }
 
-/// Lines end with CR LF, LF or CR; what is behind the last end counts where it is not empty.
+/// Splits a body into lines, which end with CR LF, LF or CR. Text after the last end is a line too,
+/// unless it is empty.
 fn lines(body: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     let mut rest = body;

@@ -1,13 +1,14 @@
-//! Deliberate faults: each is put into a copy of the kernel's source, alone, and the tests are
-//! run; a fault that no test catches is a hole in the tests.
+//! Mutation testing of the kernel with hand-written faults: each fault is injected alone into a
+//! copy of the source, and the tests are run. A fault that no test catches is a gap in the tests.
 //!
-//! `cargo xtask faults` runs all, `cargo xtask faults NAME…` some. A copy of the workspace under
-//! `target/faults` is changed, never the source itself.
+//! `cargo xtask faults` runs all faults, `cargo xtask faults NAME…` some of them. The task changes
+//! a copy of the workspace under `target/faults`, never the source itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// A replacement of source text in a file of the kernel.
 struct Fault {
     name: &'static str,
     file: &'static str,
@@ -24,7 +25,10 @@ const fn fault(
     Fault { name, file, from, to }
 }
 
-/// The faults: a check dropped, two swapped, a boundary moved, an answer forgotten.
+/// The faults: checks that are dropped or swapped, boundaries that are moved, answers that are
+/// forgotten.
+// `from` must occur exactly once in its file, which `every_fault_has_its_place` checks. Prefer code
+// over comments, because comments are reworded more often.
 const FAULTS: &[Fault] = &[
     fault("turn-cap-one-late", "boundary.rs", "value >= *limit", "value > *limit"),
     fault(
@@ -281,8 +285,9 @@ pub(crate) fn run(only: &[String]) -> Result<(), String> {
     let mut missed = Vec::new();
     let mut caught = 0;
     refresh(&root, &copy)?;
+    // Without this check, one failing test would count as catching every fault.
     if let Some(test) = failing_test(&copy)? {
-        return Err(format!("without any fault the tests fail already: {test}"));
+        return Err(format!("the tests fail without any fault: {test}"));
     }
     for fault in FAULTS {
         if !only.is_empty() && !only.iter().any(|name| name == fault.name) {
@@ -292,12 +297,13 @@ pub(crate) fn run(only: &[String]) -> Result<(), String> {
         let source = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         if source.matches(fault.from).count() != 1 {
             return Err(format!(
-                "{}: its text stands {} times in {}; bring the fault up to date",
+                "fault `{}`: found its text {} times in {}, expected once; update the fault",
                 fault.name,
                 source.matches(fault.from).count(),
                 fault.file
             ));
         }
+        // Only the copy is written, so that an interrupted task leaves the source intact.
         write(&path, &source.replacen(fault.from, fault.to, 1))?;
         if let Some(test) = failing_test(&copy)? {
             caught += 1;
@@ -306,16 +312,19 @@ pub(crate) fn run(only: &[String]) -> Result<(), String> {
             println!("MISSED  {}", fault.name);
             missed.push(fault.name);
         }
+        // Restored, so that every fault is alone.
         write(&path, &source)?;
     }
     println!("{caught} faults caught, {} missed", missed.len());
     if missed.is_empty() { Ok(()) } else { Err(format!("no test catches {}", missed.join(", "))) }
 }
 
-/// The first test that fails in the copy; `None` where all pass.
+/// Returns the first test that fails in the copy; `None` if all pass.
 fn failing_test(copy: &Path) -> Result<Option<String>, String> {
     let output = Command::new("cargo")
         .args(["test", "--quiet", "-p", "endstop-core", "--lib", "--test", "it", "kernel"])
+        // A separate target folder keeps the incremental build of the copy, so that a fault costs
+        // one crate and not the whole workspace. More random cases than usual find rare faults.
         .env("CARGO_TARGET_DIR", copy.with_file_name("target"))
         .env("ENDSTOP_CASES", "4000")
         .current_dir(copy)
@@ -336,15 +345,18 @@ fn failing_test(copy: &Path) -> Result<Option<String>, String> {
         .map(str::to_owned);
     match failed {
         Some(test) => Ok(Some(test)),
+        // A fault that does not compile proves nothing, so it is an error of the task itself.
         None if text.contains("error[") || text.contains("could not compile") => {
             Err(format!("the copy does not compile:\n{text}"))
         }
-        None => Ok(Some("a run that did not come back".to_owned())),
+        // The test process was killed or aborted, for example by a stack overflow.
+        None => Ok(Some("the test process did not finish".to_owned())),
     }
 }
 
-/// Copies what the tests of the core need.
+/// Copies everything that the tests of the core need.
 fn refresh(root: &Path, copy: &Path) -> Result<(), String> {
+    // Removed first, because files that were deleted from the source would still be compiled.
     let _ = fs::remove_dir_all(copy);
     for part in ["crates/endstop-core", "testdata"] {
         copy_tree(&root.join(part), &copy.join(part))?;
@@ -353,6 +365,7 @@ fn refresh(root: &Path, copy: &Path) -> Result<(), String> {
     let text = fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
     let mut members = String::new();
     for line in text.lines() {
+        // The other members are not copied, and cargo would refuse to build without them.
         if line.starts_with("members") {
             members.push_str("members = [\"crates/endstop-core\"]\n");
         } else {
@@ -385,7 +398,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The workspace's root: the folder above this package's.
+/// Returns the root of the workspace: the parent of this package's folder.
 pub(crate) fn root() -> Result<PathBuf, String> {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -397,14 +410,14 @@ pub(crate) fn root() -> Result<PathBuf, String> {
 mod tests {
     use super::{FAULTS, root};
 
-    /// A change to a line that a fault replaces is noticed at once, not when the faults are next run.
+    /// Checks that every fault still applies, because the faults themselves are run rarely.
     #[test]
     fn every_fault_has_its_place() {
         let kernel = root().unwrap().join("crates/endstop-core/src/kernel");
         for fault in FAULTS {
             let source = std::fs::read_to_string(kernel.join(fault.file)).unwrap();
             let found = source.matches(fault.from).count();
-            assert_eq!(found, 1, "{} in {}: bring it up to date", fault.name, fault.file);
+            assert_eq!(found, 1, "fault `{}` in {}: update its text", fault.name, fault.file);
         }
     }
 }

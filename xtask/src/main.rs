@@ -1,11 +1,11 @@
-//! Tasks of the project that are no tests: `cargo xtask NAME`.
+//! Maintenance tasks of the project that are not tests: `cargo xtask NAME`.
 //!
 //! | task | does |
 //! |---|---|
-//! | `faults` | puts faults into the kernel, one by one, and says which test catches each |
+//! | `faults` | injects faults into the kernel, one by one, and prints the test that catches each |
 //! | `llama` | fetches a small model and a llama-server, and runs endstop against them |
 //! | `models` | writes the table of context windows and output caps from a newer source |
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it talks to whoever runs it")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod arrows;
 mod faults;

@@ -1,5 +1,5 @@
-//! `cargo xtask models FILE`: writes `crates/endstop-wire/data/models.tsv` from LiteLLM's table of
-//! models (`litellm/model_prices_and_context_window_backup.json` of its Python package, MIT).
+//! `cargo xtask models FILE`: generates `crates/endstop-wire/data/models.tsv` from LiteLLM's table
+//! of models (`litellm/model_prices_and_context_window_backup.json` of its Python package, MIT).
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/endstop-wire/data/models.tsv");
 
-/// LiteLLM's name of a provider, ours, and what stands before a model's id there.
+/// LiteLLM's name of a provider, Endstop's id of it, and LiteLLM's prefix of its model ids.
 const PROVIDERS: &[(&str, &str, &str)] = &[
     ("anthropic", "anthropic", ""),
     ("azure", "azure", "azure/"),
@@ -37,7 +37,7 @@ const PROVIDERS: &[(&str, &str, &str)] = &[
     ("zai", "zai", "zai/"),
 ];
 
-/// The window and the largest answer.
+/// The context window and the output limit, in tokens.
 type Limits = (Option<u64>, Option<u64>);
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -47,6 +47,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
     let all: BTreeMap<String, Value> =
         serde_json::from_str(&text).map_err(|e| format!("{path}: {e}"))?;
+    // Ordered maps, so that an update of the source gives a small diff.
     let mut ours: BTreeMap<&str, BTreeMap<String, Limits>> = BTreeMap::new();
     for (key, model) in &all {
         let named = |(theirs, ..): &&(&str, &str, &str)| model["litellm_provider"] == *theirs;
@@ -55,21 +56,23 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             continue;
         }
         let id = key.strip_prefix(prefix).unwrap_or(key).to_lowercase();
-        // What is the same model in one region, or trained further.
+        // Skips regional and fine-tuned variants, which have the limits of their base model.
         let regional = *provider != "fireworks" && id.starts_with("ft:")
             || matches!(*provider, "bedrock" | "azure") && id.contains('/');
+        // The table has 0 for limits that are not known.
         let tokens = |field: &str| model[field].as_u64().filter(|n| *n > 0);
         let window = tokens("max_input_tokens");
         let mut output = tokens("max_output_tokens");
-        // A table that gives the window for both knows nothing of the answer.
+        // If the table gives the window for both, the output limit is not known.
         if output >= window {
             output = None;
         }
+        // Tabs and spaces cannot be in an id, because the table separates its fields by tabs.
         if regional || id.contains(['\t', ' ']) || window.is_none() && output.is_none() {
             continue;
         }
         let limits = ours.entry(provider).or_default().entry(id).or_insert((window, output));
-        // Of a model that is listed twice what both allow.
+        // If a model is listed twice, the smaller limits apply, because they hold for both entries.
         *limits = (least(limits.0, window), least(limits.1, output));
     }
     let mut table = String::from(
@@ -89,6 +92,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the smaller of two limits; an unknown limit does not count.
 fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

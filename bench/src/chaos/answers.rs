@@ -1,4 +1,4 @@
-//! What the servers answer: well, badly, or not at all.
+//! Chooses the answers of the scripted servers: good, bad or none at all.
 //!
 //! ```text
 //! let server = Server::start(move |request| answers.to(request))?;
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longer than any limit of a run.
+/// A pause that is longer than any limit of a run.
 const NEVER: Duration = Duration::from_secs(600);
 
 /// The answers of one server.
 pub(crate) struct Answers {
     pub(crate) seed: u64,
     pub(crate) server: u64,
-    /// What `sleep` is told, for commands that no other program starts.
+    /// Argument of `sleep` in shell commands, unique to this process.
     pub(crate) sleep: String,
     pub(crate) tally: Arc<Tally>,
 }
 
-/// What a server does with a turn.
+/// A way to answer a turn.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Well,
@@ -47,6 +47,8 @@ enum Way {
     Garbage,
 }
 
+/// The ways with their shares in percent.
+// Fewer than half of the answers are good, but enough that runs get beyond their first turn.
 const WAYS: [(u64, Way); 28] = [
     (44, Way::Well),
     (8, Way::InPieces),
@@ -81,10 +83,14 @@ const WAYS: [(u64, Way); 28] = [
 impl Answers {
     pub(crate) fn to(&self, request: &Request) -> Reply {
         let api = api(request);
+        // Every request is checked, because a broken conversation shows only in the request after
+        // it.
         if let Some(problem) = strict::problem(api, &request.body) {
             let messages = &request.body["messages"];
-            self.tally.broken(&format!("{api}: a provider refuses: {problem}: {messages}"));
+            self.tally.broken(&format!("{api}: a provider would reject: {problem}: {messages}"));
         }
+        // Seeded by the number of the request and not by a shared state, so that the order in which
+        // connections are served does not change the answers.
         let mut dice = Dice::new(self.seed, &[self.server, request.number]);
         let turn = self.turn(request, api, &mut dice);
         let way = dice.weighed(Way::Well, &WAYS);
@@ -92,11 +98,11 @@ impl Answers {
         reply(request, api, &turn, way, &mut dice)
     }
 
-    /// What the model says.
+    /// Chooses the content of a turn.
     fn turn(&self, request: &Request, api: &str, dice: &mut Dice) -> Turn {
         let offered = offered(&request.body);
         let words = dice.between(1, 20) as usize;
-        // Text, nothing at all, or calls alone.
+        // A text, an empty turn, or calls without text.
         let said = dice.below(20);
         let mut turn = Turn::text(if said < 11 { "word ".repeat(words) } else { String::new() });
         if dice.percent(6) {
@@ -104,11 +110,11 @@ impl Answers {
         }
         let calls = if said > 11 { dice.between(1, 4) } else { dice.below(2) };
         for number in 0..calls {
-            // A shell is offered to few, and so it is called.
+            // Few loops offer a shell, so it is called often if it is there.
             let name = if number == 0 && offered.contains(&"shell") && dice.percent(50) {
                 "shell"
             } else {
-                dice.pick("nobody", &offered)
+                dice.pick("unknown_tool", &offered)
             };
             turn = match name {
                 "shell" => turn.and_call("shell", &json!({"command": self.command(dice)})),
@@ -123,11 +129,13 @@ impl Answers {
                 name => turn.and_call(name, &json!({"ms": dice.between(0, 40)})),
             };
         }
+        // The finish values of a truncated and of a filtered turn differ by format.
         let (length, filtered) = match api {
             "anthropic-messages" => ("max_tokens", "refusal"),
             _ => ("length", "content_filter"),
         };
         match dice.below(30) {
+            // A truncated turn may end inside the arguments of a call, which must not be run.
             0 => turn.and_raw_call("act", r#"{"ms": 1"#).finish(length),
             1 => turn.finish(length),
             2 => turn.finish(filtered),
@@ -138,6 +146,7 @@ impl Answers {
 
     fn command(&self, dice: &mut Dice) -> String {
         let sleep = &self.sleep;
+        // Processes in the background, in a session of their own, and deaf to SIGTERM.
         match dice.below(4) {
             0 => "echo done".to_owned(),
             1 => format!("sleep {sleep} & sleep {sleep} & wait"),
@@ -147,15 +156,15 @@ impl Answers {
     }
 }
 
-/// The format that a request is in.
+/// Returns the wire format of a request.
 fn api(request: &Request) -> &'static str {
     if request.path.ends_with("/messages") { "anthropic-messages" } else { "openai-chat" }
 }
 
-/// The names of the tools that a request offers.
+/// Returns the names of the tools in a request.
 fn offered(body: &Value) -> Vec<&str> {
     let tools = body["tools"].as_array().map_or(&[][..], Vec::as_slice);
-    // OpenAI's format has them one level deeper.
+    // In OpenAI's format the names are one level deeper.
     let named = tools.iter().map(|tool| tool.get("function").unwrap_or(tool));
     named.filter_map(|tool| tool["name"].as_str()).collect()
 }
@@ -199,6 +208,7 @@ fn reply(request: &Request, api: &str, turn: &Turn, way: Way, dice: &mut Dice) -
             text.push_str(&ping.repeat(40));
             stream(text).drip(Duration::from_millis(1))
         }
+        // Random bytes under the content type of a stream.
         Way::Garbage => {
             let bytes: Vec<u8> = (0..within).map(|_| dice.below(256) as u8).collect();
             Reply::new(200, "text/event-stream", bytes)

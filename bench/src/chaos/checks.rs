@@ -1,4 +1,4 @@
-//! What must hold of every run, however it was answered and stopped.
+//! Invariants of every run, however it was answered and stopped.
 //!
 //! ```text
 //! for problem in checks::outcome(&outcome, &asked) { tally.broken(&problem); }
@@ -9,20 +9,20 @@ use endstop::agent::AgentEvent;
 use endstop::{Category, Limits, Outcome, Part, RunEvent, Termination};
 use std::time::Duration;
 
-/// What was asked of a run.
+/// The conditions of a run that its outcome is checked against.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) limits: Limits,
-    /// It was cancelled, or its handle dropped.
+    /// `true` if the run was cancelled or its handle dropped.
     pub(crate) cancel: bool,
     pub(crate) terminate: bool,
-    /// There is user code in it that says no, and panics.
+    /// `true` if the run contains user code that refuses and panics.
     pub(crate) rough: bool,
-    /// From before its start until after its end.
+    /// Time from before its start until after its end.
     pub(crate) took: Duration,
 }
 
-/// What does not hold of an outcome.
+/// Returns the invariants that an outcome violates.
 pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     let termination = outcome.termination;
     let mut problems = Vec::new();
@@ -32,31 +32,34 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
         }
     };
     let written = serde_json::to_value(outcome).unwrap_or_default();
-    must(written["termination"] == termination.as_str(), "it is written as another");
-    must(written["category"] == termination.category().as_str(), "its category is another's");
+    must(written["termination"] == termination.as_str(), "the JSON has another termination");
+    must(written["category"] == termination.category().as_str(), "the JSON has another category");
+    // The definition of success is repeated here on purpose, to check `is_success` against it.
     let success = matches!(termination, Termination::Stop | Termination::Submitted);
-    must(outcome.is_success() == success, "a success or not");
-    must((outcome.category() == Category::Success) == success, "the category of another");
-    // Where a blank answer is one, there may be none.
+    must(outcome.is_success() == success, "`is_success` is wrong");
+    must((outcome.category() == Category::Success) == success, "the category is wrong");
+    // Without a limit on empty turns a blank answer is accepted.
     let blank = asked.limits.max_empty_turns.is_none();
     must(!success || blank || outcome.answer().is_some(), "a success without an answer");
-    must(!outcome.also.contains(&termination), "it is also itself");
+    must(!outcome.also.contains(&termination), "`also` contains the termination itself");
     let decided = &outcome.decided_by;
-    must(!decided.layer.is_empty() && !decided.evidence.is_empty(), "nobody decided it");
+    must(!decided.layer.is_empty() && !decided.evidence.is_empty(), "`decided_by` is empty");
 
+    // Only the panics that this program makes are allowed as faults.
     let faulty = decided.layer == "fault";
     let panicked = asked.rough && decided.evidence.ends_with(WORDS) && decided.name != "driver";
     must(!faulty || panicked, &format!("a fault of {}: {}", decided.name, decided.evidence));
     let halted = termination == Termination::ErrorHalted;
-    must(!halted || asked.rough && outcome.halted_reason.is_some(), "nobody halted it");
-    must(termination != Termination::Cancelled || asked.cancel, "nobody cancelled it");
-    must(termination != Termination::Terminated || asked.terminate, "nobody terminated it");
+    must(!halted || asked.rough && outcome.halted_reason.is_some(), "it was not halted");
+    must(termination != Termination::Cancelled || asked.cancel, "it was not cancelled");
+    must(termination != Termination::Terminated || asked.terminate, "it was not terminated");
     let limits = &asked.limits;
     must(termination != Termination::ErrorTimeout || limits.timeout.is_some(), "no time limit");
     must(limits.max_turns.is_none_or(|most| outcome.turns <= most), "too many turns");
     must(outcome.model_calls >= outcome.turns, "a turn without a call");
-    must(outcome.duration <= asked.took, "it says that it took longer than it did");
+    must(outcome.duration <= asked.took, "the reported duration is too long");
 
+    // Providers reject a conversation in which a call has no result.
     let parts = || outcome.messages.iter().flat_map(|message| &message.parts);
     let calls = parts().filter(|part| matches!(part, Part::ToolCall(_))).count();
     let results = parts().filter(|part| matches!(part, Part::ToolResult(_))).count();
@@ -64,7 +67,7 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
     problems
 }
 
-/// What does not hold of the events of a run, all of them, and its outcome.
+/// Returns the invariants that the complete events of a run violate, compared with its outcome.
 pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome) -> Vec<String> {
     let mut problems = Vec::new();
     let ended = events.iter().filter(|event| matches!(event, AgentEvent::Ended(_))).count();
@@ -74,7 +77,7 @@ pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome) -> Vec<String> {
     match events.last() {
         Some(AgentEvent::Ended(told)) if **told == *outcome => {}
         Some(AgentEvent::Ended(told)) => {
-            problems.push(format!("told {told:?}, and the outcome is {outcome:?}"));
+            problems.push(format!("the event has {told:?}, the outcome is {outcome:?}"));
         }
         _ => problems.push(format!("{}: the ending is not the last event", outcome.termination)),
     }
@@ -82,7 +85,7 @@ pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome) -> Vec<String> {
         events.iter().filter(|event| matches!(event, AgentEvent::Run(RunEvent::TurnEnded { .. })));
     let turns = turns.count();
     if turns != outcome.turns as usize {
-        problems.push(format!("{turns} turns told of {}", outcome.turns));
+        problems.push(format!("events of {turns} turns, the outcome has {}", outcome.turns));
     }
     let (mut started, mut ended) = (Vec::new(), Vec::new());
     for event in events {
@@ -93,6 +96,7 @@ pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome) -> Vec<String> {
         }
     }
     for call in &started {
+        // Compared by number, because providers may use an id again in a later turn.
         let times = |all: &[&String]| all.iter().filter(|other| other == &call).count();
         if times(&started) > times(&ended) {
             problems.push(format!("{}: the call {call} never ended", outcome.termination));

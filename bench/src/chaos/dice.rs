@@ -1,4 +1,4 @@
-//! Choices that a seed decides.
+//! Pseudo-random choices that a seed determines.
 //!
 //! ```text
 //! let mut dice = Dice::new(seed, &[round, run]);
@@ -12,7 +12,8 @@ use std::time::Duration;
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// The choices of this place under this seed.
+    /// Creates the sequence of a place, for example of one run, under this seed.
+    // Each place has its own sequence, so that one more choice in a run does not change all others.
     pub(crate) fn new(seed: u64, place: &[u64]) -> Dice {
         let mut dice = Dice(seed);
         for step in place {
@@ -22,7 +23,7 @@ impl Dice {
         dice
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    /// Returns the next number: SplitMix64 (Steele, Lea and Flood, 2014).
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -31,33 +32,34 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// From zero up to, and without, `bound`.
+    /// Returns a number from zero to `bound`, exclusive.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        // The bias of the remainder is far below what a stress test could notice.
         self.next() % bound.max(1)
     }
 
-    /// From `least` to `most`, both included.
+    /// Returns a number from `least` to `most`, inclusive.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// So many milliseconds.
+    /// Returns a duration from `least` to `most` milliseconds, inclusive.
     pub(crate) fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(self.between(least, most))
     }
 
-    /// True so many times in a hundred.
+    /// Returns `true` with a probability of `share` percent.
     pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }
 
-    /// One of them.
+    /// Returns one of the values; `first` makes the list nonempty.
     pub(crate) fn pick<T: Copy>(&mut self, first: T, others: &[T]) -> T {
         let at = self.below(others.len() as u64 + 1) as usize;
         at.checked_sub(1).and_then(|at| others.get(at)).copied().unwrap_or(first)
     }
 
-    /// One of them, each as often as its weight says.
+    /// Returns one of the choices with the probability of its weight in percent, else `last`.
     pub(crate) fn weighed<T: Copy>(&mut self, last: T, choices: &[(u64, T)]) -> T {
         let mut at = self.below(100);
         for (weight, choice) in choices {

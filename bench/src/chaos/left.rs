@@ -1,9 +1,10 @@
-//! What a process holds: descriptors, threads, tasks, other processes.
+//! Counts the resources of this process (descriptors, threads, tasks, child processes) to find
+//! leaks.
 //!
 //! ```text
 //! let before = Held::now(&runtime, "30.4711");
 //! // … runs …
-//! let more = before.left(&runtime, "30.4711"); // waits a little, and names what is there still
+//! let more = before.left(&runtime, "30.4711"); // waits a little, and names what is left
 //! ```
 
 use std::collections::BTreeMap;
@@ -11,17 +12,17 @@ use std::fs;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// How long what goes by itself may take.
+/// Time limit for resources that are released in the background.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What this process holds now.
+/// The resources of this process at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// Where descriptors lead, and how often.
+    /// Targets of the descriptors, and the number of each.
     descriptors: BTreeMap<String, usize>,
     threads: usize,
     tasks: usize,
-    /// Command lines of what this process started, and of whoever sleeps so.
+    /// Command lines of the descendants of this process, and of processes with the unique `sleep`.
     processes: Vec<String>,
 }
 
@@ -35,9 +36,11 @@ impl Held {
         }
     }
 
-    /// What there is more than before, in words; nothing where all has gone.
+    /// Returns a description of the resources that exist in addition to those before; empty if
+    /// there are none.
     pub(crate) fn left(&self, runtime: &Handle, sleep: &str) -> Vec<String> {
         let end = Instant::now() + PATIENCE;
+        // Polled, because sockets and threads are released shortly after a run has ended.
         loop {
             let more = self.more(&Held::now(runtime, sleep));
             if more.is_empty() || Instant::now() > end {
@@ -50,6 +53,8 @@ impl Held {
     fn more(&self, now: &Held) -> Vec<String> {
         let mut more = Vec::new();
         let count = |held: &Held| held.descriptors.values().sum::<usize>();
+        // The total is compared and not each target, because a pool may replace one socket by
+        // another.
         if count(now) > count(self) {
             let new = now.descriptors.iter().filter(|(to, times)| {
                 self.descriptors.get(*to).is_none_or(|before| before < *times)
@@ -71,7 +76,7 @@ impl Held {
     }
 }
 
-/// Where descriptors lead: sockets and pipes by their kind, for their numbers change.
+/// Returns the targets of the descriptors; sockets and pipes by kind, because their numbers change.
 fn descriptors() -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
@@ -83,7 +88,8 @@ fn descriptors() -> BTreeMap<String, usize> {
     all
 }
 
-/// Who descends from this process, and who else sleeps so, but for those that have ended.
+/// Returns the descendants of this process and other processes with the unique `sleep`, without
+/// those that have ended.
 fn processes(sleep: &str) -> Vec<String> {
     let me = std::process::id();
     let mut parents = BTreeMap::new();
@@ -93,19 +99,20 @@ fn processes(sleep: &str) -> Vec<String> {
             continue;
         };
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // After the name, which may hold anything: the state, then the parent.
+        // The state and the parent follow the name, which may contain spaces and brackets.
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let (state, parent) = (fields.next(), fields.next().and_then(|id| id.parse().ok()));
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         parents.insert(pid, parent.unwrap_or(0));
+        // A zombie of another process is not a leak of this one; a zombie child is.
         if state != Some("Z") || parent == Some(me) {
             lines.insert(pid, format!("{pid} {line}({})", state.unwrap_or("?")));
         }
     }
     let descends = |pid: &u32| {
         let mut at = *pid;
-        // Processes come and go while they are read: a circle is no line.
+        // Processes start and end while they are read, so that parents could form a circle.
         for _ in 0..64 {
             match parents.get(&at) {
                 Some(parent) if *parent == me => return true,

@@ -1,15 +1,15 @@
-//! `bench-chaos [RUNS] [SEED] [--leak fd|task|process|connection]`: runs over servers that answer
-//! well, badly or not at all, some with user code that says no, panics, hangs or blocks, stopped at
-//! any moment; and what is left of them.
+//! `bench-chaos [RUNS] [SEED] [--leak fd|task|process|connection]`: a stress test. It makes runs
+//! over servers that answer well, badly or not at all, some with user code that refuses, panics,
+//! hangs or blocks, stops them at random moments, and checks for leaks.
 //!
 //! ```text
 //! cargo build --release -p endstop-bench
 //! target/release/bench-chaos 10000
 //! ```
 //!
-//! It prints how the runs ended, and exits with 1 where one did not end once, a conversation was
-//! torn, a budget passed its ceiling, or anything is left: a connection, a descriptor, a task, a
-//! thread, a process. `--leak` leaves something on purpose, which must be seen.
+//! It prints how the runs ended. It exits with 1 if a run did not end exactly once, a conversation
+//! is not valid, a budget exceeded its ceiling, or anything is left: a connection, a descriptor, a
+//! task, a thread or a process. `--leak` leaks something on purpose, which the test must detect.
 
 #[cfg(target_os = "linux")]
 mod answers;
@@ -37,6 +37,7 @@ use std::process::ExitCode;
 #[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
+    // Commands of the tool `shell` start this program again as their keeper.
     if let Some(code) = endstop::process::keeper::serve_if_asked() {
         return code;
     }
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is left is read from `/proc`.
+/// Exits with a failure, because leaks are read from `/proc`.
 #[cfg(not(target_os = "linux"))]
 fn main() -> ExitCode {
     ExitCode::FAILURE

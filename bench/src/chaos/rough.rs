@@ -1,5 +1,5 @@
-//! User code that says no, panics, hangs, blocks or is slow: hooks, an approver, a compactor, a
-//! policy, an observer, a tool.
+//! Misbehaving user code, which refuses, panics, hangs, blocks or is slow: hooks, an approver, a
+//! compactor, a policy, an observer and a tool.
 //!
 //! ```text
 //! let rough = Rough::new(&mut dice, &at_work, &tally);
@@ -23,7 +23,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a panic says.
+/// Message of a deliberate panic.
 pub(crate) const WORDS: &str = "the chaos panics";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +38,7 @@ enum Way {
     Blocks,
 }
 
+/// The ways with their shares in percent; the rest behaves well.
 const WAYS: [(u64, Way); 7] = [
     (6, Way::Says),
     (6, Way::No),
@@ -48,7 +49,7 @@ const WAYS: [(u64, Way); 7] = [
     (4, Way::Blocks),
 ];
 
-/// The same code in all its places.
+/// Misbehaving code that implements all extension points.
 #[derive(Clone)]
 pub(crate) struct Rough(Arc<Inner>);
 
@@ -57,9 +58,10 @@ struct Inner {
     at_work: AtWork,
     tally: Arc<Tally>,
     hooks: Hooks,
-    /// Approver, compactor, policy, observer.
+    /// `true` if it is installed as approver, compactor, policy, observer.
     places: [bool; 4],
-    /// What a compaction costs: nothing where a budget must not be passed.
+    /// Cost of a compaction; zero for runs with a budget.
+    // The cost of a compaction is known only afterwards, so it could exceed a ceiling legitimately.
     cost: NanoUsd,
 }
 
@@ -90,7 +92,7 @@ impl Rough {
         }))
     }
 
-    /// Puts it into a loop.
+    /// Installs the code in a loop.
     pub(crate) fn stand_in(&self, mut builder: AgentBuilder) -> AgentBuilder {
         let [approver, compactor, policy, observer] = self.0.places;
         builder = builder.hook(self.clone()).tool(self.clone());
@@ -123,20 +125,21 @@ impl Rough {
         (way, dice.millis(1, 8))
     }
 
-    /// On the run's own task, many times in a run.
+    /// Misbehaves on the run's own task; called many times per run, so it is rarely rough.
     fn within(&self, place: &str) -> Way {
         let (way, time) = self.way(place, 10);
         match way {
-            // A payload of its own, and no words on the screen.
+            // Unlike `panic!`, this does not call the panic hook, which would print a message.
             Way::Panics => resume_unwind(Box::new(WORDS)),
-            // It cannot hang, and be bounded.
+            // Code on the run's own task cannot be bounded by a limit, so hanging is only a pause
+            // here.
             Way::Hangs | Way::Slow | Way::Blocks => std::thread::sleep(time),
             _ => {}
         }
         way
     }
 
-    /// On a task of its own.
+    /// Misbehaves on a separate task.
     async fn apart(&self, place: &str) -> Way {
         let _under_way = self.0.at_work.begin();
         let (way, time) = self.way(place, 100);
@@ -195,7 +198,8 @@ impl Compactor for Rough {
 }
 
 impl Rough {
-    /// The task and what is not answered yet, where that is less: the kernel may take it or not.
+    /// Returns only the task and the unanswered messages if that is shorter. The kernel decides if
+    /// it accepts the result.
     fn shortened(&self, request: CompactionRequest) -> Compaction {
         let (open, before) = (history::open_from(&request.messages), request.messages.len());
         let stays =
@@ -210,6 +214,7 @@ impl Rough {
 
     fn verdict(&self, place: &str) -> (Way, Option<Stop>) {
         let way = self.within(place);
+        // The deciding policy and its answer must appear in the outcome unchanged.
         let mut stop = Stop::submitted("rough", "it was enough").answer("enough");
         if way == Way::Halt {
             stop.ends_as = PolicyEnd::Halted;

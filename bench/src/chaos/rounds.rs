@@ -1,5 +1,5 @@
-//! The rounds of `bench-chaos`: servers, many conversations at once over them, and a look at what is
-//! left when all have ended.
+//! Rounds of `bench-chaos`: starts servers, runs many conversations at once, and checks for leaks
+//! when all have ended.
 //!
 //! ```text
 //! let plan = Plan::read(&words)?; // `10000 7 --leak task`
@@ -27,14 +27,14 @@ use tokio::task::JoinSet;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Runs between two looks at what is left.
+/// Number of runs between two checks for leaks.
 const ROUND: u64 = 1_000;
-/// Conversations at once.
+/// Number of simultaneous conversations.
 const LANES: u64 = 16;
 const SERVERS: u64 = 3;
 const FORMATS: [&str; 2] = ["openai-chat", "anthropic-messages"];
 
-/// What is left on purpose.
+/// A deliberate leak.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Leak {
     Fd,
@@ -43,7 +43,7 @@ enum Leak {
     Connection,
 }
 
-/// What is to be done.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Plan {
     runs: u64,
@@ -63,10 +63,14 @@ impl Plan {
                     Some("task") => Leak::Task,
                     Some("process") => Leak::Process,
                     Some("connection") => Leak::Connection,
-                    _ => return Err("--leak wants fd, task, process or connection".into()),
+                    _ => {
+                        return Err(
+                            "invalid --leak: expected fd, task, process or connection".into()
+                        );
+                    }
                 });
             } else {
-                numbers.push(word.parse().map_err(|_| format!("`{word}` is no number"))?);
+                numbers.push(word.parse().map_err(|_| format!("`{word}` is not a number"))?);
             }
         }
         let mut numbers = numbers.into_iter();
@@ -74,7 +78,7 @@ impl Plan {
     }
 }
 
-/// What is left on purpose, until the program ends.
+/// Deliberate leaks, which last until the program ends.
 #[derive(Default)]
 struct Leaked {
     files: Vec<File>,
@@ -107,19 +111,19 @@ impl Drop for Leaked {
     }
 }
 
-/// All rounds; whether everything held.
+/// Runs all rounds; returns `true` if no check failed.
 #[expect(clippy::print_stdout, reason = "the result")]
 pub(crate) fn all(plan: &Plan) -> Result<bool> {
-    // Threads that have nothing to do go soon, so that those that stay are seen.
+    // Idle threads end soon, so that only leaked threads stay.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .thread_keep_alive(Duration::from_millis(50))
         .enable_all()
         .build()?;
-    // No other program sleeps so long.
+    // A duration that no other program uses, so that the processes can be found by it.
     let sleep = format!("30.{:010}", std::process::id());
     let tally = Arc::new(Tally::default());
-    // What a first command and a first thread of the runtime open stays open.
+    // The first command opens descriptors and threads that stay for later ones; they are no leak.
     runtime.block_on(CommandLine::new("true").run(&Stop::never()))?;
     std::thread::sleep(Duration::from_millis(200));
     let before = Held::now(runtime.handle(), &sleep);
@@ -145,7 +149,7 @@ pub(crate) fn all(plan: &Plan) -> Result<bool> {
             tally.broken(&format!("round {number}: {more}"));
         }
         if tally.breaches() > 0 {
-            // What is left stays left in all that follow.
+            // The same leak would be reported in every later round.
             break;
         }
     }
@@ -157,6 +161,7 @@ pub(crate) fn all(plan: &Plan) -> Result<bool> {
         began.elapsed().as_secs_f64(),
         tally.breaches()
     );
+    // Does not wait for a leaked task, which would never end.
     runtime.shutdown_background();
     Ok(tally.breaches() == 0)
 }
@@ -170,7 +175,7 @@ fn servers(seed: u64, round: u64, sleep: &str, tally: &Arc<Tally>) -> Result<Vec
     Ok((0..SERVERS).map(server).collect::<std::io::Result<_>>()?)
 }
 
-/// So many runs over these servers.
+/// Makes the runs of one round over these servers.
 fn round(
     seed: u64,
     number: u64,
@@ -214,10 +219,11 @@ fn round(
         }
     });
     watch.end();
+    // The outcomes and the budgets count independently, so that their sums check each other.
     let (told, spent) = (world.cost.load(Ordering::Relaxed), budgets.spent());
     tally.cost(told, spent.0);
     if told != spent.0 {
-        tally.broken(&format!("round {number}: the runs cost {told}, and {spent:?} was spent"));
+        tally.broken(&format!("round {number}: outcomes cost {told}, budgets booked {spent:?}"));
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! A conversation over the servers: some runs, each stopped in some way at some moment, and checked.
+//! A conversation over the servers: runs that are stopped in a random way at a random moment, and
+//! checked.
 //!
 //! ```text
 //! while world.take() { Conversation::new(&world, place)?.talk().await }
@@ -21,20 +22,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// No run takes so long, nor any end after a stop.
+/// Time limits for a run and for its end after a stop. Exceeding one is a failure.
+// Far above the limits of a run, so that a busy machine does not cause failures.
 const LONGEST: Duration = Duration::from_secs(30);
 const LONGEST_END: Duration = Duration::from_secs(5);
 
-/// What the conversations of a round share.
+/// The state that the conversations of a round share.
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) round: u64,
     pub(crate) providers: Vec<HttpProvider>,
     pub(crate) budgets: Budgets,
     pub(crate) tally: Arc<Tally>,
-    /// Runs that may still be made.
+    /// Number of runs that are left.
     pub(crate) runs: AtomicU64,
-    /// What the runs within the budgets say to have cost, in nano-dollars.
+    /// Sum of the costs in the outcomes of runs with a budget, in nano-dollars.
     pub(crate) cost: AtomicU64,
 }
 
@@ -45,7 +47,7 @@ impl World {
     }
 }
 
-/// One conversation after the other, as long as there are runs to be made.
+/// Makes one conversation after the other while there are runs left.
 pub(crate) async fn lane(world: Arc<World>, lane: u64) {
     let mut number = 0;
     while world.take() {
@@ -58,20 +60,20 @@ pub(crate) async fn lane(world: Arc<World>, lane: u64) {
     }
 }
 
-/// How a run is stopped.
+/// A way to stop a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stop {
     No,
     Cancel,
     CancelTheLoop,
     Terminate,
-    /// From a thread that is not the runtime's.
+    /// Terminates from a thread outside of the runtime.
     TerminateFromAfar,
     Drop,
     Detach,
 }
 
-/// What observers were told.
+/// The notifications that observers received.
 #[derive(Default)]
 struct Heard {
     ended: Mutex<Vec<Arc<Outcome>>>,
@@ -99,10 +101,10 @@ impl Heard {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether it was told of the beginning and the end of each of so many runs.
+    /// Returns `true` if the beginning and the end of each of these runs was reported.
     fn busy_and_idle(&self, runs: usize) -> bool {
         let told = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        // A loop that is terminated while it is idle says so once more.
+        // A loop that is terminated while it is idle reports that once more.
         let whole = told.len() == 2 * runs || told.len() == 2 * runs + 1;
         whole
             && told.iter().take(2 * runs).enumerate().all(|(at, busy)| *busy == (at % 2 == 0))
@@ -121,6 +123,7 @@ struct Conversation<'a> {
     at_work: AtWork,
 }
 
+/// Returns the price of the scripted model, so that budgets and reservations have an effect.
 fn price() -> Price {
     Price {
         input: NanoUsd::from_usd(1.0),
@@ -130,6 +133,7 @@ fn price() -> Price {
     }
 }
 
+/// Returns short limits, so that many runs end by them.
 fn limits(dice: &mut Dice) -> Limits {
     let at_times = |dice: &mut Dice, share: u64| dice.percent(share);
     Limits {
@@ -162,7 +166,7 @@ impl<'a> Conversation<'a> {
         let within = budget.is_some();
         let rough = dice.percent(30).then(|| Rough::new(dice, within, &at_work, &world.tally));
         if rough.is_some() {
-            // Code that hangs has no clock of its own.
+            // Only the time limit of the run can end a hook that hangs.
             limits.timeout = limits.timeout.or(Some(dice.millis(50, 400)));
         }
         let tally = Arc::clone(&world.tally);
@@ -190,6 +194,7 @@ impl<'a> Conversation<'a> {
                     None => agent,
                 }
             });
+            // Half of the nested runs are stopped by the time limit of their tool.
             let ask = if dice.percent(50) { ask.timeout(dice.millis(20, 200)) } else { ask };
             builder = builder.tool(ask);
         }
@@ -219,7 +224,7 @@ impl<'a> Conversation<'a> {
             goes_on = ended && dice.percent(60) && self.world.take();
         }
         if tokio::time::timeout(LONGEST, self.agent.settled()).await.is_err() {
-            self.broken("something of the loop goes on");
+            self.broken("some work of the loop does not end");
         }
         if self.heard.late.load(Ordering::SeqCst) {
             self.broken("an event after the ending");
@@ -229,7 +234,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// One run; whether the loop can run again.
+    /// Makes one run; returns `true` if the loop can run again.
     async fn run(&self, dice: &mut Dice, number: usize) -> bool {
         let before = self.heard.ended().len();
         let conversation = self.agent.messages();
@@ -252,12 +257,14 @@ impl<'a> Conversation<'a> {
         ];
         let stop = dice.weighed(Stop::No, &others);
         self.world.tally.stopped(&format!("{stop:?}"));
+        // Within the time that most runs take, so that stops hit every phase.
         let at = Duration::from_micros(dice.below(80_000));
         let mut asked =
             Asked { limits: self.limits.clone(), rough: self.rough, ..Asked::default() };
         asked.cancel = matches!(stop, Stop::Cancel | Stop::CancelTheLoop | Stop::Drop);
         asked.terminate = matches!(stop, Stop::Terminate | Stop::TerminateFromAfar);
 
+        // A handle may be read, awaited or dropped; each has its own path to the outcome.
         let followed = match stop {
             Stop::Drop | Stop::Detach => self.left_alone(handle, stop, at, before).await,
             _ if dice.percent(70) => self.read(handle, stop, at).await,
@@ -274,16 +281,17 @@ impl<'a> Conversation<'a> {
             self.broken(&format!("run {number}, {stop:?}: {problem}"));
         }
         if self.at_work.count() > 0 {
-            self.broken(&format!("run {number}, {stop:?}: a tool goes on"));
+            self.broken(&format!("run {number}, {stop:?}: a tool is still running"));
         }
         if self.budget {
+            // If the provider did not report the usage, the budget books the upper bound.
             let counted = outcome.cost_upper.unwrap_or(outcome.cost);
             self.world.cost.fetch_add(counted.0, Ordering::Relaxed);
         }
         self.after(number, stop, (before, &conversation), &outcome)
     }
 
-    /// What must hold of the loop after a run.
+    /// Checks the loop after a run; returns `true` if it can run again.
     fn after(
         &self,
         number: usize,
@@ -294,9 +302,9 @@ impl<'a> Conversation<'a> {
         let told = self.heard.ended();
         let told = told.get(before..).unwrap_or_default();
         if matches!(stop, Stop::Terminate | Stop::TerminateFromAfar) {
-            // A run that had ended was told of; one that was terminated is not.
+            // The ending is reported if the run had ended before it was terminated.
             if told.len() > 1 || self.agent.lifecycle() != Lifecycle::Terminated {
-                self.broken(&format!("run {number}, {stop:?}: told of {} endings", told.len()));
+                self.broken(&format!("run {number}, {stop:?}: {} endings reported", told.len()));
             }
             if !matches!(self.agent.run("Again."), Err(StartError::Terminated)) {
                 self.broken("a terminated loop runs");
@@ -305,20 +313,22 @@ impl<'a> Conversation<'a> {
         }
         match told {
             [one] if **one == *outcome => {}
-            [one] => self.broken(&format!("observers heard {one:?}, it was {outcome:?}")),
-            _ => self.broken(&format!("run {number}, {stop:?}: told of {} endings", told.len())),
+            [one] => self.broken(&format!("observers got {one:?}, the outcome is {outcome:?}")),
+            _ => self.broken(&format!("run {number}, {stop:?}: {} endings reported", told.len())),
         }
         if self.agent.lifecycle() != Lifecycle::Idle {
             self.broken(&format!("run {number}, {stop:?}: {:?} after it", self.agent.lifecycle()));
         }
-        // A run in which the model said nothing leaves the conversation as it was.
+        // A run without any answer of the model leaves the conversation unchanged.
         let said = |message: &Message| message.role == Role::Assistant;
         let answered = outcome.turns > 0
             || outcome.messages.iter().filter(|message| said(message)).count()
                 > conversation.iter().filter(|message| said(message)).count();
         let now = self.agent.messages();
         if now != outcome.messages && (answered || now != conversation) {
-            self.broken(&format!("run {number}, {stop:?}: the conversation is another"));
+            self.broken(&format!(
+                "run {number}, {stop:?}: the conversation differs from the outcome's"
+            ));
         }
         outcome.termination != Termination::Terminated
     }
@@ -345,7 +355,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Reads all events, and stops it.
+    /// Reads all events, and stops the run.
     async fn read(&self, mut handle: RunHandle, stop: Stop, at: Duration) -> Option<Outcome> {
         let mut events = Vec::new();
         let mut stopped = None;
@@ -371,14 +381,14 @@ impl<'a> Conversation<'a> {
         for problem in checks::events(&events, &outcome) {
             self.broken(&problem);
         }
-        // Also where the run had ended before.
+        // A stop after the end must have no effect on the outcome.
         if stopped.is_none() {
             self.stop(stop);
         }
         Some(outcome)
     }
 
-    /// Waits for the outcome alone, and stops it.
+    /// Awaits only the outcome, and stops the run.
     async fn unread(&self, handle: RunHandle, stop: Stop, at: Duration) -> Option<Outcome> {
         let outcome = handle.outcome();
         tokio::pin!(outcome);
@@ -393,7 +403,7 @@ impl<'a> Conversation<'a> {
         Some(outcome)
     }
 
-    /// Lets go of the handle; the observer hears the ending.
+    /// Drops or detaches the handle, and takes the outcome from the observer.
     async fn left_alone(
         &self,
         handle: RunHandle,
@@ -414,7 +424,7 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// A loop over this provider, with the tools that all have.
+/// Returns a loop over this provider with the tools that all loops have.
 fn tools(provider: HttpProvider, at_work: &AtWork) -> AgentBuilder {
     AgentLoop::builder(provider)
         .price(price())

@@ -1,4 +1,4 @@
-//! What was counted, and what was broken.
+//! Counts the events of the stress test, and prints its failures.
 //!
 //! ```text
 //! tally.ended("cancelled");
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Breaches beyond these are counted, not printed.
+/// Number of failures that are printed; further ones are only counted.
 const SHOWN: u64 = 40;
 
-/// What was counted.
+/// The counters, shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<Counts>);
 
@@ -23,7 +23,7 @@ struct Counts {
     answers: BTreeMap<String, u64>,
     tools: BTreeMap<String, u64>,
     code: BTreeMap<String, u64>,
-    /// Within the shared budgets, in nano-dollars: what the runs say to have cost, and what was
+    /// Costs within the shared budgets in nano-dollars: the sum of the outcomes, and the sum
     /// booked.
     told: u64,
     booked: u64,
@@ -36,45 +36,45 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A run ended so.
+    /// Counts the end of a run.
     pub(crate) fn ended(&self, termination: &str) {
         *self.counts().endings.entry(termination.to_owned()).or_default() += 1;
     }
 
-    /// A run was stopped so.
+    /// Counts the stop of a run.
     pub(crate) fn stopped(&self, how: &str) {
         *self.counts().stops.entry(how.to_owned()).or_default() += 1;
     }
 
-    /// A run ended so long after it was stopped.
+    /// Records the time from a stop to the end of the run.
     pub(crate) fn took(&self, since: Duration) {
         let mut counts = self.counts();
         counts.slowest = counts.slowest.max(since);
     }
 
-    /// A server answered so.
+    /// Counts an answer of a server.
     pub(crate) fn answered(&self, how: &str) {
         *self.counts().answers.entry(how.to_owned()).or_default() += 1;
     }
 
-    /// A tool was started.
+    /// Counts the start of a tool.
     pub(crate) fn tool(&self, name: &str) {
         *self.counts().tools.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// User code did so.
+    /// Counts an action of user code.
     pub(crate) fn code(&self, how: &str) {
         *self.counts().code.entry(how.to_owned()).or_default() += 1;
     }
 
-    /// What a round cost within its budgets, as its runs say and as it was booked.
+    /// Adds the costs of a round within its budgets: by its outcomes, and as booked.
     pub(crate) fn cost(&self, told: u64, booked: u64) {
         let mut counts = self.counts();
         counts.told += told;
         counts.booked += booked;
     }
 
-    /// Something does not hold.
+    /// Records a failed check.
     #[expect(clippy::print_stdout, reason = "the finding")]
     pub(crate) fn broken(&self, what: &str) {
         let mut counts = self.counts();
@@ -84,12 +84,12 @@ impl Tally {
         }
     }
 
-    /// How many things did not hold.
+    /// Returns the number of failed checks.
     pub(crate) fn breaches(&self) -> u64 {
         self.counts().broken
     }
 
-    /// How many runs ended.
+    /// Returns the number of runs that ended.
     pub(crate) fn runs(&self) -> u64 {
         self.counts().endings.values().sum()
     }

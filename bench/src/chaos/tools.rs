@@ -1,4 +1,4 @@
-//! The tools of the runs: one that listens, one that is deaf.
+//! Tools of the runs: one that reacts to a cancellation, and one that ignores it.
 //!
 //! ```text
 //! let at_work = AtWork::default();
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many calls are under way.
+/// The number of calls that are running.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AtWork(Arc<AtomicUsize>);
 
@@ -28,7 +28,8 @@ impl AtWork {
     }
 }
 
-/// A call under way.
+/// A running call, which counts itself down when it is dropped.
+// A guard and not a counter at the end of the tool, because an aborted future never gets there.
 pub(crate) struct Call(Arc<AtomicUsize>);
 
 impl Drop for Call {
@@ -48,7 +49,7 @@ fn time(arguments: &Map<String, Value>) -> Result<Duration, ToolOutput> {
     }
 }
 
-/// Waits, and stops when it is told to.
+/// A tool that waits, and stops when its run is cancelled.
 pub(crate) struct Act(pub(crate) AtWork);
 
 impl Tool for Act {
@@ -78,7 +79,7 @@ impl Tool for Act {
     }
 }
 
-/// Works three times as long, holds its thread meanwhile, and does not hear that it must stop.
+/// A tool that works three times as long, blocks its thread meanwhile, and ignores cancellation.
 pub(crate) struct Deaf(pub(crate) AtWork);
 
 impl Tool for Deaf {
@@ -99,7 +100,8 @@ impl Tool for Deaf {
                 Err(problem) => return problem,
             };
             for _ in 0..steps {
-                // A thread that is held, as bad tools hold it.
+                // Blocks the thread, as badly written tools do. The second sleep gives the driver a
+                // point to abort the task.
                 std::thread::sleep(Duration::from_millis(1));
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }

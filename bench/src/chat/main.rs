@@ -1,14 +1,14 @@
-//! `bench-chat [RUNS] [BYTES]`: what a long chat costs in a journal: one loop, many runs, a conversation
-//! that grows to so many bytes.
+//! `bench-chat [RUNS] [BYTES]`: measures the cost of a long chat in a journal: one loop, many runs,
+//! and a conversation that grows to BYTES bytes.
 //!
 //! ```text
 //! cargo build --release -p endstop-bench --bin bench-chat
 //! target/release/bench-chat 400 1900000
 //! ```
 //!
-//! Each run is one question and one answer, without a network. The runs of the first and the last
-//! tenth are compared, because a cost that grows with the conversation shows there. Processor time is
-//! that of the whole process: it does not depend on what else the machine does.
+//! Each run is one question and one answer, without a network. The first and the last tenth of the
+//! runs are compared, because a cost that grows with the conversation shows there. Processor time
+//! is that of the whole process, which depends little on the load of the machine.
 
 #[path = "../measure.rs"]
 #[expect(dead_code, reason = "the other programs use the rest")]
@@ -27,7 +27,10 @@ fn main() -> ExitCode {
     let number = |at: usize, or: usize| words.get(at).map_or(Ok(or), |word| word.parse());
     let done = match (number(0, 400), number(1, 1_900_000)) {
         (Ok(runs), Ok(bytes)) if runs >= 10 && bytes >= runs => measured(runs, bytes),
-        _ => Err("give at least 10 runs, and the bytes of the conversation: 400 1900000".into()),
+        _ => Err(
+            "expected at least 10 runs and the bytes of the conversation, for example 400 1900000"
+                .into(),
+        ),
     };
     match done {
         Ok(text) => {
@@ -47,6 +50,7 @@ fn measured(runs: usize, bytes: usize) -> Result<String, Box<dyn Error>> {
     let journal = SqliteJournal::open(&file)?;
     let bare = chat(runs, bytes, None)?;
     let kept = chat(runs, bytes, Some(&journal))?;
+    // Closing moves the write-ahead log into the file, whose size is measured.
     drop(journal);
     let written = std::fs::metadata(&file)?.len();
     let _ = std::fs::remove_dir_all(&folder);
@@ -62,8 +66,9 @@ fn measured(runs: usize, bytes: usize) -> Result<String, Box<dyn Error>> {
     ))
 }
 
+/// The measurements of a chat.
 struct Chat {
-    /// Milliseconds of each run, and of its processor time.
+    /// Wall time and processor time of each run, in milliseconds.
     runs: Vec<f64>,
     cpu: Vec<f64>,
     conversation: usize,
@@ -94,7 +99,7 @@ fn chat(
     bytes: usize,
     journal: Option<&SqliteJournal>,
 ) -> Result<Chat, Box<dyn Error>> {
-    // Half is what the user says, half what the model answers.
+    // Half of the bytes are questions, half are answers.
     let words = |nth: usize, size: usize| -> String {
         let line = format!("Message {nth}: the parts of the engine are listed one by one. ");
         line.chars().cycle().take(size).collect()
@@ -110,6 +115,7 @@ fn chat(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut chat = Chat { runs: Vec::new(), cpu: Vec::new(), conversation: 0 };
     for nth in 0..runs {
+        // The question is made before the clock starts.
         let question = words(2 * nth, bytes / runs - half);
         let watch = Watch::start();
         let outcome = runtime.block_on(async {

@@ -1,13 +1,14 @@
-//! `bench-journal [RUNS] [STEPS]`: what keeping a run costs, in processor time and bytes a step.
+//! `bench-journal [RUNS] [STEPS]`: measures the cost of a journal, in processor time and bytes per
+//! step.
 //!
 //! ```text
 //! cargo build --release -p endstop-bench
 //! target/release/bench-journal 60 20
 //! ```
 //!
-//! Runs with a journal and without one take turns over a scripted server, which is this program once
-//! more: its processor time is not counted. Each step is a streamed response that asks for a tool, and
-//! the tool. The figures are medians; compare the ratio.
+//! Runs with and without a journal alternate over a scripted server. The server is a second process
+//! of this program, so that its processor time is not counted. Each step is a streamed response
+//! with a tool call, and the tool. The figures are medians; compare the ratio.
 
 #[path = "../measure.rs"]
 #[expect(dead_code, reason = "the other programs use the rest")]
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         Some(work::SERVE) => work::serve().map(|()| String::new()),
         _ => match (number(0, 60), number(1, 20)) {
             (Ok(runs), Ok(steps)) if runs > 0 && steps > 0 => work::measured(runs, steps),
-            _ => Err("give how many runs, and how many steps: 60 20".into()),
+            _ => Err("expected the number of runs and of steps, for example 60 20".into()),
         },
     };
     match done {

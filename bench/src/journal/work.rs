@@ -1,4 +1,4 @@
-//! The server, the runs, and what they cost.
+//! The scripted server, the runs, and their cost.
 
 use crate::measure::{Watch, median};
 use endstop::journal::{
@@ -14,12 +14,12 @@ use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
-/// The word that makes this program the server.
+/// The argument that makes this program the server.
 pub(crate) const SERVE: &str = "serve";
 
 type Done<T> = Result<T, Box<dyn Error>>;
 
-/// Plays the model until standard input is closed: as many calls as the task says, then an answer.
+/// Plays the model until standard input closes: as many calls as the task names, then an answer.
 #[expect(clippy::print_stdout, reason = "its address is read there")]
 pub(crate) fn serve() -> Done<()> {
     let server = Server::start(|request: &Request| {
@@ -37,12 +37,13 @@ pub(crate) fn serve() -> Done<()> {
     })?;
     println!("{}", server.base_url());
     std::io::stdout().flush()?;
+    // Ends with its parent, even if that is killed, because the pipe closes then.
     let mut rest = Vec::new();
     std::io::stdin().read_to_end(&mut rest)?;
     Ok(())
 }
 
-/// The server, as long as this lives.
+/// The server process, which is killed when the value is dropped.
 struct Model {
     child: Child,
     url: String,
@@ -69,7 +70,7 @@ impl Drop for Model {
     }
 }
 
-/// Keeps nothing: what it costs to make the records.
+/// A journal that stores nothing, to measure the cost of building the records.
 struct Nothing;
 
 impl Journal for Nothing {
@@ -78,7 +79,7 @@ impl Journal for Nothing {
     }
 
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
-        let problem = format!("there is no run `{id}`");
+        let problem = format!("no run `{id}`");
         Err(JournalError { journal: "nothing".into(), problem, kind: JournalErrorKind::NotFound })
     }
 
@@ -101,7 +102,7 @@ impl RunJournal for Nothing {
     }
 }
 
-/// How a run is kept.
+/// The journal of a run.
 #[derive(Clone, Copy)]
 enum Kept {
     Not,
@@ -109,7 +110,7 @@ enum Kept {
     InFile,
 }
 
-/// Runs in turns, with a journal and without; the table.
+/// Alternates runs with and without a journal, and returns the table.
 pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
     let model = Model::start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -124,7 +125,7 @@ pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
         ..HttpOptions::default()
     };
     let provider = HttpProvider::new(&options, &|name| {
-        // A key to look for in everything that is written, as a run has one.
+        // With a key, because a journal searches everything that it writes for the key.
         (name == "OPENAI_API_KEY").then(|| "sk-proj-4fQ9xTz71LmN0pWv8aBcD".to_owned())
     })?;
     let folder = std::env::temp_dir().join(format!("bench-journal-{}", std::process::id()));
@@ -153,19 +154,21 @@ pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
         let (_, cpu) = watch.read();
         match outcome.termination {
             Termination::Stop if outcome.tool_calls as usize == steps => Ok(cpu),
+            // A run that ended early would look cheap.
             other => Err(format!("it ended as {other}: {}", outcome.decided_by.evidence).into()),
         }
     };
-    // Each has run once: connections, caches, tables.
+    // One run of each first, which opens connections, fills caches and creates tables.
     let ways = [Kept::Not, Kept::Nowhere, Kept::InFile];
     for kept in ways {
         one(kept)?;
     }
     let mut costs = [Vec::new(), Vec::new(), Vec::new()];
-    // What else the machine does changes slowly: runs of one round are compared.
+    // The load of the machine changes slowly, so that runs of the same round are compared.
     let mut ratios = Vec::new();
     for nth in 0..runs {
         for at in 0..ways.len() {
+            // The order rotates, so that no way always runs after the same other one.
             let way = (nth + at) % ways.len();
             costs[way].push(one(ways[way])?);
         }
@@ -176,7 +179,7 @@ pub(crate) fn measured(runs: usize, steps: usize) -> Done<String> {
     let rows: usize = last.events.len();
     let raw: usize =
         last.events.iter().map(|event| serde_json::to_string(event).map_or(0, |t| t.len())).sum();
-    // The last that closes the file moves its log there.
+    // SQLite moves its write-ahead log into the file when the last connection closes.
     drop(journal);
     let bytes = std::fs::metadata(&file)?.len();
     let _ = std::fs::remove_dir_all(&folder);

@@ -1,14 +1,15 @@
-//! `bench-stops [TIMES]`: how long it takes from a stop to the last exit, and whether any process is
-//! left, and what a keeper adds to a command.
+//! `bench-stops [TIMES]`: measures the time from a stop to the exit of the last process, counts the
+//! processes that are left, and measures the overhead of a keeper.
 //!
 //! ```text
 //! cargo build --release -p endstop-cli -p endstop-bench
 //! target/release/bench-stops 100
 //! ```
 //!
-//! Each run is a real one of `endstop run`, beside this program, against a scripted server; its
-//! model calls `shell` with a command that sleeps. A process is watched by a descriptor from before
-//! the stop until it has ended.
+//! Each run is a process of `endstop run` (from the folder of this program) against a scripted
+//! server whose model calls `shell` with a command that sleeps. Every process is watched through a
+//! pidfd from before the stop until it has ended, so that a reused process id cannot be mistaken
+//! for it.
 
 #[cfg(target_os = "linux")]
 mod runs;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 #[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "a program")]
 fn main() -> ExitCode {
-    // Without a keeper only where this is what is measured.
+    // Commands run without a keeper only if the argument is `bare`, which measures that.
     let words: Vec<String> = std::env::args().skip(1).collect();
     let bare = words.first().is_some_and(|word| word == "bare");
     if !bare && let Some(code) = endstop::process::keeper::serve_if_asked() {
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
         Some("bare" | "kept") => runs::trues(200),
         times => match times.map_or(Ok(100), str::parse) {
             Ok(times) => runs::table(times).and_then(|()| runs::overhead()),
-            Err(_) => Err("give how many times: 100".into()),
+            Err(_) => Err("expected the number of repetitions, for example 100".into()),
         },
     };
     match done {
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Processes are watched by descriptors that other systems do not have.
+/// Exits with a failure, because other systems have no pidfd.
 #[cfg(not(target_os = "linux"))]
 fn main() -> ExitCode {
     ExitCode::FAILURE

@@ -1,8 +1,8 @@
-//! The runs of `bench-stops`: started, stopped, watched to the last exit.
+//! Starts and stops the runs of `bench-stops`, and watches their processes until the last exit.
 //!
 //! ```text
-//! table(100)?; // every kind of process, stopped in every way
-//! overhead()?; // `true` with a keeper and without
+//! table(100)?; // every kind of process tree, stopped in every way
+//! overhead()?; // `true` with and without a keeper
 //! ```
 
 use endstop::process::{CommandLine, Stop};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How processes hide, and how many sleep then; `N` is the length of their sleep.
+/// Kinds of process trees: name, command (`N` is the duration of the sleep), number of sleepers.
 const KINDS: [(&str, &str, usize); 4] = [
     ("child", "sleep N & sleep N & wait", 2),
     ("grandchild", "sh -c 'sh -c \"sleep N & wait\" & wait' & sleep N & wait", 2),
@@ -29,13 +29,13 @@ const KINDS: [(&str, &str, usize); 4] = [
 
 const STOPS: [&str; 5] = ["cancel", "terminate", "timeout", "SIGTERM", "kill -9"];
 
-/// The time limit of a call, where that is what stops it.
+/// Time limit of a call, if that is the stop.
 const TOOL_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Who lives longer than this is left.
+/// Time after which a process that still lives counts as left.
 const LEFT: Duration = Duration::from_secs(10);
 
-/// Every kind of process, stopped in every way, so many times.
+/// Stops every kind of process tree in every way, this many times, and prints the table.
 #[expect(clippy::print_stdout, reason = "the table")]
 pub(crate) fn table(times: usize) -> Result<()> {
     let endstop = std::env::current_exe()?.with_file_name("endstop");
@@ -56,13 +56,14 @@ pub(crate) fn table(times: usize) -> Result<()> {
             let at = |share: f64| took.get((took.len() as f64 * share) as usize).or(took.last());
             let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| at(share).copied().unwrap_or(0.0));
             println!("| {kind} | {stop} | {times} | {p50:.1} | {p99:.1} | {max:.1} | {left} |");
+            // A table takes minutes; each row appears when it is complete, also in a pipe.
             std::io::stdout().flush()?;
         }
     }
     Ok(())
 }
 
-/// A run that is stopped: the time to the last exit, and how many are left.
+/// Stops one run; returns the time to the last exit, and the number of processes left.
 fn stopped(
     endstop: &Path,
     command: &str,
@@ -72,7 +73,7 @@ fn stopped(
     let length = length();
     let mut line = command.replace('N', &length);
     if stop == "terminate" {
-        // Deaf for the cancel before it; what is ignored is so in the children too.
+        // Ignores the cancel that precedes a terminate; child processes inherit an ignored signal.
         line = format!("trap '' TERM; {line}");
     }
     let server = Server::start(move |request| {
@@ -84,11 +85,13 @@ fn stopped(
     })?;
     let mut run = Run::start(endstop, &server, stop)?;
     let called = run.called()?;
+    // Only when all of them sleep, because a stop before that would have fewer to end.
     let held = sleeping(&length, sleepers)?;
     let since = match stop {
         "cancel" => run.signal(Signal::INT)?,
         "terminate" => {
             run.signal(Signal::INT)?;
+            // Two signals at once could arrive as one.
             run.says("stopping")?;
             run.signal(Signal::INT)?
         }
@@ -101,7 +104,7 @@ fn stopped(
     Ok((last.saturating_duration_since(since), left))
 }
 
-/// A run of `endstop` under way.
+/// A running `endstop`.
 struct Run {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -126,32 +129,33 @@ impl Run {
         Ok(Run { child, stdout: BufReader::new(stdout), stderr: BufReader::new(stderr) })
     }
 
-    /// When it said that the tool was called.
+    /// Waits until it reports the tool call, and returns the time.
     fn called(&mut self) -> Result<Instant> {
         self.says("→ shell")?;
         Ok(Instant::now())
     }
 
-    /// Reads its standard error until it says this.
+    /// Reads its standard error until a line contains this text.
     fn says(&mut self, text: &str) -> Result<()> {
         let mut line = String::new();
         while !line.contains(text) {
             line.clear();
             if self.stderr.read_line(&mut line)? == 0 {
-                return Err(format!("it never said {text:?}").into());
+                return Err(format!("`endstop` never printed {text:?}").into());
             }
         }
         Ok(())
     }
 
     fn signal(&self, signal: Signal) -> Result<Instant> {
+        // Before the signal, so that the time of the system call is included.
         let now = Instant::now();
         kill_process(Pid::from_child(&self.child), signal)?;
         Ok(now)
     }
 }
 
-/// Whatever went wrong, nothing is left of it.
+/// Kills the process, so that a failed measurement leaves nothing.
 impl Drop for Run {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -160,7 +164,7 @@ impl Drop for Run {
     }
 }
 
-/// A length of `sleep` that nobody else has.
+/// Returns a duration for `sleep` that no other process uses.
 fn length() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -168,7 +172,7 @@ fn length() -> String {
     (u64::from(std::process::id()) * 100_000 + 100_000_000_000 + u64::from(next)).to_string()
 }
 
-/// Holds on to the processes that sleep so long, once there are so many.
+/// Waits for this many processes that sleep this long, and opens a pidfd for each.
 fn sleeping(length: &str, count: usize) -> Result<Vec<OwnedFd>> {
     let end = Instant::now() + LEFT;
     loop {
@@ -192,7 +196,7 @@ fn sleeping(length: &str, count: usize) -> Result<Vec<OwnedFd>> {
     }
 }
 
-/// When the last of them ended, and how many did not.
+/// Returns the time at which the last of them ended, and the number that did not end.
 fn last_exit(held: &[OwnedFd]) -> Result<(Instant, usize)> {
     let end = Instant::now() + LEFT;
     for (at, one) in held.iter().enumerate() {
@@ -207,7 +211,7 @@ fn last_exit(held: &[OwnedFd]) -> Result<(Instant, usize)> {
     Ok((Instant::now(), 0))
 }
 
-/// What a keeper adds to a command: `true` with one and without, in turns.
+/// Measures the overhead of a keeper: runs `true` with and without one, alternately.
 #[expect(clippy::print_stdout, reason = "the result")]
 pub(crate) fn overhead() -> Result<()> {
     let program: PathBuf = std::env::current_exe()?;
@@ -219,7 +223,7 @@ pub(crate) fn overhead() -> Result<()> {
     Ok(())
 }
 
-/// Runs `true` so many times, one after the other.
+/// Runs `true` this many times in sequence, and prints the times.
 #[expect(clippy::print_stdout, reason = "the result")]
 pub(crate) fn trues(times: usize) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,13 +1,13 @@
-//! `bench-suspended [RUNS]`: what a run holds of memory while its stream is silent, and how long it
-//! takes until all have ended that are terminated at once.
+//! `bench-suspended [RUNS]`: measures the memory of runs whose streams are silent, and the time to
+//! end all of them when they are terminated at once.
 //!
 //! ```text
 //! cargo build --release -p endstop-bench
 //! target/release/bench-suspended 1000
 //! ```
 //!
-//! The scripted server is this program once more, in a process of its own: its memory is not
-//! counted. Each run is a loop of its own; all share a provider, and each has heard a first delta.
+//! The scripted server is a second process of this program, so that its memory is not counted. Each
+//! run has its own loop. All loops share a provider, and each run has received a first delta.
 
 #[cfg(target_os = "linux")]
 mod runs;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Some(server::WORD) => server::serve().map(|()| String::new()),
         Some(word) => match word.parse() {
             Ok(count) => runs::measured(count),
-            Err(_) => Err("give how many runs: 1000".into()),
+            Err(_) => Err("expected the number of runs, for example 1000".into()),
         },
         None => runs::measured(1_000),
     };
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Memory is read from `/proc`.
+/// Exits with a failure, because memory is read from `/proc`.
 #[cfg(not(target_os = "linux"))]
 fn main() -> ExitCode {
     ExitCode::FAILURE

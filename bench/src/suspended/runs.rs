@@ -1,4 +1,4 @@
-//! The runs of `bench-suspended`: begun, measured, ended.
+//! Starts, measures and ends the runs of `bench-suspended`.
 //!
 //! ```text
 //! println!("{}", measured(1_000)?);
@@ -14,27 +14,29 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How long all connections may take to close.
+/// Time limit for all connections to close.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Connections that are made at once: more than a server lets wait are made a second later.
+/// Number of connections that are opened at once.
+// The system drops connection attempts beyond the server's backlog, and the client repeats them a
+// second later.
 const AT_ONCE: usize = 64;
 
-/// Resident memory in kB.
+/// Returns the resident memory in kB.
 fn resident() -> Result<f64> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).ok_or("no Rss")?;
     Ok(line.split_whitespace().next().unwrap_or_default().parse()?)
 }
 
-/// A run of a loop of its own.
+/// Starts a run of a new loop.
 fn begun(provider: &HttpProvider) -> Result<(AgentLoop, RunHandle)> {
     let agent = AgentLoop::builder(provider.clone()).tool(ReadFile::default()).build()?;
     let handle = agent.run("go")?;
     Ok((agent, handle))
 }
 
-/// Waits for the first delta: no more will come.
+/// Waits for the first delta, after which the stream is silent.
 async fn until_silent(handle: &mut RunHandle) -> Result<()> {
     loop {
         match handle.next().await {
@@ -50,7 +52,7 @@ async fn until_silent(handle: &mut RunHandle) -> Result<()> {
     }
 }
 
-/// What so many runs hold, and how long they take to end.
+/// Returns the memory of this many runs, and the time to end them.
 pub(crate) fn measured(count: usize) -> Result<String> {
     raise_descriptors()?;
     let mut server = Silent::start()?;
@@ -62,7 +64,7 @@ pub(crate) fn measured(count: usize) -> Result<String> {
             ..HttpOptions::default()
         };
         let provider = HttpProvider::new(&options, &|_| None)?;
-        // What the first run needs, it alone needs.
+        // A first run allocates everything that later runs share.
         let (agent, mut handle) = begun(&provider)?;
         until_silent(&mut handle).await?;
         agent.terminate();
@@ -80,12 +82,15 @@ pub(crate) fn measured(count: usize) -> Result<String> {
                 until_silent(handle).await?;
             }
         }
+        // Lets tasks of the setup end and free their memory.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let (after, open) = (resident()?, server.open()?);
+        // Each run must be suspended in its stream; otherwise the figures would be of fewer runs.
         if open < count {
             return Err(format!("{open} connections for {count} runs").into());
         }
 
+        // All are terminated before any outcome is awaited, as a server does when it shuts down.
         let began = Instant::now();
         for (agent, _) in &runs {
             agent.terminate();

@@ -1,7 +1,7 @@
-//! The server, in a process of its own, and how it is asked about its connections.
+//! The scripted server in a separate process, and the queries for its connections.
 //!
 //! ```text
-//! let mut server = Silent::start()?; // this program, once more
+//! let mut server = Silent::start()?; // a second process of this program
 //! while server.open()? > 0 { … }
 //! ```
 
@@ -14,18 +14,19 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// The argument that makes this program the server.
 pub(crate) const WORD: &str = "serve";
 
-/// As many descriptors as may be had: each connection is one.
+/// Raises the limit on descriptors to its maximum, because each connection needs one.
 pub(crate) fn raise_descriptors() -> Result<()> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     Ok(())
 }
 
-/// Sends a first delta and no more, and answers each line with how many connections are open.
+/// Sends a first delta and nothing more, and answers each line with the number of open connections.
 #[expect(clippy::print_stdout, reason = "what it is asked for")]
 pub(crate) fn serve() -> Result<()> {
     raise_descriptors()?;
     let turn = Turn::pieces(&["Hello", " world"]);
+    // The first event has the role only; the second has the first text.
     let first = sse::openai(&turn).iter().take(2).map(String::len).sum();
     let server = Server::start(move |request| Reply::turn(request, &turn).stall_after(first))?;
     println!("{}", server.base_url());
@@ -36,7 +37,7 @@ pub(crate) fn serve() -> Result<()> {
     Ok(())
 }
 
-/// The server's process; it goes with its value.
+/// The server process, which is killed when the value is dropped.
 pub(crate) struct Silent {
     pub(crate) base_url: String,
     process: Child,
@@ -62,7 +63,7 @@ impl Silent {
         Ok(line.trim().to_owned())
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub(crate) fn open(&mut self) -> Result<usize> {
         self.ask.write_all(b"\n")?;
         Ok(self.line()?.parse()?)

@@ -1,13 +1,13 @@
-//! What `final_pattern` costs on 5 MB of text without a declaration, compared with one `memmem`
+//! Benchmark of `final_pattern` on 5 MB of text without a declaration, compared with one `memmem`
 //! search of the same text in the same run.
 //!
 //! ```sh
 //! cargo bench -p endstop-core --bench final_pattern
 //! ```
 //!
-//! On Unix it is processor time, and the best of several rounds counts, because other work on the
-//! machine only makes a round slower. In pieces of a few bytes the time is that of the calls: the last
-//! columns copy the pieces and do nothing else.
+//! Times are processor time on Unix. The best of several rounds counts, because other work on the
+//! machine only makes a round slower. With chunks of a few bytes the calls themselves dominate, so
+//! the last columns measure a loop that only copies the chunks.
 
 use endstop_core::policy::FinalPattern;
 use endstop_core::{StepContext, StepResult, TerminationPolicy};
@@ -101,7 +101,7 @@ fn best<T>(mut work: impl FnMut() -> T) -> Duration {
     times.min().unwrap_or_default()
 }
 
-/// The processor time of this thread.
+/// Returns the processor time of this thread.
 #[cfg(unix)]
 fn now() -> Duration {
     use rustix::time::{ClockId, clock_gettime};

@@ -1,14 +1,15 @@
-//! A termination policy of one's own: `convergence` ends a run whose outputs no longer change.
+//! A custom termination policy: `convergence` ends a run whose outputs no longer change.
 //!
-//! What this shows: a policy that keeps state, its configuration with defaults and errors that
-//! name the key, its registration under a name that configuration can spell (also inside `any`
-//! and `all`), and how a run ends by it. Run it with `cargo run -p custom-policy`.
+//! The example shows a policy that keeps state, a configuration with defaults and errors that name
+//! the key, the registration under a name that configuration can use (also inside `any` and
+//! `all`), and a run that the policy ends. Run it with `cargo run -p custom-policy`.
 //!
-//! The policy is the custom one of RLM Code's documentation: the last `window_size` outputs are
-//! alike, and at least `min_steps` steps came before this one. There, alike means equal; here it
-//! means that they share `similarity_threshold` of their trigrams, so that a draft which only
-//! changes a comma counts as settled. Steps without text are passed over: nothing was said.
-#![allow(clippy::print_stdout, reason = "an example says what happened")]
+//! The policy is the example of a custom policy in RLM Code's documentation. It stops when the last
+//! `window_size` outputs are alike and at least `min_steps` steps came before this one. There,
+//! alike means equal. Here it means that the outputs share `similarity_threshold` of their
+//! trigrams, so that a draft that changes only a comma counts as settled. Steps without text are
+//! skipped, because they have no output to compare.
+#![allow(clippy::print_stdout, reason = "the example prints its results")]
 
 use endstop::policy::{PolicyError, PolicyInfo, Stop};
 use endstop::testkit::{ScriptedModel, Turn};
@@ -23,15 +24,15 @@ use std::collections::{HashSet, VecDeque};
 const NAME: &str = "convergence";
 const DESCRIPTION: &str = "Stop when the outputs no longer change";
 
-/// How `convergence` is configured; what is left out has its default.
+/// The configuration of `convergence`; absent keys have their defaults.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default)]
 struct Config {
-    /// How many outputs must be alike.
+    /// Number of outputs that must be alike.
     window_size: usize,
-    /// The share of trigrams that two alike outputs have in common, 0 to 1.
+    /// Share of the trigrams that two outputs must have in common to be alike, from 0 to 1.
     similarity_threshold: f64,
-    /// How many steps must come before the one that may stop.
+    /// Number of steps that must come before the first one that may stop.
     min_steps: i64,
 }
 
@@ -52,8 +53,9 @@ impl Config {
         })
     }
 
-    /// Reads a configuration: an object, or null for none. Every mistake names its key.
+    /// Reads a configuration: an object, or null for the defaults. Every error names its key.
     fn read(value: &Value) -> Result<Config, PolicyError> {
+        // Unknown keys are checked by hand, because serde's own message would not list the policy.
         let policy = NAME.to_owned();
         if let Some(key) = value
             .as_object()
@@ -85,6 +87,7 @@ impl Config {
 }
 
 /// Stops when the last outputs are alike.
+// The state belongs to one run: the kernel calls `reset` before the next.
 struct Convergence {
     config: Config,
     /// The outputs of the window, each as the set of its trigrams; the newest is last.
@@ -114,10 +117,13 @@ impl TerminationPolicy for Convergence {
         let Some(output) = step.output.as_deref().filter(|output| !output.trim().is_empty()) else {
             return Verdict::Continue;
         };
+        // At most `window_size` outputs are stored, so that memory does not grow with the run.
         if self.window.len() == self.config.window_size {
             self.window.pop_front();
         }
         let newest = Trigrams::of(output);
+        // The newest output is compared with all others. Comparing neighbours only would accept a
+        // text that drifts a little at every step.
         let least = self.window.iter().map(|older| older.similarity(&newest)).fold(1.0, f64::min);
         self.window.push_back(newest);
         if context.step < self.config.min_steps || self.window.len() < self.config.window_size {
@@ -139,14 +145,15 @@ impl TerminationPolicy for Convergence {
     }
 }
 
-/// A text as the set of its runs of three characters, white space made equal.
+/// The set of trigrams of a text, with normalised white space.
 ///
-/// Making it and comparing two of them takes time linear in the texts.
+/// Building a set and comparing two of them takes time linear in the texts, because a policy runs
+/// after every step and an output may be long.
 struct Trigrams(HashSet<[char; 3]>);
 
 impl Trigrams {
     fn of(text: &str) -> Trigrams {
-        // An edge of two blanks, so that a text of one character has trigrams too.
+        // The text is padded with two blanks, so that a text of one character has trigrams too.
         let words = text.split_whitespace().flat_map(|word| word.chars().chain([' ']));
         let mut last = [' ', ' '];
         let mut set = HashSet::new();
@@ -157,15 +164,16 @@ impl Trigrams {
         Trigrams(set)
     }
 
-    /// What two texts have in common of all that they have: 0 to 1 (Jaccard).
+    /// Returns the Jaccard similarity of two texts, from 0 to 1.
     fn similarity(&self, other: &Trigrams) -> f64 {
         let both = self.0.intersection(&other.0).count();
         let either = self.0.len() + other.0.len() - both;
+        // Two empty texts are equal; the division would give NaN.
         if either == 0 { 1.0 } else { both as f64 / either as f64 }
     }
 }
 
-/// The built-in policies and `convergence`.
+/// Returns a registry of the built-in policies and `convergence`.
 fn registry() -> Result<Registry, PolicyError> {
     let mut registry = Registry::new();
     let info = PolicyInfo {
@@ -173,11 +181,12 @@ fn registry() -> Result<Registry, PolicyError> {
         description: DESCRIPTION.to_owned(),
         default_config: Config::default().as_value(),
     };
+    // The factory runs at every `build`, so that each loop has its own state.
     registry.register(info, |config| Ok(Policy::new(Convergence::new(Config::read(config)?))))?;
     Ok(registry)
 }
 
-/// A model that writes draft after draft, saves each, and is long done before it says so.
+/// Returns a model that writes and saves drafts, and is finished long before it declares an answer.
 fn drafting() -> ScriptedModel {
     let drafts = [
         "Rust has no garbage collector.",
@@ -193,12 +202,13 @@ fn drafting() -> ScriptedModel {
     }))
 }
 
-/// Runs the drafting model under a policy, by its specification.
+/// Runs the drafting model with the policy of this specification.
 async fn draft(spec: &Value) -> Result<Outcome, Box<dyn std::error::Error>> {
     let save = tool_fn("save_draft", "Keeps a draft.", |_: Map<String, Value>, _| async {
         ToolOutput::ok("saved")
     });
     let agent = AgentLoop::builder(drafting())
+        // Boxed, because the type of the policy depends on the specification.
         .boxed_policy(registry()?.build(spec)?.into_inner())
         .tool(save)
         .build()?;
@@ -212,7 +222,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("defaults:   {}", registry.get(NAME)?.default_config);
     for spec in [
         json!("convergence"),
-        // Together with a built-in: whichever comes first.
+        // Together with a built-in policy; the first one to stop decides.
         json!({"any": ["final_pattern", {"convergence": {"similarity_threshold": 1.0}}]}),
     ] {
         let outcome = draft(&spec).await?;
@@ -246,7 +256,7 @@ mod tests {
         StepContext { step, ..StepContext::default() }
     }
 
-    /// The steps at which it stops, of these outputs.
+    /// Returns the steps at which the policy stops for these outputs.
     fn stops(policy: &mut Convergence, outputs: &[&str]) -> Vec<usize> {
         (0..outputs.len())
             .filter(|&n| {
@@ -256,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_ends_when_its_drafts_settle() {
+    async fn run_ends_when_drafts_settle() {
         let outcome = draft(&json!("convergence")).await.unwrap();
         assert_eq!(outcome.termination, Termination::Submitted);
         assert_eq!(outcome.turns, 5);
@@ -268,30 +278,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn drafts_that_are_alike_but_not_equal_do_not_meet_a_threshold_of_one() {
+    async fn similar_drafts_miss_threshold_of_one() {
         let spec =
             json!({"any": [{"convergence": {"similarity_threshold": 1.0}}, "final_pattern"]});
         let outcome = draft(&spec).await.unwrap();
         assert_eq!(outcome.termination, Termination::Submitted);
         assert_eq!(outcome.decided_by.name, "final_pattern");
-        // The declaration was seen while it was generated: that call was cut, and is no turn.
+        // The declaration was found while it was streamed. That call was aborted and is not a turn.
         assert_eq!((outcome.turns, outcome.model_calls), (6, 7));
         assert_eq!(outcome.answer().as_deref(), Some("Each value has one owner."));
     }
 
     #[test]
-    fn equal_outputs_stop_once_enough_steps_came_before() {
+    fn equal_outputs_stop_after_minimum_steps() {
         let mut policy = Convergence::new(Config::default());
         assert_eq!(stops(&mut policy, &["x"; 5]), [3, 4]);
         policy.reset();
         assert_eq!(stops(&mut policy, &["x"; 4]), [3]);
         policy.reset();
-        // What was said before a reset is forgotten: the window is not full yet.
+        // The outputs before the reset are forgotten, so the window is not full yet.
         assert_eq!(policy.should_terminate(&said("x"), &at(9)), Verdict::Continue);
     }
 
     #[test]
-    fn what_changes_or_says_nothing_does_not_settle() {
+    fn changing_or_blank_outputs_never_settle() {
         let mut policy = Convergence::new(Config::default());
         assert_eq!(stops(&mut policy, &["a", "b", "a", "b", "a", "b", "a"]), [0; 0]);
         policy.reset();
@@ -301,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn similarity_is_symmetric_and_between_nothing_and_all() {
+    fn similarity_is_symmetric_and_bounded() {
         for (a, b, least, most) in [
             ("the same text", "the  same\ntext", 1.0, 1.0),
             ("", "", 1.0, 1.0),
@@ -318,14 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_output_is_compared_in_time() {
+    fn long_output_is_compared_quickly() {
         let long = "word after word ".repeat(10_000);
         let mut policy = Convergence::new(Config::default());
         assert_eq!(stops(&mut policy, &[long.as_str(); 4]), [3]);
     }
 
     #[test]
-    fn it_is_built_by_name_and_mistakes_name_the_key() {
+    fn configuration_error_names_the_key() {
         let registry = registry().unwrap();
         assert_eq!(
             registry.get(NAME).unwrap().default_config,

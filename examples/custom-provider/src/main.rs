@@ -1,16 +1,17 @@
-//! Providers of one's own: one that only says yes or no, and one that says why a response ended.
+//! Custom providers: one that only reports if a response is the last, and one that reports why it
+//! ended.
 //!
-//! What this shows: how each ends its runs, and what a provider that knows no more than yes or no
-//! must set. Such a provider ends a run as `stop` only if its response says more than the yes:
+//! The example shows how runs with each of them end, and what the first kind must set. A run with
+//! such a provider ends as `stop` only if the response contains more evidence than `is_terminal`:
 //!
-//! - `metadata["finish_reason"]` (or `stop_reason`) with a well-known value, which is read before
-//!   the yes or no: `stop` ends as `stop`, `length` as `error_output_truncated`; or
-//! - a text that is not blank, with a yes: read as complete, with medium confidence. Where that is
-//!   not good enough, `strict_detection(true)` reads it as unknown, and the run fails.
+//! - `metadata["finish_reason"]` (or `stop_reason`) with a well-known value, which takes precedence
+//!   over `is_terminal`: `stop` ends as `stop`, `length` as `error_output_truncated`; or
+//! - text that is not blank, if `is_terminal` is true: read as complete, with medium confidence. If
+//!   that is not good enough, `strict_detection(true)` reads it as unknown, and the run fails.
 //!
-//! A provider that can tell implements `detect_termination`, and lets `is_terminal` delegate to
-//! it. Run it with `cargo run -p custom-provider`.
-#![allow(clippy::print_stdout, reason = "an example says what happened")]
+//! A provider that knows the reason implements `detect_termination`, and its `is_terminal`
+//! delegates to it. Run the example with `cargo run -p custom-provider`.
+#![allow(clippy::print_stdout, reason = "the example prints its results")]
 
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec,
@@ -20,7 +21,7 @@ use endstop::{
 };
 use serde_json::Value;
 
-/// What the pretended model answers: the text, and how it ended in the vendor's own words.
+/// The answer of a pretended model: a text, and a metadata field with the vendor's finish value.
 #[derive(Clone, Debug)]
 struct Canned {
     text: &'static str,
@@ -37,7 +38,8 @@ impl Canned {
     }
 }
 
-/// Every call brings the same answer: the text as a delta, then the whole response.
+/// Answers every call alike: the text as a delta, then the complete response.
+// The order is required: an event after `Ended` is not read, because the turn is complete then.
 impl Session for Canned {
     fn call(&mut self, _: CallSpec<'_>) -> CallStream {
         let events = [
@@ -48,7 +50,7 @@ impl Session for Canned {
     }
 }
 
-/// Only says whether a response is the last: `is_terminal` alone.
+/// A provider that implements `is_terminal` only.
 struct YesNo {
     canned: Canned,
     yes: bool,
@@ -69,7 +71,7 @@ impl Provider for YesNo {
     }
 }
 
-/// Says why: the vendor's `status` has three words of its own, and all are read here.
+/// A provider that reports the reason, from the three known values of the vendor's `status`.
 struct Explains(Canned);
 
 impl Provider for Explains {
@@ -82,7 +84,7 @@ impl Provider for Explains {
     fn open(&self, _: SessionSpec) -> Box<dyn Session> {
         Box::new(self.0.clone())
     }
-    /// The yes or no is what the detection says: the two cannot contradict each other.
+    /// Delegates to the detection, so that the two cannot contradict each other.
     fn is_terminal(&self, response: &Response) -> bool {
         self.detect_termination(response).is_some_and(|signal| signal.should_terminate)
     }
@@ -92,7 +94,7 @@ impl Provider for Explains {
             "complete" => (SignalReason::NaturalCompletion, Confidence::High),
             "out_of_tokens" => (SignalReason::TokenLimitReached, Confidence::High),
             "withheld" => (SignalReason::ContentFiltered, Confidence::High),
-            // A word that is not known is not a success; its spelling is kept.
+            // An unknown value is not a success. `from_field` keeps its spelling for the outcome.
             _ => (SignalReason::Unknown, Confidence::Low),
         };
         Some(TerminationSignal::new(reason, confidence).from_field("status", status))
@@ -100,21 +102,23 @@ impl Provider for Explains {
 }
 
 /// Runs one task with a provider.
+// The limit on turns ends the run if a provider never reports a last response.
 async fn ask(provider: impl Provider + 'static, strict: bool) -> Result<Outcome, StartError> {
     let agent = AgentLoop::builder(provider)
+        // Without this, text and a true `is_terminal` count as a complete answer.
         .strict_detection(strict)
         .limits(Limits { max_turns: Some(3), ..Limits::default() })
         .build()?;
     Ok(agent.run("Say something.")?.outcome().await)
 }
 
-/// A provider that says yes or no, with what its response says beside that.
+/// Returns a provider with `is_terminal` only, whose response may also have a finish reason.
 fn yes_no(yes: bool, text: &'static str, finish: Option<&'static str>) -> YesNo {
     let ended = finish.map(|value| ("finish_reason", value));
     YesNo { canned: Canned { text, ended }, yes }
 }
 
-/// A provider that says why, in the vendor's words.
+/// Returns a provider that reports this value of the vendor's `status`.
 fn explains(status: &'static str) -> Explains {
     Explains(Canned { text: "A text.", ended: Some(("status", status)) })
 }
@@ -133,18 +137,18 @@ fn show(what: &str, outcome: &Outcome) {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), StartError> {
     println!("is_terminal alone:");
-    show("  yes, with a text", &ask(yes_no(true, "A text.", None), false).await?);
-    show("  yes, with a text, strict", &ask(yes_no(true, "A text.", None), true).await?);
+    show("  true, with text", &ask(yes_no(true, "A text.", None), false).await?);
+    show("  true, with text, strict", &ask(yes_no(true, "A text.", None), true).await?);
     show(
-        "  yes, finish_reason = stop, strict",
+        "  true, finish_reason = stop, strict",
         &ask(yes_no(true, "A text.", Some("stop")), true).await?,
     );
     show(
-        "  yes, finish_reason = length",
+        "  true, finish_reason = length",
         &ask(yes_no(true, "Half a te", Some("length")), false).await?,
     );
-    show("  yes, without a text", &ask(yes_no(true, "", None), false).await?);
-    show("  no, with a text", &ask(yes_no(false, "A text.", None), false).await?);
+    show("  true, without text", &ask(yes_no(true, "", None), false).await?);
+    show("  false, with text", &ask(yes_no(false, "A text.", None), false).await?);
     println!("detect_termination, and is_terminal delegating to it:");
     for status in ["complete", "out_of_tokens", "withheld", "gone_fishing"] {
         show(&format!("  status = {status}"), &ask(explains(status), false).await?);
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_yes_counts_with_a_text_and_not_without_or_where_detection_is_strict() {
+    async fn terminal_flag_alone_needs_text() {
         let natural = SignalReason::NaturalCompletion;
         let said = ends(yes_no(true, "A text.", None), false).await;
         assert_eq!(said, (Termination::Stop, natural));
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_well_known_value_says_more_than_the_yes_or_no() {
+    async fn known_finish_value_overrides_terminal_flag() {
         for yes in [true, false] {
             let whole = ends(yes_no(yes, "A text.", Some("stop")), true).await;
             assert_eq!(whole, (Termination::Stop, SignalReason::NaturalCompletion));
@@ -184,13 +188,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_no_is_never_a_success() {
+    async fn nonterminal_response_is_not_success() {
         let (termination, _) = ends(yes_no(false, "A text.", None), false).await;
         assert!(termination.is_error(), "{termination}");
     }
 
     #[tokio::test]
-    async fn a_detection_of_its_own_is_believed_in_its_own_words() {
+    async fn custom_detection_decides_the_ending() {
         for (status, termination) in [
             ("complete", Termination::Stop),
             ("out_of_tokens", Termination::ErrorOutputTruncated),
@@ -207,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_yes_or_no_follows_from_the_detection() {
+    fn terminal_flag_follows_detection() {
         let provider = explains("complete");
         assert!(provider.is_terminal(&provider.0.response()));
         assert!(!provider.is_terminal(&Response::text("no status at all")));

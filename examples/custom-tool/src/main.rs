@@ -1,10 +1,10 @@
-//! Tools of one's own: one made of a closure, and one that is a type.
+//! Custom tools: one made from a closure, and one that is a type.
 //!
-//! What this shows: `tool_fn` derives the schema of a closure's arguments, and answers arguments
-//! that do not fit without calling it; a type that implements `Tool` sets a metric and a variable
-//! that policies read (`reward_threshold`, `FINAL_VAR`), and listens to the cancellation of its
-//! run, so that it ends at once and leaves nothing behind. Run it with `cargo run -p custom-tool`.
-#![allow(clippy::print_stdout, reason = "an example says what happened")]
+//! The example shows that `tool_fn` derives the schema from the arguments of a closure, and answers
+//! invalid arguments without calling it. A type that implements `Tool` sets a metric and a variable
+//! that policies read (`reward_threshold`, `FINAL_VAR`), and reacts to the cancellation of its run,
+//! so that it ends at once and cleans up. Run it with `cargo run -p custom-tool`.
+#![allow(clippy::print_stdout, reason = "the example prints its results")]
 
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput, tool_fn};
@@ -17,14 +17,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Converts a temperature; this text and the fields' types are the schema that the model is told.
+/// Converts a temperature; this text and the types of the fields become the schema that the model
+/// receives.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Convert {
     /// The temperature in degrees Celsius.
     celsius: f64,
 }
 
-/// A tool of a closure: it may run beside other calls, for it changes nothing.
+/// Returns a tool made from a closure.
+// `parallel_safe` is correct because the tool changes nothing. Other tools run one at a time.
 fn convert() -> impl Tool + 'static {
     tool_fn("to_fahrenheit", "Converts a temperature.", |args: Convert, _context| async move {
         ToolOutput::ok(format!("{} °F", args.celsius * 1.8 + 32.0))
@@ -32,16 +34,16 @@ fn convert() -> impl Tool + 'static {
     .parallel_safe()
 }
 
-/// What the sensor's owner sees of it.
+/// A sensor as its owner observes it.
 #[derive(Clone, Debug, Default)]
 struct Sensor {
-    /// Told when a measurement has begun.
+    /// Notified when a measurement has begun.
     begun: Arc<Notify>,
-    /// Measurements that were told to stop, and did.
+    /// Number of measurements that were cancelled and stopped.
     stopped: Arc<AtomicUsize>,
 }
 
-/// A tool that is a type: it holds a sensor, and takes its time.
+/// A tool that is a type: it holds a sensor and takes some time.
 #[derive(Clone, Debug)]
 struct Measure {
     sensor: Sensor,
@@ -61,7 +63,7 @@ impl Tool for Measure {
         json!({"type": "object", "properties": {}})
     }
 
-    /// It may take longer than the run's `tool_timeout`.
+    /// Returns a time limit of its own, because a measurement may exceed the run's `tool_timeout`.
     fn timeout(&self) -> Option<Duration> {
         Some(Duration::from_secs(120))
     }
@@ -71,13 +73,15 @@ impl Tool for Measure {
             self.sensor.begun.notify_one();
             tokio::select! {
                 () = tokio::time::sleep(self.takes) => {
-                    // `FINAL_VAR(room)` finds the one, `reward_threshold` adds up the other.
+                    // `FINAL_VAR(room)` reads the variable, `reward_threshold` adds up the metric.
                     context.set_variable("room", 21.5);
                     context.set_metric("last_reward", 0.5);
                     ToolOutput::ok("21.5 °C")
                 }
-                // A cancel, a terminate or the time limit: put away what is held, and return.
+                // Cancelled, terminated or over the time limit: clean up and return. A tool that
+                // ignores this is aborted after a grace period, in the middle of its work.
                 () = context.cancelled() => {
+                    // The outcome records the call as aborted, whatever the tool returns.
                     self.sensor.stopped.fetch_add(1, Ordering::SeqCst);
                     ToolOutput::error("the measurement was stopped")
                 }
@@ -88,7 +92,7 @@ impl Tool for Measure {
 
 type Error = Box<dyn std::error::Error>;
 
-/// An agent with both tools, over a script.
+/// Builds an agent with both tools and a scripted model.
 fn agent(turns: Vec<Turn>, measure: Measure, policy: &str) -> Result<AgentLoop, Error> {
     Ok(AgentLoop::builder(ScriptedModel::new(turns))
         .tool(convert())
@@ -97,7 +101,7 @@ fn agent(turns: Vec<Turn>, measure: Measure, policy: &str) -> Result<AgentLoop, 
         .build()?)
 }
 
-/// Arguments that do not fit, the two tools side by side, and an answer that names a variable.
+/// Runs a script with invalid arguments, then both tools, then an answer that names a variable.
 async fn variable() -> Result<Outcome, Error> {
     let turns = vec![
         Turn::call("to_fahrenheit", &json!({"celsius": "warm"})),
@@ -109,7 +113,7 @@ async fn variable() -> Result<Outcome, Error> {
     Ok(agent.run("How warm is the room?")?.outcome().await)
 }
 
-/// Two measurements bring a reward each; the threshold is met by their sum.
+/// Runs measurements with a reward each, until their sum meets the threshold.
 async fn metric() -> Result<Outcome, Error> {
     let turns = vec![Turn::call("measure", &json!({})).and_text("I measure."); 5];
     let measure = Measure { sensor: Sensor::default(), takes: Duration::from_millis(1) };
@@ -117,12 +121,13 @@ async fn metric() -> Result<Outcome, Error> {
     Ok(agent.run("Measure until you are sure.")?.outcome().await)
 }
 
-/// A measurement that would take an hour, and a person who does not wait for it.
+/// Cancels a measurement that would take an hour.
 async fn cancelled() -> Result<(Outcome, usize), Error> {
     let sensor = Sensor::default();
     let measure = Measure { sensor: sensor.clone(), takes: Duration::from_secs(3600) };
     let agent = agent(vec![Turn::call("measure", &json!({}))], measure, "final_pattern")?;
     let run = agent.run("How warm is the room?")?;
+    // Cancelling earlier would end the run before the tool has started.
     sensor.begun.notified().await;
     agent.cancel();
     let outcome = run.outcome().await;
@@ -150,7 +155,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What the tools answered, in a message.
+/// Returns the tool results in a message, one line each.
 fn results(message: &endstop::Message) -> Vec<String> {
     message
         .parts
@@ -169,7 +174,7 @@ mod tests {
     use super::*;
     use endstop::{Termination, ToolStatus};
 
-    /// The statuses of all tool calls, in order.
+    /// Returns the statuses of all tool calls, in order.
     fn statuses(outcome: &Outcome) -> Vec<ToolStatus> {
         outcome
             .messages
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_variable_is_an_answer_and_arguments_that_do_not_fit_are_told() {
+    async fn variable_becomes_the_answer() {
         let outcome = variable().await.unwrap();
         assert_eq!(outcome.termination, Termination::Submitted);
         assert_eq!(outcome.answer().as_deref(), Some("21.5"));
@@ -194,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_metric_is_a_reward() {
+    async fn metric_counts_as_reward() {
         let outcome = metric().await.unwrap();
         assert_eq!(outcome.termination, Termination::Submitted);
         assert_eq!(outcome.decided_by.name, "reward_threshold");
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancel_reaches_the_tool_and_the_history_says_so() {
+    async fn cancel_reaches_the_tool() {
         let (outcome, stopped) = cancelled().await.unwrap();
         assert_eq!(outcome.termination, Termination::Cancelled);
         assert_eq!(stopped, 1);
@@ -210,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_of_a_closure_is_that_of_its_arguments() {
+    fn closure_schema_matches_arguments() {
         let schema = convert().schema();
         assert_eq!(schema["properties"]["celsius"]["type"], "number");
         assert_eq!(schema["required"], json!(["celsius"]));

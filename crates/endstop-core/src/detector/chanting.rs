@@ -1,5 +1,5 @@
-//! Chanting: one response that repeats the same stretch of text again and again, as models do that lose
-//! their thread. Found while it is generated.
+//! `chanting`: detects, while it is streamed, a response that repeats the same section of text
+//! again and again, which is how models degenerate.
 //!
 //! ```
 //! use endstop_core::{Registry, StepContext, TerminationPolicy};
@@ -10,17 +10,18 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
-//! The text is periodic where each character is that of some fixed distance before. The distance is
-//! guessed from the last [`WINDOW`] characters, which are looked up among those before, and then checked
-//! character by character; so it costs the same for each character, and the answer does not depend on
-//! how the text was cut into pieces. A stretch without a letter (a rule of dashes, a table of numbers) is
-//! no chant.
+//! A text is periodic if each character equals the one a fixed distance before it. The detector
+//! guesses the distance from the previous occurrence of the last [`WINDOW`] characters, and then
+//! checks it character by character. So the work per character is constant, and the result does
+//! not depend on how the text is split into chunks. A section without a letter (a line of dashes,
+//! a table of numbers) is not a chant.
 
 use std::collections::HashMap;
 
-/// A stretch this long is looked for among those before. Shorter periods are found by it too.
+/// Length in characters of the window whose previous occurrence gives the period.
+// Shorter periods are found as well, because a window of a periodic text recurs after one period.
 const WINDOW: usize = 16;
-/// Longer periods are not looked for, in characters.
+/// Longest period that is searched for, in characters.
 const LONGEST: usize = 4096;
 
 /// The search through one response.
@@ -28,22 +29,25 @@ const LONGEST: usize = 4096;
 pub(super) struct Chant {
     times: usize,
     min_chars: usize,
-    /// The last characters.
+    /// The most recent characters.
     last: Vec<char>,
-    /// How many there were before those.
+    /// Number of characters before those, which were dropped.
     dropped: usize,
-    /// Where a window was seen last, by its hash.
+    /// Position of the last occurrence of each window, by its hash.
     windows: HashMap<u64, usize>,
+    /// Rolling hash of the last window.
     hash: u64,
-    /// The distance that is checked, and for how many characters it has held.
+    /// The distance that is being checked; 0 if there is none.
     period: usize,
+    /// Number of characters in a row that equal the one a period before.
     held: usize,
+    /// The evidence, once the response has chanted.
     found: Option<String>,
 }
 
-/// Windows are hashed by a polynomial in this, modulo 2^64.
+/// Base of the polynomial rolling hash, modulo 2^64.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-/// `BASE` to the power of [`WINDOW`].
+/// `BASE` to the power of [`WINDOW`], the factor of the character that leaves the window.
 const OLDEST: u64 = power(BASE, WINDOW as u32);
 
 const fn power(base: u64, exponent: u32) -> u64 {
@@ -65,7 +69,7 @@ impl Chant {
         }
     }
 
-    /// A response begins.
+    /// Resets the state for the next response.
     pub(super) fn reset(&mut self) {
         self.last.clear();
         self.dropped = 0;
@@ -76,18 +80,19 @@ impl Chant {
         self.found = None;
     }
 
-    /// A whole response, whatever was looked at before.
+    /// Reads a complete response, and forgets everything read before.
     pub(super) fn whole(&mut self, text: &str) {
+        // The streamed chunks of the same response may have been read already.
         self.reset();
         let _ = self.look(text);
     }
 
-    /// Whether the response chanted.
+    /// `true` if the response chanted.
     pub(super) fn found(&self) -> bool {
         self.found.is_some()
     }
 
-    /// The next piece; what it repeats, from where on it does.
+    /// Reads the next chunk; returns the evidence once the response chants.
     pub(super) fn look(&mut self, piece: &str) -> Option<String> {
         for c in piece.chars() {
             if self.found.is_some() {
@@ -106,6 +111,7 @@ impl Chant {
         if !holds {
             self.period = 0;
         }
+        // The `+ 1` gives NUL a weight; otherwise leading NULs would not change the hash.
         self.hash = self.hash.wrapping_mul(BASE).wrapping_add(u64::from(u32::from(c)) + 1);
         if at >= WINDOW {
             let oldest = u64::from(u32::from(self.last[at - WINDOW])) + 1;
@@ -113,6 +119,7 @@ impl Chant {
         }
         if at + 1 >= WINDOW {
             let place = self.dropped + at;
+            // A collision of hashes only suggests a wrong period, which `guess` rejects.
             if let Some(before) = self.windows.insert(self.hash, place) {
                 if self.period == 0 {
                     self.guess(place - before);
@@ -127,19 +134,20 @@ impl Chant {
         }
     }
 
-    /// Checks a distance backwards, as far as it holds.
+    /// Checks a candidate period backwards, as far as it holds.
     fn guess(&mut self, period: usize) {
         if period > LONGEST || period >= self.last.len() {
             return;
         }
         let holds = (period..self.last.len()).rev();
+        // Enough characters to decide; without this bound a guess could read the whole text again.
         let most = self.times * period + self.min_chars;
         let held = holds.take(most).take_while(|at| self.last[*at] == self.last[*at - period]);
         self.held = held.count();
         self.period = if self.held >= WINDOW.min(period) { period } else { 0 };
     }
 
-    /// The distance has held often enough: is it a chant?
+    /// Decides if a period that has held often enough is a chant, and records the evidence.
     fn judge(&mut self) {
         let chars = self.held + self.period;
         if chars < self.min_chars {
@@ -158,8 +166,10 @@ impl Chant {
         ));
     }
 
-    /// Lets go of what is too far back.
+    /// Drops characters that are too far back for any period.
     fn forget(&mut self) {
+        // Half is dropped at a time, so that the cost per character stays constant. Twice the
+        // longest period is kept, because a guess compares one period with the one before it.
         let keep = 2 * LONGEST;
         let gone = self.last.len() - keep;
         self.last.drain(..gone);
@@ -169,7 +179,8 @@ impl Chant {
     }
 }
 
-/// The stretch from where it begins as far as one can see: at a capital behind a gap, else at a word.
+/// Rotates the section so that it starts at its likely beginning: at a word with a capital letter,
+/// else at a word.
 fn from_a_beginning(stretch: &str) -> String {
     let chars: Vec<char> = stretch.chars().collect();
     let before = |at: usize| chars[(at + chars.len() - 1) % chars.len()];
@@ -192,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_is_found_and_what_does_not_is_not() {
+    fn only_repeated_text_chants() {
         assert!(chants(&"I will now fix the test. ".repeat(20)));
         assert!(chants(&format!("At first sense. {}", "no ".repeat(200))));
         assert!(chants(&"x".repeat(400)), "a period of one");
@@ -208,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chant_behind_a_long_text_is_found() {
+    fn chant_after_long_text_is_found() {
         let lines: Vec<String> = (0..20_000).map(|n| format!("line {n} of it\n")).collect();
         let long = lines.concat();
         assert!(!chants(&long));
@@ -216,9 +227,9 @@ mod tests {
     }
 
     proptest! {
-        /// Pieces change nothing, and what is found is there.
+        /// Splitting the text does not change the result, and every long repetition is found.
         #[test]
-        fn pieces_change_nothing(
+        fn chunk_boundaries_do_not_matter(
             before in "[a-c ]{0,40}",
             stretch in "[a-d é]{1,30}",
             times in 1usize..40,
@@ -236,7 +247,7 @@ mod tests {
                 let _ = pieces.look(&text[pair[0]..pair[1]]);
             }
             prop_assert_eq!(&whole.found, &pieces.found);
-            // What repeats so often is found, where it has a letter and is long enough.
+            // The margin covers the characters that the first guess needs.
             let long = stretch.chars().count() * (times - 1) >= 100 + 2 * WINDOW && times > 12;
             if long && stretch.chars().any(char::is_alphabetic) {
                 prop_assert!(whole.found());

@@ -1,5 +1,5 @@
-//! What a step did, in numbers that can be compared: computed once a step, however many detectors
-//! look at it.
+//! Facts of a step: hashes and counters that rules compare. They are computed once per step,
+//! however many rules read them.
 //!
 //! ```
 //! use endstop_core::detector::FactBook;
@@ -15,8 +15,8 @@
 //! assert_eq!((first.stale, again.stale), (0, 1), "the second brought nothing new");
 //! ```
 //!
-//! Equal numbers stand for equal contents: they are hashes of 64 bits, of which a run has too few for
-//! two to meet by chance. Zero stands for nothing: no call, no text.
+//! Equal hashes mean equal contents. Hashes have 64 bits, and a run has far too few of them for a
+//! collision by chance. Zero means that there is nothing: no call, no text.
 
 mod canonical;
 
@@ -26,39 +26,41 @@ use std::hash::{BuildHasher, Hasher};
 
 pub(crate) use canonical::arguments_key;
 
-/// What a step did.
+/// The facts of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
-    /// Which step it is, from 1.
+    /// Number of the step, from 1.
     pub step: u32,
-    /// Its calls (names and arguments) in order; 0: none.
+    /// Hash of its calls (names and arguments) in order; 0 if there are none.
     pub turn: u64,
-    /// What its tools said, in order; 0: nothing.
+    /// Hash of its tool results in order; 0 if there are none.
     pub results: u64,
-    /// What the first failure among its results said; `None`: none failed, `Some(0)`: it said nothing.
+    /// Hash of the text of the first failure among its results. `None` if none failed, `Some(0)` if
+    /// the text is blank.
     pub error: Option<u64>,
-    /// Steps in a row up to this one that had a failure.
+    /// Number of steps in a row, up to this one, that had a failure.
     pub failures: u32,
-    /// Its text, in lower case and without a difference in white space; 0: blank.
+    /// Hash of its text in lower case with normalised white space; 0 if it is blank.
     pub text: u64,
-    /// Steps in a row up to this one that brought nothing new: no call, no text and no result that
-    /// was not there in an earlier step.
+    /// Number of steps in a row, up to this one, that brought nothing new: every call, text and
+    /// result was in an earlier step.
     pub stale: u32,
-    /// How often the call that was made most often was made up to here.
+    /// Number of times that the most frequent call of the run was made so far.
     pub most_calls: u32,
-    /// Steps in a row up to this one without a call, while nobody else spoke.
+    /// Number of steps in a row, up to this one, without a call and without another message
+    /// between.
     pub alone: u32,
-    /// Of its calls, that which repeats itself most: half-points for each time that it gave the same
-    /// answer as before. Two where nothing new was done since, one where a call that is new to the run
-    /// has succeeded since; an answer that has changed takes them all.
+    /// Repetition score of the call of this step that repeats most, in half-points. Each time that
+    /// a call returns the same answer as before it gets two half-points, or one if a call that is
+    /// new to the run has succeeded since. A changed answer resets the score of its call to 0.
     pub repeats: u32,
-    /// The reward after it, where there is one.
+    /// Reward after the step, if there is one.
     pub reward: Option<f64>,
-    /// What the run has cost up to here, in US dollars, where that is known.
+    /// Cost of the run so far in US dollars, if it is known.
     pub cost_usd: Option<f64>,
 }
 
-/// Makes the facts of a run's steps, one step at a time.
+/// Computes the facts of a run, one step at a time.
 #[derive(Debug, Default)]
 pub struct FactBook {
     calls_seen: HashMap<u64, Seen, FixedState>,
@@ -67,6 +69,7 @@ pub struct FactBook {
     facts: Facts,
 
     /// The last step in which a call that was new to the run succeeded.
+    // Used to halve repetitions after it, because the new call may have changed something.
     fresh: u32,
 
     calls: Vec<u64>,
@@ -77,64 +80,71 @@ pub struct FactBook {
     spoke: bool,
     reward: Option<f64>,
     cost_usd: Option<f64>,
+    /// Buffer for the normalised text, reused because texts are hashed at every step.
     room: Vec<u8>,
 }
 
-/// What is known of a call.
+/// The history of one call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     times: u32,
-    /// In which step the last time.
+    /// Step in which it was made last.
     step: u32,
+    /// Hash of its last answer.
     answer: u64,
+    /// Repetition score in half-points.
     points: u32,
 }
 
 impl FactBook {
-    /// The step's text.
+    /// Sets the text of the step.
     pub fn text(&mut self, text: &str) {
         self.text = normal(text, &mut self.room);
     }
 
-    /// A call that the step makes; `arguments` is its JSON text.
+    /// Adds a call of the step; `arguments` is JSON.
     pub fn call(&mut self, name: &str, arguments: &str) {
         self.calls.push(arguments_key(name, arguments));
     }
 
-    /// What a call of the step gave.
+    /// Adds the result of a call of the step.
     pub fn result(&mut self, content: &str, failed: bool) {
         self.results.push(hash_of(content));
         self.failed.push(failed);
         if failed && self.error.is_none() {
+            // Trimmed, because the errors of some tools end with a line break.
             let said = content.trim_matches(is_space);
             self.error = Some(if said.is_empty() { 0 } else { hash_of(said) });
         }
     }
 
-    /// Somebody else spoke before this step.
+    /// Records that a message which the model did not write arrived before this step.
     pub fn somebody_spoke(&mut self) {
         self.spoke = true;
     }
 
-    /// The reward after the step.
+    /// Sets the reward after the step.
     pub fn reward(&mut self, reward: f64) {
         self.reward = Some(reward);
     }
 
-    /// What the run has cost, the step included.
+    /// Sets the cost of the run, including this step.
     pub fn cost_usd(&mut self, cost: f64) {
         self.cost_usd = Some(cost);
     }
 
-    /// The step is whole.
+    /// Ends the step and returns its facts.
     pub fn end(&mut self) -> &Facts {
         let step = self.facts.step + 1;
-        // None was made in this step yet.
+        // Compared before this step's own calls are stored: a call that the step makes twice is
+        // new.
         let calls_known = self.calls.iter().all(|call| self.calls_seen.contains_key(call));
         let results_known = self.results.iter().all(|result| self.results_seen.contains(result));
         let text_known = self.text == 0 || self.texts_seen.contains(&self.text);
+        // The first step is never stale, not even an empty one, because nothing precedes it.
         let stale = step > 1 && calls_known && results_known && text_known;
-        // Each call with its answer, where there are as many.
+        // Recorded runs may have fewer results than calls. The results then cannot be assigned, so
+        // that every call gets all of them as its answer.
         let paired = self.calls.len() == self.results.len();
         let all_answers = all_of(&self.results);
         let mut repeats = 0;
@@ -159,6 +169,7 @@ impl FactBook {
         if new_call {
             self.fresh = step;
         }
+        // Stored after the comparison above.
         self.results_seen.extend(&self.results);
         self.texts_seen.insert(self.text);
         let facts = &mut self.facts;
@@ -186,7 +197,7 @@ impl FactBook {
         &self.facts
     }
 
-    /// A run begins.
+    /// Resets all state for the next run.
     pub fn reset(&mut self) {
         self.calls_seen.clear();
         self.texts_seen.clear();
@@ -204,15 +215,15 @@ impl FactBook {
     }
 }
 
-/// Hashes the same in every process: what was recorded replays to the same.
+/// The hasher, with a fixed seed, because a replay in another process must give the same facts.
 const HASHER: FixedState = FixedState::with_seed(0x0065_6e64_7374_6f70);
 
-/// The hash of a text: never 0, which stands for none.
+/// Returns the hash of a string; never 0, which means that there is none.
 fn hash_of(text: &str) -> u64 {
     HASHER.hash_one(text).max(1)
 }
 
-/// The hash of a list in its order; of an empty one 0.
+/// Returns the hash of a list in its order; 0 if it is empty.
 fn all_of(hashes: &[u64]) -> u64 {
     match hashes {
         [] => 0,
@@ -221,14 +232,16 @@ fn all_of(hashes: &[u64]) -> u64 {
     }
 }
 
-/// What Python calls white space.
+/// `true` if Python counts the character as white space, because the reference implementation of
+/// the rules is in Python. Rust does not count the separators U+001C to U+001F.
 pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// The hash of a text in lower case whose words stand one space apart; of a blank one 0.
+/// Returns the hash of a string in lower case with one space between words; 0 if it is blank.
 fn normal(text: &str, room: &mut Vec<u8>) -> u64 {
     room.clear();
+    // Most texts are ASCII, and `to_lowercase` of a `str` allocates.
     if text.is_ascii() {
         let is_space = |byte: &u8| matches!(byte, b' ' | 0x09..=0x0d | 0x1c..=0x1f);
         for word in text.as_bytes().split(is_space).filter(|word| !word.is_empty()) {
@@ -271,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_compared_by_its_words() {
+    fn text_comparison_ignores_white_space() {
         let mut room = Vec::new();
         let mut hash = |text: &str| normal(text, &mut room);
         assert_eq!(hash("  Look\tat\x1fIT \n"), hash("look at it"));
@@ -282,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_step_is_never_stale_and_a_parrot_is() {
+    fn first_step_is_never_stale() {
         let mut book = FactBook::default();
         assert_eq!(step(&mut book, "", &[], &[]).stale, 0);
         assert_eq!(step(&mut book, "", &[], &[]).stale, 1);
@@ -294,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_twice_in_its_own_step_is_not_known_before() {
+    fn call_repeated_within_step_is_new() {
         let mut book = FactBook::default();
         step(&mut book, "", &[("b", "{}")], &[("x", false)]);
         let facts = step(&mut book, "", &[("a", "{}"), ("a", "{}")], &[("x", false), ("x", false)]);
@@ -304,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_counts_half_behind_something_new_and_a_changed_answer_wipes_it() {
+    fn new_call_halves_repetition_score() {
         let mut book = FactBook::default();
         let mut repeats = |call: &str, answer: &str, failed: bool| {
             step(&mut book, "", &[(call, "{}")], &[(answer, failed)]).repeats
@@ -320,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_is_the_steps_error() {
+    fn first_failure_is_the_step_error() {
         let mut book = FactBook::default();
         let facts = step(&mut book, "", &[], &[("fine", false), (" no \n", true), ("other", true)]);
         let again = step(&mut book, "", &[], &[("no", true)]);
@@ -330,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_talks_alone_is_counted_until_somebody_speaks() {
+    fn other_message_resets_monologue_count() {
         let mut book = FactBook::default();
         assert_eq!(step(&mut book, "a", &[], &[]).alone, 1);
         assert_eq!(step(&mut book, "b", &[], &[]).alone, 2);

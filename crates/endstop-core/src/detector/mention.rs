@@ -1,4 +1,5 @@
-//! `text_mention`: a word in what the model says, as some agents end their runs (`TERMINATE`).
+//! `text_mention`: matches a word or a pattern in the text of the model, because some agents end
+//! their runs with a keyword (`TERMINATE`).
 //!
 //! ```
 //! use endstop_core::detector::{Panel, Rule};
@@ -11,8 +12,8 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
-//! `text` is looked for as it stands, anywhere, also within a longer word; `pattern` is an expression in
-//! Python's syntax that runs in linear time.
+//! `text` is searched for literally, anywhere in the text, also within a longer word. `pattern` is
+//! a regular expression in Python syntax, which runs in linear time.
 
 use crate::policy::PolicyError;
 use crate::policy::config::Config;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 const NAME: &str = "text_mention";
 
-/// What is looked for.
+/// The string or pattern to search for.
 #[derive(Clone, Debug)]
 pub struct Mention {
     text: Option<String>,
@@ -38,12 +39,14 @@ impl Mention {
         let given = |key| config.get(key).map(|_| config.text(key, "")).transpose();
         let (text, pattern) = (given("text")?, given("pattern")?);
         let case_sensitive = config.flag("case_sensitive", true)?;
+        // A literal becomes an expression as well, so that there is one search and one rule for
+        // case.
         let source = match (&text, &pattern) {
             (Some(text), None) => Expression::literal(text),
             (None, Some(pattern)) => pattern.clone(),
-            (None, None) => return Err(config.bad("text", "a text (or give `pattern`)")),
+            (None, None) => return Err(config.bad("text", "a string (or give `pattern`)")),
             (Some(_), Some(_)) => {
-                return Err(config.bad("pattern", "left out where `text` is given"));
+                return Err(config.bad("pattern", "absent if `text` is given"));
             }
         };
         let expression = Expression::new(&source, case_sensitive).map_err(|problem| {
@@ -64,6 +67,7 @@ impl Mention {
     }
 }
 
+// Written by hand, because a compiled expression has no equality.
 impl PartialEq for Mention {
     fn eq(&self, other: &Mention) -> bool {
         (&self.text, &self.pattern, self.case_sensitive)

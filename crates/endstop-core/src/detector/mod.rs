@@ -1,5 +1,6 @@
-//! Detectors: small rules that tell from what a run's steps did that it goes nowhere. Each sees a step
-//! once, at its end; one looks at the text while it is generated.
+//! Detectors: rules that recognise from the steps of a run that it makes no progress, for example
+//! because it repeats a call. Most rules see each step once, at its end; `chanting` also reads the
+//! text while it is streamed.
 //!
 //! ```
 //! use endstop_core::detector::{Panel, Rule};
@@ -12,18 +13,19 @@
 //!     panel.result("12 lines", false);
 //!     panel.end();
 //! }
-//! // The first rule fired at the second step, the other has not yet.
+//! // The first rule fired at the second step; the other has not fired yet.
 //! assert_eq!(panel.fired(), [Some(2), None]);
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
-//! A rule is data: a name and numbers, as configuration spells it. In a live run it is watched in one
-//! of four modes ([`Watch`](crate::Watch)), or is a termination policy like any other; over recorded
-//! runs the same rules are looked at all at once ([`Panel`]), since what a step did is computed once for
-//! all of them ([`Facts`]).
+//! A rule is data: a name and numbers, as in a configuration file. A live run watches it in one of
+//! four modes ([`Watch`](crate::Watch)) or uses it as its termination policy. A backtest evaluates
+//! many rules over a recorded run at once ([`Panel`]); all of them share the facts of a step
+//! ([`Facts`]), which are computed once.
 //!
-//! Source: `repeat_call` to `cost`, and what fires when, as in the reference implementation that the
-//! backtest's figures are compared with; names and meaning are its own.
+//! Source: the rules from `repeat_call` to `cost` fire at the same steps as in the reference
+//! implementation that the figures of the backtest are compared with. Names and definitions are
+//! those of the reference.
 
 mod chanting;
 mod facts;

@@ -1,5 +1,5 @@
-//! Many rules over one run at once: what a step did is computed once, each rule looks at it until it has
-//! fired.
+//! Evaluates many rules over one run at once: the facts of a step are computed once, and each rule
+//! sees them until it has fired.
 //!
 //! ```
 //! use endstop_core::detector::{Panel, Rule};
@@ -17,22 +17,24 @@ use super::facts::{FactBook, Facts};
 use super::rule::Rule;
 use super::state::Detector;
 
-/// Rules that look at one run.
+/// A set of rules that are evaluated over one run.
 #[derive(Debug, Default)]
 pub struct Panel {
     book: FactBook,
     detectors: Vec<Detector>,
-    /// Those that look at the words themselves.
+    /// Indices of the rules that read the text or the tool names, not only the facts.
     with_words: Vec<usize>,
-    /// Those that have not fired.
+    /// Indices of the rules that have not fired.
     waiting: Vec<usize>,
+    /// For each rule, the step at which it fired first.
     fired: Vec<Option<u32>>,
+    /// Indices of the rules that fired at the last step; kept to reuse the allocation.
     now: Vec<usize>,
     facts: Facts,
 }
 
 impl Panel {
-    /// These rules, at the beginning of a run.
+    /// Creates the set in its state at the beginning of a run.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Panel {
         let detectors: Vec<Detector> = rules.into_iter().map(Detector::new).collect();
         let with_words = detectors.iter().enumerate();
@@ -42,22 +44,23 @@ impl Panel {
         Panel { detectors, with_words, waiting, fired, ..Panel::default() }
     }
 
-    /// Whether it has no rules.
+    /// `true` if the set has no rules.
     pub fn is_empty(&self) -> bool {
         self.detectors.is_empty()
     }
 
-    /// The step's text.
+    /// Adds the text of the step.
     pub fn text(&mut self, text: &str) {
         self.book.text(text);
         for nth in &self.with_words {
+            // A rule that has fired is skipped: only its first step counts.
             if self.fired[*nth].is_none() {
                 self.detectors[*nth].text(text);
             }
         }
     }
 
-    /// A call that the step makes; `arguments` is its JSON text.
+    /// Adds a call of the step; `arguments` is JSON.
     pub fn call(&mut self, name: &str, arguments: &str) {
         self.book.call(name, arguments);
         for nth in &self.with_words {
@@ -67,27 +70,27 @@ impl Panel {
         }
     }
 
-    /// What a call of the step gave.
+    /// Adds the result of a call of the step.
     pub fn result(&mut self, content: &str, failed: bool) {
         self.book.result(content, failed);
     }
 
-    /// Somebody else spoke before this step.
+    /// Records that a message which the model did not write arrived before this step.
     pub fn somebody_spoke(&mut self) {
         self.book.somebody_spoke();
     }
 
-    /// The reward after the step.
+    /// Sets the reward after the step.
     pub fn reward(&mut self, reward: f64) {
         self.book.reward(reward);
     }
 
-    /// What the run has cost, the step included.
+    /// Sets the cost of the run, including this step.
     pub fn cost_usd(&mut self, cost: f64) {
         self.book.cost_usd(cost);
     }
 
-    /// The step is whole; the rules that fire now, by their place.
+    /// Ends the step and returns the indices of the rules that fire at it.
     pub fn end(&mut self) -> &[usize] {
         let facts = self.book.end();
         let (detectors, fired, now) = (&mut self.detectors, &mut self.fired, &mut self.now);
@@ -104,17 +107,17 @@ impl Panel {
         &self.now
     }
 
-    /// What the last step did.
+    /// Returns the facts of the last step.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// For each rule the step, from 1, at which it fired first.
+    /// Returns for each rule the step (from 1) at which it fired first.
     pub fn fired(&self) -> &[Option<u32>] {
         &self.fired
     }
 
-    /// A run begins.
+    /// Resets all state for the next run.
     pub fn reset(&mut self) {
         self.book.reset();
         self.detectors.iter_mut().for_each(Detector::reset);
@@ -124,14 +127,15 @@ impl Panel {
         self.facts = Facts::default();
     }
 
-    /// A response begins, or another attempt at it.
+    /// Discards the text read by [`look`](Self::look). Called before each response, and before every
+    /// further attempt at it.
     pub(crate) fn begin_text(&mut self) {
         for nth in &self.with_words {
             self.detectors[*nth].begin_text();
         }
     }
 
-    /// The next piece of a response: the rules that fire at it, with what they saw.
+    /// Reads the next chunk of a response and returns the rules that fire at it, with evidence.
     pub(crate) fn look(&mut self, piece: &str) -> Vec<(usize, String)> {
         let mut found = Vec::new();
         for nth in &self.with_words {
@@ -139,6 +143,7 @@ impl Panel {
                 continue;
             }
             if let Some(evidence) = self.detectors[*nth].look(piece) {
+                // `facts` still describes the step before, because this one is not complete.
                 self.fired[*nth] = Some(self.facts.step + 1);
                 found.push((*nth, evidence));
             }

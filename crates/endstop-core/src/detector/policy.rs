@@ -1,4 +1,5 @@
-//! A rule as a termination policy: in a composite, in `decide`, as the policy of a live run.
+//! Adapter that uses a detector rule as a termination policy: of a live run, in a composite, or in
+//! `decide`.
 //!
 //! ```
 //! use endstop_core::{Registry, StepContext, StepResult, TerminationPolicy};
@@ -10,7 +11,8 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 //!
-//! It fires again at every step at which it holds; a watch and a backtest count the first.
+//! The policy stops at every step at which the rule holds. A watch and a backtest count only the
+//! first one.
 
 use super::facts::FactBook;
 use super::rule::Rule;
@@ -18,7 +20,7 @@ use super::state::Detector;
 use crate::policy::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use serde_json::Value;
 
-/// A rule as a termination policy.
+/// A detector rule as a termination policy.
 #[derive(Debug)]
 pub struct DetectorPolicy {
     book: FactBook,
@@ -26,7 +28,7 @@ pub struct DetectorPolicy {
 }
 
 impl DetectorPolicy {
-    /// The rule, at the beginning of a run.
+    /// Creates the policy for a rule, in its state at the beginning of a run.
     pub fn new(rule: Rule) -> DetectorPolicy {
         DetectorPolicy { book: FactBook::default(), detector: Detector::new(rule) }
     }
@@ -49,6 +51,7 @@ impl TerminationPolicy for DetectorPolicy {
     }
 
     fn default_config(&self) -> Value {
+        // A rule without defaults (`tool_called` requires a name) has a null configuration here.
         let spec = Rule::from_config(self.name(), &Value::Null).map(|rule| rule.spec());
         spec.map_or(Value::Null, |spec| spec[self.name()].clone())
     }
@@ -73,12 +76,14 @@ impl TerminationPolicy for DetectorPolicy {
         if context.somebody_spoke {
             self.book.somebody_spoke();
         }
+        // The facts are complete only now, because hashes and streaks need all of the step.
         let facts = self.book.end();
         if !self.detector.step(facts) {
             return Verdict::Continue;
         }
         let evidence = format!("{} at step {}", self.detector.rule(), facts.step);
         let rule = self.detector.rule();
+        // A failed call gives no fallback answer; of several successful calls the last one counts.
         let called = step.outputs.iter().rfind(|o| o.success && rule.waits_for(&o.name));
         let stop = self.stop(evidence).or_else(called.map(|output| output.output.clone()));
         Verdict::Stop(match (stop.ends_as, &step.output) {

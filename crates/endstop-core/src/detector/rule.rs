@@ -1,4 +1,4 @@
-//! A rule as configuration spells it: a name, and a number or two.
+//! Detector rules and their configuration: parsing, validation, and the two written forms.
 //!
 //! ```
 //! use endstop_core::detector::Rule;
@@ -17,108 +17,109 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Nested deeper than this a specification is refused.
+/// Maximum nesting depth of a specification.
+// Parsing, running and dropping a rule recurse once per level of `any`.
 const MAX_DEPTH: u32 = 32;
 
-/// When a step is a sign that the run should stop.
+/// A condition on the steps of a run that shows that the run should stop.
 ///
-/// *Times* are steps in a row, this one included. A *step* is a turn with what its tools answered, its
-/// *calls* their names and arguments in order.
+/// `times` counts steps in a row, including the current one. A *step* is a turn with the results of
+/// its tools; its *calls* are their names and arguments, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rule {
-    /// The same calls so many times in a row.
+    /// The same calls `times` times in a row.
     RepeatCall {
-        /// How often.
+        /// Number of steps in a row.
         times: u32,
     },
-    /// The same calls, with the same results, so many times in a row.
+    /// The same calls, with the same results, `times` times in a row.
     RepeatCallRes {
-        /// How often.
+        /// Number of steps in a row.
         times: u32,
     },
-    /// Some call was made so often in the run, whatever came between.
+    /// One call was made `times` times in the run, whatever came between.
     TotalRepeat {
-        /// How often.
+        /// Number of times in the run.
         times: u32,
     },
-    /// The last steps' calls go round in a cycle of this many steps, so many times; not all equal.
+    /// The calls of the last steps repeat with a period, and are not all equal.
     Cycle {
-        /// Steps in the cycle.
+        /// Steps in one cycle.
         period: u32,
-        /// How often.
+        /// Number of cycles in a row.
         times: u32,
     },
-    /// Two steps' calls take turns so many times: a cycle of two.
+    /// Two steps with different calls alternate: a cycle of two.
     Alternate {
-        /// How often both were made.
+        /// Number of times that both were made.
         times: u32,
     },
-    /// A failure, the same text each time, so many times in a row.
+    /// A failure with the same text `times` times in a row.
     SameError {
-        /// How often.
+        /// Number of steps in a row.
         times: u32,
     },
-    /// Some failure so many times in a row.
+    /// Any failure `times` times in a row.
     AnyError {
-        /// How often.
+        /// Number of steps in a row.
         times: u32,
     },
-    /// The same text so many times in a row; case and white space do not count.
+    /// The same text `times` times in a row; case and white space are ignored.
     SameText {
-        /// How often.
+        /// Number of steps in a row.
         times: u32,
     },
-    /// Nothing new so many times in a row: no call, no text, no result that was not there before.
+    /// Nothing new `times` times in a row: every call, text and result was in an earlier step.
     NoNew {
-        /// How often.
+        /// Number of steps in a row.
         times: u32,
     },
-    /// The model talks without a call so many times in a row, while nobody else speaks.
+    /// The model makes no call `times` times in a row, and no other message arrives in between.
     Monologue {
-        /// How often.
+        /// Number of steps in a row.
         times: u32,
     },
-    /// So many steps were made.
+    /// The run has made this many steps.
     MaxSteps {
-        /// How many.
+        /// Number of steps.
         steps: u32,
     },
-    /// The run has cost so much.
+    /// The run has cost this much.
     Cost {
-        /// US dollars.
+        /// Cost in US dollars.
         usd: f64,
     },
-    /// A step's reward is at least this.
+    /// The reward of a step is high enough.
     Reward {
-        /// The reward.
+        /// Least reward.
         at_least: f64,
     },
-    /// The text mentions something.
+    /// The text contains a string or matches a pattern.
     TextMention(Mention),
     /// A tool was called.
     ToolCalled {
-        /// Its name.
+        /// Name of the tool.
         name: String,
     },
-    /// One response repeats itself in its text: the same stretch again and again.
+    /// One response repeats the same section of text again and again.
     Chanting {
-        /// How often in a row.
+        /// Number of repetitions in a row.
         times: u32,
-        /// The least that all repetitions together have, in characters.
+        /// Least total length of the repetitions, in characters.
         min_chars: u32,
     },
-    /// What is made of several signs: [`Stuck`].
+    /// A combination of several signs; see [`Stuck`].
     Stuck(Stuck),
-    /// Any of these.
+    /// Any of these rules.
     Any(Vec<Rule>),
 }
 
-/// What is known of a rule.
+/// The description of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleInfo {
-    /// Its name.
+    /// Name of the rule.
     pub name: &'static str,
-    /// One line for a person.
+    /// One-line description.
     pub description: &'static str,
 }
 
@@ -126,20 +127,20 @@ pub struct RuleInfo {
 const RULES: [RuleInfo; 17] = [
     info("repeat_call", "The same calls several times in a row"),
     info("repeat_call_res", "The same calls with the same results several times in a row"),
-    info("total_repeat", "Some call was made several times in the run, whatever came between"),
-    info("cycle", "The calls of the last steps go round in a cycle"),
-    info("alternate", "Two steps' calls take turns"),
+    info("total_repeat", "One call was made several times in the run, whatever came between"),
+    info("cycle", "The calls of the last steps repeat in a cycle"),
+    info("alternate", "Two steps with different calls alternate"),
     info("same_error", "The same failure several times in a row"),
-    info("any_error", "Some failure several times in a row"),
+    info("any_error", "Any failure several times in a row"),
     info("same_text", "The same text several times in a row"),
     info("no_new", "Several steps in a row without a new call, text or result"),
-    info("monologue", "Several steps in a row without a call, while nobody else speaks"),
-    info("max_steps", "So many steps were made"),
-    info("cost", "The run has cost so much"),
-    info("reward", "A step's reward is at least this"),
-    info("text_mention", "The text mentions something"),
+    info("monologue", "Several steps in a row without a call or another message"),
+    info("max_steps", "The run has made a number of steps"),
+    info("cost", "The run has cost a number of US dollars"),
+    info("reward", "The reward of a step has reached a threshold"),
+    info("text_mention", "The text contains a string or matches a pattern"),
     info("tool_called", "A tool was called"),
-    info("chanting", "One response repeats the same stretch of text again and again"),
+    info("chanting", "One response repeats the same section of text again and again"),
     info("stuck", Stuck::DESCRIPTION),
 ];
 
@@ -148,12 +149,12 @@ const fn info(name: &'static str, description: &'static str) -> RuleInfo {
 }
 
 impl Rule {
-    /// What configuration can name.
+    /// Returns the rules that configuration can name.
     pub fn known() -> &'static [RuleInfo] {
         &RULES
     }
 
-    /// Whether a rule has this name.
+    /// `true` if a rule has this name.
     pub fn is_known(name: &str) -> bool {
         RULES.iter().any(|rule| rule.name == name)
     }
@@ -161,7 +162,7 @@ impl Rule {
     /// Reads a rule: a name; `{NAME: config}`; `{"name", "config"}`; `{"any": [rule, …]}`.
     ///
     /// # Errors
-    /// What is wrong with it, with the choices.
+    /// The mistake in the specification, with the accepted values.
     pub fn from_spec(spec: &Value) -> Result<Rule, PolicyError> {
         Rule::nested(spec, 0)
     }
@@ -173,6 +174,8 @@ impl Rule {
         match spec {
             Value::String(name) => Rule::from_config(name, &Value::Null),
             Value::Object(map) => match (map.get("name"), map.iter().next()) {
+                // An object with `name` and an unknown key must reach the last arm, which lists the
+                // valid forms.
                 (Some(Value::String(name)), _)
                     if map.keys().all(|k| k == "name" || k == "config") =>
                 {
@@ -194,12 +197,13 @@ impl Rule {
         }
     }
 
-    /// The rule of this name.
+    /// Builds the rule of this name from its configuration.
     ///
     /// # Errors
-    /// There is none, or its configuration is wrong; the choices are named.
+    /// The name is unknown or the configuration is not valid; the error lists the accepted values.
     pub fn from_config(name: &str, config: &Value) -> Result<Rule, PolicyError> {
         let config = Config::new(name, config)?;
+        // The book's chapter on detectors lists these defaults; change both together.
         let times =
             |default| config.only(&["times"]).and_then(|()| whole(&config, "times", default));
         Ok(match name {
@@ -209,6 +213,8 @@ impl Rule {
             "cycle" => {
                 config.only(&["period", "times"])?;
                 let (period, times) = (whole(&config, "period", 2)?, whole(&config, "times", 2)?);
+                // A detector stores one period of steps, so that without a bound a configuration
+                // could claim memory at will.
                 if period > 64 {
                     return Err(config.bad("period", "at most 64"));
                 }
@@ -239,6 +245,7 @@ impl Rule {
             "text_mention" => Rule::TextMention(Mention::from_config(&config)?),
             "tool_called" => {
                 config.only(&["name"])?;
+                // Without this check a missing name would be the empty string, which no tool has.
                 if config.get("name").is_none() {
                     return Err(config.bad("name", "the name of a tool"));
                 }
@@ -247,6 +254,7 @@ impl Rule {
             "chanting" => {
                 config.only(&["times", "min_chars"])?;
                 let times = whole(&config, "times", 10)?;
+                // Any text is one repetition of itself.
                 if times < 2 {
                     return Err(config.bad("times", "at least 2"));
                 }
@@ -256,14 +264,14 @@ impl Rule {
             _ => {
                 let known: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
                 return Err(PolicyError::spec(format!(
-                    "there is no rule `{name}`; known are {}",
+                    "unknown rule `{name}`; known are {}",
                     known.join(", ")
                 )));
             }
         })
     }
 
-    /// The rule as configuration spells it, every number written out.
+    /// Returns the rule as a specification, with every number written out.
     pub fn spec(&self) -> Value {
         let times = |times: &u32| json!({ "times": times });
         let config = match self {
@@ -291,7 +299,7 @@ impl Rule {
         json!({ self.name(): config })
     }
 
-    /// Its name, as configuration spells it.
+    /// Returns the name that configuration uses.
     pub fn name(&self) -> &'static str {
         match self {
             Rule::RepeatCall { .. } => "repeat_call",
@@ -315,20 +323,23 @@ impl Rule {
         }
     }
 
-    /// How a run ends that it stops.
+    /// Returns the termination of a run that this rule stops.
     pub fn ends_as(&self) -> PolicyEnd {
         match self {
+            // Limits, not loops: a run that reaches one may have made progress until then.
             Rule::MaxSteps { .. } | Rule::Cost { .. } => PolicyEnd::Halted,
             Rule::AnyError { .. } => PolicyEnd::ConsecutiveMistakes,
             Rule::Reward { .. } | Rule::TextMention(_) | Rule::ToolCalled { .. } => {
                 PolicyEnd::Submitted
             }
+            // The termination is fixed before the run, so it cannot depend on the member that
+            // fires.
             Rule::Any(rules) => rules.first().map_or(PolicyEnd::NoProgress, Rule::ends_as),
             _ => PolicyEnd::NoProgress,
         }
     }
 
-    /// Returns whether the rule reads a response while it is streamed.
+    /// `true` if the rule reads a response while it is streamed.
     pub(crate) fn reads_stream(&self) -> bool {
         match self {
             Rule::TextMention(_) | Rule::Chanting { .. } => true,
@@ -337,7 +348,7 @@ impl Rule {
         }
     }
 
-    /// Returns whether the rule, or one of its alternatives, waits for this tool to be called.
+    /// `true` if the rule, or one of its alternatives, waits for this tool to be called.
     pub(crate) fn waits_for(&self, tool: &str) -> bool {
         match self {
             Rule::ToolCalled { name } => name == tool,
@@ -346,7 +357,7 @@ impl Rule {
         }
     }
 
-    /// Whether it reads the cost of a run, which a recording may not have.
+    /// `true` if the rule reads the cost of a run, which a recording may not contain.
     pub fn needs_cost(&self) -> bool {
         match self {
             Rule::Cost { .. } => true,
@@ -355,9 +366,10 @@ impl Rule {
         }
     }
 
-    /// Whether it reads what tools gave, which a recording may not have.
+    /// `true` if the rule reads tool results, which a recording may not contain.
     pub fn needs_results(&self) -> bool {
         match self {
+            // `RepeatCall` and `TotalRepeat` are absent: they compare calls only.
             Rule::RepeatCallRes { .. }
             | Rule::SameError { .. }
             | Rule::AnyError { .. }
@@ -368,7 +380,7 @@ impl Rule {
         }
     }
 
-    /// Whether it reads rewards, which a recording may not have.
+    /// `true` if the rule reads rewards, which a recording may not contain.
     pub fn needs_reward(&self) -> bool {
         match self {
             Rule::Reward { .. } => true,
@@ -378,7 +390,7 @@ impl Rule {
     }
 }
 
-/// A whole number of at least 1.
+/// Reads a whole number from 1 to 4294967295.
 fn whole(config: &Config<'_>, key: &str, default: u32) -> Result<u32, PolicyError> {
     let number = config.count(key, u64::from(default))?;
     number
@@ -386,7 +398,7 @@ fn whole(config: &Config<'_>, key: &str, default: u32) -> Result<u32, PolicyErro
         .ok_or_else(|| config.bad(key, "a whole number from 1 to 4294967295"))
 }
 
-/// Short, for tables: `repeat_call(3)`.
+/// Writes the short form that tables and evidence use, for example `repeat_call(3)`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();

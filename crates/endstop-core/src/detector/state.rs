@@ -1,8 +1,8 @@
-//! A rule at work over one run: what it remembers between steps.
+//! The state of a rule over one run: everything that it remembers between steps.
 //!
 //! ```text
 //! let mut detector = Detector::new(rule);
-//! detector.text("…");                     // what is looked for in the words themselves
+//! detector.text("…");                     // only rules that read text or tool names need these
 //! detector.call("read");
 //! if detector.step(book.end()) { … }      // the first step at which it fires
 //! ```
@@ -12,7 +12,7 @@ use super::facts::Facts;
 use super::rule::Rule;
 use std::collections::VecDeque;
 
-/// A rule at work.
+/// A rule with its state.
 #[derive(Debug)]
 pub(crate) struct Detector {
     rule: Rule,
@@ -21,20 +21,23 @@ pub(crate) struct Detector {
 
 #[derive(Debug)]
 enum State {
-    /// Steps in a row that are alike: with what they are alike, and how many.
+    /// A number of equal steps in a row.
     Streak {
+        /// Hashes that the steps have in common.
         of: (u64, u64),
         times: u32,
     },
-    /// The calls of the last steps, the newest last, and for how many of them each is that of a
-    /// period before.
+    /// The search for a period in the calls.
     Cycle {
+        /// Calls of the last steps, at most one period, the newest last.
         last: VecDeque<u64>,
+        /// Number of steps in a row that equal the step one period before.
         periodic: u32,
+        /// The last step with calls other than those of the step before it.
         unequal_at: u32,
         step: u32,
     },
-    /// It was mentioned, or called, in this step.
+    /// `true` if the text or the tool was seen in this step.
     Seen(bool),
     Chant(Box<Chant>),
     Any(Vec<Detector>),
@@ -65,7 +68,7 @@ impl Detector {
         }
     }
 
-    /// Whether it looks at words, and not only at facts.
+    /// `true` if the rule reads the text or the tool names, and not only the facts.
     pub(crate) fn wants_words(&self) -> bool {
         match &self.state {
             State::Seen(_) | State::Chant(_) => true,
@@ -74,7 +77,7 @@ impl Detector {
         }
     }
 
-    /// The text of the step, whole.
+    /// Adds the complete text of the step.
     pub(crate) fn text(&mut self, text: &str) {
         match (&self.rule, &mut self.state) {
             (Rule::TextMention(mention), State::Seen(seen)) => *seen |= mention.is_in(text),
@@ -84,7 +87,7 @@ impl Detector {
         }
     }
 
-    /// A call of the step.
+    /// Adds a call of the step.
     pub(crate) fn call(&mut self, tool: &str) {
         match (&self.rule, &mut self.state) {
             (Rule::ToolCalled { name }, State::Seen(seen)) => *seen |= name == tool,
@@ -93,7 +96,8 @@ impl Detector {
         }
     }
 
-    /// A response begins, or another attempt at it.
+    /// Discards the text read by [`look`](Self::look). Called before each response, and before every
+    /// further attempt at it.
     pub(crate) fn begin_text(&mut self) {
         match &mut self.state {
             State::Chant(chant) => chant.reset(),
@@ -102,20 +106,20 @@ impl Detector {
         }
     }
 
-    /// The next piece of the response's text: what it repeats, where it chants.
+    /// Reads the next chunk of a response; returns the evidence if the text repeats itself.
     pub(crate) fn look(&mut self, piece: &str) -> Option<String> {
         match &mut self.state {
             State::Chant(chant) => chant.look(piece),
             State::Any(members) => {
-                // Each sees the piece.
+                // No short circuit: each member must read every chunk to keep its state.
                 members.iter_mut().fold(None, |found, member| found.or(member.look(piece)))
             }
             _ => None,
         }
     }
 
-    /// The step is whole: whether the rule fires. The first `true` counts; what it says behind that
-    /// means nothing.
+    /// Ends the step and returns `true` if the rule fires. Only the first `true` of a run counts;
+    /// later results have no meaning.
     pub(crate) fn step(&mut self, facts: &Facts) -> bool {
         match (&self.rule, &mut self.state) {
             (Rule::RepeatCall { times: most }, State::Streak { of, times }) => {
@@ -125,6 +129,8 @@ impl Detector {
                 streak(facts.turn != 0, (facts.turn, facts.results), of, times) >= *most
             }
             (Rule::SameError { times: most }, State::Streak { of, times }) => {
+                // A failure without text (0) ends the streak: two of them may have different
+                // causes.
                 let error = facts.error.unwrap_or_default();
                 streak(error != 0, (error, 0), of, times) >= *most
             }
@@ -135,6 +141,7 @@ impl Detector {
                 let error = facts.error.unwrap_or_default();
                 let errors = streak(error != 0, (error, 0), of, times);
                 let met = |value: u32, most: Option<u32>| most.is_some_and(|most| value >= most);
+                // `facts.repeats` counts half-points, so that all numbers stay integers.
                 met(facts.repeats, stuck.repeats.map(|n| n.saturating_mul(2)))
                     || met(errors, stuck.same_errors)
                     || met(facts.failures, stuck.failures)
@@ -153,15 +160,16 @@ impl Detector {
             (Rule::NoNew { times }, _) => facts.stale >= *times,
             (Rule::Monologue { times }, _) => facts.alone >= *times,
             (Rule::MaxSteps { steps }, _) => facts.step >= *steps,
-            // A sum of decimal fractions is not exact.
+            // The tolerance is needed because a sum of decimal fractions is not exact in binary.
             (Rule::Cost { usd }, _) => facts.cost_usd.is_some_and(|cost| cost >= usd - 1e-9),
             (Rule::Reward { at_least }, _) => facts.reward.is_some_and(|r| r >= *at_least),
+            // Taken, because the next step starts without a match.
             (Rule::TextMention(_) | Rule::ToolCalled { .. }, State::Seen(seen)) => {
                 std::mem::take(seen)
             }
             (Rule::Chanting { .. }, State::Chant(chant)) => chant.found(),
             (Rule::Any(_), State::Any(members)) => {
-                // Each sees the step.
+                // `|` and not `||`: each member must see every step to keep its state.
                 members.iter_mut().fold(false, |fired, member| fired | member.step(facts))
             }
             _ => false,
@@ -189,18 +197,18 @@ impl State {
         }
     }
 
-    /// Whether the last `period * times` steps all call something, each what the one a period before
-    /// it called, and not all the same.
+    /// `true` if each of the last `period * times` steps has calls, equal to those of the step one
+    /// period before it, and the steps are not all equal.
     fn cycle(&mut self, period: u32, times: u32, facts: &Facts) -> bool {
         let State::Cycle { last, periodic, unequal_at, step } = self else { return false };
         *step += 1;
+        // A step without calls ends every cycle.
         if facts.turn == 0 {
             last.clear();
             (*periodic, *unequal_at) = (0, 0);
             return false;
         }
         if last.back().is_some_and(|before| *before != facts.turn) {
-            // Between this step and the one before it lies a change.
             *unequal_at = *step;
         }
         let repeats = last.len() == period as usize && last.front() == Some(&facts.turn);
@@ -210,19 +218,20 @@ impl State {
             last.pop_front();
         }
         let whole = u64::from(period) * u64::from(times);
-        // The first round repeats nothing; a single one is no cycle of another.
+        // The first cycle has no cycle before it to equal, so `periodic` counts one cycle less. A
+        // single cycle needs only enough steps.
         let long_enough = if times == 1 {
             last.len() == period as usize
         } else {
             u64::from(*periodic) >= whole - u64::from(period)
         };
-        // A change within the rounds, not before them.
+        // Equal steps are `repeat_call`, not a cycle: a change must lie within the cycles.
         let first = (u64::from(*step) + 1).saturating_sub(whole);
         long_enough && u64::from(*unequal_at) > first
     }
 }
 
-/// Counts steps in a row that are alike.
+/// Counts equal steps in a row; a step with `counts` false ends the streak.
 fn streak(counts: bool, is: (u64, u64), of: &mut (u64, u64), times: &mut u32) -> u32 {
     *times = match (counts, *of == is && *times > 0) {
         (false, _) => 0,

@@ -1,5 +1,5 @@
-//! `stuck`: the detector of choice. It looks at what calls answered and at what happened in between, so
-//! that to run a test again after an edit is progress, and to read a file again is not.
+//! `stuck`: the recommended detector. It compares the answers of calls and the calls in between, so
+//! that running a test again after an edit is progress, and reading a file again is not.
 //!
 //! ```
 //! use endstop_core::detector::{Panel, Rule, Stuck};
@@ -12,7 +12,7 @@
 //! };
 //! for nth in 0..4 {
 //!     step(&format!("edit_{nth}"), "saved");
-//!     assert_eq!(step("test", &format!("{nth} failed")), None, "what it says has changed");
+//!     assert_eq!(step("test", &format!("{nth} failed")), None, "the answer has changed");
 //! }
 //! for _ in 0..2 {
 //!     step("read", "12 lines");
@@ -20,33 +20,33 @@
 //! assert_eq!(step("read", "12 lines"), Some(11), "twice again, and nothing else was done");
 //! ```
 //!
-//! It fires at the first of four signs:
+//! The rule fires at the first of four signs:
 //!
-//! - some call was made again, with the same answer, so often: `repeats`. A repetition counts half
-//!   where a call that is new to the run succeeded since the call was made last (something may have
-//!   changed), and a changed answer wipes the slate of its call;
-//! - the same failure so many times in a row: `same_errors`;
-//! - some failure, whichever, so many times in a row: `failures`;
-//! - nothing new so many steps in a row: `stale` ([`Facts::stale`](super::Facts::stale)).
+//! - `repeats`: one call was repeated this many times with the same answer. A repetition counts
+//!   half if a call that is new to the run has succeeded since the call was made last, because
+//!   something may have changed. A changed answer resets the count of its call;
+//! - `same_errors`: the same failure this many times in a row;
+//! - `failures`: any failure this many times in a row;
+//! - `stale`: nothing new for this many steps in a row ([`Facts::stale`](super::Facts::stale)).
 //!
-//! How these numbers were chosen, and what they gave on runs they were not chosen on, is in the book's
-//! chapter on detectors.
+//! The book's chapter on detectors describes how these numbers were chosen, and their results on
+//! runs that were not used to choose them.
 
 use crate::policy::PolicyError;
 use crate::policy::config::Config;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// When a run counts as stuck; `None` switches a sign off.
+/// The thresholds at which a run counts as stuck; `None` switches a sign off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// Repetitions of a call with the same answer (2).
+    /// Repetitions of a call with the same answer (default 2).
     pub repeats: Option<u32>,
-    /// The same failure in a row (4).
+    /// Steps in a row with the same failure (default 4).
     pub same_errors: Option<u32>,
-    /// Steps in a row that brought nothing new (3).
+    /// Steps in a row that brought nothing new (default 3).
     pub stale: Option<u32>,
-    /// Steps in a row that had a failure (7).
+    /// Steps in a row that had a failure (default 7).
     pub failures: Option<u32>,
 }
 
@@ -57,8 +57,8 @@ impl Default for Stuck {
 }
 
 impl Stuck {
-    /// One line for a person.
-    pub const DESCRIPTION: &'static str = "Calls again with the same answer, one failure again and again, nothing new, nothing but failures";
+    /// One-line description.
+    pub const DESCRIPTION: &'static str = "One call repeated with the same answer, one failure repeated, nothing new, or only failures";
 
     pub(super) fn from_config(config: &Config<'_>) -> Result<Stuck, PolicyError> {
         config.only(&["repeats", "same_errors", "stale", "failures"])?;

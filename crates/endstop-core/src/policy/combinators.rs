@@ -1,5 +1,5 @@
-//! Policies out of policies, in code: `a | b`, `a & b`, `!a`, `a.after_steps(n)`,
-//! `a.sustained(n)`, `k_of(n, […])`.
+//! Combinators that build policies from policies in code: `a | b`, `a & b`, `!a`,
+//! `a.after_steps(n)`, `a.sustained(n)`, `k_of(n, […])`.
 //!
 //! ```
 //! use endstop_core::policy::{Policy, RewardThreshold, FinalPattern};
@@ -10,9 +10,9 @@
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
 //!
-//! Every member sees every step, also where another has decided, so that state does not depend on
-//! order. In mid-stream only an OR decides, by any of its members: an AND needs the whole step,
-//! and so do a NOT, a count and a streak.
+//! Every member sees every step, even if another member has already decided, so that its state
+//! does not depend on the order. While the text is streamed only an OR decides, if any of its
+//! members does, because an AND, a NOT, a quorum and a streak need the complete step.
 
 use super::composite::Composite;
 use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
@@ -20,7 +20,7 @@ use serde_json::Value;
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Not};
 
-/// Any policy, boxed, with the operators.
+/// A boxed policy with the operators `|`, `&` and `!`.
 pub struct Policy(Box<dyn TerminationPolicy>);
 
 impl Policy {
@@ -29,25 +29,26 @@ impl Policy {
         Policy(Box::new(policy))
     }
 
-    /// The boxed policy.
+    /// Returns the boxed policy.
     pub fn into_inner(self) -> Box<dyn TerminationPolicy> {
         self.0
     }
 
-    /// Stops as this one does, but not before `steps` turns are completed.
+    /// Returns a policy that stops as this one does, but not before `steps` turns are completed.
     #[must_use]
     pub fn after_steps(self, steps: i64) -> Policy {
         Policy::new(AfterSteps { inner: self, steps })
     }
 
-    /// Stops when this one would for the `steps`-th step in a row (0 and 1: as it does).
+    /// Returns a policy that stops when this one does for the `steps`-th step in a row (0 and 1
+    /// change nothing).
     #[must_use]
     pub fn sustained(self, steps: u32) -> Policy {
         Policy::new(Sustained { inner: self, steps, streak: 0 })
     }
 }
 
-/// Stops when at least `n` of these do, with the first answer among them.
+/// Returns a policy that stops when at least `n` members do, with the first answer among them.
 pub fn k_of(n: usize, members: Vec<Policy>) -> Policy {
     Policy::new(Composite::at_least(n, members))
 }
@@ -118,7 +119,8 @@ impl TerminationPolicy for Policy {
     }
 }
 
-/// Stops, without an answer, where the inner policy does not.
+/// Stops, without an answer, if the inner policy does not.
+// `look` keeps its default, because before the step is complete the inner policy may still stop.
 struct Negated {
     inner: Policy,
 }
@@ -128,11 +130,12 @@ impl TerminationPolicy for Negated {
         "not"
     }
     fn description(&self) -> &'static str {
-        "Stop where another policy does not"
+        "Stop when another policy does not"
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {
             Verdict::Stop(_) => Verdict::Continue,
+            // The run stops here, so that the inner policy's message to the model has no reader.
             Verdict::Continue | Verdict::Tell(_) => Verdict::Stop(Stop::submitted(
                 "not",
                 format!("`{}` did not stop", self.inner.name()),
@@ -150,6 +153,7 @@ impl TerminationPolicy for Negated {
     }
 }
 
+/// Suppresses the stops of the inner policy before a given step.
 struct AfterSteps {
     inner: Policy,
     steps: i64,
@@ -160,7 +164,7 @@ impl TerminationPolicy for AfterSteps {
         "after_steps"
     }
     fn description(&self) -> &'static str {
-        "Stop as another policy does, but not before so many steps"
+        "Stop as another policy does, but not before a given step"
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {
@@ -172,6 +176,8 @@ impl TerminationPolicy for AfterSteps {
         self.inner.begin_turn();
     }
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        // The inner policy reads the text even if its stop is suppressed, because it has to see
+        // every chunk of a response to judge the next one.
         let stop = self.inner.look(piece, context);
         stop.filter(|_| context.step >= self.steps)
     }
@@ -187,6 +193,8 @@ impl TerminationPolicy for AfterSteps {
     }
 }
 
+/// Stops when the inner policy stops for a number of consecutive steps.
+// `look` keeps its default, because a streak counts complete steps.
 struct Sustained {
     inner: Policy,
     steps: u32,
@@ -198,7 +206,7 @@ impl TerminationPolicy for Sustained {
         "sustained"
     }
     fn description(&self) -> &'static str {
-        "Stop when another policy would for so many steps in a row"
+        "Stop when another policy does so for a number of steps in a row"
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {
@@ -207,6 +215,7 @@ impl TerminationPolicy for Sustained {
                 if self.streak < self.steps {
                     return Verdict::Continue;
                 }
+                // With one step the combinator changes nothing, so the evidence stays as it is.
                 if self.steps > 1 {
                     stop.evidence = format!("{}, {} steps in a row", stop.evidence, self.streak);
                 }

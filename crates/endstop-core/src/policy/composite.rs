@@ -1,4 +1,4 @@
-//! `composite`: stops when any of its members does, or when all do.
+//! `composite`: stops when any of its members stops, or when all of them do.
 //!
 //! ```
 //! use endstop_core::Registry;
@@ -12,11 +12,11 @@
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
 //!
-//! OR answers with the first member that fires, in list order; AND with the first answer that is
-//! not blank. A member that gives up (a negative streak) agrees, too.
+//! An OR answers with the first member that stops, in list order. An AND answers with the first
+//! answer that is not blank; a member that gives up (a negative streak) counts as agreeing.
 //!
-//! Source: RLM Code's `composite`. Ours: members may be nested and configured, and an unknown
-//! name or an empty list is an error.
+//! Source: `composite` of RLM Code. Differences: members may be nested and configured, and an
+//! unknown name or an empty list is an error.
 
 use super::combinators::Policy;
 use super::config::{Config, PolicyError};
@@ -26,28 +26,28 @@ use serde_json::{Value, json};
 
 const NAME: &str = "composite";
 
-/// Several policies that decide together; see the module's documentation.
+/// Several policies that decide together. Configuration builds it as `composite`, `any` or `all`.
 #[derive(Debug)]
 pub struct Composite {
     members: Vec<Policy>,
-    /// How many must stop.
+    /// Number of members that must stop.
     quorum: usize,
-    /// One member decides alone, also in mid-text.
+    /// `true` if one member decides alone, which it may also do while the text is streamed.
     any: bool,
 }
 
 impl Composite {
-    /// One line for a person.
+    /// One-line description.
     pub const DESCRIPTION: &'static str =
         "Combine policies: stop when any of them does, or when all do";
 
-    /// The configuration where nothing is configured: `policies` `final_pattern` and
-    /// `reward_threshold`, `require_all` false.
+    /// Returns the configuration that applies if nothing is configured: `policies` `final_pattern`
+    /// and `reward_threshold`, `require_all` false.
     pub fn defaults() -> Value {
         json!({"policies": ["final_pattern", "reward_threshold"], "require_all": false})
     }
 
-    /// Builds it from its configuration; `registry` knows the members.
+    /// Builds the policy from its configuration; `registry` builds the members.
     pub fn from_config(config: &Value, registry: &Registry) -> Result<Composite, PolicyError> {
         Self::nested(config, registry, 0)
     }
@@ -63,6 +63,7 @@ impl Composite {
         let list = config.get("policies").or_else(|| defaults.get("policies"));
         let specs = match list {
             Some(Value::Array(specs)) if !specs.is_empty() => specs,
+            // An empty list is an error, because such a policy would never stop a run.
             _ => {
                 let known = registry.names().collect::<Vec<_>>().join(", ");
                 let expected =
@@ -81,18 +82,18 @@ impl Composite {
         })
     }
 
-    /// Stops when any member does. An empty list never stops.
+    /// Creates a policy that stops when any member stops. An empty list never stops.
     pub fn any(members: Vec<Policy>) -> Composite {
         Composite { members, quorum: 1, any: true }
     }
 
-    /// Stops when all members do. An empty list never stops.
+    /// Creates a policy that stops when all members stop. An empty list never stops.
     pub fn all(members: Vec<Policy>) -> Composite {
         let n = members.len();
         Composite::joined(n, members)
     }
 
-    /// Stops when at least `n` members do (`n` is at least 1).
+    /// Creates a policy that stops when at least `n` members stop (0 counts as 1).
     pub fn at_least(n: usize, members: Vec<Policy>) -> Composite {
         if n <= 1 {
             return Composite::any(members);
@@ -104,10 +105,12 @@ impl Composite {
         for member in &mut members {
             member.join_all();
         }
+        // An empty list has a quorum of 0, which every step would reach; 1 is never reached.
         Composite { members, quorum: quorum.max(1), any: false }
     }
 
-    /// The answer of an AND: the first that is not blank, else the first member's stop.
+    /// Returns the answer of an AND: the first stop with an answer that is not blank, else the stop
+    /// of the first member. The evidence lists all members.
     fn agreement(stops: Vec<Stop>) -> Option<Stop> {
         let evidence: Vec<String> =
             stops.iter().map(|s| format!("{}: {}", s.policy, s.evidence)).collect();
@@ -137,6 +140,8 @@ impl TerminationPolicy for Composite {
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         let mut stops = Vec::new();
         let mut told = Vec::new();
+        // Every member sees every step, even after one has stopped, because the state of a member
+        // (a streak, a sum) must not depend on its position in the list.
         for member in &mut self.members {
             match member.should_terminate(step, context) {
                 Verdict::Continue => {}
@@ -148,6 +153,7 @@ impl TerminationPolicy for Composite {
                 Verdict::Stop(stop) => stops.push(stop),
             }
         }
+        // For an AND all stops are collected: its evidence lists the reason of each member.
         let decided = if stops.len() < self.quorum {
             None
         } else if self.any {
@@ -157,6 +163,7 @@ impl TerminationPolicy for Composite {
         };
         match decided {
             Some(stop) => Verdict::Stop(stop),
+            // A message is sent only if the run continues; after a stop the model does not read it.
             None if told.is_empty() => Verdict::Continue,
             None => Verdict::Tell(told.join("\n")),
         }
@@ -169,9 +176,11 @@ impl TerminationPolicy for Composite {
     }
 
     fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        // An AND needs the whole step: aborting for one member would hide the text from the others.
         if !self.any {
             return None;
         }
+        // No early return: the other members must read the chunk, too.
         let mut first = None;
         for member in &mut self.members {
             let stop = member.look(piece, context);

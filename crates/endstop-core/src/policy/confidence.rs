@@ -1,10 +1,10 @@
 //! `confidence`: stops when the step's reported confidence reaches a threshold.
 //!
-//! The confidence is `metadata[confidence_key]`: a number in 0..1, or text such as `"0.9"` or
-//! `"90%"`; anything else is ignored, and said so in the evidence of a stop. No step before
-//! `min_steps_before_termination` stops, but for an explicit final action. Where the confidence
-//! does not decide, `final_pattern` with its defaults may (not inside an AND, where it would
-//! agree with itself).
+//! The confidence is `metadata[confidence_key]`: a number from 0 to 1, or a string such as `"0.9"`
+//! or `"90%"`. Any other value is ignored, and the evidence of a stop reports that. No step before
+//! `min_steps_before_termination` stops, except an explicit final action. If the confidence does
+//! not decide, `final_pattern` with its defaults may. Inside an AND it may not, because it would
+//! make both members agree for the same reason.
 //!
 //! ```
 //! use endstop_core::{Registry, StepContext, StepResult, TerminationPolicy};
@@ -16,7 +16,7 @@
 //! assert_eq!(verdict.stop().unwrap().answer.as_deref(), Some("42"));
 //! ```
 //!
-//! Source: RLM Code's `confidence`.
+//! Source: `confidence` of RLM Code.
 
 use super::config::{Config, PolicyError};
 use super::final_pattern::FinalPattern;
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 const NAME: &str = "confidence";
 
-/// Stops when the reported confidence reaches a threshold; see the module's documentation.
+/// Stops when the confidence that the step reports reaches a threshold.
 #[derive(Debug)]
 pub struct Confident {
     threshold: f64,
@@ -35,11 +35,11 @@ pub struct Confident {
 }
 
 impl Confident {
-    /// One line for a person.
+    /// One-line description.
     pub const DESCRIPTION: &'static str = "Stop when the model's confidence reaches a threshold";
 
-    /// The configuration where nothing is configured: `confidence_threshold` 0.85,
-    /// `min_steps_before_termination` 2, `confidence_key` `confidence`,
+    /// Returns the configuration that applies if nothing is configured: `confidence_threshold`
+    /// 0.85, `min_steps_before_termination` 2, `confidence_key` `confidence`,
     /// `fallback_to_final_pattern` true.
     pub fn defaults() -> Value {
         json!({
@@ -50,7 +50,7 @@ impl Confident {
         })
     }
 
-    /// Builds it from its configuration. A threshold above 1 is never met.
+    /// Builds the policy from its configuration. A threshold above 1 is never reached.
     pub fn from_config(config: &Value) -> Result<Confident, PolicyError> {
         let config = Config::new(NAME, config)?;
         config.only(&[
@@ -67,10 +67,10 @@ impl Confident {
         })
     }
 
-    /// The step's confidence, `None` where there is none to be read; the note says what was
-    /// ignored.
+    /// Returns the confidence of a step, or `None` and a note if the reported value is not valid.
     fn read(&self, step: &StepResult) -> (Option<f64>, Option<String>) {
-        // As documented, a step that reports none counts as 0.
+        // A step that reports no confidence counts as 0 and is not noted as invalid, because RLM
+        // Code documents it so and most steps report none.
         let Some(value) = step.metadata.get(&self.key).filter(|v| !v.is_null()) else {
             return (Some(0.0), None);
         };
@@ -80,13 +80,15 @@ impl Confident {
         };
         match number.filter(|n| (0.0..=1.0).contains(n)) {
             Some(n) => (Some(n), None),
-            None => {
-                (None, Some(format!("`{}` {value} is no number in 0..1 and was ignored", self.key)))
-            }
+            None => (
+                None,
+                Some(format!("`{}` {value} is not a number in 0..1 and was ignored", self.key)),
+            ),
         }
     }
 }
 
+/// Parses a confidence that is written as `0.9` or `90%`.
 fn parse(text: &str) -> Option<f64> {
     let text = text.trim();
     match text.strip_suffix('%') {
@@ -109,6 +111,7 @@ impl TerminationPolicy for Confident {
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        // A final action is exempt from the minimum, because a finished answer must not be lost.
         if (context.step as f64) < self.min_steps && step.action_type != "final" {
             return Verdict::Continue;
         }
@@ -119,11 +122,14 @@ impl TerminationPolicy for Confident {
             stop.answer = step.output.clone().filter(|o| !o.is_empty());
             return Verdict::Stop(stop);
         }
+        // An ignored value does not prevent the fallback, because it states nothing about the
+        // answer.
         let Some(fallback) = &mut self.fallback else {
             return Verdict::Continue;
         };
         match fallback.should_terminate(step, context) {
             Verdict::Stop(mut stop) => {
+                // The outcome names the configured policy; the evidence names the fallback.
                 NAME.clone_into(&mut stop.policy);
                 stop.evidence = match ignored {
                     Some(note) => format!("final pattern: {}; {note}", stop.evidence),

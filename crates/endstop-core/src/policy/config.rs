@@ -1,5 +1,5 @@
-//! Reading a policy's configuration: typed, and every mistake is an error that names the key, the
-//! policy and the choices.
+//! Reads the configuration of a policy key by key; each mistake is an error that names the policy,
+//! the key and the accepted values.
 //!
 //! ```
 //! use endstop_core::Registry;
@@ -17,18 +17,18 @@ use crate::detector::Rule;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Why a policy could not be built.
+/// The error of a policy that cannot be built.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// No policy of this name is registered.
     UnknownPolicy {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names that are registered, in order.
+        /// The registered names, in order.
         known: Vec<String>,
     },
-    /// A policy of this name is registered already.
+    /// A policy of this name is already registered.
     Duplicate {
         /// The name.
         name: String,
@@ -39,7 +39,7 @@ pub enum PolicyError {
         policy: String,
         /// The key.
         key: String,
-        /// The keys that it knows.
+        /// The keys that the policy accepts.
         known: Vec<String>,
     },
     /// A key's value is of the wrong type or out of range.
@@ -48,9 +48,9 @@ pub enum PolicyError {
         policy: String,
         /// The key.
         key: String,
-        /// What it takes.
+        /// The accepted values.
         expected: String,
-        /// What it was given, as JSON.
+        /// The given value, as JSON.
         given: String,
     },
     /// A pattern cannot be used.
@@ -59,12 +59,12 @@ pub enum PolicyError {
         policy: String,
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
-    /// The specification is not one.
+    /// The specification is not valid.
     BadSpec {
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
 }
@@ -115,7 +115,8 @@ pub(crate) struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// Opens a configuration: an object, or null for none. Keys are checked by [`only`](Self::only).
+    /// Opens a configuration: an object, or null for the defaults. [`only`](Self::only) checks the
+    /// keys.
     pub(crate) fn new(policy: &'a str, config: &'a Value) -> Result<Config<'a>, PolicyError> {
         match config {
             Value::Null => Ok(Config { policy, map: None }),
@@ -129,7 +130,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// Refuses keys other than these.
+    /// Rejects any key that is not in the list.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), PolicyError> {
         let unknown = self.map.and_then(|m| m.keys().find(|k| !known.contains(&k.as_str())));
         match unknown {
@@ -142,12 +143,12 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The raw value of a key.
+    /// Returns the raw value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
         self.map.and_then(|m| m.get(key))
     }
 
-    /// The error for a key whose value is not what it takes.
+    /// Returns the error for a key with a value that is not accepted.
     pub(crate) fn bad(&self, key: &str, expected: &str) -> PolicyError {
         PolicyError::BadValue {
             policy: self.policy.to_owned(),
@@ -157,7 +158,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A truth value.
+    /// Reads a boolean.
     pub(crate) fn flag(&self, key: &str, default: bool) -> Result<bool, PolicyError> {
         match self.get(key) {
             None => Ok(default),
@@ -166,21 +167,24 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A number.
+    /// Reads a finite number.
     pub(crate) fn number(&self, key: &str, default: f64) -> Result<f64, PolicyError> {
         match self.get(key) {
             None => Ok(default),
             Some(v) => {
+                // A NaN threshold would compare as false and switch its policy off without an
+                // error, so this does not rely on serde_json to exclude it.
                 v.as_f64().filter(|n| n.is_finite()).ok_or_else(|| self.bad(key, "a number"))
             }
         }
     }
 
-    /// A count of at least one; null is `None`: off.
+    /// Reads a count of at least 1. Null gives `None` and switches the feature off.
     pub(crate) fn count(&self, key: &str, default: u64) -> Result<Option<u64>, PolicyError> {
         match self.get(key) {
             None => Ok(Some(default)),
             Some(Value::Null) => Ok(None),
+            // Zero is an error and not "off", because a count of 0 would fire at the first step.
             Some(v) => whole(v)
                 .filter(|&n| n >= 1)
                 .map(Some)
@@ -188,16 +192,16 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A text that is not empty.
+    /// Reads a string that is not empty.
     pub(crate) fn text(&self, key: &str, default: &str) -> Result<String, PolicyError> {
         match self.get(key) {
             None => Ok(default.to_owned()),
             Some(Value::String(s)) if !s.is_empty() => Ok(s.clone()),
-            Some(_) => Err(self.bad(key, "a text that is not empty")),
+            Some(_) => Err(self.bad(key, "a string that is not empty")),
         }
     }
 
-    /// One of a list of words; `None` where the key is absent.
+    /// Reads one of a list of words; `None` if the key is absent.
     pub(crate) fn choice(
         &self,
         key: &str,
@@ -214,8 +218,10 @@ impl<'a> Config<'a> {
     }
 }
 
-/// A whole number, also where it is written as `3.0`.
+/// Reads a whole number, also one that is written as `3.0`.
 fn whole(value: &Value) -> Option<u64> {
+    // Some writers print a whole number as `3.0`. Above 9e15 an `f64` no longer holds every
+    // integer, so that the number used could differ from the number written.
     value.as_u64().or_else(|| {
         value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..9e15).contains(n)).map(|n| n as u64)
     })

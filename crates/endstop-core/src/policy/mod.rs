@@ -1,7 +1,8 @@
-//! Termination policies: whether a run should stop after a step, or in the middle of one.
+//! Termination policies, which decide if a run stops after a step or while a step is streamed.
 //!
-//! A policy sees each step once. It may also look at the text while it is generated
-//! ([`TerminationPolicy::look`]); a stop there aborts the generation. It is `reset` between runs.
+//! The kernel shows every step to the policy exactly once. A policy may also read the text while
+//! the model generates it ([`TerminationPolicy::look`]); a stop from there aborts the generation.
+//! Between runs the kernel calls `reset`.
 //!
 //! ```
 //! use endstop_core::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
@@ -21,7 +22,7 @@
 //! }
 //! ```
 //!
-//! Source: RLM Code's termination policies.
+//! Source: the termination policies of RLM Code.
 
 mod combinators;
 mod composite;
@@ -44,28 +45,29 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// What a step did: in a live run, one turn with its tools.
+/// The outcome of one step; in a live run, one turn with its tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
-    /// `message`, `final` (the `finish` tool was called), `tool`, `code` (a tool that runs code);
-    /// recorded runs may hold others. The comparison is exact.
+    /// Kind of the step: `message`, `final` (the `finish` tool was called), `tool`, or `code` (a
+    /// tool that runs code). Recorded runs may contain other kinds. Comparisons are exact.
     pub action_type: String,
-    /// Whether the step succeeded.
+    /// `true` if the step succeeded.
     pub success: bool,
-    /// The step's text; `None` and blank are kept apart.
+    /// Text of the step; `None` (no text) and a blank string are different values.
     pub output: Option<String>,
-    /// What is known of the step; `confidence` is read here.
+    /// Metadata of the step; the `confidence` policy reads its number from here.
     #[serde(default)]
     pub metadata: Map<String, Value>,
-    /// The calls that the step made, in order.
+    /// Tool calls of the step, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<StepCall>,
-    /// What the step's tools printed, in call order (live runs; a recorded step has its one output).
+    /// Outputs of the step's tools, in call order. Only live runs fill this; a recorded step has
+    /// the single [`output`](Self::output).
     #[serde(default)]
     pub outputs: Vec<ToolOutput>,
 }
 
-/// A call that a step made.
+/// A tool call of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepCall {
     /// The tool's name.
@@ -74,34 +76,34 @@ pub struct StepCall {
     pub arguments: String,
 }
 
-/// What one tool of a step printed.
+/// The output of one tool of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutput {
     /// `tool`, or `code` for a tool that runs code.
     pub action_type: String,
     /// The tool's name.
     pub name: String,
-    /// Whether it succeeded.
+    /// `true` if the call succeeded.
     pub success: bool,
-    /// What it printed.
+    /// Text that the tool returned.
     pub output: String,
 }
 
-/// What surrounds a step.
+/// The state of the run around a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepContext {
     /// The run's task.
     pub task: String,
-    /// Turns completed before this one (0-based).
+    /// Number of turns completed before this one (0-based).
     pub step: i64,
-    /// Named values, set by tools or the caller; `FINAL_VAR(name)` looks here.
+    /// Named values, set by tools or by the caller; `FINAL_VAR(name)` reads them.
     pub variables: Map<String, Value>,
-    /// Measurements; `last_reward` is read here.
+    /// Measurements; the `reward_threshold` policy reads `last_reward` from here.
     pub metrics: Map<String, Value>,
-    /// What the run has cost up to here, in US dollars, where that is known.
+    /// Cost of the run so far in US dollars, if the price of the model is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
-    /// Whether somebody but the model spoke since the step before.
+    /// `true` if a message that the model did not write arrived since the previous step.
     #[serde(default, skip_serializing_if = "is_false")]
     pub somebody_spoke: bool,
 }
@@ -111,19 +113,20 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// How a policy may end a run.
+/// The terminations that a policy may choose.
+// A closed list, because a policy must not report, for example, a cancel or a provider error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PolicyEnd {
-    /// The answer was declared.
+    /// The model declared its answer.
     #[serde(rename = "submitted")]
     Submitted,
-    /// Stuck.
+    /// The run makes no progress.
     #[serde(rename = "error_no_progress")]
     NoProgress,
-    /// Given up after too many failures.
+    /// The run gave up after too many consecutive failures.
     #[serde(rename = "error_consecutive_mistakes")]
     ConsecutiveMistakes,
-    /// Halted.
+    /// The run reached a limit that a rule sets, for example on its steps or its cost.
     #[serde(rename = "error_halted")]
     Halted,
 }
@@ -142,24 +145,24 @@ impl From<PolicyEnd> for Termination {
 /// A policy's decision to stop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
-    /// How the run ends.
+    /// Termination that the run ends with.
     pub ends_as: PolicyEnd,
-    /// The answer as text, where there is one.
+    /// The answer as text, if there is one.
     pub answer: Option<String>,
-    /// The answer as a value, where it is more than its text (`SUBMIT(…)` gives an object).
+    /// The answer as a JSON value if it is more than a string (`SUBMIT(…)` gives an object).
     pub deliverable: Option<Value>,
-    /// The answer if neither the policy nor the run has another one: the result of the tool that
-    /// `tool_called` waited for.
+    /// The answer to use if neither the policy nor the run has another one: the result of the tool
+    /// that the `tool_called` rule waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
-    /// The policy that decided; the deciding member of a composite.
+    /// Name of the policy that decided; in a composite, the deciding member.
     pub policy: String,
-    /// Why, for a person to read.
+    /// The reason, for a person to read.
     pub evidence: String,
 }
 
 impl Stop {
-    /// A stop as `submitted`, without an answer yet.
+    /// Creates a stop that ends the run as `submitted`, without an answer yet.
     pub fn submitted(policy: impl Into<String>, evidence: impl Into<String>) -> Stop {
         Stop {
             ends_as: PolicyEnd::Submitted,
@@ -178,51 +181,52 @@ impl Stop {
         self
     }
 
-    /// Sets the answer that counts if there is no other.
+    /// Sets the answer to use if there is no other.
     #[must_use]
     pub fn or_else(mut self, fallback: Option<String>) -> Stop {
         self.fallback = fallback;
         self
     }
 
-    /// The deliverable: the value where there is one, else the answer's text.
+    /// Returns the JSON value of the answer if there is one, else its text.
     pub fn deliverable(&self) -> Option<Value> {
+        // The value comes first, because the text may be only one field of it.
         self.deliverable.clone().or_else(|| self.answer.clone().map(Value::String))
     }
 }
 
-/// What a policy says of a step.
+/// The decision of a policy about one step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Go on.
+    /// Continue the run.
     Continue,
-    /// Go on, and tell the model something (an unknown name in `FINAL_VAR`, say).
+    /// Continue, and send the model a message, for example about an unknown name in `FINAL_VAR`.
     Tell(String),
-    /// Stop.
+    /// Stop the run.
     Stop(Stop),
 }
 
 impl Verdict {
-    /// The decision to stop, where it is one.
+    /// Returns the stop if the verdict is one.
     pub fn stop(&self) -> Option<&Stop> {
         if let Verdict::Stop(stop) = self { Some(stop) } else { None }
     }
 }
 
-/// Decides whether a run should stop.
+/// Decides after each step if the run stops.
 ///
 /// The kernel calls [`begin_turn`](Self::begin_turn) before each attempt at a turn,
-/// [`look`](Self::look) with each piece of its visible text as it comes, and
-/// [`should_terminate`](Self::should_terminate) once a turn, after its tools.
+/// [`look`](Self::look) with each chunk of its visible text, and
+/// [`should_terminate`](Self::should_terminate) once per turn, after its tools.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a termination policy",
     note = "implement `name`, `should_terminate` and `reset`; the crate's `policy` module shows a policy of ten lines"
 )]
 pub trait TerminationPolicy: Send {
-    /// Its name, as configuration and outcomes spell it.
+    /// Returns the name that configuration and outcomes use.
     fn name(&self) -> &str;
 
-    /// One line for a person.
+    /// Returns a one-line description.
     #[expect(
         clippy::unnecessary_literal_bound,
         reason = "implementations may keep theirs in a field"
@@ -231,46 +235,49 @@ pub trait TerminationPolicy: Send {
         ""
     }
 
-    /// The configuration that it has where nothing is configured.
+    /// Returns the configuration that applies if nothing is configured.
     fn default_config(&self) -> Value {
         Value::Object(Map::new())
     }
 
-    /// How configuration spells it, where it came from there ([`Registry::build`]): what a journal
-    /// keeps of it, to make it again.
+    /// Returns the specification that this policy was built from ([`Registry::build`]), or `None`
+    /// if code built it. The journal stores it so that a resumed run can rebuild the policy.
     fn specification(&self) -> Option<Value> {
         None
     }
 
-    /// Judges a step.
+    /// Decides about a completed step.
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict;
 
-    /// A turn (or another attempt at it) begins: forget text seen by [`look`](Self::look).
+    /// Discards the text read by [`look`](Self::look). Called before each turn, and before every
+    /// further attempt at it.
     fn begin_turn(&mut self) {}
 
-    /// Looks at the next piece of the turn's visible text; `Some` aborts the generation.
+    /// Reads the next chunk of the turn's visible text; `Some` aborts the generation.
     ///
-    /// However the text is cut into pieces, the answer must be the same, and the total work
-    /// linear in the text.
+    /// The result must not depend on how the text is split, because chunk boundaries are chosen by
+    /// the provider and the network. The total work must be linear in the text.
     fn look(&mut self, _piece: &str, _context: &StepContext) -> Option<Stop> {
         None
     }
 
-    /// The turn's text is whole, and tools are about to run: decide now what more text could have
-    /// changed in [`look`](Self::look). `Some` ends the turn before its tools.
+    /// Decides what [`look`](Self::look) had to leave open because more text could have changed it.
+    /// The kernel calls this when the text is complete and before the tools run; `Some` ends the
+    /// turn before its tools.
     fn look_at_end(&mut self, _text: &str, _context: &StepContext) -> Option<Stop> {
         None
     }
 
-    /// It became a member of a policy that needs several to agree: switch off what would make it
-    /// agree with another member's reasons (the fallback of `confidence`).
+    /// Prepares the policy to be a member of one that needs several members to agree. A policy with
+    /// a built-in alternative switches it off (the fallback of `confidence`), because otherwise it
+    /// would agree with another member for that member's reason.
     fn join_all(&mut self) {}
 
-    /// A run begins: forget everything.
+    /// Resets all state. The kernel calls this before each run.
     fn reset(&mut self);
 }
 
-/// By name: what is in it is its own.
+/// Prints only the name, because implementations need not be `Debug`.
 impl fmt::Debug for dyn TerminationPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -1,11 +1,11 @@
-//! The policies that configuration can name. An instance, not a global: what one run registers
-//! changes nothing for another.
+//! The registry of policies that configuration can name. Each registry is an instance and not a
+//! global, so that a policy registered for one run does not change another run.
 //!
 //! ```
 //! use endstop_core::Registry;
 //! use serde_json::json;
 //! let registry = Registry::new();
-//! // All the ways to say which policy:
+//! // All forms of a specification:
 //! registry.build(&json!("final_pattern"))?;
 //! registry.build(&json!({"name": "confidence", "config": {"confidence_threshold": 0.9}}))?;
 //! registry.build(&json!({"confidence": {"confidence_threshold": 0.9}}))?;
@@ -14,9 +14,10 @@
 //! # Ok::<(), endstop_core::policy::PolicyError>(())
 //! ```
 //!
-//! Beside the policies that are registered, the detectors can be named ([`Rule`]).
+//! Configuration can also name the detectors ([`Rule`]), which are not in the registry.
 //!
-//! Source: RLM Code's registry. Ours: a name twice is an error unless replaced explicitly.
+//! Source: the registry of RLM Code. Difference: a name that is already registered is an error,
+//! unless the caller replaces it explicitly.
 
 use super::combinators::Policy;
 use super::composite::Composite;
@@ -30,26 +31,28 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// Nested deeper than this a specification is refused.
+/// Maximum nesting depth of a specification.
+// Building, running and dropping a policy recurse once per level, so that a deeper specification
+// from an untrusted file could overflow the stack.
 const MAX_DEPTH: u32 = 32;
 
 /// Builds a policy from its configuration (an object, or null for none).
 type Factory = Arc<dyn Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync>;
 
-/// What is known of a registered policy.
+/// The description of a registered policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyInfo {
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// One line for a person.
+    /// One-line description.
     pub description: String,
-    /// The configuration that it has where nothing is configured.
+    /// Configuration that applies if nothing is configured.
     pub default_config: Value,
 }
 
 #[derive(Clone)]
 enum Maker {
-    /// Needs the registry for its members.
+    /// `composite`, which needs the registry to build its members.
     Composite,
     Factory(Factory),
 }
@@ -60,7 +63,7 @@ struct Entry {
     maker: Maker,
 }
 
-/// The policies that configuration can name.
+/// A registry of the policies that configuration can name.
 #[derive(Clone)]
 pub struct Registry {
     entries: Vec<Entry>,
@@ -83,7 +86,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// The built-in policies, with `final_pattern` as the default.
+    /// Creates a registry of the built-in policies, with `final_pattern` as the default.
     pub fn new() -> Registry {
         let entry = |name: &str, description: &str, default_config, maker| Entry {
             info: PolicyInfo {
@@ -119,22 +122,22 @@ impl Registry {
         }
     }
 
-    /// The names, in the order of registration.
+    /// Returns the names, in the order of registration.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|e| e.info.name.as_str())
     }
 
-    /// What is registered, in the order of registration.
+    /// Returns the registered policies, in the order of registration.
     pub fn policies(&self) -> impl Iterator<Item = &PolicyInfo> {
         self.entries.iter().map(|e| &e.info)
     }
 
-    /// What is known of one policy.
+    /// Returns the description of one policy.
     pub fn get(&self, name: &str) -> Result<&PolicyInfo, PolicyError> {
         self.entry(name).map(|e| &e.info)
     }
 
-    /// The name of the default policy.
+    /// Returns the name of the default policy.
     pub fn default_name(&self) -> &str {
         &self.default
     }
@@ -149,8 +152,9 @@ impl Registry {
     /// Registers a policy under a new name.
     ///
     /// # Errors
-    /// [`PolicyError::Duplicate`] where the name is taken; a name that specifications could not
-    /// spell (empty, or one of their own words) is refused.
+    /// [`PolicyError::Duplicate`] if the name is taken, [`PolicyError::BadSpec`] if no
+    /// specification could refer to it (an empty name, or a keyword of specifications such as
+    /// `any`).
     pub fn register<F>(&mut self, info: PolicyInfo, factory: F) -> Result<(), PolicyError>
     where
         F: Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync + 'static,
@@ -165,11 +169,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Replaces a registered policy; it keeps its place in the order.
+    /// Replaces a registered policy, at the same position in the order.
     pub fn replace<F>(&mut self, info: PolicyInfo, factory: F) -> Result<(), PolicyError>
     where
         F: Fn(&Value) -> Result<Policy, PolicyError> + Send + Sync + 'static,
     {
+        // Built first, because `iter_mut` below borrows the entries that the error lists.
         let unknown = self.unknown(&info.name);
         match self.entries.iter_mut().find(|e| e.info.name == info.name) {
             Some(entry) => {
@@ -180,9 +185,11 @@ impl Registry {
         }
     }
 
-    /// Builds a policy from a specification: a name; `{"name", "config"}`, where a missing name
-    /// is the default policy; `{NAME: config}`; `{"any": […]}`, `{"all": […]}`, `{"not": …}`.
+    /// Builds a policy from a specification: a name; `{"name", "config"}`, in which the default
+    /// policy replaces a missing name; `{NAME: config}`; `{"any": […]}`, `{"all": […]}`,
+    /// `{"not": …}`.
     pub fn build(&self, spec: &Value) -> Result<Policy, PolicyError> {
+        // Only the outermost policy is wrapped: its specification contains those of all members.
         let inner = self.build_nested(spec, 0)?;
         Ok(Policy::new(Specified { inner, specification: spec.clone() }))
     }
@@ -192,19 +199,21 @@ impl Registry {
         self.build(&Value::String(self.default.clone()))
     }
 
-    /// Builds a policy from a command line's words: `name`, `name={json config}`, or a
+    /// Builds a policy from a command-line argument: `name`, `name={json config}`, or a
     /// specification in JSON.
     pub fn build_text(&self, text: &str) -> Result<Policy, PolicyError> {
         self.build(&Self::parse_text(text)?)
     }
 
-    /// Reads a command line's words: the specification for [`build`](Self::build).
+    /// Parses a command-line argument into a specification for [`build`](Self::build).
     pub fn parse_text(text: &str) -> Result<Value, PolicyError> {
+        // Shells and configuration files often leave white space around the value.
         let text = text.trim();
         let json = |json: &str, what: &str| {
             serde_json::from_str::<Value>(json)
                 .map_err(|e| PolicyError::spec(format!("{what} is not valid JSON: {e}")))
         };
+        // Checked before the `=`, because JSON may contain one.
         if text.starts_with('{') {
             return json(text, "the specification");
         }
@@ -240,11 +249,12 @@ impl Registry {
                 None => self.default.as_str(),
                 Some(Value::String(name)) => name,
                 Some(other) => {
-                    return Err(PolicyError::spec(format!("`name` must be a text, not {other}")));
+                    return Err(PolicyError::spec(format!("`name` must be a string, not {other}")));
                 }
             };
             return self.build_named(name, map.get("config").unwrap_or(&Value::Null), depth);
         }
+        // `register` refuses these keywords as names, so that `{"any": …}` has one meaning.
         match single() {
             Some((key, Value::Array(specs))) if key == "any" || key == "all" => {
                 if specs.is_empty() {
@@ -274,6 +284,7 @@ impl Registry {
     }
 
     fn build_named(&self, name: &str, config: &Value, depth: u32) -> Result<Policy, PolicyError> {
+        // A registered policy takes precedence, so that a program can replace a detector by name.
         if Rule::is_known(name) && !self.names().any(|own| own == name) {
             return Rule::from_config(name, config).map(DetectorPolicy::new).map(Policy::new);
         }
@@ -296,7 +307,7 @@ impl Registry {
     }
 }
 
-/// A policy that knows how configuration spells it.
+/// A policy together with the specification that it was built from.
 struct Specified {
     inner: Policy,
     specification: Value,

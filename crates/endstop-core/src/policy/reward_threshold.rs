@@ -1,8 +1,8 @@
 //! `reward_threshold`: stops when the sum of the rewards reaches a threshold, or gives up after
-//! too many negative ones in a row.
+//! too many negative rewards in a row.
 //!
-//! Each step's reward is `metrics.last_reward`; a step without one (or with one that is not a
-//! number) counts as 0, which ends a streak.
+//! The reward of a step is `metrics.last_reward`. A step without a reward, or with one that is not
+//! a number, counts as 0, which ends a negative streak.
 //!
 //! ```
 //! use endstop_core::Registry;
@@ -10,8 +10,8 @@
 //! assert!(policy.is_ok());
 //! ```
 //!
-//! Source: RLM Code's `reward_threshold`. Ours: the threshold is met within 1e-9, the streak is
-//! looked at also while a final action is waited for, and a streak gives no answer.
+//! Source: `reward_threshold` of RLM Code. Differences: the threshold is met within 1e-9, the
+//! streak is also checked while the policy waits for a final action, and a streak gives no answer.
 
 use super::config::{Config, PolicyError};
 use super::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
@@ -19,10 +19,11 @@ use serde_json::{Value, json};
 
 const NAME: &str = "reward_threshold";
 
-/// How far below the threshold a sum still meets it: sums of decimal fractions are not exact.
+/// Distance below the threshold at which a sum still meets it, because sums of decimal fractions
+/// are not exact in binary: 0.1 added eight times is less than 0.8.
 const TOLERANCE: f64 = 1e-9;
 
-/// Stops when the sum of the rewards reaches a threshold; see the module's documentation.
+/// Stops when the sum of the rewards reaches a threshold, or after a streak of negative rewards.
 #[derive(Clone, Debug)]
 pub struct RewardThreshold {
     threshold: f64,
@@ -33,16 +34,16 @@ pub struct RewardThreshold {
 }
 
 impl RewardThreshold {
-    /// One line for a person.
+    /// One-line description.
     pub const DESCRIPTION: &'static str = "Stop when the sum of the rewards reaches a threshold";
 
-    /// The configuration where nothing is configured: `min_reward_threshold` 0.8,
-    /// `max_negative_streak` 3 (null: off), `require_final_action` false.
+    /// Returns the configuration that applies if nothing is configured: `min_reward_threshold` 0.8,
+    /// `max_negative_streak` 3 (null switches it off), `require_final_action` false.
     pub fn defaults() -> Value {
         json!({"min_reward_threshold": 0.8, "max_negative_streak": 3, "require_final_action": false})
     }
 
-    /// Builds it from its configuration.
+    /// Builds the policy from its configuration.
     pub fn from_config(config: &Value) -> Result<RewardThreshold, PolicyError> {
         let config = Config::new(NAME, config)?;
         config.only(&["min_reward_threshold", "max_negative_streak", "require_final_action"])?;
@@ -73,10 +74,13 @@ impl TerminationPolicy for RewardThreshold {
         let reward = context.metrics.get("last_reward").and_then(Value::as_f64).unwrap_or(0.0);
         self.total += reward;
         self.streak = if reward < 0.0 { self.streak.saturating_add(1) } else { 0 };
+        // The sum is not reset while the stop is held back, so that a later final action stops the
+        // run.
         let held_back = self.require_final_action && step.action_type != "final";
         if self.total >= self.threshold - TOLERANCE && !held_back {
             let answer = match step.output.as_deref() {
                 Some(output) if !output.is_empty() => output.to_owned(),
+                // A submitted run needs an answer, also if the step has no text.
                 _ => format!("Reward threshold reached: {:.2}", self.total),
             };
             let evidence = format!(
@@ -85,6 +89,7 @@ impl TerminationPolicy for RewardThreshold {
             );
             return Verdict::Stop(Stop::submitted(NAME, evidence).answer(answer));
         }
+        // Checked after the sum, because a run that has reached its threshold has succeeded.
         if self.max_negative_streak.is_some_and(|n| self.streak >= n) {
             let evidence = format!("{} negative rewards in a row", self.streak);
             return Verdict::Stop(Stop {

@@ -1,13 +1,14 @@
-//! The signal of a provider that only says yes or no: "this was the last piece".
+//! Default detection: the termination signal of a custom provider that only reports if a response
+//! or a delta is the last one.
 //!
-//! Such a provider's run ends as `stop` only if its answer says more than that. It must do one of
-//! these:
+//! A run with such a provider ends as `stop` only if the response contains more evidence than
+//! that. The provider must do one of these:
 //!
 //! - set `metadata.finish_reason` (or `stop_reason`, `finishReason`) of the last response or delta
 //!   to a well-known value: `stop`, `end_turn`;
 //! - set `finished: true` (or `metadata.done`, `metadata.finished`) on the last delta;
-//! - answer yes on a whole response whose text is not blank (medium confidence; low, and unknown,
-//!   where detection is strict).
+//! - report `true` for a complete response with text that is not blank (medium confidence; if
+//!   detection is strict, unknown with low confidence).
 //!
 //! ```
 //! use endstop_core::signal::{YesNo, default_detection};
@@ -22,29 +23,30 @@
 //! # Ok::<(), endstop_core::signal::NoDetection>(())
 //! ```
 //!
-//! Source: Burnside's fallback for providers without `detectTermination`. Ours: calls of client
-//! tools outrank a stop-like value, finish reasons on deltas are read, values are known in any
-//! case, and an unknown first field does not hide a known later one.
+//! Source: the fallback of Burnside for providers without `detectTermination`. Differences: calls
+//! of client tools outrank a stop-like value, finish reasons on deltas are read, values are
+//! compared without regard to case, and an unknown first field does not hide a known later one.
 
 use super::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// What such a provider gives.
+/// The data that default detection reads.
 #[derive(Clone, Debug)]
 pub struct YesNo<'a> {
     /// The response (`message`, `usage`, `model`, `metadata`) or the delta (`delta`, `finished`,
     /// `usage`, `id`, `metadata`).
     pub payload: &'a Value,
-    /// The provider's yes or no, where it gives one.
+    /// The provider's report that the payload is the last one, if it gives one.
     pub is_terminal: Option<bool>,
-    /// The provider's own detection, where it has one: returned as it is.
+    /// The signal of the provider's own detection, if it has one; it is returned unchanged.
     pub own: Option<TerminationSignal>,
-    /// A yes alone is unknown with low confidence, whatever the text.
+    /// `true` if `is_terminal` alone gives an unknown reason with low confidence, whatever the
+    /// text.
     pub strict: bool,
 }
 
-/// A provider that says neither yes or no nor a signal of its own.
+/// The error of a provider that reports neither `is_terminal` nor a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoDetection;
 
@@ -56,16 +58,19 @@ impl fmt::Display for NoDetection {
 
 impl std::error::Error for NoDetection {}
 
-/// The fields that name a finish reason, in the order of precedence.
+/// The fields that contain a finish reason, in the order of precedence.
 const FIELDS: [&str; 3] = ["finish_reason", "stop_reason", "finishReason"];
 
-/// The reason that a finish value stands for with most providers; upper and lower case are equal.
+/// Returns the reason that most providers mean by a finish value; case is ignored.
 pub fn known_value(value: &str) -> Option<SignalReason> {
     Some(match value.to_ascii_lowercase().as_str() {
+        // OpenAI and Ollama send `stop`, Anthropic `end_turn`. Gemini sends upper case, which is
+        // why the value was converted above.
         "stop" | "end_turn" => SignalReason::NaturalCompletion,
         "length" | "max_tokens" | "max_output_tokens" | "model_context_window_exceeded" => {
             SignalReason::TokenLimitReached
         }
+        // The last five are reasons of Gemini.
         "content_filter" | "refusal" | "safety" | "recitation" | "blocklist"
         | "prohibited_content" | "spii" => SignalReason::ContentFiltered,
         "stop_sequence" => SignalReason::StopSequence,
@@ -76,10 +81,10 @@ pub fn known_value(value: &str) -> Option<SignalReason> {
     })
 }
 
-/// The signal of a provider that only says yes or no.
+/// Returns the signal for a provider that only reports if the payload is the last one.
 ///
 /// # Errors
-/// [`NoDetection`] where it says neither, and has no detection of its own.
+/// [`NoDetection`] if the provider reports neither that nor a signal.
 pub fn default_detection(from: &YesNo<'_>) -> Result<TerminationSignal, NoDetection> {
     if let Some(own) = &from.own {
         return Ok(own.clone());
@@ -92,13 +97,14 @@ pub fn default_detection(from: &YesNo<'_>) -> Result<TerminationSignal, NoDetect
     Ok(with_tool_calls(payload, signal))
 }
 
+/// Sets the metadata that the signal reports.
 fn with_metadata(mut signal: TerminationSignal, metadata: &Value) -> TerminationSignal {
     signal.provider_specific.metadata = metadata.as_object().cloned().unwrap_or_default();
     signal
 }
 
-/// What the finish fields say: the first known value; else the first unknown one, for which the
-/// provider's yes or no decides.
+/// Reads the finish fields: the first known value, or else the first unknown value, for which
+/// `terminal` decides if the turn is over.
 fn finish_field(payload: &Value, terminal: bool) -> Option<TerminationSignal> {
     let metadata = payload.get("metadata")?;
     let given: Vec<(&str, &str)> = FIELDS
@@ -109,7 +115,7 @@ fn finish_field(payload: &Value, terminal: bool) -> Option<TerminationSignal> {
     let &(first, first_value) = given.first()?;
     let known = given.iter().find_map(|&(f, v)| known_value(v).map(|reason| (f, v, reason)));
     let signal = if let Some((field, value, reason)) = known {
-        // An unknown value before it contradicts it.
+        // An unknown value in a field of higher precedence may contradict the known one.
         let confidence = if field == first { Confidence::High } else { Confidence::Medium };
         TerminationSignal::new(reason, confidence).from_field(field, value)
     } else {
@@ -121,7 +127,7 @@ fn finish_field(payload: &Value, terminal: bool) -> Option<TerminationSignal> {
     Some(with_metadata(signal, metadata))
 }
 
-/// What the flags of a delta say.
+/// Reads the flags of a delta.
 fn finished_delta(payload: &Value) -> Option<TerminationSignal> {
     payload.get("delta")?;
     let is_true = |v: Option<&Value>| v.and_then(Value::as_bool) == Some(true);
@@ -142,10 +148,12 @@ fn finished_delta(payload: &Value) -> Option<TerminationSignal> {
     Some(with_metadata(natural(&format!("metadata.{flag}")), metadata))
 }
 
+/// Reads the bare report of the provider.
 fn yes_or_no(payload: &Value, terminal: bool, strict: bool) -> TerminationSignal {
     let delta = payload.get("delta");
     let (reason, confidence) = if delta.is_some() || !terminal || strict {
         (SignalReason::Unknown, Confidence::Low)
+    // A response without text is what a broken provider returns, too, so it is hardly evidence.
     } else if text(payload.get("message")).trim().is_empty() {
         (SignalReason::NaturalCompletion, Confidence::Low)
     } else {
@@ -171,8 +179,9 @@ fn yes_or_no(payload: &Value, terminal: bool, strict: bool) -> TerminationSignal
     with_metadata(signal, &metadata)
 }
 
-/// Calls of client tools outrank a stop-like value; a token limit, a filter and an error outrank
-/// them.
+/// Changes the reason to `tool_use` if the payload has calls of client tools. Calls outrank a
+/// stop-like value, because some providers report `stop` with calls. A token limit, a filter and
+/// an error outrank calls, because the calls may be cut.
 fn with_tool_calls(payload: &Value, signal: TerminationSignal) -> TerminationSignal {
     let outranked = matches!(
         signal.reason,
@@ -194,7 +203,9 @@ fn with_tool_calls(payload: &Value, signal: TerminationSignal) -> TerminationSig
     }
 }
 
+/// `true` if the payload has at least one call of a client tool.
 fn has_tool_calls(payload: &Value) -> bool {
+    // Custom providers put calls in any of these places, in camel case or snake case.
     const PLACES: [&str; 6] = [
         "/message/metadata/toolCalls",
         "/message/metadata/tool_calls",
@@ -212,7 +223,7 @@ fn present(payload: &Value, key: &str) -> bool {
     payload.get(key).is_some_and(|v| !v.is_null())
 }
 
-/// The text of a message: a text, or the joined text parts.
+/// Returns the text of a message, which is a string or a list of text parts.
 fn text(message: Option<&Value>) -> String {
     match message.and_then(|m| m.get("content")) {
         Some(Value::String(text)) => text.clone(),

@@ -1,4 +1,4 @@
-//! Small helpers for whoever writes a detection of their own.
+//! Helpers for the author of a custom termination detection.
 //!
 //! ```
 //! use endstop_core::signal::{calculate_confidence, create_signal, is_signal};
@@ -16,7 +16,7 @@
 use super::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
 
-/// A signal of unknown reason and low confidence; the other fields are public.
+/// Creates a signal of unknown reason and low confidence; the caller sets the other fields.
 pub fn create_signal(
     should_terminate: bool,
     original_field: impl Into<String>,
@@ -35,7 +35,8 @@ pub fn create_signal(
     }
 }
 
-/// High for an explicit signal of a well-known value, medium for one of the two, else low.
+/// Returns `High` for an explicit signal with a well-known value, `Medium` if only one of the two
+/// is true, else `Low`.
 pub const fn calculate_confidence(explicit_signal: bool, well_known_value: bool) -> Confidence {
     match (explicit_signal, well_known_value) {
         (true, true) => Confidence::High,
@@ -44,9 +45,10 @@ pub const fn calculate_confidence(explicit_signal: bool, well_known_value: bool)
     }
 }
 
-/// Whether a JSON value is a termination signal, in our spelling (`should_terminate`) or in
-/// Burnside's (`shouldTerminate`). Further keys are allowed. Ours: the reason must be a known one,
-/// a message a text and the metadata an object.
+/// Returns `true` if a JSON value is a termination signal, with keys in snake case
+/// (`should_terminate`) or as Burnside spells them (`shouldTerminate`). Further keys are allowed.
+/// Differences from Burnside: the reason must be known, a message must be a string, and the
+/// metadata must be an object.
 pub fn is_signal(value: &Value) -> bool {
     let Value::Object(signal) = value else {
         return false;
@@ -54,6 +56,7 @@ pub fn is_signal(value: &Value) -> bool {
     let field = |map: &Map<String, Value>, ours: &str, theirs: &str| {
         map.get(ours).or_else(|| map.get(theirs)).cloned()
     };
+    // The reason and the confidence are spelt alike in both, so only the other keys need two names.
     let reason = signal.get("reason").and_then(Value::as_str);
     let confidence = signal.get("confidence").and_then(Value::as_str);
     let specific = field(signal, "provider_specific", "providerSpecific");

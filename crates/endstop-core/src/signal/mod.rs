@@ -1,4 +1,5 @@
-//! Why the model stopped this turn: one signal for every provider's finish field.
+//! Termination signals: one type for the reason why the model stopped a turn, read from the
+//! finish field of any provider.
 //!
 //! ```
 //! use endstop_core::{Confidence, SignalReason, TerminationSignal};
@@ -8,8 +9,8 @@
 //! assert_eq!(s.provider_specific.original_value, "length");
 //! ```
 //!
-//! Source: Burnside's unified termination signals; the three reasons that do not end a turn's
-//! part in the run (`tool_use`, `paused`, `in_progress`) are ours.
+//! Source: the unified termination signals of Burnside. The three reasons that do not end the
+//! model's part in the run (`tool_use`, `paused`, `in_progress`) are additions.
 
 mod default_detection;
 mod helpers;
@@ -22,27 +23,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// The unified reason.
+/// The reason why the model stopped, the same for all providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalReason {
     /// The model finished.
     NaturalCompletion,
-    /// The output cap or the context window cut it.
+    /// The output was cut at the output limit or at the end of the context window.
     TokenLimitReached,
-    /// A refusal or a safety filter.
+    /// The model refused, or a safety filter removed the output.
     ContentFiltered,
-    /// A stop string of the request matched.
+    /// The model generated a stop string of the request.
     StopSequence,
-    /// The response is an error, or was cut.
+    /// The response is an error, or the connection ended before it was complete.
     ErrorTermination,
-    /// A value that is not understood.
+    /// The provider sent a value that is not known.
     Unknown,
-    /// The model asks for tools; does not end its part in the run.
+    /// The model calls tools; the run continues.
     ToolUse,
-    /// The provider wants to be called again as is; does not end its part in the run.
+    /// The provider expects the same request again; the run continues.
     Paused,
-    /// The provider is still working; does not end its part in the run.
+    /// The provider is still working; the run continues.
     InProgress,
 }
 
@@ -60,18 +61,21 @@ impl SignalReason {
         SignalReason::InProgress,
     ];
 
-    /// Whether it ends the turn's part in the run.
+    /// `true` if the model's part in the run is over.
     pub const fn is_terminal(self) -> bool {
         !matches!(self, SignalReason::ToolUse | SignalReason::Paused | SignalReason::InProgress)
     }
 
-    /// How a run ends on a turn with text and this reason, where nothing else decides: no policy, no
-    /// hook, no continuation, every retry spent. `None`: the run goes on.
+    /// Returns the termination of a run after a turn with text and this reason, if no policy, hook
+    /// or continuation decides and all retries are used. `None` if the run continues.
     pub const fn ends_as(self) -> Option<Termination> {
         match self {
             SignalReason::NaturalCompletion | SignalReason::StopSequence => Some(Termination::Stop),
+            // Cut or filtered text is never a success, because the answer may be incomplete.
             SignalReason::TokenLimitReached => Some(Termination::ErrorOutputTruncated),
             SignalReason::ContentFiltered => Some(Termination::ErrorContentFiltered),
+            // An unknown value does not prove that the answer is complete, and a response that is
+            // still in progress after all retries has no answer.
             SignalReason::ErrorTermination | SignalReason::Unknown | SignalReason::InProgress => {
                 Some(Termination::ErrorDuringExecution)
             }
@@ -79,7 +83,7 @@ impl SignalReason {
         }
     }
 
-    /// The string form: `token_limit_reached`.
+    /// Returns the string form, for example `token_limit_reached`.
     pub const fn as_str(self) -> &'static str {
         match self {
             SignalReason::NaturalCompletion => "natural_completion",
@@ -101,20 +105,20 @@ impl fmt::Display for SignalReason {
     }
 }
 
-/// How sure the reading is.
+/// The confidence that the reason was read correctly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// A guess.
     Low,
-    /// An explicit signal that contradicts something, or a known value without one.
+    /// An explicit signal that contradicts other data, or a known value without an explicit signal.
     Medium,
     /// An explicit, well-known value.
     High,
 }
 
 impl Confidence {
-    /// The string form: `high`.
+    /// Returns the string form, for example `high`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Confidence::Low => "low",
@@ -124,36 +128,37 @@ impl Confidence {
     }
 }
 
-/// Where the reading comes from; the raw value is always kept.
+/// The field of the response that the reason was read from, with its raw value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProviderSpecific {
-    /// The field it was read from (`finish_reason`, `error.type`).
+    /// Name of the field, for example `finish_reason` or `error.type`.
     pub original_field: String,
-    /// The field's raw value (empty: the field was missing or null).
+    /// Raw value of the field; empty if the field was missing or null.
     pub original_value: String,
-    /// Anything else that the provider said about the ending.
+    /// Other data of the provider about the end of the turn.
     #[serde(default)]
     pub metadata: Map<String, Value>,
 }
 
-/// Why the model stopped this turn.
+/// The reason why the model stopped a turn, with its source in the provider's response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TerminationSignal {
-    /// Whether this turn ends the model's part: false for tools, pauses and turns in progress.
+    /// `true` if the model's part in the run is over; `false` for tool calls, pauses and turns in
+    /// progress.
     pub should_terminate: bool,
-    /// The unified reason.
+    /// The reason.
     pub reason: SignalReason,
-    /// How sure the reading is.
+    /// Confidence that the reason was read correctly.
     pub confidence: Confidence,
-    /// Where it was read from.
+    /// The field that the reason was read from.
     pub provider_specific: ProviderSpecific,
-    /// More for a person to read, where there is more.
+    /// Further explanation for a person, if there is any.
     #[serde(default)]
     pub message: Option<String>,
 }
 
 impl TerminationSignal {
-    /// A signal of this reason; `should_terminate` follows from it.
+    /// Creates a signal of this reason, which also determines `should_terminate`.
     pub fn new(reason: SignalReason, confidence: Confidence) -> TerminationSignal {
         TerminationSignal {
             should_terminate: reason.is_terminal(),
@@ -164,7 +169,7 @@ impl TerminationSignal {
         }
     }
 
-    /// Names the field it was read from and that field's raw value.
+    /// Sets the field that the reason was read from, and its raw value.
     #[must_use]
     pub fn from_field(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
         self.provider_specific.original_field = field.into();

@@ -1,4 +1,4 @@
-//! The detection for providers that only say yes or no, and its helpers, on the vectors.
+//! Default detection and its helpers, checked with the conformance vectors.
 
 use crate::vectors::{assert_differences, cases, id};
 use endstop_core::signal::{
@@ -7,15 +7,15 @@ use endstop_core::signal::{
 use endstop_core::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 use serde_json::{Map, Value, json};
 
-/// What ours does where it differs from the original, and why.
+/// Cases in which Endstop differs from the original, with its result and the reason.
 const DIFFERS: &[(&str, &str)] = &[
-    // Calls outrank a stop-like value (DESIGN 2): a tool turn does not end.
+    // Calls outrank a stop-like value, because a turn with calls does not end the run.
     ("dd-resp-tools-true", "tool_use medium, does not terminate"),
     // The original reads `toolCalls` only.
     ("dd-resp-tools-snake-true", "tool_use medium, does not terminate"),
     ("dd-resp-tools-false", "tool_use high, does not terminate"),
     ("dd-resp-tools-snake-false", "tool_use high, does not terminate"),
-    // The field is named truthfully.
+    // The field is named as in the payload.
     ("dd-delta-meta-finished-true", "field metadata.finished"),
     ("dd-delta-meta-finished-false", "field metadata.finished"),
     // Finish reasons on deltas are read, and a truncated stream is truncated.
@@ -23,25 +23,25 @@ const DIFFERS: &[(&str, &str)] = &[
     ("dd-delta-finish-reason-false", "natural_completion high from finish_reason"),
     ("dd-delta-finished-length-true", "token_limit_reached high from finish_reason"),
     ("dd-delta-finished-length-false", "token_limit_reached high from finish_reason"),
-    // Tool turns are `tool_use` and do not end (DESIGN 2), whatever the provider's flag says.
+    // A turn with calls is `tool_use` and does not end the run, whatever the provider's flag is.
     ("dd-fr-tool_calls-true", "tool_use high, does not terminate"),
     ("dd-fr-function_call-true", "tool_use high, does not terminate"),
     ("dd-sr-tool_use-true", "tool_use high, does not terminate"),
     ("dd-fr-tool_calls-false", "tool_use high, does not terminate"),
     ("dd-fr-function_call-false", "tool_use high, does not terminate"),
     ("dd-sr-tool_use-false", "tool_use high, does not terminate"),
-    // As the Gemini provider itself maps it.
+    // The same mapping as in the original's own Gemini provider.
     ("dd-gm-RECITATION-true", "content_filtered high"),
     ("dd-gm-RECITATION-false", "content_filtered high"),
-    // The known value counts; with medium confidence, since the unknown one contradicts it.
+    // The known value counts, with medium confidence because the unknown one contradicts it.
     ("dd-unknown-first-shadows", "natural_completion medium from stop_reason"),
-    // Known values are known in any case.
+    // Known values are compared without regard to case.
     ("dd-case-sensitive", "natural_completion high"),
-    // The check is strict about the fields that it knows.
+    // The check validates the fields that it knows.
     ("tg-unknown-reason-accepted", "not a signal"),
     ("tg-message-not-string", "not a signal"),
     ("tg-metadata-not-object", "not a signal"),
-    // The message is kept; the original's output leaves it out.
+    // The signal has a message; the output of the original omits it.
     ("cs-full", "message kept"),
 ];
 
@@ -148,7 +148,7 @@ fn vectors() {
 }
 
 #[test]
-fn the_differences_are_what_they_are_said_to_be() {
+fn listed_differences_match_their_description() {
     for case in cases("default_detection.json", 111) {
         let Some((_, said)) = DIFFERS.iter().find(|(name, _)| *name == id(&case)) else {
             continue;
@@ -178,7 +178,7 @@ fn signal(payload: &Value, is_terminal: bool, strict: bool) -> TerminationSignal
 }
 
 #[test]
-fn where_detection_is_strict_a_yes_alone_is_unknown() {
+fn strict_detection_without_evidence_is_unknown() {
     let response = json!({"message": {"role": "assistant", "content": "All done."}});
     let lenient = signal(&response, true, false);
     assert_eq!(lenient.reason, SignalReason::NaturalCompletion);
@@ -190,7 +190,7 @@ fn where_detection_is_strict_a_yes_alone_is_unknown() {
 }
 
 #[test]
-fn a_cut_or_filtered_turn_outranks_its_tool_calls() {
+fn truncated_or_filtered_turn_outranks_calls() {
     for (value, reason) in [
         ("length", SignalReason::TokenLimitReached),
         ("SAFETY", SignalReason::ContentFiltered),
@@ -208,7 +208,7 @@ fn a_cut_or_filtered_turn_outranks_its_tool_calls() {
 }
 
 #[test]
-fn our_own_signals_are_signals_and_nothing_panics() {
+fn invalid_payloads_do_not_panic() {
     let signal = create_signal(true, "f", "v");
     assert!(is_signal(&serde_json::to_value(&signal).unwrap()));
     for payload in [json!(null), json!([]), json!("x"), json!({"metadata": 1, "delta": 2})] {

@@ -1,11 +1,11 @@
-//! Detectors against their definitions: each rule, over random runs, fires where a slow and literal
-//! reading of its definition says that it does.
+//! Detectors compared with their definitions: over random runs, each rule fires at the step at
+//! which a slow and literal implementation of its definition does.
 
 use endstop_core::detector::{Panel, Rule};
 use proptest::prelude::*;
 use serde_json::json;
 
-/// A step of a run over a small alphabet, so that things repeat.
+/// A step of a run over a small alphabet, so that steps repeat often.
 #[derive(Clone, Debug)]
 struct Made {
     text: String,
@@ -52,7 +52,7 @@ fn made() -> impl Strategy<Value = Made> {
     )
 }
 
-/// The last `k` steps up to `t`, where there are so many.
+/// Returns the last `k` steps up to `t`, if the run has as many.
 fn last(run: &[Made], t: usize, k: usize) -> Option<&[Made]> {
     (t >= k).then(|| &run[t - k..t])
 }
@@ -71,7 +71,7 @@ fn nothing_new(run: &[Made], t: usize) -> bool {
         && (now.words().is_empty() || before.iter().any(|step| step.words() == now.words()))
 }
 
-/// Whether the rule holds at step `t`, from 1.
+/// Returns `true` if the rule holds at step `t` (from 1).
 fn holds(rule: &Rule, run: &[Made], t: usize) -> bool {
     let steps = |k: &u32| last(run, t, *k as usize);
     match rule {
@@ -152,12 +152,12 @@ fn rules() -> Vec<Rule> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn a_rule_fires_where_its_definition_says(
+    fn rules_fire_as_defined(
         runs in prop::collection::vec(prop::collection::vec(made(), 0..14), 1..3),
     ) {
         let rules = rules();
         let mut panel = Panel::new(rules.clone());
-        // The second run knows nothing of the first.
+        // The second run checks that `reset` forgets the first.
         for run in runs {
             panel.reset();
             for step in &run {
@@ -182,16 +182,16 @@ proptest! {
 }
 
 #[test]
-fn a_rule_is_read_as_it_is_written() {
+fn rule_specification_round_trips() {
     for rule in rules() {
         assert_eq!(Rule::from_spec(&rule.spec()).unwrap(), rule);
     }
     for (spec, problem) in [
-        (json!("repeat"), "there is no rule `repeat`; known are repeat_call, "),
+        (json!("repeat"), "unknown rule `repeat`; known are repeat_call, "),
         (json!({"cycle": {"period": 65}}), "`period` must be at most 64"),
         (json!({"no_new": {"times": 0}}), "`times` must be a whole number of at least 1"),
         (json!({"no_new": {"times": 5_000_000_000u64}}), "`times` must be a whole number from 1"),
-        (json!({"text_mention": {}}), "`text` must be a text (or give `pattern`)"),
+        (json!({"text_mention": {}}), "`text` must be a string (or give `pattern`)"),
         (json!({"text_mention": {"pattern": "(?=x)"}}), "pattern `(?=x)`"),
         (json!({"tool_called": {}}), "`name` must be the name of a tool"),
         (json!({"any": []}), "`any` needs at least one rule"),

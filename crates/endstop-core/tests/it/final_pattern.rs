@@ -1,5 +1,5 @@
-//! `final_pattern`: streamed and whole agree, the scanner agrees with a plain reading of its
-//! rules, and its work is linear.
+//! `final_pattern`: streamed and complete text give the same answer, the scanner agrees with a
+//! simple implementation of its rules, and its work is linear.
 
 use crate::vectors::{assert_differences, cases, id, random_cases};
 use endstop_core::policy::FinalPattern;
@@ -41,9 +41,9 @@ fn answer(text: &str) -> Option<String> {
 }
 
 #[test]
-fn answers() {
+fn answer_matches_each_rule() {
     for (text, expected) in [
-        // Where the name stands.
+        // Position of the name.
         ("obj.FINAL('x')", Some("x")),
         ("éFINAL('x')", None),
         ("FINAL FINAL('x')", Some("x")),
@@ -57,7 +57,7 @@ fn answers() {
         ("say FINAL('''''') now", None),
         ("say FINAL('a\\nb\\\\') now", Some("a\\nb\\")),
         ("say FINAL(  ' a '\n) now", Some("a")),
-        // The first quote is a character, the second one opens a string that never closes.
+        // The first quote is a character; the second opens a string that never closes.
         ("FINAL(f'{x}')", None),
         ("FINAL(rock 'n' roll :)", Some("rock 'n' roll :")),
         ("FINAL(the dogs' bowl)", Some("the dogs' bowl")),
@@ -113,7 +113,7 @@ fn answers() {
 }
 
 #[test]
-fn the_last_declaration_is_the_one_that_ends_last() {
+fn last_declaration_ends_last() {
     let last = json!({"pick": "last"});
     for (text, expected) in [
         ("FINAL('a')\nFINAL(FINAL('b'))", "FINAL('b')"),
@@ -126,7 +126,7 @@ fn the_last_declaration_is_the_one_that_ends_last() {
 }
 
 #[test]
-fn options() {
+fn options_change_the_answer() {
     let whole = "so FINAL('x') it is";
     let config = json!({"extract_answer": false});
     assert_eq!(answer_of(&config, whole).as_deref(), Some(whole));
@@ -138,7 +138,7 @@ fn options() {
 }
 
 #[test]
-fn an_unknown_variable_is_told_to_the_model() {
+fn unknown_variable_is_reported_to_model() {
     let verdict = policy(&json!({})).should_terminate(&message("FINAL_VAR(nope)"), &context());
     let Verdict::Tell(text) = verdict else {
         panic!("{verdict:?}");
@@ -147,14 +147,14 @@ fn an_unknown_variable_is_told_to_the_model() {
 }
 
 #[test]
-fn a_submission_is_delivered_as_an_object() {
+fn submission_delivers_an_object() {
     let text = "SUBMIT(answer='a', n=1)";
     let verdict = policy(&json!({})).should_terminate(&message(text), &context());
     let stop = verdict.stop().unwrap();
     assert_eq!(stop.deliverable(), Some(json!({"answer": "a", "n": 1})));
 }
 
-/// Feeds the pieces; the byte after which it stopped, and the answer.
+/// Feeds the chunks; returns the byte after which the policy stopped, and the answer.
 fn stream(config: &Value, pieces: &[&str]) -> Option<(usize, Option<String>)> {
     let mut policy = policy(config);
     let context = context();
@@ -170,7 +170,7 @@ fn stream(config: &Value, pieces: &[&str]) -> Option<(usize, Option<String>)> {
 }
 
 #[test]
-fn in_mid_stream_it_stops_as_soon_as_nothing_can_change_it() {
+fn stream_stops_at_earliest_certain_byte() {
     for (text, at) in [
         ("so FINAL('x') it", Some("so FINAL('x')")),
         ("FINAL(x) it", Some("FINAL(x)")),
@@ -246,7 +246,7 @@ fn cut<'a>(text: &'a str, at: &[usize]) -> Vec<&'a str> {
     at.into_iter().map(|to| &text[std::mem::replace(&mut from, to)..to]).collect()
 }
 
-/// A plain, quadratic reading of the rules: each call on its own.
+/// A simple, quadratic implementation of the rules, which treats each call separately.
 mod plain {
     use super::Pick;
 
@@ -254,7 +254,7 @@ mod plain {
         c == '_' || c.is_alphanumeric()
     }
 
-    /// The byte of the bracket that closes the call whose argument begins at `from`.
+    /// Returns the byte of the bracket that closes the call whose argument begins at `from`.
     fn closing(text: &str, from: usize) -> Option<usize> {
         let rest: Vec<(usize, char)> = text[from..].char_indices().collect();
         let (mut i, mut depth, mut before) = (0, 1, '(');
@@ -295,7 +295,7 @@ mod plain {
         None
     }
 
-    /// Which bytes are code.
+    /// Returns for each byte if it is Markdown code.
     fn code(text: &str) -> Vec<bool> {
         let mut code = vec![false; text.len() + 1];
         let mut paragraph: Vec<(usize, usize)> = Vec::new();
@@ -359,7 +359,7 @@ mod plain {
         code
     }
 
-    /// The argument of the declaration that counts.
+    /// Returns the position and the argument of the declaration that counts.
     pub(super) fn scan(text: &str, prose: bool, pick: Pick) -> Option<(usize, String)> {
         let code = code(text);
         let mut found: Vec<(usize, usize, usize)> = Vec::new();
@@ -419,12 +419,13 @@ mod plain {
         None
     }
 
-    /// An identifier and a single `=` behind the call's bracket or a comma at its level.
+    /// Returns `true` if an identifier and a single `=` follow the bracket of the call, or a comma
+    /// at the same nesting level.
     fn has_keyword(argument: &str) -> bool {
         let chars: Vec<(usize, char)> = argument.char_indices().collect();
-        // Where the reader is in code at the call's own level.
+        // `true` if the position is outside of strings and at the nesting level of the call.
         let level = |at: usize| {
-            // A bracket put there closes the call exactly if it does.
+            // A bracket inserted at such a position closes the call.
             let probe = format!("{})", &argument[..at]);
             closing(&probe, 0) == Some(at)
         };
@@ -456,7 +457,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(random_cases(256)))]
 
     #[test]
-    fn the_scanner_agrees_with_a_plain_reading((text, at) in adversarial(), prose: bool, last: bool) {
+    fn scanner_matches_simple_implementation((text, at) in adversarial(), prose: bool, last: bool) {
         let pick = if last { Pick::Last } else { Pick::First };
         let mut scanner = scanner(prose, pick);
         for piece in cut(&text, &at) {
@@ -468,7 +469,7 @@ proptest! {
     }
 
     #[test]
-    fn streamed_and_whole_agree((text, at) in adversarial(), config in prop::sample::select(vec![
+    fn streamed_and_complete_text_agree((text, at) in adversarial(), config in prop::sample::select(vec![
         json!({}), json!({"scope": "anywhere"}), json!({"pick": "last"}),
         json!({"case_sensitive": false}), json!({"extract_answer": false}),
         json!({"matching": "regex"}),
@@ -476,10 +477,10 @@ proptest! {
         let whole = answer_of(&config, &text);
         if let Some((stopped, answer)) = stream(&config, &cut(&text, &at)) {
             prop_assert_eq!(&answer, &whole, "{:?}", text);
-            // What is kept of a turn that was cut says the same.
+            // The text of an aborted turn that is stored gives the same answer.
             prop_assert_eq!(&answer_of(&config, &text[..stopped]), &whole, "{:?}", text);
         }
-        // It stops at the same character however the text is cut: the finest cut finds it.
+        // The policy stops at the same character for every split; single characters show which.
         let finest: Vec<&str> = text.split_inclusive(|_: char| true).collect();
         let first = stream(&config, &finest).map(|(at, _)| at);
         let pieces = cut(&text, &at);
@@ -493,14 +494,14 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>(), config in prop::sample::select(vec![
+    fn arbitrary_text_does_not_panic(text in any::<String>(), config in prop::sample::select(vec![
         json!({}), json!({"matching": "regex"}),
     ])) {
         let _ = answer_of(&config, &text);
     }
 
     #[test]
-    fn no_pattern_makes_it_panic(pattern in "[\\\\\\[\\](){}*+?.^$|a-d0-3PwsS:<>=!,-]{0,12}", text in "[a-d0-3 ()]{0,12}") {
+    fn arbitrary_pattern_does_not_panic(pattern in "[\\\\\\[\\](){}*+?.^$|a-d0-3PwsS:<>=!,-]{0,12}", text in "[a-d0-3 ()]{0,12}") {
         if let Ok(mut policy) = FinalPattern::from_config(&json!({"final_patterns": [pattern]})) {
             let _ = policy.should_terminate(&message(&text), &context());
         }
@@ -508,7 +509,7 @@ proptest! {
 }
 
 #[test]
-fn work_is_linear_in_the_text() {
+fn scanner_work_is_linear() {
     type Text = fn(usize) -> String;
     let texts: &[(&str, Text)] = &[
         ("openers", |n| "FINAL(".repeat(n)),
@@ -542,7 +543,7 @@ fn work_is_linear_in_the_text() {
     }
 }
 
-/// Where the second parser of the original differs from our rules, and why.
+/// Cases in which the second parser of the original differs from Endstop's rules, and the reason.
 const PARSER_DIFFERS: &[(&str, &str)] = &[
     ("rp-018", "a bare call that begins its line counts"),
     ("rp-020", "the argument ends at its own bracket"),
@@ -551,25 +552,25 @@ const PARSER_DIFFERS: &[(&str, &str)] = &[
     ("rp-031", "the first in the text wins, of whatever kind"),
     ("rp-032", "no identifier character before the name"),
     ("rp-033", "no identifier character before the name"),
-    ("rp-035", "blank is no declaration"),
-    ("rp-036", "blank is no declaration"),
+    ("rp-035", "a blank argument is not a declaration"),
+    ("rp-036", "a blank argument is not a declaration"),
     ("rp-038", "a literal is trimmed inside its quotes"),
-    ("rp-039", "one pair of quotes is taken off"),
-    ("rp-040", "quotes are taken off a literal only"),
+    ("rp-039", "one pair of quotes is removed"),
+    ("rp-040", "quotes are removed from a literal only"),
     ("rp-047", "the argument ends at its own bracket"),
-    ("rp-050", "a full stop may stand behind a bare call"),
+    ("rp-050", "a full stop may follow a bare call"),
     ("rp-052", "asterisks may stand around a bare call"),
     ("rp-053", "inline code does not count"),
     ("rp-054", "only blanks may stand before the bracket"),
-    ("rp-107", "a call that never closes is none"),
-    ("rp-304", "a quoted value is a text"),
-    ("rp-305", "a quoted value is a text"),
+    ("rp-107", "a call that never closes is not a call"),
+    ("rp-304", "a quoted value is a string"),
+    ("rp-305", "a quoted value is a string"),
     ("rp-309", "lists are read"),
     ("rp-311", "escapes are read"),
 ];
 
 #[test]
-fn the_second_parser() {
+fn second_parser_matches_vectors() {
     let mut found = Vec::new();
     let mut run = 0;
     for case in cases("rlm_final_parser.json", 113) {

@@ -1,4 +1,4 @@
-//! Integration tests of `endstop-core`, one module per subject; vectors come from `testdata/`.
+//! Tests of `endstop-core`, one module per subject. Conformance vectors come from `testdata/`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! The policies on the vectors, through the core of `endstop decide`.
+//! Built-in policies: conformance vectors (through the code of `endstop decide`) and the rules that
+//! the vectors do not cover.
 
 use crate::vectors::{assert_differences, cases, id};
 use endstop_core::decide::{Decider, Line, parse_line};
@@ -35,27 +36,27 @@ fn run(file: &str, count: usize, differs: &[(&str, &str)]) {
 }
 
 #[test]
-fn final_pattern_call() {
+fn final_pattern_call_matches_vectors() {
     run("policy_final_pattern_call.json", 71, &[]);
 }
 
 #[test]
-fn final_pattern_regex() {
+fn final_pattern_regex_matches_vectors() {
     run("policy_final_pattern_regex.json", 83, &[]);
 }
 
 #[test]
-fn reward_threshold() {
+fn reward_threshold_matches_vectors() {
     run("policy_reward_threshold.json", 23, &[]);
 }
 
 #[test]
-fn confidence() {
+fn confidence_matches_vectors() {
     run("policy_confidence.json", 11, &[]);
 }
 
 #[test]
-fn composite() {
+fn composite_matches_vectors() {
     run("policy_composite.json", 13, &[]);
 }
 
@@ -83,8 +84,8 @@ fn answer(verdict: &Verdict) -> Option<&str> {
 }
 
 #[test]
-fn rewards_are_shown_as_python_shows_them() {
-    // Half to even on the exact binary value.
+fn reward_format_matches_python() {
+    // Both round the exact binary value, half to even.
     for (reward, shown) in [
         (0.125, "0.12"),
         (0.375, "0.38"),
@@ -103,19 +104,19 @@ fn rewards_are_shown_as_python_shows_them() {
 }
 
 #[test]
-fn a_sum_of_decimal_fractions_meets_its_threshold() {
+fn sum_of_decimal_fractions_meets_threshold() {
     let mut policy = build(&json!({"reward_threshold": {"min_reward_threshold": 0.8}}));
     for _ in 0..7 {
         let verdict = policy.should_terminate(&step("code", "x"), &rewarded(0.1));
         assert_eq!(verdict, Verdict::Continue);
     }
-    // 0.1 added up eight times is 0.7999999999999999.
+    // 0.1 added eight times is 0.7999999999999999.
     let verdict = policy.should_terminate(&step("code", "x"), &rewarded(0.1));
     assert_eq!(answer(&verdict), Some("x"));
 }
 
 #[test]
-fn a_negative_streak_gives_up_also_under_require_final_action() {
+fn negative_streak_overrides_required_final_action() {
     let mut policy = build(&json!({"reward_threshold": {
         "require_final_action": true, "min_reward_threshold": -100, "max_negative_streak": 2}}));
     let first = policy.should_terminate(&step("code", "x"), &rewarded(-1.0));
@@ -128,7 +129,7 @@ fn a_negative_streak_gives_up_also_under_require_final_action() {
 }
 
 #[test]
-fn confidence_is_read_from_text_and_nonsense_is_ignored() {
+fn invalid_confidence_is_ignored() {
     for (value, stops) in [
         (json!(0.85), true),
         (json!(1), true),
@@ -154,11 +155,11 @@ fn confidence_is_read_from_text_and_nonsense_is_ignored() {
     let verdict = build(&json!("confidence")).should_terminate(&ignored, &context);
     let stop = verdict.stop().unwrap();
     assert_eq!(stop.answer.as_deref(), Some("x"));
-    assert!(stop.evidence.contains("90 is no number in 0..1"), "{stop:?}");
+    assert!(stop.evidence.contains("90 is not a number in 0..1"), "{stop:?}");
 }
 
 #[test]
-fn an_explicit_final_action_is_not_held_back_by_the_minimum_of_steps() {
+fn final_action_bypasses_minimum_steps() {
     let mut policy = build(&json!("confidence"));
     let verdict = policy.should_terminate(&step("final", "done"), &StepContext::default());
     assert_eq!(answer(&verdict), Some("done"));
@@ -167,7 +168,7 @@ fn an_explicit_final_action_is_not_held_back_by_the_minimum_of_steps() {
 }
 
 #[test]
-fn the_fallback_of_confidence_is_off_inside_an_and() {
+fn confidence_fallback_is_off_in_and() {
     let context = StepContext { step: 5, ..StepContext::default() };
     let declared = step("code", "FINAL('x')");
     for spec in [
@@ -184,7 +185,7 @@ fn the_fallback_of_confidence_is_off_inside_an_and() {
 }
 
 #[test]
-fn in_an_and_a_streak_agrees_and_the_first_answer_that_is_not_blank_counts() {
+fn and_takes_first_nonblank_answer() {
     let mut policy = build(&json!({"all": ["reward_threshold", "final_pattern"]}));
     for i in 0..3 {
         let verdict = policy.should_terminate(&step("message", "FINAL('x')"), &rewarded(-1.0));
@@ -199,7 +200,7 @@ fn in_an_and_a_streak_agrees_and_the_first_answer_that_is_not_blank_counts() {
 }
 
 #[test]
-fn operators_build_what_the_specification_does() {
+fn operators_match_specifications() {
     let declared = || Policy::new(FinalPattern::default());
     let reward = || build(&json!("reward_threshold"));
     let says = step("message", "FINAL('x')");
@@ -234,7 +235,7 @@ fn operators_build_what_the_specification_does() {
 }
 
 #[test]
-fn in_mid_stream_an_or_decides_and_an_and_never() {
+fn only_or_decides_mid_stream() {
     let look = |spec: Value| build(&spec).look("FINAL('x')", &StepContext::default());
     assert!(look(json!({"any": ["reward_threshold", "final_pattern"]})).is_some());
     assert!(look(json!({"all": ["final_pattern", {"any": ["final_pattern"]}]})).is_none());
@@ -247,7 +248,7 @@ fn in_mid_stream_an_or_decides_and_an_and_never() {
 }
 
 #[test]
-fn a_live_step_is_read_text_first_and_then_its_outputs() {
+fn step_text_precedes_tool_outputs() {
     let mut policy = build(&json!("final_pattern"));
     let output = |text: &str| ToolOutput {
         action_type: "tool".into(),
@@ -264,7 +265,7 @@ fn a_live_step_is_read_text_first_and_then_its_outputs() {
 }
 
 #[test]
-fn a_line_that_is_wrong_names_itself_and_the_field() {
+fn invalid_line_error_names_the_field() {
     let mut decider = Decider::new(build(&json!("final_pattern")));
     assert!(decider.line("  ").is_none());
     for (line, problem) in [
@@ -293,7 +294,7 @@ fn a_line_that_is_wrong_names_itself_and_the_field() {
 }
 
 #[test]
-fn a_policy_outside_the_crate_needs_three_methods() {
+fn custom_policy_needs_three_methods() {
     struct Done;
     impl TerminationPolicy for Done {
         fn name(&self) -> &'static str {

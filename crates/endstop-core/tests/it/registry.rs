@@ -1,4 +1,4 @@
-//! The registry on the vectors, and the errors of configuration.
+//! The policy registry, checked with the conformance vectors, and the errors of configuration.
 
 use crate::vectors::{assert_differences, cases, id};
 use endstop_core::TerminationPolicy;
@@ -6,7 +6,7 @@ use endstop_core::policy::PolicyInfo;
 use endstop_core::{Policy, PolicyError, Registry, StepContext, StepResult, Stop, Verdict};
 use serde_json::{Value, json};
 
-/// A policy that is known by its class's name only.
+/// A policy that only has a name.
 struct Named(String);
 
 impl TerminationPolicy for Named {
@@ -19,23 +19,23 @@ impl TerminationPolicy for Named {
     fn reset(&mut self) {}
 }
 
-/// What ours does where it differs from the original, and why.
+/// Cases in which Endstop differs from the original, and the reason.
 const DIFFERS: &[(&str, &str)] = &[
     ("rg-001-list", "the descriptions are worded otherwise"),
-    // A mistake is an error.
+    // The original ignores these mistakes; here they are errors.
     ("rg-005-empty-name", "an empty name is unknown"),
     ("rg-014-register-override-builtin", "a name twice is an error"),
     ("rg-016-override-default-shadow", "a name twice is an error"),
     ("rg-021-create-unknown-section", "an unknown section is an error"),
     ("rg-022-create-null-section", "a null section is an error of ours"),
     ("rg-023-create-string-section", "a name alone is a specification"),
-    ("rg-03-defaults-final_pattern", "calls, not patterns (DESIGN 6)"),
-    // Rewards are functions of the caller's; the registry holds termination policies only.
+    ("rg-03-defaults-final_pattern", "the default matches calls, not patterns"),
+    // Rewards are functions of the caller; the registry holds termination policies only.
     ("rg-040-all-sections", "there is no reward section"),
 ];
 
 fn raises(error: &PolicyError) -> Value {
-    // The wording is ours; what must be named is compared.
+    // The wording may differ; the names that the error must contain are compared.
     match error {
         PolicyError::UnknownPolicy { name, known } => {
             json!({"unknown": name, "known": known})
@@ -146,7 +146,7 @@ fn error(spec: &Value) -> String {
 }
 
 #[test]
-fn a_mistake_is_an_error_that_names_the_key_the_policy_and_the_choices() {
+fn configuration_error_names_key_and_choices() {
     for (spec, expected) in [
         (
             json!("final"),
@@ -203,7 +203,7 @@ fn a_mistake_is_an_error_that_names_the_key_the_policy_and_the_choices() {
         ),
     ] {
         let error = error(&spec);
-        // An unknown name is told the detectors too.
+        // The error for an unknown name lists the detectors too; they are not compared here.
         let error = error.split(", and the detectors repeat_call, ").next().unwrap();
         assert_eq!(error, expected, "{spec}");
     }
@@ -217,7 +217,7 @@ fn a_mistake_is_an_error_that_names_the_key_the_policy_and_the_choices() {
 }
 
 #[test]
-fn lenient_takes_what_the_original_took_and_only_with_patterns() {
+fn lenient_applies_to_patterns_only() {
     let build = |config: Value| Registry::new().build(&json!({"final_pattern": config})).is_ok();
     assert!(build(json!({"matching": "regex", "lenient": true, "bogus": 1, "case_sensitive": 1})));
     assert!(!build(json!({"matching": "regex", "bogus": 1})));
@@ -227,7 +227,7 @@ fn lenient_takes_what_the_original_took_and_only_with_patterns() {
 }
 
 #[test]
-fn replacing_is_explicit_and_keeps_the_place() {
+fn replace_is_explicit_and_keeps_order() {
     let mut registry = Registry::new();
     let info = |name: &str| PolicyInfo {
         name: name.into(),
@@ -252,7 +252,7 @@ fn replacing_is_explicit_and_keeps_the_place() {
 }
 
 #[test]
-fn a_command_line_names_a_policy() {
+fn command_line_argument_names_policy() {
     let registry = Registry::new();
     for (text, name) in [
         ("confidence", Some("confidence")),

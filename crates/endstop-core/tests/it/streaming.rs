@@ -1,5 +1,5 @@
-//! The streaming state machine on its test vectors: transitions and scripts on the state itself,
-//! and streams through a run.
+//! The streaming state machine, checked with its vectors: transitions and scripts on the state
+//! itself, streams through a run.
 
 use crate::kernel_rules::{Hand, said, spec};
 use crate::vectors::{cases, id};
@@ -54,8 +54,8 @@ fn scripts_match_vectors() {
     }
 }
 
-/// Cases in which the original differs: here a stream without its end is an error, calls in later
-/// chunks are not lost, and no stream begins while tools run.
+/// Cases in which Endstop differs from the original: a stream without an end is an error, calls in
+/// later chunks are not lost, and no stream begins while tools run.
 const OURS: [(&str, &str); 4] = [
     ("st-empty", "error_during_execution"),
     ("st-no-finish", "error_during_execution"),
@@ -106,7 +106,7 @@ fn streams_match_vectors() {
         }
 
         if calls > 0 {
-            // Paused, and then directly to the tools.
+            // The original pauses; the kernel continues with the tools at once.
             assert_eq!(expected["state"], "paused", "{}", id(&case));
             let state = hand.run().state();
             assert_eq!(state.streaming, StreamingState::ToolExecution, "{}", id(&case));
@@ -136,7 +136,7 @@ fn of_kind(kind: &str) -> Vec<Value> {
     found
 }
 
-/// Returns the texts and calls of the chunks, and `true` if the last one ends the stream.
+/// Returns the texts and calls of the chunks, and `true` if the last chunk ends the stream.
 fn read_chunks(chunks: &[Value]) -> (Vec<Part>, bool) {
     let mut parts = Vec::new();
     for part in chunks.iter().flat_map(|c| c["delta"]["content"].as_array()).flatten() {

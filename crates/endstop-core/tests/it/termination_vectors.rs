@@ -1,4 +1,4 @@
-//! The vocabulary of endings on the vectors.
+//! Terminations, their categories and their causes, checked with the conformance vectors.
 
 use crate::kernel_rules::{Hand, calls, said, spec, stop};
 use crate::vectors::{assert_differences, cases, id};
@@ -7,21 +7,22 @@ use endstop_core::{
 };
 use serde_json::{Value, json};
 
-/// What ours does where it differs from the original, and why.
+/// Cases in which Endstop differs from the original, with its result and the reason.
 const DIFFERS: &[(&str, &str)] = &[
-    // A name of another version is a failure that nothing should repeat.
+    // A name from another version is a failure that must not be retried.
     ("unk-bogus", "fatal"),
     ("unk-error_cancelled", "fatal"),
     ("unk-Stop", "fatal"),
-    // Repeating what the provider rejects does not help (DESIGN 2).
+    // Retrying a request that the provider rejects does not help.
     ("http-404", "error_provider_rejected"),
     ("http-400", "error_provider_rejected"),
     ("http-422", "error_provider_rejected"),
-    // A ceiling of zero allows no call, whatever is known of its cost.
+    // A budget of zero allows no call, even if the cost of the call is not known.
     ("budget-nil-cost", "exceeded"),
 ];
 
-/// The class of a status on its own; bodies say more, and are read where providers are.
+/// Returns the error class of a status alone. The body can make it more precise, but only
+/// `endstop-wire` reads bodies.
 fn class(status: u64) -> ErrorClass {
     match status {
         401 => ErrorClass::Authentication,
@@ -36,7 +37,7 @@ fn class(status: u64) -> ErrorClass {
     }
 }
 
-/// Whether the kernel takes the turn for one whose output budget went into reasoning.
+/// Returns `true` if the kernel classifies the turn as one that spent its output on reasoning.
 fn starved(input: &Value) -> bool {
     let mut spec = spec();
     spec.output_cap = input["cap"].as_u64();
@@ -60,7 +61,7 @@ fn starved(input: &Value) -> bool {
     again || hand.outcome.is_some_and(|o| o.termination == Termination::ErrorThinkingStarved)
 }
 
-/// Whether a run that has spent this ends as its budget.
+/// Returns `true` if a run with this cost ends because of its budget.
 fn exceeded(input: &Value) -> bool {
     let mut spec = spec();
     let max_budget_usd = input["cap"].as_f64();
@@ -103,7 +104,7 @@ fn vectors() {
                 )
             }
             "all" => {
-                // Ours has theirs, all of them, and more.
+                // Endstop has all terminations of the original, and more.
                 let theirs = expect["subtypes"].as_array().unwrap().iter();
                 let unknown: Vec<&Value> = theirs
                     .filter(|t| t.as_str().unwrap().parse::<Termination>().is_err())

@@ -1,4 +1,4 @@
-//! Rules that watch a run: the effect of each mode, and runs with a user who may reply.
+//! Watches: detector rules over a live run, the effect of each mode, and replies of the user.
 
 use crate::kernel_rules::{Hand, calls, spec, stop};
 use endstop_core::detector::Rule;
@@ -11,7 +11,7 @@ fn watched(mode: WatchMode, rule: serde_json::Value) -> RunSpec {
     RunSpec { watches: vec![Watch { mode, rule }], limits, ..spec() }
 }
 
-/// A run that reads the same file twice; returns the messages that the loop sent.
+/// Makes the same call twice; returns the messages and rule events that the run emitted.
 fn twice(hand: &mut Hand) -> Vec<String> {
     let mut told = Vec::new();
     for _ in 0..2 {
@@ -36,7 +36,7 @@ fn every_mode_is_in_the_outcome() {
                 told[1].starts_with("watch: You seem to be stuck (repeat_call_res(2), last read(")
             );
             let messages = hand.run().messages();
-            // After the results, so that every call is answered first.
+            // After the results, because providers require an answer to every call first.
             assert_eq!(messages.last().unwrap().role, Role::User);
             assert_eq!(messages[messages.len() - 2].role, Role::Tool);
         } else {
@@ -101,7 +101,7 @@ fn chanting_stops_mid_stream_or_after() {
     assert!(hand.outcome().decided_by.evidence.ends_with("in mid-stream"));
     assert!(hand.effects.contains(&Effect::AbortModel { id: call }));
 
-    // An answer with a schema is judged as a whole; the rule fires then.
+    // An answer with a schema is judged when it is complete, and so is the rule.
     let mut hand = start(true);
     let call = hand.call();
     hand.feed(EventKind::Delta { call, delta: TurnDelta::Text(chant.clone()) });
@@ -119,7 +119,7 @@ fn chanting_warns_and_nudges_mid_stream() {
         let call = hand.call();
         hand.feed(EventKind::Delta { call, delta: TurnDelta::Text(chant.clone()) });
         let heard = |effect: &Effect| matches!(effect, Effect::Emit(RunEvent::Fired(_)));
-        assert!(hand.effects.iter().any(heard), "{mode}: observers hear of it");
+        assert!(hand.effects.iter().any(heard), "{mode}: observers are notified");
         let mut turn = calls(&["read"]);
         turn.parts.insert(0, Part::Text { text: chant });
         hand.feed(EventKind::TurnEnded { call, turn: Box::new(turn) });
@@ -179,7 +179,7 @@ fn replies_continue_the_run() {
     let id = hand.consulted();
     hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
     assert_eq!((hand.ended(), hand.outcome().turns), (Termination::Stop, 10));
-    assert!(hand.outcome().fired.is_empty(), "a reply is not a monologue");
+    assert!(hand.outcome().fired.is_empty(), "every turn had a reply");
 }
 
 #[test]

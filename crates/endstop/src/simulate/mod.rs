@@ -1,4 +1,5 @@
-//! The kernel on a script, in virtual time: the outcome that a run would have.
+//! Simulation: drives the kernel with a scripted scenario in virtual time, and returns the outcome
+//! that a run would have.
 //!
 //! ```
 //! use endstop::simulate::{simulate, Scenario};
@@ -12,7 +13,8 @@
 //! assert_eq!(outcome.termination, Termination::ErrorTimeout);
 //! ```
 //!
-//! No price is known in a scenario: a cost is what its turn says, and nothing is reserved.
+//! A scenario has no price list. The cost of a turn is the cost that the scenario states, and no
+//! budget is reserved before a call.
 
 mod scenario;
 
@@ -41,22 +43,31 @@ pub fn simulate(scenario: &Scenario, policies: &Registry) -> Result<Box<Outcome>
     Simulation::new(scenario, policies)?.run()
 }
 
-/// More turns than this are a scenario without an end: the script repeats, and no limit ends it.
+/// Maximum number of model calls. A scenario that repeats its last turn without a limit would
+/// otherwise never end.
 const MOST_CALLS: usize = 100_000;
 
-/// What is due, in order of time; at equal times interruptions first, ticks last.
+/// The time, rank and key of a scheduled event. At equal times, interruptions come first and
+/// ticks last.
+// The kernel's rules for events at the same moment: a cancel wins, and a turn that ends exactly at
+// the deadline is in time. The key grows, so that equal ranks keep their order.
 type Due = Reverse<(Duration, u8, u64)>;
 
+/// A scenario in progress.
 struct Simulation<'s> {
     scenario: &'s Scenario,
     schema: Option<OutputSchema>,
+    /// `None` while the kernel has it, because `Run::handle` consumes the run.
     run: Option<Run>,
     now: Duration,
     due: BinaryHeap<Due>,
+    /// Scheduled events by key; an entry that is removed is cancelled.
     events: BTreeMap<u64, EventKind>,
+    /// For each running tool, the key of the event that ends it.
     running: BTreeMap<EffectId, u64>,
     next: u64,
     next_turn: usize,
+    /// For each tool, the number of calls so far, which selects its next result.
     answers: BTreeMap<String, usize>,
 }
 
@@ -97,6 +108,7 @@ impl<'s> Simulation<'s> {
                 },
                 ..ToolSpec::default()
             })
+            // A denied tool need not be declared under `tools`, because it never runs.
             .chain(scenario.denied.iter().filter(|name| !scenario.tools.contains_key(*name)).map(
                 |name| ToolSpec {
                     name: name.clone(),
@@ -127,11 +139,14 @@ impl<'s> Simulation<'s> {
                     ProactiveCompaction::Never
                 },
                 reactive: scenario.compaction.reactive,
-                // A script is taken at its word: its conversation has nothing to lose.
+                // A compaction of a script returns the same messages; any least gain would reject
+                // it.
                 least_gain: 0.0,
                 ..CompactionSpec::default()
             },
-            // A compaction that a script lets fail was due: the prompt is not known to fit.
+            // If the script makes a proactive compaction fail, the window is left unknown.
+            // Otherwise the kernel would find that the prompt fits, and the failure would not end
+            // the run.
             context_window: (scenario.compaction.proactive_fails_at.is_none())
                 .then_some(scenario.context_window),
             reserve: false,
@@ -164,9 +179,11 @@ impl<'s> Simulation<'s> {
         self.schedule(Duration::ZERO, COMPLETION, start);
         let mut effects = Vec::new();
         while let Some(Reverse((at, _, key))) = self.due.pop() {
+            // An aborted tool removed its event; only the entry in the queue is left.
             let Some(kind) = self.events.remove(&key) else {
                 continue;
             };
+            // An event may have been scheduled for a time that has passed; time must not go back.
             self.now = self.now.max(at);
             let Some(run) = self.run.take() else { break };
             match run.handle(Event::new(self.now, kind), &mut effects) {
@@ -187,7 +204,7 @@ impl<'s> Simulation<'s> {
         }
         Err(ScenarioError {
             field: String::new(),
-            problem: "nothing is due any more, and the run has not ended".to_owned(),
+            problem: "no event is left, and the run has not ended".to_owned(),
         })
     }
 
@@ -213,6 +230,7 @@ impl<'s> Simulation<'s> {
             }
             Effect::AbortTools { ids, .. } => {
                 for tool in ids {
+                    // Its scripted end is cancelled, because a tool ends only once.
                     if let Some(key) = self.running.remove(&tool) {
                         self.events.remove(&key);
                     }
@@ -238,6 +256,7 @@ impl<'s> Simulation<'s> {
                 };
                 self.soon(EventKind::Validated { id, result });
             }
+            // Not sent while `reserve` is false, but answered so that the run could not hang.
             Effect::Reserve { id, want, .. } => {
                 self.soon(EventKind::Reserved { id, granted: want, granted_tokens: None });
             }
@@ -245,6 +264,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
+    /// Schedules the end of the next scripted turn.
     fn call_model(&mut self, call: EffectId) {
         let at = if self.scenario.repeat_last {
             self.next_turn.min(self.scenario.turns.len().saturating_sub(1))
@@ -252,6 +272,7 @@ impl<'s> Simulation<'s> {
             self.next_turn
         };
         self.next_turn += 1;
+        // A run that outlives its script fails; an invented answer could end it as a success.
         let Some(turn) = self.scenario.turns.get(at) else {
             let error = ModelError::new(
                 ErrorClass::UnknownError,
@@ -265,6 +286,7 @@ impl<'s> Simulation<'s> {
             return;
         };
         let ends = self.now.saturating_add(Duration::from_millis(turn.duration_ms));
+        // Scheduled before the turn ends, so that the policy sees the metrics of this step.
         if !turn.metrics.is_empty() {
             let observe =
                 EventKind::Observe { variables: Map::new(), metrics: turn.metrics.clone() };
@@ -274,7 +296,7 @@ impl<'s> Simulation<'s> {
         self.schedule(ends, COMPLETION, kind);
     }
 
-    /// The event that a scripted turn ends with.
+    /// Returns the event that a scripted turn ends with.
     fn turn(&self, call: EffectId, scripted: &ScriptedTurn) -> EventKind {
         if let Some(error) = scripted.error {
             let class = error.class();
@@ -311,6 +333,7 @@ impl<'s> Simulation<'s> {
             None if !scripted.tool_calls.is_empty() => (Finish::ToolUse, "tool_calls"),
             None => (Finish::Natural, "stop"),
         };
+        // The same precedence table as for real responses, so that a scenario tests it as well.
         let signal = signal(&Facts {
             finish,
             field: "finish",
@@ -333,15 +356,14 @@ impl<'s> Simulation<'s> {
         turn.output_cap = scripted.starved.and_then(|starved| starved.completion_cap);
         turn.call_missing = finish == Finish::ToolUse && scripted.tool_calls.is_empty();
         if scripted.unparseable {
-            turn.unparseable =
-                Some("the scenario says that the tool calls do not parse".to_owned());
+            turn.unparseable = Some("the scenario marks the tool calls as unparseable".to_owned());
         }
         if cut {
             let (class, message) = match finish {
                 Finish::Missing => {
                     (ErrorClass::IncompleteStream, "the stream closed without its end")
                 }
-                _ => (error_class_of(raw), "the finish value says that the provider failed"),
+                _ => (error_class_of(raw), "the finish value reports that the provider failed"),
             };
             let error = ModelError::new(class, message);
             return EventKind::TurnFailed { call, error, partial: Some(Box::new(turn)) };
@@ -352,6 +374,7 @@ impl<'s> Simulation<'s> {
     fn start_tool(&mut self, start: &ToolStart) {
         let scripted = self.scenario.tools.get(&start.call.name);
         let nth = self.answers.entry(start.call.name.clone()).or_insert(0);
+        // After the last of its `results`, a tool repeats it.
         let value = scripted.and_then(|tool| {
             tool.results.get(*nth).or(tool.results.last()).or(tool.result.as_ref())
         });
@@ -362,6 +385,7 @@ impl<'s> Simulation<'s> {
             None => String::new(),
         };
         let kind = scripted.map_or(ToolKind::Ok, |tool| tool.kind);
+        // `ERR:` lets a tool with several results fail in only some of them.
         let status = if kind == ToolKind::Error || content.starts_with("ERR:") {
             ToolStatus::Error
         } else {
@@ -401,6 +425,7 @@ impl<'s> Simulation<'s> {
         .unwrap_or(Answer::Proceed)
     }
 
+    /// Returns the scripted result of a compaction.
     fn compact(&mut self, forced: bool) -> Compaction {
         let scripted = &self.scenario.compaction;
         let tool_turns = self.run.as_ref().map_or(0, |run| {
@@ -408,19 +433,20 @@ impl<'s> Simulation<'s> {
         });
         if forced {
             if scripted.force_fails {
-                return Compaction::Failed("the scenario says that compaction fails".to_owned());
+                return Compaction::Failed("the scenario makes compaction fail".to_owned());
             }
             let messages = self.run.as_ref().map(|run| run.messages().to_vec()).unwrap_or_default();
             return Compaction::done("scenario", messages);
         }
         if scripted.proactive_fails_at == Some(tool_turns) {
-            return Compaction::Failed("the scenario says that compaction fails".to_owned());
+            return Compaction::Failed("the scenario makes compaction fail".to_owned());
         }
         Compaction::NotNeeded
     }
 }
 
-/// What a failed attempt used, where the script says so: it counts.
+/// Returns the usage and cost of a failed attempt if the script states them, because a provider
+/// bills failed attempts too.
 fn billed(scripted: &ScriptedTurn) -> Option<Box<ModelTurn>> {
     let usage = Usage {
         input_tokens: scripted.input_tokens,
@@ -445,7 +471,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_failed_attempt_costs_what_the_script_says() {
+    fn failed_attempt_counts_scripted_cost() {
         for (limits, used) in [
             (json!({"max_budget_usd": 1}), json!({"cost": 1.0})),
             (json!({"max_tokens": 10}), json!({"input_tokens": 10})),

@@ -1,11 +1,12 @@
-//! The scenario of a simulation: what the model, the tools and the caller do, and when.
+//! The scenario of a simulation: scripted turns of the model, tool results, hooks and
+//! interruptions, with their times.
 
 use endstop_core::{ErrorClass, Limits};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// A scenario, as `endstop simulate` reads it.
+/// A scenario in the format that `endstop simulate` reads.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -131,9 +132,10 @@ pub(super) struct ScriptedTurn {
     pub(super) metrics: Map<String, Value>,
     #[serde(default)]
     pub(super) starved: Option<Starved>,
-    /// Absent: what fits the content. `null`: the stream closed without one.
+    /// The finish value. If absent, the value that fits the content; `null` means that the stream
+    /// closed without one.
     #[serde(default, deserialize_with = "present")]
-    #[expect(clippy::option_option, reason = "an absent key is another thing than `null`")]
+    #[expect(clippy::option_option, reason = "an absent key differs from `null`")]
     pub(super) finish: Option<Option<String>>,
     #[serde(default)]
     pub(super) error: Option<ScriptedError>,
@@ -143,7 +145,8 @@ pub(super) struct ScriptedTurn {
     pub(super) unparseable: bool,
 }
 
-#[expect(clippy::option_option, reason = "an absent key is another thing than `null`")]
+/// Reads a key that is present: serde would read `null` as an absent key.
+#[expect(clippy::option_option, reason = "an absent key differs from `null`")]
 fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Option<String>>, D::Error> {
     Option::<String>::deserialize(d).map(Some)
 }
@@ -214,17 +217,18 @@ pub(super) enum What {
     Terminate,
 }
 
-/// A scenario that cannot be run: the field, and what is wrong with it.
+/// The error of a scenario that cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// The place within the scenario (`turns[2].finish`).
+    /// Path of the field within the scenario, for example `turns[2].finish`.
     pub field: String,
-    /// What is wrong.
+    /// The reason.
     pub problem: String,
 }
 
 impl fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `serde_path_to_error` writes `.` for the scenario as a whole.
         if self.field.is_empty() || self.field == "." {
             f.write_str(&self.problem)
         } else {
@@ -239,32 +243,35 @@ impl Scenario {
     /// Reads a scenario.
     ///
     /// # Errors
-    /// The field that is wrong, and what is wrong with it.
+    /// The field that is not valid, with the reason.
     pub fn from_value(value: &Value) -> Result<Scenario, ScenarioError> {
         if !value.is_object() {
-            // A list would be read as the fields in their order.
+            // Serde would accept a list as the fields in their order.
             return Err(ScenarioError {
                 field: String::new(),
-                problem: "a scenario is an object, of which `turns` must be there".to_owned(),
+                problem: "a scenario is an object with at least the key `turns`".to_owned(),
             });
         }
         let scenario: Scenario = serde_path_to_error::deserialize(value).map_err(|e| {
             ScenarioError { field: e.path().to_string(), problem: e.inner().to_string() }
         })?;
+        // The limits are checked here and not only when the run begins, so that every mistake in a
+        // file is reported by the function that reads it.
         scenario.limits()?;
         let negative = |turn: &ScriptedTurn| turn.cost.is_some_and(|cost| cost < 0.0);
         if let Some(at) = scenario.turns.iter().position(negative) {
             return Err(ScenarioError {
                 field: format!("turns[{at}].cost"),
-                problem: "wants a number of US dollars, 0 or more".to_owned(),
+                problem: "expected a number of US dollars, 0 or more".to_owned(),
             });
         }
         Ok(scenario)
     }
 
-    /// Its limits: the defaults, and what it says.
+    /// Returns the limits: the defaults, overridden by those of the scenario.
     pub(super) fn limits(&self) -> Result<Limits, ScenarioError> {
-        // A script has no clock to wait by, so that its retries are counted.
+        // By default retries are limited by elapsed time. In virtual time that passes at once, so a
+        // scenario limits their number.
         let mut limits = Limits { max_retries: Some(2), retry_for: None, ..Limits::default() };
         for (key, value) in &self.limits {
             limits.set(key, value).map_err(|e| ScenarioError {

@@ -1,16 +1,16 @@
-//! Spans of a run, its model calls and its tools, for whichever `tracing` subscriber listens.
+//! Telemetry: `tracing` spans for a run, its model calls and its tool calls.
 //!
 //! ```text
 //! let mut trace = Trace::begin(provider, (name, model), streaming, run_id); // under the caller's span
 //! trace.call_begins(turn, attempt, output_cap);
 //! trace.answered(&response, &signal);
-//! trace.ended(&outcome); // nothing of it is open behind this
+//! trace.ended(&outcome); // no span of the run is open after this
 //! ```
 //!
-//! Names and attributes are those of OpenTelemetry's conventions for generative AI, as
-//! `docs/src/telemetry.md` lists them. No prompt, answer, argument or result is among them, and no
-//! key. Without the feature `tracing` there is nothing of this in the program; with it, and nobody
-//! who listens, a run holds a pointer and asks for no memory.
+//! Names and attributes follow OpenTelemetry's conventions for generative AI; they are listed in
+//! `docs/src/telemetry.md`. Attributes never contain a prompt, an answer, arguments, a result or an
+//! API key. Without the feature `tracing` no code of this module is compiled. With the feature but
+//! without a subscriber, a run holds one null pointer and allocates nothing.
 
 #[cfg(not(feature = "tracing"))]
 mod off;

@@ -1,9 +1,9 @@
-//! The trace of a program without the feature `tracing`: nothing, and no code.
+//! The empty trace for builds without the feature `tracing`: the same methods, without effect.
 
 #![expect(
     clippy::unused_self,
     clippy::needless_pass_by_ref_mut,
-    reason = "the shape of the trace that is there"
+    reason = "the signatures are those of the real trace"
 )]
 
 use crate::provider::{Provider, Response};
@@ -11,6 +11,7 @@ use endstop_core::{
     EffectId, ErrorClass, Outcome, RunEvent, TerminationSignal, ToolStart, ToolStatus,
 };
 
+// The drivers call the same methods with and without the feature, so that no `cfg` is needed there.
 #[derive(Default)]
 pub(crate) struct Trace(());
 

@@ -1,15 +1,15 @@
-//! The spans themselves: `invoke_agent` for a run, `chat` for each attempt at a model call,
-//! `execute_tool` for each call of a tool.
+//! Opens and closes the spans: `invoke_agent` for a run, `chat` for each attempt at a model call,
+//! `execute_tool` for each tool call.
 //!
 //! ```text
 //! invoke_agent
-//! ├── chat MODEL             one each attempt: a retry is one of its own
+//! ├── chat MODEL             one per attempt, also for each retry
 //! └── execute_tool NAME
-//!     └── invoke_agent       where the tool runs an agent
+//!     └── invoke_agent       if the tool runs an agent
 //! ```
 //!
-//! `otel.name`, `otel.kind` and `otel.status_code` are what a bridge to OpenTelemetry makes the
-//! name, the kind and the status of.
+//! A bridge to OpenTelemetry reads the name, the kind and the status of a span from `otel.name`,
+//! `otel.kind` and `otel.status_code`.
 
 use crate::provider::{Provider, Response};
 use endstop_core::{
@@ -21,7 +21,7 @@ use tracing::field::Empty;
 use tracing::instrument::Instrumented;
 use tracing::{Instrument, Span, info_span};
 
-/// The spans of a run; `None` where nobody listens.
+/// The spans of a run; `None` if no subscriber is interested.
 #[derive(Default)]
 pub(crate) struct Trace(Option<Box<Spans>>);
 
@@ -32,11 +32,11 @@ struct Spans {
     server: Option<(String, u16)>,
     streaming: bool,
     call: Option<Span>,
-    /// The call was stopped by the run; it closes with the step that stopped it.
+    /// `true` if the run aborted the call. The span closes at the end of the step that aborted it.
     cut: bool,
-    /// Those that run, with the provider's ids of their calls.
+    /// Running tools, with the provider's ids of their calls.
     tools: HashMap<EffectId, (Span, String)>,
-    /// The tool whose end the run is being told of.
+    /// The tool whose end the kernel is handling in this step.
     ending: Option<(EffectId, ToolStatus)>,
 }
 
@@ -73,10 +73,11 @@ impl Trace {
             endstop.cost_usd = Empty,
             endstop.cost_unknown = Empty,
         );
+        // Without a subscriber nothing is allocated, so that the feature costs nothing if unused.
         if run.is_disabled() {
             return Trace(None);
         }
-        // The user's code: a panic of it costs these two attributes, and nothing else.
+        // `server` is user code. If it panics, only these two attributes are lost.
         let server = catch_unwind(AssertUnwindSafe(|| {
             asked.server().map(|(host, port)| (host.to_owned(), port))
         }));
@@ -93,13 +94,14 @@ impl Trace {
         })))
     }
 
-    /// An attempt at a model call begins.
+    /// Opens the span of an attempt at a model call.
     pub(crate) fn call_begins(&mut self, turn: u32, attempt: u32, output_cap: Option<u64>) {
         let Some(spans) = &mut self.0 else { return };
         let call = info_span!(
             target: "endstop",
             parent: &spans.run,
             "chat",
+            // Trimmed, because a provider without a model name would end the name with a space.
             otel.name = format!("chat {}", spans.model).trim_end(),
             otel.kind = "client",
             otel.status_code = Empty,
@@ -135,7 +137,7 @@ impl Trace {
         }
     }
 
-    /// The response of the call is whole.
+    /// Closes the span of the call with its complete response.
     pub(crate) fn answered(&mut self, response: &Response, signal: &TerminationSignal) {
         let Some(call) = self.take_call() else { return };
         respond(&call, response);
@@ -146,7 +148,7 @@ impl Trace {
         call.record("endstop.signal", signal.reason.as_str());
     }
 
-    /// The call failed, with what there was of a response.
+    /// Closes the span of a failed call, with the part of the response that arrived.
     pub(crate) fn failed(&mut self, class: ErrorClass, partial: Option<&Response>) {
         let Some(call) = self.take_call() else { return };
         if let Some(partial) = partial {
@@ -155,14 +157,15 @@ impl Trace {
         error(&call, class.as_str());
     }
 
-    /// The provider panicked in the call.
+    /// Closes the span of a call in which the provider panicked.
     pub(crate) fn call_panicked(&mut self) {
         if let Some(call) = self.take_call() {
             error(&call, "panic");
         }
     }
 
-    /// The run stops the call; if it failed, an event of this step says so.
+    /// Marks the call as aborted by the run. If the run aborts it because it failed, a later event
+    /// of the same step reports the failure, so the span stays open until then.
     pub(crate) fn aborted(&mut self) {
         if let Some(spans) = &mut self.0 {
             spans.cut = spans.call.is_some();
@@ -173,7 +176,7 @@ impl Trace {
         self.0.as_mut()?.call.take()
     }
 
-    /// A tool begins.
+    /// Opens the span of a tool call.
     pub(crate) fn tool_begins(&mut self, start: &ToolStart) {
         let Some(spans) = &mut self.0 else { return };
         let tool = info_span!(
@@ -193,20 +196,21 @@ impl Trace {
         spans.tools.insert(start.id, (tool, start.call.id.clone()));
     }
 
-    /// What a tool does, within its span: what it opens is a child of it.
+    /// Runs the work of a tool within its span, so that spans opened there are its children.
     pub(crate) fn of_tool<F>(&self, id: EffectId, work: F) -> Instrumented<F> {
         let tool = self.0.as_ref().and_then(|spans| spans.tools.get(&id));
         work.instrument(tool.map_or_else(Span::none, |(span, _)| span.clone()))
     }
 
-    /// A tool has ended, by its own account; the run may know better, and says so in this step.
+    /// Records the status that a tool ended with. The kernel may correct it in the same step, so
+    /// the span stays open until the step ends.
     pub(crate) fn tool_ends(&mut self, id: EffectId, status: ToolStatus) {
         if let Some(spans) = &mut self.0 {
             spans.ending = Some((id, status));
         }
     }
 
-    /// A tool panicked.
+    /// Closes the span of a tool that panicked.
     pub(crate) fn tool_panicked(&mut self, id: EffectId) {
         if let Some((tool, _)) = self.0.as_mut().and_then(|spans| spans.tools.remove(&id)) {
             tool.record("endstop.tool_status", ToolStatus::Error.as_str());
@@ -214,16 +218,16 @@ impl Trace {
         }
     }
 
-    /// What hooks, people and compactors do, within the run's span.
+    /// Runs the work of hooks, prompts and compactors within the span of the run.
     pub(crate) fn of_run<F>(&self, work: F) -> Instrumented<F> {
         work.instrument(self.0.as_ref().map_or_else(Span::none, |spans| spans.run.clone()))
     }
 
-    /// What the run tells of a step.
+    /// Reads an event that the kernel emitted in this step.
     pub(crate) fn told(&mut self, event: &RunEvent) {
         let Some(spans) = &mut self.0 else { return };
         match event {
-            // It was stopped for having failed: it stalled, or took too long.
+            // The run aborted the call because it stalled or took too long.
             RunEvent::AttemptFailed { error: problem, .. } if spans.cut => {
                 if let Some(call) = spans.call.take() {
                     error(&call, problem.class.as_str());
@@ -231,7 +235,7 @@ impl Trace {
             }
             RunEvent::ToolEnded { status, call_id, .. } => match &mut spans.ending {
                 Some((_, known)) => *known = *status,
-                // It was told to stop and did not: the run goes on without it.
+                // The tool did not stop when it was aborted, and the run continues without it.
                 None if *status == ToolStatus::Timeout => {
                     let mut running = spans.tools.iter();
                     spans.ending = running
@@ -245,7 +249,7 @@ impl Trace {
         }
     }
 
-    /// A step was performed: what it ended closes.
+    /// Closes the spans that ended in this step, after all of its effects were performed.
     pub(crate) fn settle(&mut self) {
         let Some(spans) = &mut self.0 else { return };
         if std::mem::take(&mut spans.cut)
@@ -265,11 +269,12 @@ impl Trace {
         }
     }
 
-    /// The run has ended: so has all that was within it.
+    /// Closes the span of the run and everything that is still open within it.
     pub(crate) fn ended(&mut self, outcome: &Outcome) {
         self.aborted();
         self.settle();
         let Some(spans) = self.0.take() else { return };
+        // The kernel has ended; it will not report on tools that still run.
         for (tool, _) in spans.tools.values() {
             tool_ended(tool, ToolStatus::Aborted);
         }
@@ -277,6 +282,7 @@ impl Trace {
         if let Some(id) = &outcome.run_id {
             run.record("endstop.run_id", id.as_str());
         }
+        // The other attributes are recorded only now, because they are known only at the end.
         run.record("endstop.termination", outcome.termination.as_str());
         run.record("endstop.category", outcome.category().as_str());
         let by = &outcome.decided_by;
@@ -317,10 +323,10 @@ fn respond(call: &Span, response: &Response) {
     used(call, &response.usage);
 }
 
-/// The counts of tokens; what was not reported is not there.
+/// Records the token counts; a count that was not reported is left out.
 fn used(span: &Span, usage: &Usage) {
     let counts = [
-        // The convention counts cached tokens among the prompt's, and reasoning among the output's.
+        // The convention includes cached tokens in the input, and reasoning tokens in the output.
         ("gen_ai.usage.input_tokens", usage.input_tokens.map(|_| usage.prompt_tokens())),
         ("gen_ai.usage.output_tokens", usage.generated_tokens()),
         ("gen_ai.usage.cache_read.input_tokens", usage.cached_input_tokens),
@@ -329,13 +335,14 @@ fn used(span: &Span, usage: &Usage) {
     ];
     for (name, count) in counts {
         if let Some(count) = count {
-            // Attributes are signed; a bridge would make a text of what is not.
+            // Attributes are signed 64-bit integers; a bridge turns an unsigned value into a
+            // string.
             span.record(name, count as i64);
         }
     }
 }
 
-/// The convention's name of a provider, where it has one of its own.
+/// Returns the convention's name for a provider, or the provider's own id if it has none.
 fn convention(provider: &str) -> &str {
     match provider {
         "azure" => "azure.ai.openai",
@@ -362,7 +369,7 @@ mod tests {
     static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
     #[test]
-    fn a_run_that_nobody_listens_to_asks_for_no_memory() {
+    fn run_without_subscriber_allocates_nothing() {
         let model = ScriptedModel::new([]);
         let response = Response::text("The answer.");
         let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High);
@@ -385,13 +392,14 @@ mod tests {
             drop((work, trace));
             counted.change().allocations
         };
-        // Other tests of this program ask for memory meanwhile, but not without a pause.
+        // Other tests of this program allocate meanwhile, but not in every one of the 10,000
+        // rounds.
         assert_eq!((0..10_000).map(asked).min(), Some(0));
     }
 
     #[test]
-    fn providers_have_the_names_that_the_convention_gives_them() {
-        // Every name of the convention's that is not ours, beside the provider that it is of.
+    fn provider_names_follow_the_convention() {
+        // The names of the convention that differ from the provider's id.
         let theirs = ["azure.ai.openai", "aws.bedrock", "gcp.gemini", "gcp.vertex_ai"];
         let theirs = theirs.into_iter().chain(["mistral_ai", "moonshot_ai", "x_ai"]);
         let mut named: Vec<&str> = endstop_wire::catalog::providers::PROVIDERS

@@ -1,10 +1,11 @@
-//! A test kit: a scripted model that is a real provider, and a real server that answers from a
-//! script, in the wire format that it is asked in, and that splits, stalls, resets and lies.
+//! Test kit: a scripted model that implements [`Provider`](crate::provider::Provider), and an HTTP
+//! server that answers from a script in the wire format of each request. The server can split,
+//! stall, reset and truncate its responses, and claim a wrong length.
 //!
 //! ```
 //! use endstop::testkit::{Reply, Server, Turn};
 //! # use std::time::Duration;
-//! // A server that closes the stream in its middle, and then answers.
+//! // The server ends the first stream early, and answers the second request completely.
 //! let server = Server::start(|request| match request.number {
 //!     1 => Reply::turn(request, &Turn::text("half an answer")).cut_after(200),
 //!     _ => Reply::turn(request, &Turn::text("the whole answer")),

@@ -1,4 +1,5 @@
-//! A scripted model: a provider without a wire, for tests of loops, tools, hooks and policies.
+//! A scripted model: a provider that uses no network, for tests of loops, tools, hooks and
+//! policies.
 
 use super::Turn;
 use crate::provider::{CallEvent, CallSpec, CallStream, Provider, Response, Session, SessionSpec};
@@ -11,7 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// A provider that plays a script, turn after turn, over all runs of its loop.
+/// A provider that plays a script turn by turn. All runs of its loop share one script, and so do
+/// clones.
 #[derive(Clone, Debug)]
 pub struct ScriptedModel {
     script: Arc<Mutex<VecDeque<Turn>>>,
@@ -21,7 +23,7 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Plays these turns; a call beyond them fails.
+    /// Creates a model that plays these turns; a call after the last turn fails.
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> ScriptedModel {
         ScriptedModel {
             script: Arc::new(Mutex::new(turns.into_iter().collect())),
@@ -31,33 +33,34 @@ impl ScriptedModel {
         }
     }
 
-    /// Plays the last turn for ever.
+    /// Repeats the last turn for ever.
     #[must_use]
     pub fn repeat_last(mut self) -> ScriptedModel {
         self.repeat_last = true;
         self
     }
 
-    /// What it costs.
+    /// Sets the price of the model.
     #[must_use]
     pub fn price(mut self, price: Price) -> ScriptedModel {
         self.price = Some(price);
         self
     }
 
-    /// Its context window.
+    /// Sets the context window in tokens.
     #[must_use]
     pub fn context_window(mut self, tokens: u64) -> ScriptedModel {
         self.context_window = Some(tokens);
         self
     }
 
-    /// How many turns are left to play.
+    /// Returns the number of turns that are left to play.
     pub fn turns_left(&self) -> usize {
         self.script.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     fn next(&self) -> Option<Turn> {
+        // A test that panicked in another thread must not hide its failure behind a poisoned lock.
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
         if self.repeat_last && script.len() == 1 {
             return script.front().cloned();
@@ -104,7 +107,7 @@ impl Session for Script {
     }
 }
 
-/// A turn as events, with waits between them.
+/// The events of a turn, with pauses between them.
 #[derive(Default)]
 struct Play {
     events: VecDeque<CallEvent>,
@@ -117,6 +120,8 @@ impl Play {
     fn of(turn: &Turn, output_cap: Option<u64>) -> Play {
         let mut events = VecDeque::new();
         if let Some((status, body)) = &turn.error {
+            // The classes of the bare statuses; the scripted server also sends bodies that refine
+            // them.
             let class = match status {
                 401 => ErrorClass::Authentication,
                 403 => ErrorClass::Permission,
@@ -133,6 +138,7 @@ impl Play {
         } else {
             let mut parts = Vec::new();
             if !turn.reasoning.is_empty() {
+                // Deltas of reasoning carry a count only; the text is in the completed turn.
                 let chars = turn.reasoning.chars().count() as u64;
                 events.push_back(CallEvent::Delta(TurnDelta::Reasoning(chars)));
                 parts.push(Part::Reasoning { text: turn.reasoning.clone() });
@@ -166,7 +172,7 @@ impl Play {
     }
 }
 
-/// The signal of a scripted turn, by the table that real responses go through.
+/// Returns the signal of a scripted turn, from the same precedence table as for real responses.
 fn signal(turn: &Turn) -> TerminationSignal {
     use endstop_wire::signal::finish::finish_of_any;
     use endstop_wire::signal::precedence::{Facts, signal};
@@ -186,6 +192,8 @@ fn signal(turn: &Turn) -> TerminationSignal {
 impl Stream for Play {
     type Item = CallEvent;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<CallEvent>> {
+        // Taken, so that only the first poll waits. The sleep itself is stored in `wait`, because a
+        // new one at every poll would never elapse.
         let delay = std::mem::take(&mut self.delay);
         if !delay.is_zero() {
             self.wait = Some(Box::pin(tokio::time::sleep(delay)));

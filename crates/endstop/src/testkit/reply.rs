@@ -1,38 +1,38 @@
-//! A reply of the scripted server: bytes in pieces, with waits, and what goes wrong between them.
+//! A reply of the scripted server: chunks of bytes with pauses, and the faults between them.
 
 use super::{Request, Turn, formats};
 use serde_json::Value;
 use std::time::Duration;
 
-/// A step of sending a reply's body.
+/// A step in sending the body of a reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Send {
     Bytes(Vec<u8>),
     Wait(Duration),
-    /// Nothing more comes, and the connection stays open.
+    /// Sends nothing more and leaves the connection open.
     Stall,
-    /// The connection is reset.
+    /// Resets the connection.
     Reset,
-    /// The connection is closed in good order, the body is not whole.
+    /// Closes the connection cleanly before the body is complete.
     Close,
-    /// The body ends as if it were whole.
+    /// Ends the body as if it were complete.
     End,
 }
 
-/// A reply of the scripted server.
+/// A reply of the scripted server, with the faults to inject into it.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<Send>,
-    /// The head of the response never ends.
+    /// `true` if the head of the response never ends.
     pub(crate) endless_head: bool,
-    /// The length that the head claims; without it the body goes in chunks.
+    /// Length that the head claims; if `None`, the body is sent in chunked encoding.
     pub(crate) claimed: Option<u64>,
 }
 
 impl Reply {
-    /// A reply of this status and body.
+    /// Creates a reply with this status and body.
     pub fn new(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
         Reply {
             status,
@@ -43,13 +43,15 @@ impl Reply {
         }
     }
 
-    /// A scripted turn, in the format and the way (stream or not) that the request asks for.
+    /// Creates the reply for a scripted turn, in the format that the request asks for, streamed or
+    /// not.
     pub fn turn(request: &Request, turn: &Turn) -> Reply {
         let headed = |reply: Reply| {
             let headers = turn.headers.iter();
             headers.fold(reply, |reply, (name, value)| reply.header(name, value)).after(turn.delay)
         };
         if let Some((status, body)) = &turn.error {
+            // Proxies send their error pages as HTML, and clients must not read those as JSON.
             let page = body.trim_start().starts_with('<');
             let kind = if page { "text/html; charset=utf-8" } else { "application/json" };
             return headed(Reply::new(*status, kind, body.clone()));
@@ -57,23 +59,24 @@ impl Reply {
         headed(formats::reply(request, turn))
     }
 
-    /// A JSON body.
+    /// Creates a reply with status 200 and a JSON body.
     pub fn json(body: &Value) -> Reply {
         Reply::new(200, "application/json", body.to_string())
     }
 
+    /// Creates a reply of server-sent events.
     pub(super) fn events(events: &[String], pace: Duration) -> Reply {
         let events = events.iter().map(|event| event.clone().into_bytes());
         Reply::pieces("text/event-stream", events, pace)
     }
 
-    /// Objects, a line each.
+    /// Creates a reply of JSON objects, one per line.
     pub(super) fn lines(lines: &[String], pace: Duration) -> Reply {
         let lines = lines.iter().map(|line| line.clone().into_bytes());
         Reply::pieces("application/x-ndjson", lines, pace)
     }
 
-    /// Binary frames.
+    /// Creates a reply of Amazon's binary frames.
     pub(super) fn frames(frames: Vec<Vec<u8>>, pace: Duration) -> Reply {
         Reply::pieces("application/vnd.amazon.eventstream", frames, pace)
     }
@@ -97,16 +100,17 @@ impl Reply {
         self
     }
 
-    /// Sends the head after this long.
+    /// Delays the head by this long.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Reply {
+        // The sender performs pauses at the front of the body before it sends the head.
         if !delay.is_zero() {
             self.body.insert(0, Send::Wait(delay));
         }
         self
     }
 
-    /// Cuts the body into pieces of `n` bytes.
+    /// Splits the body into chunks of `n` bytes.
     #[must_use]
     pub fn split(mut self, n: usize) -> Reply {
         let mut body = Vec::new();
@@ -122,7 +126,7 @@ impl Reply {
         self
     }
 
-    /// Sends a byte at a time, with this long between two.
+    /// Sends one byte at a time, with this pause after each.
     #[must_use]
     pub fn drip(self, between: Duration) -> Reply {
         let mut reply = self.split(1);
@@ -130,33 +134,33 @@ impl Reply {
         reply
     }
 
-    /// After `bytes` of the body nothing more comes.
+    /// Stalls after `bytes` of the body: nothing more is sent, and the connection stays open.
     #[must_use]
     pub fn stall_after(self, bytes: usize) -> Reply {
         self.end_after(bytes, Send::Stall)
     }
 
-    /// After `bytes` of the body the connection is reset.
+    /// Resets the connection after `bytes` of the body.
     #[must_use]
     pub fn reset_after(self, bytes: usize) -> Reply {
         self.end_after(bytes, Send::Reset)
     }
 
-    /// After `bytes` of the body it ends, as if it were whole.
+    /// Ends the body after `bytes`, as if it were complete.
     #[must_use]
     pub fn cut_after(self, bytes: usize) -> Reply {
         self.end_after(bytes, Send::End)
     }
 
-    /// After `bytes` of the body the connection is closed in good order; that the body is not
-    /// whole shows only in that it was not ended.
+    /// Closes the connection cleanly after `bytes` of the body. A client can recognise the
+    /// truncation only because the last chunk of the chunked encoding is missing.
     #[must_use]
     pub fn close_after(self, bytes: usize) -> Reply {
         self.end_after(bytes, Send::Close)
     }
 
-    /// The head claims that the body has `more` bytes than it has (or fewer), instead of sending
-    /// it in chunks; after the body nothing more comes.
+    /// Sends a `content-length` that is `more` bytes too large (or too small, if negative), instead
+    /// of chunked encoding; the connection is closed after the body.
     #[must_use]
     pub fn claim_length(mut self, more: i64) -> Reply {
         let bytes =
@@ -166,25 +170,27 @@ impl Reply {
         self
     }
 
-    /// A proxy's error page in place of an answer.
+    /// Creates the HTML error page of a proxy.
     pub fn html(status: u16) -> Reply {
         let page = format!("<html><head><title>{status}</title></head><body>Oops</body></html>");
         Reply::new(status, "text/html; charset=utf-8", page)
     }
 
-    /// The head of the response never ends: a header follows the other.
+    /// Sends headers without end, so that the head of the response is never complete.
     #[must_use]
     pub fn endless_head(mut self) -> Reply {
         self.endless_head = true;
         self
     }
 
+    /// Truncates the body after `bytes` and ends it with `end`.
     fn end_after(mut self, bytes: usize, end: Send) -> Reply {
         let mut left = bytes;
         let mut body = Vec::new();
         for send in std::mem::take(&mut self.body) {
             match send {
                 Send::Bytes(mut part) => {
+                    // `left` cannot underflow, because the chunk is not longer than it any more.
                     part.truncate(left);
                     left -= part.len();
                     body.push(Send::Bytes(part));

@@ -1,5 +1,5 @@
-//! A real HTTP/1.1 server on loopback that answers as it is told; it counts connections, and notes
-//! when each was closed by the client.
+//! A scripted HTTP/1.1 server on the loopback interface. It counts connections and records the
+//! times at which clients disconnected during a reply.
 //!
 //! ```
 //! use endstop::testkit::{Server, Turn};
@@ -11,7 +11,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! It runs on a thread of its own, in real time: a test whose clock is paused may use it.
+//! The server runs on its own thread in real time, so that tests with a paused clock can use it.
 
 use super::reply::Send;
 use super::{Reply, Turn};
@@ -28,22 +28,22 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// A request that came.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Its number, from 1.
+    /// Number of the request, from 1.
     pub number: u64,
-    /// When it was there whole.
+    /// Time at which the request was complete.
     pub at: Instant,
-    /// `POST` …
+    /// Method, for example `POST`.
     pub method: String,
-    /// The path.
+    /// Path of the request.
     pub path: String,
-    /// The headers, by lower-case name.
+    /// Headers, by lower-case name.
     pub headers: BTreeMap<String, String>,
-    /// The body; null where it is no JSON.
+    /// Body as JSON; null if it is not valid JSON.
     pub body: Value,
-    /// The body as it came.
+    /// Body as received.
     pub bytes: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ struct Shared {
     hung_up: Mutex<Vec<Instant>>,
 }
 
-/// A scripted server; it goes with its value.
+/// A scripted server, which stops when the value is dropped.
 pub struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -67,13 +67,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server that answers each request so.
+    /// Starts a server that answers each request with the result of `respond`.
     ///
     /// # Errors
-    /// No port or thread was to be had.
+    /// No port or no thread is available.
     pub fn start(
         respond: impl Fn(&Request) -> Reply + std::marker::Send + Sync + 'static,
     ) -> io::Result<Server> {
+        // Bound here and not in the thread, so that clients can connect as soon as this returns.
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -101,8 +102,8 @@ impl Server {
         Ok(Server { address, shared, stop, thread: Some(thread) })
     }
 
-    /// Starts a server that answers with these turns, one after another, in the format that each
-    /// request asks for. A request beyond them gets an error that says so.
+    /// Starts a server that answers with these turns in order, in the format that each request asks
+    /// for. A request after the last turn gets an error that names its number.
     ///
     /// # Errors
     /// As [`start`](Server::start).
@@ -119,10 +120,11 @@ impl Server {
         })
     }
 
-    /// Waits until it is so; `false` where it is not within ten seconds.
+    /// Waits until the condition is true; returns `false` if it is not within ten seconds.
     ///
-    /// A clock that is paused goes on by these waits.
+    /// A paused clock advances by these waits.
     pub async fn until(&self, so: impl Fn(&Server) -> bool) -> bool {
+        // Real time, because ten seconds of a paused clock pass at once.
         let end = Instant::now() + Duration::from_secs(10);
         while !so(self) {
             if Instant::now() > end {
@@ -133,27 +135,27 @@ impl Server {
         true
     }
 
-    /// The base URL for clients: `http://127.0.0.1:PORT/v1`.
+    /// Returns the base URL for clients: `http://127.0.0.1:PORT/v1`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// The requests so far.
+    /// Returns the requests received so far.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connections that are open now.
+    /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Connections that were ever accepted.
+    /// Returns the number of connections accepted since the start.
     pub fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// When clients hung up while a reply was being sent.
+    /// Returns the times at which clients disconnected while a reply was being sent.
     pub fn hung_up(&self) -> Vec<Instant> {
         self.shared.hung_up.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -172,6 +174,8 @@ async fn accept(listener: &TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
+        // Without this the system would join small chunks, and tests of split replies need them
+        // apart.
         let _ = stream.set_nodelay(true);
         shared.accepted.fetch_add(1, Ordering::SeqCst);
         shared.open.fetch_add(1, Ordering::SeqCst);
@@ -180,6 +184,7 @@ async fn accept(listener: &TcpListener, shared: Arc<Shared>) {
             let _ = serve(stream, &shared).await;
             shared.open.fetch_sub(1, Ordering::SeqCst);
         });
+        // Removes finished tasks, so that a long test does not collect them.
         while connections.try_join_next().is_some() {}
     }
 }
@@ -190,7 +195,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         let reply = (shared.respond)(&request);
         shared.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         let (mut reading, mut writing) = stream.split();
-        // A client that hangs up is noticed at once, also while nothing is being sent.
+        // Reading while sending detects a disconnect at once, even during a pause.
         let sent = tokio::select! {
             sent = send(&mut writing, reply) => sent,
             () = end_of(&mut reading, &mut buffer) => Err(io::ErrorKind::ConnectionReset.into()),
@@ -199,6 +204,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             Ok(After::Reuse) => {}
             Ok(After::Close) => break,
             Ok(After::Reset) => {
+                // With a linger time of zero, dropping the socket sends RST instead of FIN.
                 stream.set_zero_linger()?;
                 break;
             }
@@ -212,7 +218,8 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns when the client has closed; what it sends meanwhile is the beginning of a request.
+/// Returns when the client has closed the connection. Bytes that arrive before that are the
+/// beginning of the next request and stay in the buffer.
 async fn end_of(reading: &mut ReadHalf<'_>, buffer: &mut Vec<u8>) {
     while matches!(reading.read_buf(buffer).await, Ok(1..)) {}
 }
@@ -238,6 +245,7 @@ async fn read_request(
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
+    // The clients under test always send a length, so chunked requests are not supported.
     let length = headers.get("content-length").and_then(|n| n.parse().ok()).unwrap_or(0usize);
     let whole = head + 4 + length;
     while buffer.len() < whole {
@@ -247,22 +255,23 @@ async fn read_request(
     }
     let bytes = buffer[head + 4..whole].to_vec();
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    // The rest of the buffer is the beginning of the next request on this connection.
     buffer.drain(..whole);
     let number = shared.number.fetch_add(1, Ordering::SeqCst) + 1;
     Ok(Some(Request { number, at: Instant::now(), method, path, headers, body, bytes }))
 }
 
-/// What becomes of a connection after a reply.
+/// The use of a connection after a reply.
 enum After {
     Reuse,
     Close,
     Reset,
 }
 
-/// Sends a reply; an error is the client's hanging up.
+/// Sends a reply; an error means that the client disconnected.
 async fn send(writing: &mut WriteHalf<'_>, reply: Reply) -> io::Result<After> {
     let mut body = reply.body.into_iter().peekable();
-    // What is waited for first is waited for before the head.
+    // Pauses at the beginning of the body come before the head.
     while let Some(Send::Wait(wait)) = body.next_if(|step| matches!(step, Send::Wait(_))) {
         tokio::time::sleep(wait).await;
     }
@@ -286,6 +295,7 @@ async fn send(writing: &mut WriteHalf<'_>, reply: Reply) -> io::Result<After> {
     writing.write_all(head.as_bytes()).await?;
     for step in body {
         match step {
+            // In chunked encoding an empty chunk would end the body.
             Send::Bytes(bytes) if bytes.is_empty() => {}
             Send::Bytes(bytes) if reply.claimed.is_some() => writing.write_all(&bytes).await?,
             Send::Bytes(bytes) => {
@@ -297,7 +307,7 @@ async fn send(writing: &mut WriteHalf<'_>, reply: Reply) -> io::Result<After> {
             Send::Wait(wait) => tokio::time::sleep(wait).await,
             Send::Stall => std::future::pending().await,
             Send::Reset => {
-                // What was sent is let through first: a reset throws away what is on its way.
+                // Waits for the bytes in flight, because a reset discards them.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 return Ok(After::Reset);
             }
@@ -305,6 +315,7 @@ async fn send(writing: &mut WriteHalf<'_>, reply: Reply) -> io::Result<After> {
             Send::End => break,
         }
     }
+    // The claimed length is wrong, so that the connection cannot be reused.
     if reply.claimed.is_some() {
         return Ok(After::Close);
     }

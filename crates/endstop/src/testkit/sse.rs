@@ -1,4 +1,4 @@
-//! Streams as text: what a server sends, for decoders and for replies made by hand.
+//! Builds event streams as text, for tests of decoders and for hand-made replies.
 //!
 //! ```
 //! use endstop::testkit::{Reply, sse};
@@ -12,62 +12,62 @@
 use super::{Turn, formats};
 use serde_json::Value;
 
-/// An event without a name.
+/// Returns an event without a name.
 pub fn data(data: &Value) -> String {
     format!("data: {data}\n\n")
 }
 
-/// An event with a name.
+/// Returns an event with a name.
 pub fn event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// A turn in the format of OpenAI's chat completions, one text for each event.
+/// Returns the events of a turn in the format of OpenAI's chat completions.
 pub fn openai(turn: &Turn) -> Vec<String> {
     formats::openai_chat::events(turn)
 }
 
-/// A turn in the format of OpenAI's Responses, one text for each event.
+/// Returns the events of a turn in the format of OpenAI's Responses.
 pub fn openai_responses(turn: &Turn) -> Vec<String> {
     formats::openai_responses::events(turn)
 }
 
-/// A turn in the format of Anthropic's messages, one text for each event.
+/// Returns the events of a turn in the format of Anthropic's messages.
 pub fn anthropic(turn: &Turn) -> Vec<String> {
     formats::anthropic::events(turn)
 }
 
-/// A turn in the format of Google's `generateContent`, one text for each event.
+/// Returns the events of a turn in the format of Google's `generateContent`.
 pub fn gemini(turn: &Turn) -> Vec<String> {
     formats::gemini::events(turn)
 }
 
-/// A turn in the format of Cohere's second chat, one text for each event.
+/// Returns the events of a turn in the format of Cohere's `/v2/chat`.
 pub fn cohere(turn: &Turn) -> Vec<String> {
     formats::cohere_v2::events(turn)
 }
 
-/// A whole stream in OpenAI's format that brings these pieces of text.
+/// Returns a complete stream in OpenAI's chat format with these chunks of text.
 pub fn openai_text(pieces: &[&str]) -> String {
     openai(&Turn::pieces(pieces)).concat()
 }
 
-/// A whole stream in the format of OpenAI's Responses that brings these pieces of text.
+/// Returns a complete stream in the format of OpenAI's Responses with these chunks of text.
 pub fn openai_responses_text(pieces: &[&str]) -> String {
     openai_responses(&Turn::pieces(pieces)).concat()
 }
 
-/// A whole stream in Anthropic's format that brings these pieces of text.
+/// Returns a complete stream in Anthropic's format with these chunks of text.
 pub fn anthropic_text(pieces: &[&str]) -> String {
     anthropic(&Turn::pieces(pieces)).concat()
 }
 
-/// A whole stream in Google's format that brings these pieces of text.
+/// Returns a complete stream in Google's format with these chunks of text.
 pub fn gemini_text(pieces: &[&str]) -> String {
     gemini(&Turn::pieces(pieces)).concat()
 }
 
-/// A whole stream in Cohere's format that brings these pieces of text.
+/// Returns a complete stream in Cohere's format with these chunks of text.
 pub fn cohere_text(pieces: &[&str]) -> String {
     cohere(&Turn::pieces(pieces)).concat()
 }

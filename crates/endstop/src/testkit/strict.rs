@@ -1,4 +1,5 @@
-//! What providers refuse in a conversation: a checker as strict as the strictest of them.
+//! Checks a conversation for everything that providers reject, as strictly as the strictest
+//! provider.
 //!
 //! ```
 //! use endstop::testkit::strict::problem;
@@ -12,12 +13,14 @@
 //! assert_eq!(problem("openai-chat", &orphan).as_deref(), Some("message 2: the call `a` has no result"));
 //! ```
 //!
-//! It knows `openai-chat` and `anthropic-messages`, whose rules the others' are a part of.
+//! The checker supports `openai-chat` and `anthropic-messages`. The rules of the other formats are
+//! subsets of these.
 
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// What a provider of this format would refuse in the messages of a request.
+/// Returns the first problem for which a provider of this format would reject the messages of a
+/// request, or `None`.
 pub fn problem(format: &str, body: &Value) -> Option<String> {
     let Some(messages) = body["messages"].as_array().filter(|all| !all.is_empty()) else {
         return Some("there are no messages".to_owned());
@@ -36,6 +39,7 @@ fn openai(messages: &[Value]) -> Result<(), String> {
     for (at, message) in messages.iter().enumerate() {
         let wrong = |what: &str| Err(format!("message {at}: {what}"));
         let role = message["role"].as_str().unwrap_or_default();
+        // Every call needs its result directly after it; another message in between is an error.
         if role != "tool"
             && let Some(id) = open.first()
         {
@@ -43,18 +47,18 @@ fn openai(messages: &[Value]) -> Result<(), String> {
         }
         match role {
             "system" | "developer" | "user" if is_blank(&message["content"]) => {
-                return wrong("it says nothing");
+                return wrong("the content is blank");
             }
             "system" | "developer" | "user" => {}
             "assistant" => {
                 let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
                 if calls.is_empty() && is_blank(&message["content"]) {
-                    return wrong("it says nothing and calls nothing");
+                    return wrong("there is neither content nor a call");
                 }
                 for call in calls {
                     let id = openai_call(call).map_err(|e| format!("message {at}: {e}"))?;
                     if !ids.insert(id) {
-                        return wrong(&format!("the id `{id}` twice"));
+                        return wrong(&format!("the call id `{id}` is used twice"));
                     }
                     open.push(id);
                 }
@@ -64,12 +68,13 @@ fn openai(messages: &[Value]) -> Result<(), String> {
                 let Some(place) = open.iter().position(|open| *open == id) else {
                     return wrong(&format!("the result `{id}` answers no call before it"));
                 };
+                // Some servers number calls per turn, so an id may return once it is answered.
                 ids.remove(open.remove(place));
                 if !message["content"].is_string() && !message["content"].is_array() {
-                    return wrong("a result without content");
+                    return wrong("the result has no content");
                 }
             }
-            other => return wrong(&format!("the role `{other}`")),
+            other => return wrong(&format!("unknown role `{other}`")),
         }
     }
     match open.first() {
@@ -85,7 +90,7 @@ fn openai_call(call: &Value) -> Result<&str, String> {
     let arguments = function["arguments"].as_str().unwrap_or_default();
     match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(_)) => Ok(id),
-        _ => Err(format!("the arguments of `{id}` are no object: {arguments:?}")),
+        _ => Err(format!("the arguments of `{id}` are not a JSON object: {arguments:?}")),
     }
 }
 
@@ -95,12 +100,14 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
     for (at, message) in messages.iter().enumerate() {
         let wrong = |what: &str| Err(format!("message {at}: {what}"));
         let role = message["role"].as_str().unwrap_or_default();
+        // Anthropic merges consecutive messages of one role, but not every server of its format
+        // does.
         let expected = if at % 2 == 0 { "user" } else { "assistant" };
         if role != expected {
-            return wrong(&format!("the role `{role}` where `{expected}` must be"));
+            return wrong(&format!("unexpected role `{role}`: expected `{expected}`"));
         }
         if is_blank(&message["content"]) {
-            return wrong("it is empty");
+            return wrong("the content is empty");
         }
         let blocks = message["content"].as_array().map_or(&[][..], Vec::as_slice);
         let mut said = false;
@@ -111,31 +118,33 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
                     let Some(place) = open.iter().position(|open| *open == id) else {
                         return wrong(&format!("the result `{id}` answers no call before it"));
                     };
+                    // Results must come first in the message.
                     if said {
-                        return wrong("a result behind other content");
+                        return wrong("a result follows other content");
                     }
                     open.remove(place);
                 }
                 "tool_use" => {
                     let id = block["id"].as_str().unwrap_or_default();
                     if id.is_empty() || !ids.insert(id) {
-                        return wrong(&format!("the id `{id}` is empty or not the first"));
+                        return wrong(&format!("the call id `{id}` is empty or used twice"));
                     }
                     if let Err(problem) = named(block, id) {
                         return wrong(&problem);
                     }
                     if !block["input"].is_object() {
-                        return wrong(&format!("the input of `{id}` is no object"));
+                        return wrong(&format!("the input of `{id}` is not an object"));
                     }
                 }
-                "text" if is_blank(&block["text"]) => return wrong("a blank text"),
-                "" => return wrong("a block without a type"),
+                "text" if is_blank(&block["text"]) => return wrong("a text block is blank"),
+                "" => return wrong("a block has no type"),
                 _ => said = true,
             }
         }
         if let Some(id) = open.first() {
             return wrong(&format!("the call `{id}` has no result"));
         }
+        // Added after the check, because the results of these calls are in the next message.
         open.extend(
             blocks
                 .iter()
@@ -146,24 +155,25 @@ fn anthropic(messages: &[Value]) -> Result<(), String> {
     match open.first() {
         Some(id) => Err(format!("message {}: the call `{id}` has no result", messages.len())),
         None if messages.len().is_multiple_of(2) => {
-            Err("the last message is the assistant's".to_owned())
+            // A last message of the assistant is a prefill, which some models reject.
+            Err("the last message is from the assistant".to_owned())
         }
         None => Ok(()),
     }
 }
 
-/// A name of a tool, as it may be.
+/// Checks the name of a tool: 1 to 64 letters, digits, `_` or `-`.
 fn named(call: &Value, id: &str) -> Result<(), String> {
     let name = call["name"].as_str().unwrap_or_default();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     match name.len() {
         0 => Err(format!("the call `{id}` has no name")),
         1..=64 if name.bytes().all(fits) => Ok(()),
-        _ => Err(format!("the name of the call `{id}` is none for a tool")),
+        _ => Err(format!("the name of the call `{id}` is not a valid tool name")),
     }
 }
 
-/// Nothing, a text of blanks, or no block.
+/// `true` if the content is absent, a blank string, or a list without blocks.
 fn is_blank(content: &Value) -> bool {
     match content {
         Value::String(text) => text.trim().is_empty(),
@@ -182,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn openai_refuses_what_is_torn() {
+    fn openai_format_rejects_broken_conversations() {
         let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}});
         let user = json!({"role": "user", "content": "hi"});
         let calls = json!({"role": "assistant", "content": null, "tool_calls": [call("a", "{}"), call("b", "{}")]});
@@ -215,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn anthropic_refuses_what_is_torn() {
+    fn anthropic_format_rejects_broken_conversations() {
         let user = json!({"role": "user", "content": [{"type": "text", "text": "hi"}]});
         let calls = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]});
         let result = json!({"type": "tool_result", "tool_use_id": "a", "content": "r"});

@@ -1,10 +1,11 @@
-//! One turn of a script: what the model says, why it stops, what it used.
+//! A turn of a script: its text, reasoning, calls, finish value, token usage and timing.
 
 use endstop_core::Usage;
 use serde_json::Value;
 use std::time::Duration;
 
-/// One turn of a script.
+/// A turn of a script, for [`ScriptedModel`](super::ScriptedModel) or
+/// [`Server::script`](super::Server::script).
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
     pub(crate) text: String,
@@ -20,12 +21,12 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The model says this.
+    /// Creates a turn with this text.
     pub fn text(text: impl Into<String>) -> Turn {
         Turn { text: text.into(), ..Turn::default() }
     }
 
-    /// The model says this; a stream brings it in these pieces, not word by word.
+    /// Creates a turn whose stream has these chunks of text instead of one chunk per word.
     pub fn pieces(pieces: &[&str]) -> Turn {
         Turn {
             text: pieces.concat(),
@@ -34,25 +35,26 @@ impl Turn {
         }
     }
 
-    /// The model calls a tool.
+    /// Creates a turn that calls a tool.
     pub fn call(name: impl Into<String>, arguments: &Value) -> Turn {
         Turn::default().and_call(name, arguments)
     }
 
-    /// The server answers with an error.
+    /// Creates a turn to which the server answers with an error.
     pub fn error(status: u16, body: impl Into<String>) -> Turn {
         Turn { error: Some((status, body.into())), ..Turn::default() }
     }
 
-    /// It also calls a tool.
+    /// Adds a tool call.
     #[must_use]
     pub fn and_call(mut self, name: impl Into<String>, arguments: &Value) -> Turn {
+        // The formats find the arguments of a call by the number at the end of its id.
         let id = format!("call_{}", self.calls.len() + 1);
         self.calls.push((id, name.into(), arguments.to_string()));
         self
     }
 
-    /// It also calls a tool, with arguments that need not be JSON: cut off, say.
+    /// Adds a tool call with arguments that need not be valid JSON, for example truncated ones.
     #[must_use]
     pub fn and_raw_call(mut self, name: impl Into<String>, arguments: impl Into<String>) -> Turn {
         let id = format!("call_{}", self.calls.len() + 1);
@@ -60,56 +62,56 @@ impl Turn {
         self
     }
 
-    /// The response has this header too.
+    /// Adds a header to the response.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Turn {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// It also says this.
+    /// Sets the text of the turn.
     #[must_use]
     pub fn and_text(mut self, text: impl Into<String>) -> Turn {
         self.text = text.into();
         self
     }
 
-    /// It reasons first.
+    /// Sets the reasoning, which comes before the text.
     #[must_use]
     pub fn reasoning(mut self, text: impl Into<String>) -> Turn {
         self.reasoning = text.into();
         self
     }
 
-    /// It stops with this finish value instead of the one that fits.
+    /// Sets the finish value, instead of the one that fits the content.
     #[must_use]
     pub fn finish(mut self, value: impl Into<String>) -> Turn {
         self.finish = Some(value.into());
         self
     }
 
-    /// It used these tokens: prompt, generated.
+    /// Sets the token usage: prompt and generated tokens.
     #[must_use]
     pub fn usage(mut self, input: u64, output: u64) -> Turn {
         self.usage = Some((input, output));
         self
     }
 
-    /// It begins after this long.
+    /// Delays the response by this long.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Turn {
         self.delay = delay;
         self
     }
 
-    /// There is this long between two words.
+    /// Sets the pause between two words of the stream.
     #[must_use]
     pub fn pace(mut self, between: Duration) -> Turn {
         self.pace = between;
         self
     }
 
-    /// What it used; about a token for four characters where the script does not say.
+    /// Returns the token usage; if the script sets none, an estimate of one token per four bytes.
     pub(crate) fn used(&self) -> Usage {
         let said = self.text.len()
             + self.reasoning.len()
@@ -122,8 +124,9 @@ impl Turn {
         Usage { input_tokens: Some(input), output_tokens: Some(output), ..Usage::default() }
     }
 
-    /// The text in pieces, as a stream brings it.
+    /// Returns the text in the chunks that a stream has.
     pub(crate) fn words(&self) -> Vec<&str> {
+        // `and_text` may have replaced the text after `pieces` was called.
         if self.pieces.concat() == self.text {
             return self.pieces.iter().map(String::as_str).collect();
         }

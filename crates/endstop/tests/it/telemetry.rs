@@ -1,5 +1,5 @@
-//! The spans of runs: each opens and closes once, however the run ends, under the span that it
-//! belongs under, with what the conventions say and nothing that was said.
+//! The spans of runs: each opens and closes once however the run ends, has the right parent, and
+//! has the attributes of the conventions but no content of the conversation.
 
 use crate::support::{agent, eventually};
 use endstop::agent::AgentLoop;
@@ -18,7 +18,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
-/// A span, as a subscriber came to know it.
+/// A span as a subscriber received it.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     name: &'static str,
@@ -36,7 +36,7 @@ impl Visit for Seen {
     }
 }
 
-/// All spans that were opened, in order.
+/// A subscriber layer that records all spans in the order of opening.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<(u64, Seen)>>>);
 
@@ -56,21 +56,21 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 }
 
 impl Spans {
-    /// Listens to this thread.
+    /// Installs a subscriber for this thread.
     fn listen() -> (Spans, DefaultGuard) {
         let spans = Spans::default();
         let subscriber = tracing_subscriber::registry().with(spans.clone());
         (spans, tracing::subscriber::set_default(subscriber))
     }
 
-    /// Ids come again once a span is closed: the last of an id is meant.
+    /// Changes the last span with this id, because ids are reused once a span is closed.
     fn with(&self, id: &Id, what: impl FnOnce(&mut Seen)) {
         let mut spans = self.0.lock().unwrap();
         let found = spans.iter_mut().rev().find(|(known, _)| *known == id.into_u64());
         what(&mut found.unwrap().1);
     }
 
-    /// Ours.
+    /// Returns all spans but the caller's.
     fn all(&self) -> Vec<Seen> {
         let spans = self.0.lock().unwrap();
         spans.iter().map(|(_, seen)| seen.clone()).filter(|s| s.name != "caller").collect()
@@ -80,13 +80,13 @@ impl Spans {
         self.all().into_iter().filter(|seen| seen.name == name).collect()
     }
 
-    /// The one of a name.
+    /// Returns the only span of a name.
     fn one(&self, name: &str) -> Seen {
         let [seen] = self.of(name).try_into().unwrap();
         seen
     }
 
-    /// Who is under whom, a line each: `invoke_agent/chat`.
+    /// Returns the path of each span from its root, for example `invoke_agent/chat`.
     fn tree(&self) -> Vec<String> {
         let spans = self.0.lock().unwrap();
         let mut lines = Vec::new();
@@ -120,7 +120,7 @@ impl Seen {
 }
 
 #[tokio::test]
-async fn a_nested_run_is_under_the_tool_that_runs_it() {
+async fn nested_run_is_child_of_tool() {
     let (spans, _listening) = Spans::listen();
     let caller = tracing::info_span!("caller");
     let boss = agent([Turn::call("ask", &json!({"task": "What is it?"})), Turn::text("42.")])
@@ -176,8 +176,8 @@ async fn a_nested_run_is_under_the_tool_that_runs_it() {
 }
 
 #[tokio::test]
-async fn what_was_stopped_and_what_failed_says_so() {
-    // A stream that stalls, tried again, and a tool that takes too long.
+async fn stalled_call_and_tool_record_timeout() {
+    // A stream that stalls and is retried, and a tool that takes too long.
     let (spans, _listening) = Spans::listen();
     let script = [
         Turn::text("too slow").after(Duration::from_secs(20)),
@@ -215,7 +215,7 @@ async fn what_was_stopped_and_what_failed_says_so() {
 }
 
 #[tokio::test]
-async fn every_span_closes_once_however_the_run_ends() {
+async fn stopped_run_closes_spans_once() {
     type Stop = fn(&AgentLoop);
     let stops: [(Stop, Termination); 2] = [
         (AgentLoop::cancel, Termination::Cancelled),
@@ -259,7 +259,7 @@ async fn every_span_closes_once_however_the_run_ends() {
 }
 
 #[test]
-fn a_run_whose_runtime_goes_down_closes_its_spans() {
+fn runtime_shutdown_closes_spans() {
     for under_way in ["chat", "execute_tool"] {
         let (spans, _listening) = Spans::listen();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -289,12 +289,12 @@ fn a_run_whose_runtime_goes_down_closes_its_spans() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_error_of_what_panicked() {
+async fn panic_is_recorded_on_its_span() {
     let (spans, _listening) = Spans::listen();
     let agent = agent([Turn::call("fall", &json!({}))])
         .tool(tool_fn("fall", "Falls.", |_: Value, _| async {
             if true {
-                panic!("words that nobody should read in a span");
+                panic!("this text must not be in a span");
             }
             ""
         }))
@@ -306,11 +306,11 @@ async fn a_panic_is_an_error_of_what_panicked() {
     spans.one("invoke_agent").is(&[("error.type", "error_during_execution")]);
     let all = spans.all();
     assert!(all.iter().all(|seen| seen.closed == 1), "{all:?}");
-    assert!(!format!("{all:?}").contains("nobody should read"));
+    assert!(!format!("{all:?}").contains("must not be in a span"));
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_is_a_span_of_its_own() {
+async fn resumed_run_has_its_own_span() {
     let dir = tempfile::tempdir().unwrap();
     let journal = SqliteJournal::open(dir.path().join("journal.db")).unwrap();
     let with = |max_turns, script: Vec<Turn>| {

@@ -1,4 +1,4 @@
-//! The scripted server keeps its word: what it says, how it breaks, what it counts.
+//! The scripted server: its answers, its faults and its counters.
 
 use endstop::testkit::{Reply, Server, Turn, sse};
 use serde_json::{Value, json};
@@ -22,24 +22,24 @@ async fn ask(stream: &mut TcpStream, path: &str, body: &Value) {
     stream.write_all((request + &body).as_bytes()).await.unwrap();
 }
 
-/// All that comes until the connection ends, and how it ends.
+/// Returns everything received until the connection ends, and the error that it ends with.
 async fn all(stream: &mut TcpStream) -> (String, Option<ErrorKind>) {
     let mut bytes = Vec::new();
     let read = tokio::time::timeout(SOON, stream.read_to_end(&mut bytes)).await.unwrap();
     (String::from_utf8_lossy(&bytes).into_owned(), read.err().map(|error| error.kind()))
 }
 
-/// What comes until this was there.
+/// Reads until the text `end` has arrived, and returns everything received.
 async fn until(stream: &mut TcpStream, end: &str) -> String {
     let mut bytes = Vec::new();
     while !String::from_utf8_lossy(&bytes).contains(end) {
         let read = tokio::time::timeout(SOON, stream.read_buf(&mut bytes)).await.unwrap().unwrap();
-        assert!(read > 0, "it ended: {}", String::from_utf8_lossy(&bytes));
+        assert!(read > 0, "the connection ended: {}", String::from_utf8_lossy(&bytes));
     }
     String::from_utf8(bytes).unwrap()
 }
 
-/// The body of a response in chunks.
+/// Returns the body of a response in chunked encoding.
 fn body(response: &str) -> String {
     let (_, mut rest) = response.split_once("\r\n\r\n").unwrap();
     let mut body = String::new();
@@ -51,7 +51,7 @@ fn body(response: &str) -> String {
     body
 }
 
-/// The data of its events that are JSON.
+/// Returns the data of the events that are JSON.
 fn events(body: &str) -> Vec<Value> {
     body.lines()
         .filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok())
@@ -71,9 +71,9 @@ fn turn() -> Turn {
 }
 
 #[tokio::test]
-async fn a_turn_is_said_in_the_format_that_is_asked_for() {
+async fn turn_uses_the_requested_format() {
     let server = Server::start(|request| Reply::turn(request, &turn())).unwrap();
-    // One connection for all: it is kept alive.
+    // All requests use one connection, which is kept alive.
     let mut stream = connect(&server).await;
 
     ask(&mut stream, OPENAI, &json!({"model": "m"})).await;
@@ -118,7 +118,7 @@ async fn a_turn_is_said_in_the_format_that_is_asked_for() {
     assert_eq!(said("response.reasoning_summary_text.delta"), "hm");
     assert_eq!(said("response.function_call_arguments.delta"), r#"{"command":"ls"}"#);
     assert_eq!(told[0]["type"], "response.created");
-    // The last event has all that the whole response has.
+    // The last event has everything that the complete response has.
     assert_eq!(told.last().unwrap()["type"], "response.completed");
     assert_eq!(told.last().unwrap()["response"], answer);
 
@@ -152,7 +152,7 @@ fn events_of(text: &str, pointer: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_script_is_played_in_order_and_requests_are_kept() {
+async fn script_plays_in_order() {
     let server = Server::script([
         Turn::error(429, r#"{"error": {}}"#).header("retry-after", "1"),
         Turn::error(502, "<html>bad gateway</html>"),
@@ -185,7 +185,7 @@ async fn a_script_is_played_in_order_and_requests_are_kept() {
 }
 
 #[tokio::test]
-async fn a_body_can_be_cut_into_pieces() {
+async fn body_can_be_split() {
     let whole = sse::openai_text(&["a", "b"]);
     let sent = whole.clone();
     let server =
@@ -199,7 +199,7 @@ async fn a_body_can_be_cut_into_pieces() {
 }
 
 #[tokio::test]
-async fn a_drip_takes_its_time() {
+async fn drip_pauses_after_each_byte() {
     let between = Duration::from_millis(10);
     let server = Server::start(move |_| Reply::new(200, "text/plain", "0123456789").drip(between));
     let server = server.unwrap();
@@ -211,7 +211,7 @@ async fn a_drip_takes_its_time() {
 }
 
 #[tokio::test]
-async fn bodies_can_break_in_each_way() {
+async fn each_body_fault_is_visible() {
     let server = Server::start(|request| {
         let reply = Reply::new(200, "text/plain", "0123456789");
         match request.number {
@@ -232,7 +232,7 @@ async fn bodies_can_break_in_each_way() {
         assert!(asked.elapsed() < SOON);
         (text, error)
     };
-    // The first ends in good order and its connection is kept: read to the end of the body.
+    // The first reply ends cleanly and keeps its connection, so only its body is read.
     let mut stream = connect(&server).await;
     ask(&mut stream, OPENAI, &json!({})).await;
     assert_eq!(body(&until(&mut stream, END).await), "01234");
@@ -253,11 +253,11 @@ async fn bodies_can_break_in_each_way() {
     assert!(error.is_none());
     let (text, error) = answer().await;
     assert!(!text.contains("01234") && error == Some(ErrorKind::ConnectionReset));
-    assert!(server.hung_up().is_empty(), "it was the server that closed");
+    assert!(server.hung_up().is_empty(), "the server closed, not the client");
 }
 
 #[tokio::test]
-async fn it_is_seen_at_once_when_a_client_hangs_up() {
+async fn client_disconnect_is_recorded_at_once() {
     let server = Server::start(|request| match request.number {
         1 => Reply::new(200, "text/plain", "0123456789").stall_after(5),
         2 => Reply::new(200, "text/plain", "never").after(Duration::from_secs(600)),
@@ -283,7 +283,7 @@ async fn it_is_seen_at_once_when_a_client_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_server_goes_with_its_value() {
+async fn dropped_server_closes_connections() {
     let server = Server::start(|_| Reply::html(200).stall_after(0)).unwrap();
     let mut stream = connect(&server).await;
     ask(&mut stream, OPENAI, &json!({})).await;
@@ -294,7 +294,7 @@ async fn a_server_goes_with_its_value() {
 }
 
 #[test]
-fn streams_can_be_had_as_text() {
+fn streams_can_be_built_as_text() {
     let text = sse::anthropic_text(&["a b", "c"]);
     assert_eq!(events_of(&text, "/delta/text"), ["a b", "c"]);
     assert!(text.starts_with("event: message_start\ndata: {"));

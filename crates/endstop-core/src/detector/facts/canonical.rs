@@ -1,22 +1,24 @@
-//! One number for a call: its name and its arguments, whatever the order of their keys and the white
-//! space between them.
+//! Computes the hash of a call from its name and arguments, independent of the order of keys and
+//! of white space.
 //!
 //! ```text
 //! arguments_key("read", r#"{"b": [1], "a": "x"}"#) == arguments_key("read", r#"{"a":"x","b":[1]}"#)
 //! arguments_key("read", r#"{"a": 1}"#)             != arguments_key("read", r#"{"a": 1.0}"#)
 //! ```
 //!
-//! The text is read once, without a tree of values. Of a key that is there twice the last counts.
+//! The JSON is read once, without building a tree of values, because this runs for every call of
+//! every recorded run. If a key is repeated, the last value counts.
 
 use super::HASHER;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 
-/// The number of a call, never 0. Arguments that are no JSON are compared as they stand.
+/// Returns the hash of a call, never 0. Arguments that are not JSON are compared as text.
 pub(crate) fn arguments_key(name: &str, arguments: &str) -> u64 {
     let mut reader = serde_json::Deserializer::from_str(arguments);
     let read = Canonical.deserialize(&mut reader).and_then(|key| reader.end().map(|()| key));
+    // The tags 0 to 7 keep values of different types apart, for example `"1"` and `1`.
     let key = read.unwrap_or_else(|_| hash_of((7u8, arguments.trim())));
     hash_of((name, key)).max(1)
 }
@@ -25,7 +27,7 @@ fn hash_of(value: impl Hash) -> u64 {
     HASHER.hash_one(value)
 }
 
-/// Reads a value as its number.
+/// Reads a JSON value as its hash.
 struct Canonical;
 
 impl<'de> DeserializeSeed<'de> for Canonical {
@@ -52,6 +54,7 @@ impl<'de> Visitor<'de> for Canonical {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<u64, E> {
+        // `i128` holds both `i64` and `u64`, so that 18446744073709551615 and -1 differ.
         Ok(hash_of((2u8, i128::from(value))))
     }
 
@@ -75,6 +78,7 @@ impl<'de> Visitor<'de> for Canonical {
             key.hash(&mut hasher);
             len += 1;
         }
+        // As in the `Hash` of a slice, so that the input of no list is a prefix of another's.
         len.hash(&mut hasher);
         Ok(hasher.finish())
     }
@@ -84,7 +88,8 @@ impl<'de> Visitor<'de> for Canonical {
         while let Some(name) = map.next_key_seed(Canonical)? {
             entries.push((name, map.next_value_seed(Canonical)?));
         }
-        // In one order, whichever; of equal names the last stays.
+        // Sorted by hash, because any fixed order makes the keys' own order irrelevant. The sort is
+        // stable, so that of equal keys the last stays last.
         entries.sort_by_key(|(name, _)| *name);
         let last = |nth: usize| entries.get(nth + 1).is_none_or(|next| next.0 != entries[nth].0);
         let mut hasher = HASHER.build_hasher();
@@ -103,7 +108,7 @@ mod tests {
     use super::arguments_key as key;
 
     #[test]
-    fn equal_values_have_equal_keys_and_others_have_not() {
+    fn equal_values_have_equal_hashes() {
         let same = |a: &str, b: &str| key("t", a) == key("t", b);
         assert!(same(r#"{"a":1,"b":{"c":[1,"x"]}}"#, r#" {"b" : {"c":[1, "\u0078"]}, "a":1}"#));
         assert!(same(r#"{"a":1,"a":2}"#, r#"{"a":2}"#));

@@ -1,4 +1,4 @@
-//! A scripted turn in the format of Anthropic's messages.
+//! Encodes a scripted turn in the format of Anthropic's messages.
 
 use super::raw_arguments;
 use crate::testkit::Turn;
@@ -17,7 +17,7 @@ fn blocks(turn: &Turn) -> Vec<Value> {
         blocks.push(json!({"type": "text", "text": turn.text}));
     }
     for (id, name, arguments) in &turn.calls {
-        // Without a stream there is no way to say half an object.
+        // A complete body cannot contain truncated JSON; only a stream can.
         let input: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
         blocks.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
     }
@@ -37,6 +37,7 @@ pub(crate) fn events(turn: &Turn) -> Vec<String> {
         format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default())
     };
     let used = turn.used();
+    // Like the real API, the start has a preliminary output count, which `message_delta` replaces.
     let mut events = vec![event(json!({"type": "message_start", "message": {
         "id": "msg_script", "type": "message", "role": "assistant", "model": "script",
         "content": [], "stop_reason": null, "stop_sequence": null,

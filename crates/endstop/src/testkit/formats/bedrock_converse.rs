@@ -1,4 +1,4 @@
-//! A scripted turn in the format of Bedrock's Converse: a body, or binary frames.
+//! Encodes a scripted turn in the format of Bedrock's Converse: a body, or binary frames.
 
 use super::raw_arguments;
 use crate::testkit::Turn;
@@ -18,7 +18,7 @@ fn blocks(turn: &Turn) -> Vec<Value> {
         blocks.push(json!({"text": turn.text}));
     }
     for (id, name, arguments) in &turn.calls {
-        // Without a stream there is no way to say half an object.
+        // A complete body cannot contain truncated JSON; only a stream can.
         let input: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
         blocks.push(json!({"toolUse": {"toolUseId": id, "name": name, "input": input}}));
     }
@@ -38,6 +38,7 @@ pub(super) fn body(turn: &Turn) -> Value {
 
 pub(super) fn events(turn: &Turn) -> Vec<Vec<u8>> {
     let event = |kind: &str, data: &Value| super::message(kind, data);
+    // `p` is padding that Bedrock adds to every event; decoders must ignore it.
     let mut events = vec![event("messageStart", &json!({"role": "assistant", "p": "abcd"}))];
     for (index, block) in blocks(turn).into_iter().enumerate() {
         let mut deltas = Vec::new();

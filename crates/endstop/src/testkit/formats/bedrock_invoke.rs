@@ -1,5 +1,5 @@
-//! A scripted turn of an Anthropic model behind Bedrock's InvokeModel: Anthropic's own events, each
-//! in base64 in a binary frame.
+//! Encodes a scripted turn of an Anthropic model in Bedrock's InvokeModel: Anthropic's own events,
+//! each as base64 in a binary frame.
 
 use super::anthropic;
 use crate::testkit::Turn;
@@ -10,6 +10,7 @@ use serde_json::json;
 pub(super) fn events(turn: &Turn) -> Vec<Vec<u8>> {
     anthropic::events(turn)
         .iter()
+        // Only the data is in the frame; its `type` names the event.
         .filter_map(|event| event.split_once("data: "))
         .map(|(_, data)| json!({"bytes": STANDARD.encode(data.trim()), "p": "abcd"}))
         .map(|chunk| super::message("chunk", &chunk))

@@ -1,5 +1,5 @@
-//! A scripted turn in the format of Cohere's `/v2/chat`: its reasoning is the plan of its calls, or
-//! else thinking.
+//! Encodes a scripted turn in the format of Cohere's `/v2/chat`. In a turn with calls the reasoning
+//! is the `tool_plan`, otherwise a `thinking` block.
 
 use super::halves;
 use crate::testkit::Turn;
@@ -76,6 +76,7 @@ pub(crate) fn events(turn: &Turn) -> Vec<String> {
     for (index, (mut call, (.., arguments))) in calls(turn).into_iter().zip(&turn.calls).enumerate()
     {
         let delta = |call: Value| json!({"message": {"tool_calls": call}});
+        // Like the real API, the start event has empty arguments, which the deltas fill.
         call["function"]["arguments"] = "".into();
         events
             .push(event(json!({"type": "tool-call-start", "index": index, "delta": delta(call)})));

@@ -1,4 +1,4 @@
-//! A scripted turn in the format of Google's `generateContent`.
+//! Encodes a scripted turn in the format of Google's `generateContent`.
 
 use crate::testkit::Turn;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn parts(turn: &Turn, words: &[&str]) -> Vec<Value> {
     }
     parts.extend(words.iter().filter(|word| !word.is_empty()).map(|word| json!({"text": word})));
     for (_, name, arguments) in &turn.calls {
-        // There is no way to say half an object.
+        // Gemini sends arguments as an object, also in a stream, so they cannot be truncated.
         let args: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
         parts.push(json!({"functionCall": {"name": name, "args": args}}));
     }
@@ -36,6 +36,7 @@ pub(crate) fn events(turn: &Turn) -> Vec<String> {
     let event = |parts: &[Value], last| format!("data: {}\n\n", chunk(turn, parts, last));
     let parts = parts(turn, &turn.words());
     let mut events: Vec<String> = parts.chunks(1).map(|part| event(part, false)).collect();
+    // The finish reason comes in a separate chunk with an empty text, as in many real streams.
     events.push(event(&[json!({"text": ""})], true));
     events
 }

@@ -1,4 +1,4 @@
-//! A scripted turn in Ollama's own format: an object a line.
+//! Encodes a scripted turn in Ollama's native format: one JSON object per line.
 
 use crate::testkit::Turn;
 use serde_json::{Value, json};
@@ -9,17 +9,18 @@ fn object(message: &Value, done: bool) -> Value {
 
 fn calls(turn: &Turn) -> Vec<Value> {
     let call = |(_, name, arguments): &(String, String, String)| {
-        // There is no way to say half an object.
+        // Ollama sends arguments as an object, also in a stream, so they cannot be truncated.
         let arguments: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
         json!({"function": {"name": name, "arguments": arguments}})
     };
     turn.calls.iter().map(call).collect()
 }
 
-/// The last object, with this message.
+/// Returns the last object of a response, with the finish reason and the usage.
 fn end(turn: &Turn, message: &Value) -> Value {
     let used = turn.used();
     let mut last = object(message, true);
+    // Ollama reports `stop` for turns with calls as well.
     last["done_reason"] = turn.finish.as_deref().unwrap_or("stop").into();
     last["prompt_eval_count"] = json!(used.input_tokens);
     last["eval_count"] = json!(used.output_tokens);

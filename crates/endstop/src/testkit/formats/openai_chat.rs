@@ -1,4 +1,4 @@
-//! A scripted turn in the format of OpenAI's chat completions.
+//! Encodes a scripted turn in the format of OpenAI's chat completions.
 
 use super::halves;
 use crate::testkit::Turn;
@@ -64,6 +64,8 @@ pub(crate) fn events(turn: &Turn) -> Vec<String> {
         }
     }
     events.push(chunk(json!({}), finish(turn).into()));
+    // With `include_usage`, OpenAI sends the usage after the finish reason, in a chunk without
+    // choices.
     let usage = json!({"id": "chatcmpl-script", "object": "chat.completion.chunk", "created": 0,
                        "model": "script", "choices": [], "usage": usage(turn)});
     events.push(format!("data: {usage}\n\n"));

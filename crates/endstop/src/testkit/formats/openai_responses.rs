@@ -1,15 +1,15 @@
-//! A scripted turn in the format of OpenAI's Responses.
+//! Encodes a scripted turn in the format of OpenAI's Responses.
 
 use super::halves;
 use crate::testkit::Turn;
 use serde_json::{Value, json};
 
-/// The statuses that a response may end with; any other finish value is the reason of an incomplete
-/// one.
+/// The statuses that a response may end with. Any other finish value of a script is the reason of
+/// an `incomplete` response.
 const STATUSES: [&str; 6] =
     ["completed", "incomplete", "failed", "cancelled", "queued", "in_progress"];
 
-/// How the response ends: its status, and why it is not whole.
+/// Returns the status that the response ends with, and the reason if it is incomplete.
 fn ending(turn: &Turn) -> (&str, Value) {
     match turn.finish.as_deref() {
         None => ("completed", Value::Null),
@@ -26,7 +26,7 @@ fn usage(turn: &Turn) -> Value {
            "total_tokens": input.unwrap_or(0) + output.unwrap_or(0)})
 }
 
-/// The response, as it is when it has this status.
+/// Returns the response object with this status.
 fn response(turn: &Turn, status: &str, output: &[Value]) -> Value {
     let ended = status != "in_progress";
     let (details, usage) =
@@ -45,7 +45,7 @@ fn response(turn: &Turn, status: &str, output: &[Value]) -> Value {
            "usage": usage, "user": null, "metadata": {}})
 }
 
-/// The items of the output, whole.
+/// Returns the completed items of the output.
 fn items(turn: &Turn) -> Vec<Value> {
     let mut items = Vec::new();
     if !turn.reasoning.is_empty() {
@@ -60,6 +60,7 @@ fn items(turn: &Turn) -> Vec<Value> {
         items.push(json!({"id": format!("fc_script_{}", at + 1), "type": "function_call",
             "status": "completed", "arguments": arguments, "call_id": id, "name": name}));
     }
+    // Only the last item can be truncated, and items of reasoning have no status.
     let cut = matches!(ending(turn).0, "incomplete");
     if let Some(last) = items.last_mut().filter(|last| cut && last["type"] != "reasoning") {
         last["status"] = "incomplete".into();
@@ -85,7 +86,7 @@ pub(crate) fn events(turn: &Turn) -> Vec<String> {
         stream.item(turn, at, item);
     }
     let status = ending(turn).0;
-    // The event of a status that ends no stream is that of a whole response.
+    // A status such as `queued` has no final event; such a script ends with `response.completed`.
     let kind = match status {
         "incomplete" => "response.incomplete",
         "failed" => "response.failed",
@@ -95,7 +96,7 @@ pub(crate) fn events(turn: &Turn) -> Vec<String> {
     stream.events
 }
 
-/// Events, numbered as they come.
+/// Collects events and numbers them in order.
 #[derive(Default)]
 struct Stream {
     events: Vec<String>,
@@ -110,7 +111,7 @@ impl Stream {
         self.events.push(format!("event: {kind}\ndata: {event}\n\n"));
     }
 
-    /// An event of an item, or of a piece of it.
+    /// Adds an event about an item or a part of it.
     fn of(&mut self, kind: &str, (at, item): (usize, &Value), fields: Value) {
         let mut event = json!({"item_id": item["id"], "output_index": at});
         if let (Value::Object(event), Value::Object(fields)) = (&mut event, fields) {
@@ -119,8 +120,9 @@ impl Stream {
         self.push(kind, event);
     }
 
-    /// An item: its beginning, its pieces, its end.
+    /// Adds all events of an item: start, deltas and end.
     fn item(&mut self, turn: &Turn, at: usize, item: &Value) {
+        // The start event shows the item without the content that the deltas then add.
         let mut begun = item.clone();
         match item["type"].as_str().unwrap_or_default() {
             "reasoning" => begun["summary"] = json!([]),
