@@ -1,12 +1,12 @@
-//! Models of the ending and the control: loom goes through every order in which threads can take
-//! their steps, and every value that each can see.
+//! loom tests of `ending` and `control`: loom explores every order of the threads' steps, and every
+//! value that each thread can observe.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg endstop_loom" CARGO_TARGET_DIR=target/loom cargo test -p endstop --lib models
 //! ```
 //!
-//! Who waits is a thread that sleeps until its waker is woken: one that is missed is a deadlock,
-//! and loom reports it. A waker that is left behind is a leak, which it reports too.
+//! A waiter is a thread that sleeps until its waker is woken. A missed wake-up is a deadlock and a
+//! waker that is left behind is a leak; loom reports both.
 
 use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
@@ -22,13 +22,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Goes through all orders, and says how many there were.
+/// Explores all orders and prints their number.
 fn all_orders(of: &str, model: impl Fn() + Send + Sync + 'static) {
     orders(of, None, model);
 }
 
-/// Goes through all orders with so many preemptions at most: a thread that gives way of itself
-/// (it waits for a lock, or to be woken) is none.
+/// Explores all orders with at most this many preemptions. A thread that yields on its own, because
+/// it waits for a lock or for a wake-up, is not preempted.
 #[expect(clippy::print_stdout, reason = "the number of orders is what a reader wants to know")]
 fn orders(of: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let orders = std::sync::Arc::new(AtomicU64::new(0));
@@ -50,7 +50,7 @@ fn control() -> Control {
     Control::new(CancellationToken::new())
 }
 
-/// A waker that counts.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -60,7 +60,7 @@ impl Wake for Woken {
     }
 }
 
-/// A driver's task that may go before it has given its outcome.
+/// A driver's task, which may be dropped before it has delivered its outcome.
 struct Guard(EndingCell);
 
 impl Drop for Guard {
@@ -139,7 +139,7 @@ fn a_wait_that_is_dropped_while_others_are_woken_leaves_nobody_unwoken() {
             let cell = cell.clone();
             move || cell.write(ended(Termination::Stop))
         });
-        // Another registers, the first goes, and the other waits on.
+        // Another waiter registers, the first is dropped, and the second keeps waiting.
         let mut waiting = pin!(cell.wait());
         let second = Waker::from(std::sync::Arc::<Woken>::default());
         let _ = waiting.as_mut().poll(&mut Context::from_waker(&second));
@@ -165,7 +165,7 @@ fn a_wait_that_moves_to_another_task_is_woken_there() {
     });
 }
 
-/// What a driver hears until it hears of a terminate.
+/// Returns the requests that a driver receives, up to a terminate.
 fn heard(control: &Control) -> Vec<Request> {
     let mut heard = Vec::new();
     while heard.last() != Some(&Request::Terminate) {
@@ -247,7 +247,7 @@ fn a_handle_that_is_dropped_while_the_ending_is_written_changes_no_ending() {
         let (cell, control) = (EndingCell::default(), control());
         let (handle, sink) = RunHandle::new(cell.clone(), control.clone());
         let dropped = thread::spawn(move || drop(handle));
-        // The driver: it ends the run as cancelled where it hears so first.
+        // The driver: ends the run as cancelled if it sees the cancel first.
         let termination = match control.pending(None) {
             Some(_) => Termination::Cancelled,
             None => Termination::Stop,
@@ -279,7 +279,7 @@ fn an_outcome_that_is_awaited_while_it_is_written_cancels_nothing() {
     });
 }
 
-/// Code that must not start once a stop has returned.
+/// A flag for the return of a stop; code that checks it must not start afterwards.
 #[derive(Clone)]
 struct Returned(loom::sync::Arc<AtomicBool>);
 
@@ -290,7 +290,7 @@ impl Returned {
     fn now(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
-    /// The first instruction of a body.
+    /// Called by the first instruction of a body.
     fn is_not_yet(&self) {
         assert!(!self.0.load(Ordering::SeqCst), "it started after the stop had returned");
     }
@@ -349,7 +349,7 @@ fn no_body_of_an_inner_run_starts_after_the_outer_stop() {
             move || {
                 let ran = inner.start(Request::Cancel, || {
                     returned.is_not_yet();
-                    // It may stop its own run, which waits for nothing of the outer.
+                    // The body may stop its own run, which does not wait for the outer one.
                     inner.cancel();
                 });
                 assert!(
