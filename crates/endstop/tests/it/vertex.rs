@@ -235,13 +235,21 @@ async fn without_a_token_the_run_ends_as_not_authenticated() {
     assert!(said.contains("GOOGLE_APPLICATION_CREDENTIALS is `"), "{said}");
 
     for (field, value, problem) in [
-        ("type", json!("authorized_user"), "its type is `authorized_user`"),
-        ("type", json!(["hunter2"]), "no credentials (line 1"),
+        ("type", json!("authorized_user"), "unsupported `type` `authorized_user`"),
+        ("type", json!(["hunter2"]), "not a credentials file (line 1"),
         ("private_key", json!("hunter2"), "failed to parse PKCS#8 RSA key pair"),
         ("private_key", json!(2), "(line 1"),
-        ("token_uri", json!("not an address"), "its `token_uri` is no address"),
-        ("token_uri", json!("http://h h/token"), "its `token_uri` is no address"),
-        ("token_uri", Value::Null, "its `token_uri` is no address"),
+        (
+            "token_uri",
+            json!("not an address"),
+            "invalid `token_uri`: expected an http or https URL",
+        ),
+        (
+            "token_uri",
+            json!("http://h h/token"),
+            "invalid `token_uri`: expected an http or https URL",
+        ),
+        ("token_uri", Value::Null, "invalid `token_uri`: expected an http or https URL"),
     ] {
         let mut account = account.clone();
         account[field] = value;
