@@ -161,7 +161,7 @@ async fn a_cancel_stops_the_whole_group() {
     let output = call.await;
     assert!(asked.elapsed() < SOON, "the grace was not waited out: {:?}", asked.elapsed());
     assert!(output.is_error);
-    assert_eq!(output.content, "begun\n[stopped before it was done: killed by signal 15]");
+    assert_eq!(output.content, "begun\n[stopped before it finished: killed by signal 15]");
     gone(mark);
 }
 
@@ -183,7 +183,7 @@ async fn who_ignores_the_request_is_killed_after_the_grace() {
     let output = call.await;
     let took = asked.elapsed();
     assert!(took >= grace && took < grace + SOON, "{took:?}");
-    assert_eq!(output.content, "[stopped before it was done: killed by signal 9]");
+    assert_eq!(output.content, "[stopped before it finished: killed by signal 9]");
     gone(mark);
 }
 
@@ -201,7 +201,7 @@ async fn who_uses_the_grace_to_clean_up_is_heard() {
     // The trap is set before the sleep is started.
     tokens.call.cancel();
     let output = call.await;
-    assert_eq!(output.content, "cleaned\n[stopped before it was done: exit status 7]");
+    assert_eq!(output.content, "cleaned\n[stopped before it finished: exit status 7]");
     gone(mark);
 }
 
@@ -367,7 +367,7 @@ async fn a_stranger_who_holds_the_pipe_does_not_hold_the_result() {
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert!(output.content.starts_with("done\n[exit status 0"), "{output:?}");
     // `setsid` may not have run yet when the group was killed.
-    if output.content.contains("may go on") {
+    if output.content.contains("may still be running") {
         soon("the daemon lives", || alive(mark).len() == 1);
     }
     for pid in alive(mark) {
@@ -394,7 +394,7 @@ async fn an_endless_flood_can_be_cancelled() {
     assert!(waited.is_err());
     tokens.call.cancel();
     let output = call.await;
-    assert!(output.content.contains("stopped before it was done"), "{output:?}");
+    assert!(output.content.contains("stopped before it finished"), "{output:?}");
 }
 
 /// The environment cannot be changed in a process with threads: this test runs itself again in

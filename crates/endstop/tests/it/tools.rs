@@ -200,8 +200,11 @@ async fn a_loop_keeps_the_rules_for_its_tools() {
     let history = serde_json::to_string(&outcome.messages).unwrap();
     assert!(history.contains("permission denied"), "{history}");
     for (permissions, says) in [
-        (Permissions::default().deny("shel"), "`shel`, which is not there; there are: shell"),
-        (Permissions::default().ask("shell"), "there is nobody to ask"),
+        (
+            Permissions::default().deny("shel"),
+            "unknown tool `shel` in a permission: expected one of shell",
+        ),
+        (Permissions::default().ask("shell"), "but there is no approver"),
     ] {
         let refused = loop_with(permissions).err().unwrap().to_string();
         assert!(refused.contains(says), "{refused}");
@@ -258,7 +261,7 @@ async fn what_cannot_be_read_is_an_error_with_the_path() {
         (json!({"path": "folder"}), "folder: is a folder"),
         (json!({"path": ""}), "the path is empty"),
         (json!({}), "the argument `path` is missing"),
-        (json!({"path": 3}), "the argument `path` must be a text"),
+        (json!({"path": 3}), "the argument `path` must be a string"),
         (json!({"path": "latin1", "offset": 0}), "the argument `offset` must be a whole number"),
     ] {
         let output = call(&read, dir.path(), arguments).await;
@@ -273,7 +276,7 @@ async fn a_large_file_is_cut_and_says_so() {
     let read = ReadFile::default();
     let output = call(&read, dir.path(), json!({"path": "large"})).await;
     assert!(!output.is_error && output.content.len() < 66_000);
-    assert!(output.content.contains("the file has 3000000 bytes: read on with `offset`"));
+    assert!(output.content.contains("the file has 3000000 bytes: continue with `offset`"));
     let output = call(&read, dir.path(), json!({"path": "large", "offset": 999_999})).await;
     assert_eq!(output, ToolOutput::ok("é\né\n"));
 }

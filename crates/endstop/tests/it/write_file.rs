@@ -72,7 +72,7 @@ async fn special_files_are_refused_and_stay() {
 async fn system_settings_are_not_written() {
     let place = Path::new("/proc/self/comm");
     let before = fs::read(place).unwrap();
-    refused(&write(place, "x").await, "is a setting of the system, not a file");
+    refused(&write(place, "x").await, "is a setting of the kernel, not a file");
     assert_eq!(fs::read(place).unwrap(), before);
 }
 
@@ -180,6 +180,6 @@ async fn dangling_link_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let link = dir.path().join("link");
     symlink("missing", &link).unwrap();
-    refused(&write(&link, "x").await, "is a link that leads nowhere");
+    refused(&write(&link, "x").await, "is a broken symbolic link");
     assert!(link.is_symlink() && !dir.path().join("missing").exists());
 }
