@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_gets_what_is_left_above_it_and_gives_all_back() {
+    fn part_is_limited_by_its_parent() {
         let whole = SharedBudget::new(usd(100));
         let (one, two) = (whole.part(usd(80)), whole.part(usd(80)));
         assert_eq!(one.reserve(usd(90), usd(1)), usd(80));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_anywhere_leaves_nothing_reserved() {
+    fn refusal_leaves_nothing_reserved() {
         let (one, other) = (SharedBudget::new(usd(100)), SharedBudget::new(usd(5)));
         let both = SharedBudget::both(&one, &other);
         assert_eq!(both.reserve(usd(50), usd(10)), NanoUsd::ZERO);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_bounds_by_two_ways_is_booked_once() {
+    fn shared_ancestor_is_booked_once() {
         let whole = SharedBudget::new(usd(100));
         for both in [
             SharedBudget::both(&whole, &whole),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ceiling_is_passed_by_many_at_once() {
+    fn concurrent_reservations_never_exceed_ceiling() {
         let whole = SharedBudget::new(usd(1_000));
         let parts: Vec<SharedBudget> = (0..4).map(|_| whole.part(usd(400))).collect();
         std::thread::scope(|scope| {

@@ -98,7 +98,7 @@ mod tests {
 
     /// Runs on one thread, because the shift is thread-local.
     #[tokio::test]
-    async fn a_wall_clock_that_jumps_moves_no_duration_and_no_deadline() {
+    async fn wall_clock_jump_changes_no_duration() {
         let minute = Some(Duration::from_secs(60));
         let limits = Limits {
             timeout: minute,
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deadline_comes_in_its_time_though_the_clock_has_jumped() {
+    async fn wall_clock_jump_keeps_deadline() {
         let limits = Limits { timeout: Some(Duration::from_millis(300)), ..Limits::default() };
         let late = Turn::text("late").after(Duration::from_secs(60));
         let (_, outcome, took) = jumps(limits, late).await;

@@ -98,7 +98,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn awaited_work_gives_its_value_back() {
+    async fn awaited_work_returns_its_value() {
         let mut pending = Pending::spawn(1, |number| {
             std::thread::sleep(Duration::from_millis(20));
             *number += 1;
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn work_without_a_runtime_is_done_at_once() {
+    fn work_without_runtime_runs_at_once() {
         assert_eq!(Pending::spawn(1, |number| *number += 1).wait(), 2);
     }
 
     #[test]
-    fn work_dropped_by_a_runtime_comes_back_undone() {
+    fn work_dropped_by_runtime_is_returned() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (hold, held) = std::sync::mpsc::channel::<()>();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_works_or_sleeps_has_run_on() {
+    fn working_or_sleeping_thread_has_started() {
         let sleeps = until_seen(|stopped| {
             let _ = stopped.recv();
         });

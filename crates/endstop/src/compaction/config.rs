@@ -169,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_setting_is_named() {
         for (value, problem) in [
             (
                 json!({"at": 1.5}),

@@ -105,7 +105,7 @@ mod tests {
     use crate::compaction::tests::{conversation, says, turn, valid};
 
     #[test]
-    fn whole_turns_go_the_oldest_first_until_it_is_short_enough() {
+    fn oldest_turns_are_dropped_until_target() {
         let mut request = CompactionRequest::new(conversation(8, 1_000));
         request.target = 5_000;
         let short = DropOldTurns::keep(2).drop_old(&request).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_stays_with_its_call() {
+    fn pinned_result_stays_with_its_call() {
         let mut messages = conversation(6, 1_000);
         messages[4] = turn(2, 1_000, true).1;
         let mut request = CompactionRequest::new(messages);

@@ -128,7 +128,7 @@ mod tests {
     use crate::compaction::tests::{conversation, says, turn, valid};
 
     #[test]
-    fn old_results_become_notes_and_the_newest_turns_are_untouched() {
+    fn old_results_become_notes() {
         let request = CompactionRequest::new(conversation(5, 4_000));
         let short = ElideToolResults::keep(2).elide(&request).unwrap();
         valid(&request, &short);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_or_short_stays() {
+    fn pinned_or_short_results_stay() {
         let mut messages = conversation(5, 4_000);
         messages[2] = turn(1, 4_000, true).1;
         messages[4] = turn(2, 30, false).1;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_reaches_the_newest_results_too() {
+    fn refused_prompt_shortens_newest_results() {
         let mut request = CompactionRequest::new(conversation(2, 40_000));
         assert!(ElideToolResults::keep(3).elide(&request).is_none());
         (request.forced, request.target) = (true, 50_000);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_is_tried_until_the_target_is_met() {
+    async fn strategies_run_until_target_is_met() {
         let mut request = CompactionRequest::new(conversation(12, 4_000));
         let (short, by) = done(&InOrder::default(), &request).await;
         assert_eq!((by.as_str(), short.len()), ("elide", 25), "notes are enough");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fails_lies_or_grows_is_passed_over() {
+    async fn failing_invalid_or_growing_strategy_skipped() {
         let request = CompactionRequest::new(conversation(12, 4_000));
         let order = InOrder::new()
             .then(Gives(|_| Compaction::Failed("no".to_owned())))

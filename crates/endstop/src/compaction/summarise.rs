@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_summary_stands_for_what_is_old_and_is_booked() {
+    async fn summary_replaces_old_turns_and_costs() {
         let model =
             ScriptedModel::new([Turn::text("It was all x.").usage(1_000, 10)]).price(price());
         let request = request(model, Some(1.0));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_summary_fails_and_is_booked_all_the_same() {
+    async fn rejected_summary_is_still_charged() {
         let long = "x ".repeat(8_000);
         for (turn, why) in [
             (Turn::text(&long).usage(1_000, 10), "the summary is not shorter"),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_call_is_made_where_there_is_little_to_gain() {
+    async fn small_gain_makes_no_call() {
         let model = ScriptedModel::new([Turn::text("never")]);
         let mut request = request(model.clone(), None);
         request.messages = conversation(3, 20_000);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_call_is_made_that_a_ceiling_does_not_allow() {
+    async fn exhausted_ceiling_makes_no_call() {
         let model = ScriptedModel::new([Turn::text("never")]).price(price());
         let mut request = request(model.clone(), Some(0.01));
         let failed = Summarise::default().summarise(&request).await.unwrap_err();
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_stopped_has_cost_what_was_heard() {
+    async fn timed_out_summary_is_charged() {
         let slow = Turn::pieces(&["so much ", "of it"]).pace(Duration::from_secs(1_000));
         let request = request(ScriptedModel::new([slow]).price(price()), Some(1.0));
         let failed = Summarise::default().summarise(&request).await.unwrap_err();
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prompt_is_bounded_and_has_the_newest() {
+    fn prompt_is_bounded_and_keeps_newest() {
         let messages = conversation(100, 10_000);
         let old: Vec<&Message> = messages[1..].iter().collect();
         let prompt = prompt(messages.first(), &old, 20_000);

@@ -64,7 +64,7 @@ mod tests {
     use crate::compaction::tests::{conversation, turn};
 
     #[test]
-    fn a_turn_is_whole_and_the_open_one_is_counted() {
+    fn unanswered_turn_counts_as_newest() {
         // The task, then turns of two messages each; the last is unanswered.
         let messages = conversation(4, 10);
         let pieces = pieces(&messages, Some(messages[0].id));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_keeps_its_whole_turn() {
+    fn pin_keeps_its_whole_turn() {
         let mut messages = conversation(3, 10);
         messages[2] = turn(1, 10, true).1;
         let pieces = pieces(&messages, Some(messages[0].id));

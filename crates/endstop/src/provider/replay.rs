@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_difference_is_named() {
+    fn first_difference_is_reported() {
         let recorded = json!({"model": "m", "messages": [{"role": "user", "content": "Hello"}]});
         for (now, path) in [
             (json!({"messages": [{"content": "Hello", "role": "user"}], "model": "m"}), None),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_out_stands_for_any_text() {
+    fn redacted_matches_any_text() {
         for (recorded, now, same) in [
             ("a [redacted] b", "a key b", true),
             ("a [redacted] b", "a  b", true),

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_are_those_that_aws_publishes() {
+    fn signatures_match_published_aws_examples() {
         let form = Some("application/x-www-form-urlencoded");
         for (kind, body, names, signature) in [
             // post-vanilla and post-x-www-form-urlencoded of the signing test suite.
@@ -161,7 +161,7 @@ mod tests {
 
     /// The server refuses such a signature and the run reports that; nothing panics here.
     #[test]
-    fn a_clock_that_is_set_wrong_still_signs() {
+    fn wrong_clock_still_signs() {
         let keys = SigningKeys {
             id: "AKIDEXAMPLE".to_owned(),
             secret: Secret::new("secret"),
@@ -183,7 +183,7 @@ mod tests {
 
     /// The signature computed by botocore for the same request: an escaped path is escaped again.
     #[test]
-    fn a_call_of_bedrock_is_signed_as_the_python_sdk_signs_it() {
+    fn bedrock_signature_matches_python_sdk() {
         let url = "https://bedrock-runtime.eu-west-3.amazonaws.com/model/arn%3Aaws%3Abedrock%3Aeu-west-3%3A012345678901%3Ainference-profile%2Feu.amazon.nova-lite-v1%3A0/converse-stream";
         let request = (url, Some("application/json"), "{\"messages\":[]}");
         let more = signed("bedrock", "eu-west-3", Some("session/token=="), request);

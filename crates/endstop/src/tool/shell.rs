@@ -175,7 +175,7 @@ mod tests {
     use crate::process::Capture;
 
     #[test]
-    fn who_could_not_be_killed_is_told_and_is_no_success() {
+    fn unkilled_processes_are_reported_as_error() {
         let mut finished = Finished {
             status: Some(std::process::ExitStatus::default()),
             output: Capture::default(),

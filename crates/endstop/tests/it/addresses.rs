@@ -12,7 +12,7 @@ fn set(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
 }
 
 #[test]
-fn key_over_http_is_a_builder_error() {
+fn key_over_http_is_refused() {
     let aws =
         [("AWS_REGION", "eu-west-1"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
     let google = [

@@ -38,7 +38,7 @@ async fn run(
 }
 
 #[tokio::test]
-async fn a_run_with_a_tool_in_chats() {
+async fn chat_run_with_tool_succeeds() {
     for (set, path) in [
         (&[KEY][..], "/openai/v1/chat/completions"),
         (&[TOKEN, KEY][..], "/openai/v1/chat/completions"),
@@ -78,7 +78,7 @@ async fn a_run_with_a_tool_in_chats() {
 }
 
 #[tokio::test]
-async fn a_run_in_responses() {
+async fn responses_run_succeeds() {
     for (set, path) in [
         (&[KEY][..], "/openai/v1/responses"),
         (&[KEY, VERSION][..], "/openai/responses?api-version=2024-12-01-preview"),
@@ -119,7 +119,7 @@ async fn a_run_in_responses() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_refused_ends_the_run_and_is_not_shown() {
+async fn refused_key_ends_run_unseen() {
     let server = Server::start(|_| {
         let body = json!({"error": {"code": "401", "message": "Access denied due to invalid subscription key or wrong API endpoint."}});
         Reply::new(401, "application/json", body.to_string())
@@ -131,7 +131,7 @@ async fn a_key_that_is_refused_ends_the_run_and_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_deployment_that_is_not_there_is_refused_for_good() {
+async fn unknown_deployment_is_not_retried() {
     let server = Server::start(|_| {
         let body = json!({"error": {"code": "DeploymentNotFound", "message": "The API deployment for this resource does not exist."}});
         Reply::new(404, "application/json", body.to_string())
@@ -143,7 +143,7 @@ async fn a_deployment_that_is_not_there_is_refused_for_good() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_setting_is_named() {
     let options = HttpOptions { model: "azure/d".into(), ..HttpOptions::default() };
     let problem = HttpProvider::new(&options, &|_| None).unwrap_err();
     assert!(problem.contains("AZURE_OPENAI_AD_TOKEN or AZURE_OPENAI_API_KEY"), "{problem}");

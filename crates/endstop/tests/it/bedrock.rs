@@ -59,7 +59,7 @@ fn assert_done(outcome: &Outcome) {
 }
 
 #[tokio::test]
-async fn a_run_with_a_tool_in_both_formats() {
+async fn tool_run_succeeds_in_both_formats() {
     for (api, method, streamed) in [
         ("bedrock-converse", "converse", "converse-stream"),
         ("bedrock-invoke", "invoke", "invoke-with-response-stream"),
@@ -148,7 +148,7 @@ fn is_signed(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn each_request_is_signed_with_its_own_body() {
+async fn request_is_signed_with_its_body() {
     for (api, streaming) in
         [("bedrock-converse", true), ("bedrock-converse", false), ("bedrock-invoke", true)]
     {
@@ -209,7 +209,7 @@ async fn each_request_is_signed_with_its_own_body() {
 
 /// AWS quotes what a request that is signed wrongly should have been signed as.
 #[tokio::test]
-async fn a_recording_of_signed_calls_has_no_key_in_it() {
+async fn signed_recording_has_no_key() {
     const TOKEN: &str = "FwoGZXIvYXdzEJr//////////wEaDNq8sX0token7Q==";
     let server = Server::start(|request| {
         let quoted: Vec<String> =
@@ -253,7 +253,7 @@ async fn a_recording_of_signed_calls_has_no_key_in_it() {
 }
 
 #[tokio::test]
-async fn broken_frames_are_retried_whole_and_exceptions_are_typed() {
+async fn broken_frames_retried_and_exceptions_typed() {
     for api in ["bedrock-converse", "bedrock-invoke"] {
         for fault in 0..4 {
             let server = Server::start(move |request| {
@@ -283,7 +283,7 @@ async fn broken_frames_are_retried_whole_and_exceptions_are_typed() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_setting_is_named() {
     let options =
         HttpOptions { model: "bedrock/amazon.nova-lite-v1:0".into(), ..HttpOptions::default() };
     let problem = HttpProvider::new(&options, &|_| None).unwrap_err();

@@ -8,7 +8,7 @@ use endstop::{AgentLoop, Termination};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn cohere_gets_its_plan_back() {
+async fn cohere_receives_its_plan_again() {
     for streaming in [true, false] {
         let server = Server::script([
             Turn::call("look", &json!({"at": "it"})).reasoning("I will look.").usage(50, 9),
@@ -50,7 +50,7 @@ async fn cohere_gets_its_plan_back() {
 }
 
 #[test]
-fn a_format_that_is_only_read_is_refused() {
+fn decode_only_format_is_refused() {
     let options = |model: &str, base_url: Option<&str>| HttpOptions {
         model: model.to_owned(),
         api: Some("cohere-v1".to_owned()),

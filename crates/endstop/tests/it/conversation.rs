@@ -30,7 +30,7 @@ async fn refused_input_leaves_the_conversation() {
 }
 
 #[tokio::test]
-async fn kept_turn_stays_though_its_run_fails() {
+async fn answered_turn_survives_failed_run() {
     // The model has said something before it was cut: that is a part of the conversation.
     let agent = crate::support::agent([Turn::text("half an answer").pace(Duration::from_secs(60))])
         .build()

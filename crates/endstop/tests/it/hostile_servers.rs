@@ -221,7 +221,7 @@ fn act(calls: &Arc<AtomicUsize>, takes: Duration) -> impl endstop::tool::Tool + 
 }
 
 #[tokio::test]
-async fn bytes_that_say_nothing_do_not_keep_a_stream_alive() {
+async fn meaningless_bytes_do_not_prevent_stall() {
     for (api, nothing) in [
         ("openai-chat", ": still here\n\n"),
         ("openai-chat", "\n"),
@@ -239,7 +239,7 @@ async fn bytes_that_say_nothing_do_not_keep_a_stream_alive() {
 }
 
 #[tokio::test]
-async fn content_that_drips_keeps_a_stream_alive_until_its_turn_is_up() {
+async fn slow_content_runs_until_turn_timeout() {
     let dripping = Turn::pieces(&["word "; 12]).pace(Duration::from_millis(50));
     let server = Server::start(move |request| Reply::turn(request, &dripping)).unwrap();
     let outcome = run(&server.base_url(), "openai-chat", limits()).await;
@@ -251,7 +251,7 @@ async fn content_that_drips_keeps_a_stream_alive_until_its_turn_is_up() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_an_error_in_time() {
+async fn endless_head_fails_in_time() {
     for (endless, says) in [
         ("HTTP/1.1 200 OK\r\n|x-more: and more\r\n", "message head is too large"),
         ("HTTP/1.1 200 OK\r\nx-long: |x", "message head is too large"),
@@ -281,7 +281,7 @@ async fn a_head_without_end_is_an_error_in_time() {
 }
 
 #[tokio::test]
-async fn an_answer_behind_many_interim_ones_is_the_answer() {
+async fn interim_responses_are_skipped() {
     for api in APIS {
         let server = Raw::start(move |connection| {
             if connection.request() {
@@ -299,7 +299,7 @@ async fn an_answer_behind_many_interim_ones_is_the_answer() {
 
 /// A second answer on the connection, of which nobody has asked, answers no later question.
 #[tokio::test]
-async fn two_answers_to_one_request_are_one() {
+async fn second_response_is_ignored() {
     for api in APIS {
         let calls = Arc::new(AtomicUsize::new(0));
         let server = Raw::start(move |connection| {
@@ -331,7 +331,7 @@ async fn two_answers_to_one_request_are_one() {
 }
 
 #[tokio::test]
-async fn what_stands_behind_the_end_of_a_stream_is_not_read() {
+async fn bytes_after_stream_end_are_ignored() {
     for api in APIS {
         let calls = Arc::new(AtomicUsize::new(0));
         let whole = body(api, &Turn::text("the answer"));
@@ -355,7 +355,7 @@ async fn what_stands_behind_the_end_of_a_stream_is_not_read() {
 
 /// Two lengths, or a length and chunks: where a body ends must not be a matter of opinion.
 #[tokio::test]
-async fn a_body_of_two_lengths_never_ends_as_what_was_not_said() {
+async fn conflicting_lengths_never_forge_success() {
     let whole = body("openai-chat", &Turn::text("the answer"));
     let more = body("openai-chat", &Turn::call("act", &json!({})));
     let (one, two) = (whole.len(), whole.len() + more.len());
@@ -399,7 +399,7 @@ async fn a_body_of_two_lengths_never_ends_as_what_was_not_said() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_told_and_the_key_goes_nowhere() {
+async fn redirect_fails_and_key_stays() {
     const KEY: &str = "sk-proj-TheKeyThatMustNotGoElsewhere";
     let trap = Raw::start(|connection| drop(connection.head()));
     for status in [301, 302, 303, 307, 308] {
@@ -430,7 +430,7 @@ async fn a_redirect_is_told_and_the_key_goes_nowhere() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_before_the_request_was_read_counts() {
+async fn early_response_is_accepted() {
     // More than fits into the sockets, so that it is never sent whole.
     let task = "a long task ".repeat(1 << 20);
     let patient = Limits { max_retries: Some(0), ..Limits::default() };
@@ -456,7 +456,7 @@ async fn an_answer_that_comes_before_the_request_was_read_counts() {
 
 /// A connection that is kept and dies while tools run costs no attempt, or one that is counted.
 #[tokio::test]
-async fn a_connection_that_dies_between_turns_costs_no_turn() {
+async fn connection_lost_between_turns_is_reopened() {
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Dies {
         AtOnce,
@@ -503,7 +503,7 @@ async fn a_connection_that_dies_between_turns_costs_no_turn() {
 
 /// Dates are read against each other, never against a clock: those of 1994 ask for a second.
 #[tokio::test]
-async fn a_date_to_come_back_at_is_measured_by_the_servers_own_clock() {
+async fn retry_date_uses_server_clock() {
     let server = Server::start(|request| match request.number {
         1 => Reply::new(429, "application/json", "{}")
             .header("date", "Sun, 06 Nov 1994 08:49:36 GMT")
@@ -542,7 +542,7 @@ fn worked() -> Duration {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn what_is_small_to_send_and_endless_to_unpack_starves_no_clock_and_no_stop() {
+async fn decompression_bomb_starves_no_timer() {
     for (status, of, says) in [
         (200, ": nothing\n", "first_content_timeout"),
         (200, "x", "a line of the stream exceeds 16777216 bytes"),

@@ -52,7 +52,7 @@ async fn told(line: &str) -> (ToolStatus, String) {
 }
 
 #[tokio::test]
-async fn who_closes_its_output_and_lives_on_is_held_until_its_time_is_up() {
+async fn closed_output_waits_until_timeout() {
     let mark = marker();
     let (status, content) = told(&format!("echo begun; exec >&- 2>&-; sleep {mark}")).await;
     assert_eq!(status, ToolStatus::Timeout, "{content}");
@@ -67,7 +67,7 @@ async fn who_closes_its_output_and_lives_on_is_held_until_its_time_is_up() {
 }
 
 #[tokio::test]
-async fn who_ignores_every_request_is_killed_and_the_run_goes_on() {
+async fn ignored_signals_end_in_kill() {
     let mark = marker();
     let line = format!("trap '' TERM HUP INT QUIT; sleep {mark}; sleep {mark}; sleep {mark}");
     let outcome = shell_in(None, &[&line, "echo next"], limits()).await;
@@ -78,7 +78,7 @@ async fn who_ignores_every_request_is_killed_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn who_writes_for_ever_slowly_is_stopped_and_what_it_wrote_is_told() {
+async fn slow_endless_output_is_stopped() {
     let mark = marker();
     let line = format!("sleep {mark} & while :; do printf 'so far '; sleep 0.02; done");
     let (status, content) = told(&line).await;
@@ -88,7 +88,7 @@ async fn who_writes_for_ever_slowly_is_stopped_and_what_it_wrote_is_told() {
 }
 
 #[tokio::test]
-async fn who_dies_by_a_signal_is_told_with_it() {
+async fn death_by_signal_is_reported() {
     for (signal, number) in [("SEGV", 11), ("ABRT", 6), ("KILL", 9), ("TERM", 15), ("PIPE", 13)] {
         let (status, content) = told(&format!("echo last words; kill -{signal} $$")).await;
         let said = format!("last words\n[killed by signal {number}]");
@@ -101,7 +101,7 @@ async fn who_dies_by_a_signal_is_told_with_it() {
 }
 
 #[tokio::test]
-async fn output_that_is_no_text_is_told_as_far_as_it_is_one() {
+async fn binary_output_is_reported_as_text() {
     let (status, content) = told(r"printf 'a\000b\377\376c\303'; printf '\251\n\033[2J'").await;
     assert_eq!(status, ToolStatus::Ok);
     assert_eq!(content, "a\0b\u{fffd}\u{fffd}c\u{e9}\n\u{1b}[2J\n[exit status 0]");
@@ -113,7 +113,7 @@ async fn output_that_is_no_text_is_told_as_far_as_it_is_one() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_is_an_error_that_names_the_reason() {
+async fn unrunnable_command_names_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let script = |name: &str, text: &str, mode: u32| {
         let path = dir.path().join(name);
@@ -144,7 +144,7 @@ async fn what_cannot_be_run_is_an_error_that_names_the_reason() {
 }
 
 #[tokio::test]
-async fn a_command_whose_folder_goes_ends_and_the_next_is_told_what_is_missing() {
+async fn removed_folder_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path().join("work");
     std::fs::create_dir(&work).unwrap();
@@ -169,7 +169,7 @@ fn names() -> [String; 5] {
 }
 
 #[tokio::test]
-async fn a_tool_that_there_is_not_is_an_error_by_whatever_name() {
+async fn unknown_tool_is_an_error() {
     for name in names() {
         let ran = Arc::new(AtomicUsize::new(0));
         let runs = Arc::clone(&ran);
@@ -191,7 +191,7 @@ async fn a_tool_that_there_is_not_is_an_error_by_whatever_name() {
 }
 
 #[tokio::test]
-async fn files_and_commands_of_odd_names_are_what_they_are() {
+async fn odd_names_are_used_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     for name in
         ["new\nline", "\u{1b}[31mred", "-rf", "q'uo\"te $(touch owned) `touch owned`", "é\u{301}"]
@@ -218,7 +218,7 @@ async fn files_and_commands_of_odd_names_are_what_they_are() {
 
 /// The small twin of the ten gigabytes that the command is tried with.
 #[tokio::test]
-async fn a_flood_until_the_time_is_up_is_cut_and_the_cut_is_marked() {
+async fn flood_until_timeout_is_truncated() {
     let mark = marker();
     let (status, content) = told(&format!("sleep {mark} & yes")).await;
     assert_eq!(status, ToolStatus::Timeout);

@@ -471,17 +471,17 @@ async fn nothing_starts_after_another_threads_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn slow_journal_lets_nothing_start_after_an_observers_stop() {
+async fn nothing_starts_after_stop_slow_journal() {
     nothing_starts_late(From::Observer, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn slow_journal_lets_nothing_start_after_a_threads_stop() {
+async fn nothing_starts_after_thread_stop_journal() {
     nothing_starts_late(From::Thread, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn cancel_waits_for_no_blocking_tool() {
+async fn cancel_does_not_wait_for_tool() {
     // The first poll of the tool blocks its thread for as long as the one that cancels waits.
     let (send, receive) = mpsc::channel::<()>();
     let (receive, started) = (Mutex::new(receive), Arc::new(AtomicBool::new(false)));
@@ -506,7 +506,7 @@ async fn cancel_waits_for_no_blocking_tool() {
 }
 
 #[tokio::test]
-async fn tool_that_cancels_its_own_run_ends_it() {
+async fn tool_can_cancel_its_own_run() {
     // On one thread, where a cancel that waited for the tool's first poll would wait for itself.
     let this = Arc::new(OnceLock::<AgentLoop>::new());
     let own = Arc::clone(&this);

@@ -56,7 +56,7 @@ fn failed(what: &str, api: &str, outcome: &Outcome) {
 }
 
 #[tokio::test]
-async fn a_body_that_is_packed_is_read_and_one_that_says_so_and_is_not_is_an_error() {
+async fn false_content_encoding_is_an_error() {
     for (api, body) in streams() {
         let packed = stream(gzip(body.as_bytes())).header("content-encoding", "gzip");
         let outcome = run(api, packed.split(11)).await;
@@ -75,7 +75,7 @@ async fn a_body_that_is_packed_is_read_and_one_that_says_so_and_is_not_is_an_err
 }
 
 #[tokio::test]
-async fn a_packed_body_that_is_cut_is_no_answer() {
+async fn truncated_compressed_body_is_an_error() {
     for (api, body) in streams() {
         let packed = gzip(body.as_bytes());
         for left in [0, 1, 9, packed.len() / 2] {
@@ -93,7 +93,7 @@ async fn a_packed_body_that_is_cut_is_no_answer() {
 }
 
 #[tokio::test]
-async fn a_length_that_lies_decides_nothing() {
+async fn wrong_content_length_decides_nothing() {
     for (api, body) in streams() {
         // More is claimed than comes: what came is whole by its own end, or is not.
         let whole = stream(body.as_str()).claim_length(500);
@@ -111,7 +111,7 @@ async fn a_length_that_lies_decides_nothing() {
 }
 
 #[tokio::test]
-async fn a_type_that_lies_decides_nothing() {
+async fn wrong_content_type_decides_nothing() {
     for (api, body) in streams() {
         for kind in ["text/html", "application/json", "application/octet-stream", "image/png", ""] {
             let outcome = run(api, Reply::new(200, kind, body.as_str())).await;

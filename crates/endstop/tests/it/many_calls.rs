@@ -108,17 +108,17 @@ async fn all_are_answered_in_order(api: &'static str) {
 }
 
 #[tokio::test]
-async fn ten_thousand_calls_in_one_turn_are_all_answered_in_order() {
+async fn many_calls_are_answered_in_order() {
     all_are_answered_in_order("openai-chat").await;
 }
 
 #[tokio::test]
-async fn so_they_are_where_each_is_a_block_of_its_own() {
+async fn many_blocks_are_answered_in_order() {
     all_are_answered_in_order("anthropic-messages").await;
 }
 
 #[tokio::test]
-async fn a_cancel_in_the_middle_of_ten_thousand_calls_answers_them_all() {
+async fn cancel_answers_all_of_many_calls() {
     let api = "anthropic-messages";
     let refused = Arc::default();
     let server = server(api, &refused);

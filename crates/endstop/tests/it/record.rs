@@ -121,7 +121,7 @@ fn reply(row: &Value, number: usize) -> Option<Reply> {
 }
 
 #[tokio::test]
-async fn every_recorded_response_is_the_same_from_the_file() {
+async fn replayed_responses_equal_recorded_ones() {
     let mut compared = 0;
     for (key, name) in KEYS.iter().flat_map(|key| NAMES.map(|name| (*key, name))) {
         let replies: Vec<(Reply, String)> = rows(name)
@@ -156,7 +156,7 @@ async fn every_recorded_response_is_the_same_from_the_file() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_is_kept_as_far_as_it_came() {
+async fn dropped_call_is_recorded_in_part() {
     let turn = Turn::text("one two three four five six seven");
     let server = Server::start(move |request| match request.number {
         1 => Reply::turn(request, &turn).stall_after(600),
@@ -181,7 +181,7 @@ async fn a_call_that_is_dropped_is_kept_as_far_as_it_came() {
 }
 
 #[tokio::test]
-async fn a_recorder_keeps_one_provider_and_the_end_of_its_run() {
+async fn recorder_accepts_only_one_provider() {
     let server = Server::script([Turn::text("Yes.")]).unwrap();
     let file = Memory::default();
     let recorder = Recorder::new(file.clone());
@@ -224,7 +224,7 @@ impl Write for Full {
 }
 
 #[tokio::test]
-async fn a_recording_that_cannot_be_written_stops_and_the_run_does_not() {
+async fn failed_recording_does_not_end_run() {
     let server = Server::start(|request| Reply::turn(request, &Turn::text("Yes."))).unwrap();
     let recorder = Recorder::new(Full(700));
     let live = provider(&server, "openai-chat").record(&recorder).unwrap();

@@ -40,7 +40,7 @@ async fn shell(command: &str) -> ToolOutput {
 }
 
 #[tokio::test]
-async fn the_model_is_told_what_was_printed_and_how_it_ended() {
+async fn result_has_output_and_exit() {
     let output = shell("echo one; echo two >&2; printf three").await;
     assert_eq!(output, ToolOutput::ok("one\ntwo\nthree\n[exit status 0]"));
     let output = shell("echo no; exit 3").await;
@@ -52,7 +52,7 @@ async fn the_model_is_told_what_was_printed_and_how_it_ended() {
 }
 
 #[tokio::test]
-async fn exit_status_is_an_answer_not_error() {
+async fn exit_status_is_not_an_error() {
     for (line, status) in [
         ("echo a | grep b", 1),
         ("test -f /nonexistent", 1),
@@ -67,7 +67,7 @@ async fn exit_status_is_an_answer_not_error() {
 }
 
 #[tokio::test]
-async fn unreadable_timeout_is_answered_not_run() {
+async fn invalid_timeout_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ran");
     for wish in [json!("60"), json!(0), json!(-1), json!([]), json!(true)] {
@@ -113,7 +113,7 @@ async fn failing_commands_do_not_end_run() {
 }
 
 #[tokio::test]
-async fn model_may_ask_for_longer_command() {
+async fn model_may_request_longer_timeout() {
     let tick = Some(Duration::from_millis(300));
     let limits = Limits { tool_timeout: tick, cancel_grace: Duration::ZERO, ..Limits::default() };
     let longer = json!({"command": "sleep 1; echo done", "timeout_seconds": 10});
@@ -125,7 +125,7 @@ async fn model_may_ask_for_longer_command() {
 }
 
 #[tokio::test]
-async fn schema_tells_default_and_longest_timeout() {
+async fn schema_states_default_and_maximum_timeout() {
     let described = async |limits: Limits| {
         let server = Server::start(|request| Reply::turn(request, &Turn::text("done"))).unwrap();
         let agent = over(&server, "openai-chat").tool(Shell::default()).limits(limits);
@@ -141,12 +141,12 @@ async fn schema_tells_default_and_longest_timeout() {
 }
 
 #[tokio::test]
-async fn it_has_no_input() {
+async fn command_has_no_input() {
     assert_eq!(shell("cat; echo done").await, ToolOutput::ok("done\n[exit status 0]"));
 }
 
 #[tokio::test]
-async fn a_cancel_stops_the_whole_group() {
+async fn cancel_stops_the_whole_group() {
     let mark = marker();
     let (tokens, context) = context(Duration::from_secs(60));
     let tool = Shell::default();
@@ -166,7 +166,7 @@ async fn a_cancel_stops_the_whole_group() {
 }
 
 #[tokio::test]
-async fn who_ignores_the_request_is_killed_after_the_grace() {
+async fn ignored_signal_is_killed_after_grace() {
     let mark = marker();
     let grace = Duration::from_millis(300);
     let (tokens, context) = context(grace);
@@ -188,7 +188,7 @@ async fn who_ignores_the_request_is_killed_after_the_grace() {
 }
 
 #[tokio::test]
-async fn who_uses_the_grace_to_clean_up_is_heard() {
+async fn output_during_grace_is_reported() {
     let mark = marker();
     let (tokens, context) = context(SOON);
     let tool = Shell::default();
@@ -206,7 +206,7 @@ async fn who_uses_the_grace_to_clean_up_is_heard() {
 }
 
 #[tokio::test]
-async fn without_a_grace_it_is_killed_at_once() {
+async fn no_grace_kills_at_once() {
     let mark = marker();
     let (tokens, context) = context(Duration::ZERO);
     let tool = Shell::default();
@@ -222,7 +222,7 @@ async fn without_a_grace_it_is_killed_at_once() {
 }
 
 #[tokio::test]
-async fn a_terminate_cuts_the_grace_short() {
+async fn terminate_ends_the_grace_early() {
     let mark = marker();
     let (tokens, context) = context(Duration::from_secs(600));
     let tool = Shell::default();
@@ -256,7 +256,7 @@ async fn dropping_the_call_kills_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_dropped_when_it_had_just_started_leaves_nothing() {
+async fn dropped_new_call_leaves_nothing() {
     // Polled once, it has started its command; whether the shell runs yet or not, it dies.
     for _ in 0..20 {
         let mark = marker();
@@ -271,7 +271,7 @@ async fn a_call_that_was_dropped_when_it_had_just_started_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_never_polled_starts_nothing() {
+async fn unpolled_call_starts_nothing() {
     let mark = marker();
     let tool = Shell::default();
     drop(tool.call(arguments(&format!("sleep {mark}")), ToolContext::detached("call_1")));
@@ -279,7 +279,7 @@ async fn a_call_that_was_never_polled_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_cancelled_call_starts_nothing() {
+async fn cancelled_call_starts_nothing() {
     let (tokens, context) = context(SOON);
     tokens.call.cancel();
     let dir = tempfile::tempdir().unwrap();
@@ -291,7 +291,7 @@ async fn a_cancelled_call_starts_nothing() {
 }
 
 #[test]
-fn a_runtime_that_goes_down_takes_its_commands_along() {
+fn runtime_shutdown_kills_commands() {
     let mark = marker();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let tasks = tokio_util::task::TaskTracker::new();
@@ -305,7 +305,7 @@ fn a_runtime_that_goes_down_takes_its_commands_along() {
 }
 
 #[tokio::test]
-async fn a_time_limit_stops_it() {
+async fn time_limit_stops_command() {
     let mark = marker();
     let line = format!("sleep {mark} & sleep {mark}");
     let limit = Duration::from_millis(200);
@@ -315,7 +315,7 @@ async fn a_time_limit_stops_it() {
 }
 
 #[tokio::test]
-async fn what_it_leaves_in_the_background_dies_when_it_ends() {
+async fn background_processes_die_with_command() {
     let mark = marker();
     let begun = Instant::now();
     let output = shell(&format!("sleep {mark} & sleep {mark} & echo done")).await;
@@ -336,7 +336,7 @@ async fn the_group_dies_with_its_leader() {
 }
 
 #[tokio::test]
-async fn who_left_the_group_dies_too() {
+async fn process_outside_group_dies_too() {
     let mark = marker();
     // A session of its own, its parent gone: a daemon.
     let line = format!("(setsid sleep {mark} >/dev/null 2>&1 &); setsid sleep {mark} & echo done");
@@ -358,7 +358,7 @@ async fn who_left_the_group_dies_too() {
 }
 
 #[tokio::test]
-async fn a_stranger_who_holds_the_pipe_does_not_hold_the_result() {
+async fn held_pipe_does_not_delay_result() {
     let mark = marker();
     let begun = Instant::now();
     let tool = Shell::default().leave_daemons();
@@ -377,7 +377,7 @@ async fn a_stranger_who_holds_the_pipe_does_not_hold_the_result() {
 }
 
 #[tokio::test]
-async fn a_flood_stays_bounded() {
+async fn flood_of_output_stays_bounded() {
     let output = shell("head -c 100000000 /dev/zero | tr '\\0' x; echo end; echo end >&2").await;
     assert!(output.content.len() < 66_000, "{}", output.content.len());
     assert!(output.content.starts_with("xxx"));
@@ -386,7 +386,7 @@ async fn a_flood_stays_bounded() {
 }
 
 #[tokio::test]
-async fn an_endless_flood_can_be_cancelled() {
+async fn endless_output_can_be_cancelled() {
     let (tokens, context) = context(Duration::from_secs(60));
     let tool = Shell::default();
     let mut call = pin!(tool.call(arguments("yes"), context));
@@ -400,10 +400,10 @@ async fn an_endless_flood_can_be_cancelled() {
 /// The environment cannot be changed in a process with threads: this test runs itself again in
 /// one that has secrets.
 #[tokio::test]
-async fn secrets_are_not_handed_on() {
+async fn secret_variables_are_not_inherited() {
     if std::env::var_os("ENDSTOP_TEST_API_KEY").is_none() {
         let again = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "shell::secrets_are_not_handed_on"])
+            .args(["--exact", "shell::secret_variables_are_not_inherited"])
             .env("ENDSTOP_TEST_API_KEY", "hidden")
             .env("ENDSTOP_TEST_PASSWORD", "allowed")
             .env("ENDSTOP_TEST_PLAIN", "shown")
@@ -421,7 +421,7 @@ async fn secrets_are_not_handed_on() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_be_started_is_an_error_that_names_the_reason() {
+async fn failed_start_names_the_reason() {
     let context = ToolContext::new(
         "call_1".to_owned(),
         CancellationToken::new(),
@@ -439,7 +439,7 @@ async fn a_command_that_cannot_be_started_is_an_error_that_names_the_reason() {
 }
 
 #[tokio::test]
-async fn it_runs_in_the_working_folder() {
+async fn command_runs_in_working_folder() {
     let dir = tempfile::tempdir().unwrap();
     let real = dir.path().canonicalize().unwrap();
     let finished = CommandLine::new("pwd").in_dir(&real).run(&Stop::never()).await.unwrap();
@@ -448,7 +448,7 @@ async fn it_runs_in_the_working_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_end_each_for_itself() {
+async fn parallel_commands_end_independently() {
     let mark = marker();
     let calls = tokio_util::task::TaskTracker::new();
     let mut running = Vec::new();

@@ -67,7 +67,7 @@ fn booking() -> impl Tool {
 }
 
 #[test]
-fn a_schema_is_derived_in_one_piece() {
+fn derived_schema_has_no_references() {
     let schema = booking().schema();
     assert_eq!(schema["type"], "object");
     assert_eq!(schema["required"], json!(["city", "nights"]));
@@ -80,7 +80,7 @@ fn a_schema_is_derived_in_one_piece() {
 }
 
 #[tokio::test]
-async fn a_closure_is_called_with_typed_arguments() {
+async fn closure_receives_typed_arguments() {
     let tool = booking();
     let context = ToolContext::detached("call_1");
     let arguments = object(json!({"city": "Bergen", "nights": 2}));
@@ -98,7 +98,7 @@ async fn a_closure_is_called_with_typed_arguments() {
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_are_told_to_the_model() {
+async fn invalid_arguments_are_reported_to_model() {
     let tool = booking();
     for (arguments, said) in [
         (json!({"city": "Bergen"}), "missing field `nights`"),
@@ -113,7 +113,7 @@ async fn arguments_that_do_not_fit_are_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_tool_hears_that_it_must_stop() {
+async fn tool_receives_stop_request() {
     let whole_loop = CancellationToken::new();
     let context = ToolContext::new(
         "call_1".to_owned(),
@@ -135,7 +135,7 @@ async fn a_tool_hears_that_it_must_stop() {
 }
 
 #[test]
-fn a_set_refuses_what_would_be_ambiguous() {
+fn set_refuses_duplicate_and_invalid_names() {
     let mut tools = ToolSet::default();
     tools.add(Shell::default()).unwrap();
     tools.add(ReadFile::default()).unwrap();
@@ -174,7 +174,7 @@ fn built_in_tools_are_found_by_name() {
 }
 
 #[test]
-fn the_strictest_rule_counts() {
+fn strictest_permission_applies() {
     let rules = Permissions::default().allow("*").deny("shell");
     assert_eq!(rules.of("shell"), Permission::Deny);
     let rules = Permissions::default().touching_machine(Permission::Ask).allow("read_file");
@@ -189,7 +189,7 @@ fn the_strictest_rule_counts() {
 }
 
 #[tokio::test]
-async fn a_loop_keeps_the_rules_for_its_tools() {
+async fn loop_enforces_tool_rules() {
     let script = || [Turn::call("shell", &json!({"command": "echo no"})), Turn::text("Well.")];
     let loop_with = |permissions| {
         crate::support::agent(script()).tool(Shell::default()).permissions(permissions).build()
@@ -223,7 +223,7 @@ async fn a_loop_keeps_the_rules_for_its_tools() {
 }
 
 #[tokio::test]
-async fn a_file_is_written_whole_and_read_in_parts() {
+async fn file_is_written_and_read_partially() {
     let dir = tempfile::tempdir().unwrap();
     let (read, write) = (ReadFile::default(), WriteFile::default());
     let text = "one\ntwo\nthrée\n";
@@ -248,7 +248,7 @@ async fn a_file_is_written_whole_and_read_in_parts() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_an_error_with_the_path() {
+async fn unreadable_file_error_names_path() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("binary"), b"\x7fELF\0\0").unwrap();
     fs::write(dir.path().join("latin1"), b"caf\xe9\n").unwrap();
@@ -270,7 +270,7 @@ async fn what_cannot_be_read_is_an_error_with_the_path() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_cut_and_says_so() {
+async fn large_file_is_truncated_with_note() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("large"), "é\n".repeat(1_000_000)).unwrap();
     let read = ReadFile::default();
@@ -317,7 +317,7 @@ async fn writing_keeps_links_and_modes() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn what_leaves_the_root_is_refused() {
+async fn path_outside_root_is_refused() {
     use std::os::unix::fs::symlink;
     let outer = tempfile::tempdir().unwrap();
     let root = outer.path().join("root");
@@ -366,7 +366,7 @@ async fn what_leaves_the_root_is_refused() {
 }
 
 #[tokio::test]
-async fn a_write_that_was_stopped_leaves_the_old_file() {
+async fn stopped_write_keeps_old_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "old").unwrap();
     let context = context_in(dir.path());
@@ -393,7 +393,7 @@ fn tools_can_be_kept_as_objects() {
 }
 
 #[tokio::test]
-async fn finish_is_offered_beside_other_tools() {
+async fn finish_is_offered_with_other_tools() {
     let offered = |builder: fn(endstop::AgentBuilder) -> endstop::AgentBuilder| async move {
         let server = Server::start(|request| Reply::turn(request, &Turn::text("hi"))).unwrap();
         let agent = builder(crate::support::over(&server, "openai-chat")).build().unwrap();

@@ -69,7 +69,7 @@ fn assert_done(outcome: &Outcome) {
 }
 
 #[tokio::test]
-async fn a_run_with_a_tool_in_both_formats() {
+async fn tool_run_succeeds_in_both_formats() {
     for (model, path, once, streamed) in [
         (
             "gemini-2.5-flash",
@@ -173,7 +173,7 @@ fn token_uri(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn a_service_accounts_token_is_fetched_and_kept_until_it_ends() {
+async fn service_account_token_is_cached() {
     for model in ["gemini-2.5-flash", "claude-sonnet-4-5"] {
         // One that is at its end is asked for anew.
         for (seconds, used) in [
@@ -217,7 +217,7 @@ async fn refused(credentials: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_a_token_the_run_ends_as_not_authenticated() {
+async fn missing_token_ends_as_not_authenticated() {
     let no_tokens = Server::start(|_| {
         Reply::new(400, "application/json", r#"{"error":"invalid_grant","seen":"hunter2"}"#)
     })
@@ -259,7 +259,7 @@ async fn without_a_token_the_run_ends_as_not_authenticated() {
 }
 
 #[tokio::test]
-async fn a_cancel_does_not_wait_for_a_token() {
+async fn cancel_does_not_wait_for_token() {
     let silent = Server::start(|_| Reply::json(&json!({})).stall_after(0)).unwrap();
     let server = Server::script(script()).unwrap();
     let file = file(&service_account(&token_uri(&silent)));
@@ -277,7 +277,7 @@ async fn a_cancel_does_not_wait_for_a_token() {
 }
 
 #[tokio::test]
-async fn a_recording_holds_no_token_and_needs_none() {
+async fn recording_holds_and_needs_no_token() {
     let token = "ya29.c.Kp8B4fQ9xTz71LmN0pWv8aBcD2eFgH5iJkL";
     let tokens =
         Server::start(move |_| Reply::json(&json!({"access_token": token, "expires_in": 3600})))
@@ -313,7 +313,7 @@ async fn a_recording_holds_no_token_and_needs_none() {
 }
 
 #[test]
-fn an_address_that_is_none_names_its_variable() {
+fn invalid_address_names_its_variable() {
     for (model, variable) in
         [("gemini-x", "GOOGLE_VERTEX_BASE_URL"), ("claude-x", "ANTHROPIC_VERTEX_BASE_URL")]
     {
@@ -327,7 +327,7 @@ fn an_address_that_is_none_names_its_variable() {
 }
 
 #[tokio::test]
-async fn a_gateway_of_ones_own_may_want_no_token() {
+async fn custom_gateway_may_need_no_token() {
     let server = Server::script(script()).unwrap();
     let options = HttpOptions {
         model: "vertex/claude-sonnet-4-5".to_owned(),

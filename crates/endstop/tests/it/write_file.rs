@@ -38,7 +38,7 @@ fn is_root() -> bool {
 }
 
 #[tokio::test]
-async fn special_files_are_refused_and_stay() {
+async fn special_files_are_refused_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
@@ -86,7 +86,7 @@ async fn read_only_file_is_refused() {
 }
 
 #[tokio::test]
-async fn hard_links_are_not_parted() {
+async fn hard_links_stay_linked() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (dir.path().join("one"), dir.path().join("other"));
     with_mode(&one, "a longer old text", 0o640);
@@ -145,7 +145,7 @@ async fn extended_attributes_are_kept() {
 }
 
 #[tokio::test]
-async fn private_text_never_lies_open() {
+async fn private_text_is_never_exposed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     with_mode(&file, "old", 0o600);

@@ -72,7 +72,7 @@ fn pages(outcome: &Outcome) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn sixty_turns_in_a_small_window_end_by_their_cap() {
+async fn small_window_run_reaches_turn_limit() {
     for api in STRICT {
         for known in [true, false] {
             let (server, refused) = small_window(api);
@@ -119,7 +119,7 @@ impl Compactor for Lies {
 }
 
 #[tokio::test]
-async fn a_compaction_that_does_not_shrink_is_tried_four_times_in_all() {
+async fn useless_compaction_is_tried_four_times() {
     for api in STRICT {
         let (server, refused) = small_window(api);
         let asked = Arc::new(AtomicU32::new(0));
@@ -142,7 +142,7 @@ async fn a_compaction_that_does_not_shrink_is_tried_four_times_in_all() {
 }
 
 #[tokio::test]
-async fn one_result_larger_than_the_window_is_cut_where_it_is_refused() {
+async fn oversized_result_is_cut_after_refusal() {
     for api in STRICT {
         let (server, refused) = small_window(api);
         let long = tool_fn("read", "Reads.", |_: Map<String, Value>, _: ToolContext| async {
@@ -173,7 +173,7 @@ fn talk(turns: usize) -> Vec<Turn> {
 }
 
 #[tokio::test]
-async fn a_compaction_that_fails_ends_nothing_while_the_prompt_fits() {
+async fn failed_compaction_continues_if_prompt_fits() {
     let asked = Arc::new(AtomicU32::new(0));
     let model = ScriptedModel::new(talk(6)).context_window(600);
     let agent = AgentLoop::builder(model)
@@ -188,7 +188,7 @@ async fn a_compaction_that_fails_ends_nothing_while_the_prompt_fits() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_in_the_next_run_behind_a_compaction() {
+async fn next_run_continues_compacted_conversation() {
     let builder = agent(talk(8).into_iter().chain([Turn::text("Again.")]));
     let agent = builder
         .tool(read())

@@ -55,7 +55,7 @@ async fn run(limits: Limits, model: ScriptedModel) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_limit_is_kept() {
+async fn every_limit_is_enforced() {
     use Termination as T;
     let off = Limits { max_unproductive_turns: None, max_turns: None, ..Limits::default() };
     let call = |name: &str| ScriptedModel::new([Turn::call(name, &json!({}))]).repeat_last();
@@ -168,7 +168,7 @@ async fn every_limit_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_that_fired_is_named() {
+async fn expired_timeout_is_named() {
     let s = Duration::from_secs;
     let silent = || ScriptedModel::new([Turn::text("late").after(LONG)]).repeat_last();
     let base = Limits { max_retries: Some(0), ..Limits::default() };
@@ -192,7 +192,7 @@ async fn the_clock_that_fired_is_named() {
 }
 
 #[tokio::test]
-async fn a_policy_and_a_limit_both_hold() {
+async fn policy_and_limit_both_apply() {
     let with = |max_turns| {
         AgentLoop::builder(busy())
             .tool(act())
@@ -222,7 +222,7 @@ async fn a_policy_and_a_limit_both_hold() {
 }
 
 #[tokio::test]
-async fn the_same_call_for_ever_is_noticed_by_default_also_within() {
+async fn endless_same_call_is_detected() {
     let stuck = || {
         let model =
             ScriptedModel::new([Turn::call("poll", &json!({"b": 1, "a": 2}))]).repeat_last();
@@ -244,7 +244,7 @@ async fn the_same_call_for_ever_is_noticed_by_default_also_within() {
 }
 
 #[tokio::test]
-async fn cycles_are_seen_whatever_stands_between() {
+async fn cycles_are_detected_despite_other_calls() {
     // Calls in a circle of two to four, with keys in another order and other ids each time.
     for length in 2..=4_usize {
         let turns = (0..40_usize).map(move |n| {
@@ -277,7 +277,7 @@ async fn cycles_are_seen_whatever_stands_between() {
 }
 
 #[tokio::test]
-async fn polling_that_moves_and_waiting_are_no_loop() {
+async fn progressing_polls_are_not_a_loop() {
     let twelve = || (0..12).map(|_| Turn::call("poll", &json!({}))).chain([Turn::text("done")]);
     let count = AtomicUsize::new(0);
     let moving = tool_fn("poll", "Polls.", move |_: Nothing, _| {
@@ -294,7 +294,7 @@ async fn polling_that_moves_and_waiting_are_no_loop() {
 }
 
 #[tokio::test]
-async fn counters_begin_anew_with_each_run() {
+async fn counters_restart_with_each_run() {
     let failing = tool_fn("fail", "Fails.", |_: Nothing, _| async { ToolOutput::error("no") });
     let turns = (0..4).flat_map(|_| {
         [Turn::call("fail", &json!({})), Turn::call("fail", &json!({})), Turn::text("I could not.")]
@@ -312,7 +312,7 @@ async fn counters_begin_anew_with_each_run() {
 }
 
 #[tokio::test]
-async fn a_stream_that_was_cancelled_is_paid_for() {
+async fn cancelled_stream_is_charged() {
     let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
     let server = Server::start(|request| {
         Reply::turn(request, &Turn::text("word ".repeat(500)).pace(Duration::from_millis(2)))
@@ -372,14 +372,14 @@ async fn cut_stream_counts_by_its_reservation() {
 }
 
 #[tokio::test]
-async fn without_a_price_a_ceiling_is_refused_and_no_run_begins() {
+async fn ceiling_without_price_is_refused() {
     let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
     let built = agent([Turn::text("free")]).limits(limits).build();
     assert!(matches!(built, Err(StartError::Config(what)) if what.contains("needs a price")));
 }
 
 #[tokio::test]
-async fn calls_at_once_do_not_pass_the_same_check() {
+async fn concurrent_calls_share_one_check() {
     // Eight runs at once under a ceiling that has room for two calls.
     let ceiling = NanoUsd::from_usd(0.007);
     let budget = SharedBudget::new(ceiling);
@@ -414,7 +414,7 @@ async fn calls_at_once_do_not_pass_the_same_check() {
 }
 
 #[tokio::test]
-async fn a_tool_that_never_settles_ends_in_time() {
+async fn hanging_tool_ends_in_time() {
     let strict = Strict::new(
         "openai-chat",
         [Turn::call("hang", &json!({})), Turn::text("It did not answer.")],

@@ -83,7 +83,7 @@ fn source(path: &str) -> String {
 }
 
 #[test]
-fn every_row_of_the_page_names_tests_that_are_there() {
+fn every_row_names_existing_tests() {
     let page = source("docs/src/scenarios.md");
     let mut rows = 0;
     for line in page.lines().filter(|line| line.starts_with("| ") && line.contains(".rs`")) {

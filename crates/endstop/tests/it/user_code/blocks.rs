@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 const AT_ONCE: usize = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 10)]
-async fn a_stop_waits_for_no_code_that_blocks() {
+async fn stop_does_not_wait_for_code() {
     let mut cases = JoinSet::new();
     for stop in STOPS {
         for point in points() {

@@ -36,7 +36,7 @@ fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'stati
 }
 
 #[tokio::test]
-async fn a_veto_ends_the_run_or_is_told_to_the_model() {
+async fn veto_ends_run_or_reaches_model() {
     let mut seen = 0;
     for veto in [Veto::No, Veto::Halt] {
         for point in points() {
@@ -60,7 +60,7 @@ async fn a_veto_ends_the_run_or_is_told_to_the_model() {
 const ANSWERED: [&str; 2] = ["stop", "step of text"];
 
 #[tokio::test]
-async fn a_panic_ends_the_run_once_and_the_outcome_names_who() {
+async fn panic_ends_run_and_names_code() {
     for point in points() {
         let code = Code::new(Does::Panic);
         let case = Case::new(point.name, &code, (point.make)(&code));
@@ -85,7 +85,7 @@ async fn a_panic_ends_the_run_once_and_the_outcome_names_who() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hang_is_bounded_by_the_deadline_of_the_run() {
+async fn run_deadline_bounds_a_hang() {
     let mut seen = 0;
     for point in points().into_iter().filter(|point| point.waits) {
         seen += 1;

@@ -57,7 +57,7 @@ impl Drop for Log {
 }
 
 #[tokio::test]
-async fn a_journal_that_panics_is_given_up_and_the_run_is_not() {
+async fn panicking_journal_does_not_end_run() {
     let records = (1..=4).map(At::Record);
     for at in [At::Begin, At::End, At::Drop].into_iter().chain(records) {
         let look = tool_fn("look", "Looks.", |_: Map<String, Value>, _| async { "nothing" });

@@ -29,7 +29,7 @@ type Arguments = Map<String, Value>;
 type In = fn(AgentBuilder) -> AgentBuilder;
 
 #[tokio::test]
-async fn an_observer_that_panics_hides_nothing_from_the_others() {
+async fn panicking_observer_does_not_affect_others() {
     let heard = Arc::<Mutex<Vec<AgentEvent>>>::default();
     let seen = Arc::clone(&heard);
     let agent = agent([Turn::text("fine")])
@@ -49,7 +49,7 @@ async fn an_observer_that_panics_hides_nothing_from_the_others() {
 }
 
 #[tokio::test]
-async fn what_panics_after_the_end_changes_nothing() {
+async fn panic_after_end_changes_nothing() {
     let busy = Arc::<Mutex<Vec<bool>>>::default();
     let heard = Arc::clone(&busy);
     let agent = agent([Turn::text("fine"), Turn::text("fine")])
@@ -66,7 +66,7 @@ async fn what_panics_after_the_end_changes_nothing() {
 }
 
 #[tokio::test]
-async fn each_observer_hears_busy_and_idle_in_turn_whoever_stops_and_starts() {
+async fn observers_receive_busy_and_idle_alternately() {
     for terminate in [true, false] {
         let the_loop = Arc::<OnceLock<AgentLoop>>::default();
         let (acts, again) = (Arc::clone(&the_loop), AtomicUsize::new(0));
@@ -146,7 +146,7 @@ impl futures_core::Stream for PanicsAsItGoes {
 }
 
 #[tokio::test]
-async fn a_stream_that_panics_as_it_is_dropped_changes_neither_the_ending_nor_its_cost() {
+async fn stream_drop_panic_changes_nothing() {
     for terminate in [false, true] {
         let budget = SharedBudget::new(NanoUsd::from_usd(100.0));
         let agent = AgentLoop::builder(Streams(|| Box::pin(PanicsAsItGoes(0))))
@@ -184,7 +184,7 @@ impl futures_core::Stream for Restless {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_always_ready_holds_up_neither_clocks_nor_stops() {
+async fn always_ready_stream_starves_nothing() {
     let limits = Limits {
         turn_timeout: Some(Duration::from_millis(50)),
         max_retries: Some(0),
@@ -221,7 +221,7 @@ impl Approver for PanicsWhenTakenDown {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_panics_as_it_is_taken_down_takes_no_grace_from_a_tool() {
+async fn dismissed_question_panic_keeps_tool_grace() {
     let asked = Arc::<AtomicUsize>::default();
     let tidy = tool_fn("tidy", "Tidies up.", |_: Arguments, context: ToolContext| async move {
         context.cancelled().await;
@@ -294,7 +294,7 @@ impl TerminationPolicy for Leaky {
 }
 
 #[tokio::test]
-async fn the_words_of_a_panic_have_no_key_of_the_provider() {
+async fn panic_message_has_no_provider_key() {
     let server = Server::start(|request| {
         Reply::turn(request, &Turn::text("I look.").and_call("leak", &json!({})))
     })
@@ -337,7 +337,7 @@ async fn the_words_of_a_panic_have_no_key_of_the_provider() {
 }
 
 #[tokio::test]
-async fn a_panic_in_mid_stream_closes_the_connection() {
+async fn panic_mid_stream_closes_connection() {
     let ways: [(&str, In); 2] = [
         ("leaky", |builder| builder.policy(Leaky(Hooks::default()))),
         ("observer", |builder| {
@@ -365,7 +365,7 @@ async fn a_panic_in_mid_stream_closes_the_connection() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_panics_takes_the_processes_of_the_others_along() {
+async fn panicking_tool_kills_other_processes() {
     let mark = marker();
     let command = format!("MARK={mark} sleep 1000 & MARK={mark} sleep 1000");
     let inner = move || {

@@ -20,7 +20,7 @@ pub fn is_stopped(point: &str, outcome: &Outcome, (_, termination, name): Stop) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_a_hang() {
+async fn stop_ends_a_hang() {
     for stop in STOPS {
         for point in points().into_iter().filter(|point| point.waits) {
             let code = Code::new(Does::Hang);
@@ -41,7 +41,7 @@ async fn a_stop_ends_a_hang() {
 }
 
 #[tokio::test]
-async fn a_stop_outranks_a_panic_of_the_same_instant() {
+async fn stop_outranks_simultaneous_panic() {
     for stop in STOPS {
         for stop_first in [true, false] {
             for point in points().into_iter().filter(|point| point.waits) {
@@ -66,7 +66,7 @@ async fn a_stop_outranks_a_panic_of_the_same_instant() {
 }
 
 #[tokio::test]
-async fn code_that_stops_its_own_loop_and_panics_is_a_stop() {
+async fn stop_outranks_own_later_panic() {
     for (stop, does) in STOPS.into_iter().zip([Does::CancelAndPanic, Does::TerminateAndPanic]) {
         for point in points() {
             let code = Code::new(does);
