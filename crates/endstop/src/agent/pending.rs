@@ -29,8 +29,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// Returns the value when dropped: after the work, or if the runtime drops the work before it
-/// begins.
+/// A guard that returns the value when it is dropped: after the work, or if the runtime drops the
+/// work before it begins.
 struct Working<T> {
     value: Option<T>,
     shared: Arc<Shared<T>>,

@@ -506,6 +506,17 @@ mod tests {
     }
 
     #[test]
+    fn prompt_text_is_fixed() {
+        let messages = conversation(2, 3);
+        let old: Vec<&Message> = messages[1..3].iter().collect();
+        let expected = "The task:\nRead all of it.\n\n\
+            The part of the conversation to summarise:\n\
+            The agent: I look at 1.\nThe agent calls look {}\nOutput of look (ok): xxx\n\n\
+            Summarise this part.";
+        assert_eq!(prompt(messages.first(), &old, 20_000), expected);
+    }
+
+    #[test]
     fn prompt_is_bounded_and_keeps_newest() {
         let messages = conversation(100, 10_000);
         let old: Vec<&Message> = messages[1..].iter().collect();

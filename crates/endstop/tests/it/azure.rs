@@ -1,5 +1,5 @@
-//! Whole runs over Azure OpenAI: both of its formats, the newest API and a version that has a name,
-//! a key and a token.
+//! Runs over Azure OpenAI: both of its formats, the newest API and a named version, with a key and
+//! with a token.
 
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Server, Turn};
@@ -67,7 +67,7 @@ async fn chat_run_with_tool_succeeds() {
                 assert_eq!(header("api-key"), (!token).then_some("hunter2"));
                 assert_eq!(header("authorization"), token.then_some("Bearer hunter3"));
                 assert_eq!(request.body["model"], "gpt-4.1-mini");
-                // Newer models take this name of the cap alone.
+                // Newer models accept only this name of the output cap.
                 assert_eq!(request.body["max_completion_tokens"], 512);
                 assert!(request.body.get("max_tokens").is_none());
                 assert_eq!(request.body["stream"] == json!(true), streaming);
@@ -150,7 +150,7 @@ fn missing_setting_is_named() {
     let key = |name: &str| (name == KEY.0).then(|| KEY.1.to_owned());
     let problem = HttpProvider::new(&options, &key).unwrap_err();
     assert!(problem.contains("set AZURE_OPENAI_ENDPOINT"), "{problem}");
-    // An endpoint on the command line will do, and speaks Azure's way.
+    // An endpoint given as base URL works too, and uses Azure's dialect.
     let options = HttpOptions { base_url: Some("https://h".into()), ..options };
     assert!(HttpProvider::new(&options, &key).is_ok());
 }

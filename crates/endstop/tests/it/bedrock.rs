@@ -1,5 +1,5 @@
-//! Whole runs over Bedrock: both of its formats, streamed and not, with a key that goes with the
-//! request and with keys that sign it, against a server that checks the signature by itself.
+//! Runs over Bedrock: both of its formats, streamed and not, with a key in a header and with signed
+//! requests, against a server that checks the signature independently.
 
 use crate::support::over;
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -18,7 +18,7 @@ struct Nothing {}
 
 const SECRET: &str = "hunter2/secret";
 
-/// A run of a turn with a tool and a final turn.
+/// A run with a tool turn and a final turn.
 async fn run(
     server: &Server,
     api: &str,
@@ -112,7 +112,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The signature that the request must have, by AWS's description of it.
+/// Computes the expected signature of a request, following AWS's documentation.
 fn expected_signature(request: &Request, names: &str, scope: &str) -> String {
     let headers: Vec<String> =
         names.split(';').map(|name| format!("{name}:{}\n", request.headers[name])).collect();
@@ -126,7 +126,7 @@ fn expected_signature(request: &Request, names: &str, scope: &str) -> String {
     hex(&mac(&key, &text))
 }
 
-/// Whether the request is signed with these keys, for this region, with its own body.
+/// `true` if the request is signed with these keys, for this region, over its own body.
 fn is_signed(request: &Request) -> bool {
     let Some(authorization) = request.headers.get("authorization") else { return false };
     let field = |name: &str| {
@@ -153,10 +153,10 @@ async fn request_is_signed_with_its_body() {
         [("bedrock-converse", true), ("bedrock-converse", false), ("bedrock-invoke", true)]
     {
         let script = script();
-        // The first answer asks to come back, so that one body is sent, and signed, twice.
+        // The first response requests a retry, so that the same body is sent and signed twice.
         let server = Server::start(move |request| {
             if !is_signed(request) {
-                // As AWS says it, with the headers that it should have been.
+                // AWS reports the headers that it expected to be signed.
                 let quoted = format!(
                     "The request signature we calculated does not match: 'POST\n\nx-amz-security-token:{}\n'",
                     request.headers["x-amz-security-token"]
@@ -197,7 +197,7 @@ async fn request_is_signed_with_its_body() {
             requests.iter().map(|r| &r.headers["authorization"]).collect();
         assert!(bodies.len() == 2 && signatures.len() >= 2);
 
-        // Another secret is refused, and that ends the run as such.
+        // A wrong secret is refused, and the run ends with that error.
         let mut env = env;
         env[1].1 = "another";
         let outcome = run(&server, api, streaming, &env).await;
@@ -207,7 +207,7 @@ async fn request_is_signed_with_its_body() {
     }
 }
 
-/// AWS quotes what a request that is signed wrongly should have been signed as.
+/// AWS's error for a wrong signature quotes what should have been signed.
 #[tokio::test]
 async fn signed_recording_has_no_key() {
     const TOKEN: &str = "FwoGZXIvYXdzEJr//////////wEaDNq8sX0token7Q==";
@@ -245,7 +245,7 @@ async fn signed_recording_has_no_key() {
     let told = serde_json::to_string(&outcome).unwrap();
     assert!(kept.contains("InvalidSignatureException") && kept.contains("[redacted]"), "{kept}");
     let rows: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    // What is no key is as it was sent.
+    // Values that are not keys are recorded unchanged.
     assert_eq!(rows[1]["request"], server.requests()[0].body);
     for secret in [SECRET, TOKEN, &TOKEN[..20], signature] {
         assert!(!kept.contains(secret) && !told.contains(secret), "{secret}: {kept} {told}");
@@ -267,7 +267,7 @@ async fn broken_frames_retried_and_exceptions_typed() {
                     (1, 0) => reply.cut_after(300),
                     (1, 1) => reply.reset_after(300),
                     (1, 2) => Reply::new(200, kind, frame(&exception, br#"{"message":"Oops"}"#)),
-                    // A length that lies.
+                    // A wrong length field.
                     (1, _) => Reply::new(200, kind, [[0u8; 12], [1; 12]].concat()),
                     _ => reply.split(7),
                 }

@@ -1,4 +1,4 @@
-//! Runs over Cohere's chat, and the chat before it, which is not asked.
+//! Runs over Cohere's chat API, and the refusal of its older version.
 
 use endstop::core::NanoUsd;
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -30,7 +30,7 @@ async fn cohere_receives_its_plan_again() {
         assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
         assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
         assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
-        // The prices are the catalogue's.
+        // The prices come from the built-in table.
         let usage = (outcome.usage.input_tokens, outcome.usage.output_tokens);
         assert_eq!(usage, (Some(50 + 70), Some(9 + 30)));
         let usd = (120.0 * 2.5 + 39.0 * 10.0) / 1e6;

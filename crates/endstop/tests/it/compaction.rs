@@ -1,5 +1,5 @@
-//! When a conversation is shortened: before its window is full, or after the provider refused it; and
-//! what that costs.
+//! Compaction in runs: before the window is full, after the provider refused a prompt, and its
+//! cost.
 
 use crate::support::{agent, eventually};
 use endstop::agent::AgentEvent;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Keeps the task and what is not answered yet, and notes whether the provider had refused.
+/// Keeps the task and unanswered messages, and records if the provider had refused the prompt.
 #[derive(Clone, Default)]
 struct Forget(Arc<Mutex<Vec<bool>>>);
 
@@ -43,7 +43,7 @@ fn looking(builder: AgentBuilder) -> AgentBuilder {
     ))
 }
 
-/// A window of 1,000 tokens of which the first turn takes so many.
+/// A model with a window of 1,000 tokens, of which the first turn uses this many.
 fn filled(tokens: u64) -> AgentBuilder {
     let turns =
         [Turn::call("look", &json!({})).usage(tokens - 5, 5), Turn::text("Done.").usage(20, 2)];
@@ -114,7 +114,7 @@ fn price() -> Price {
     Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(10.0), ..Price::default() }
 }
 
-/// A loop that is due for a summary before its first call, by a model of its own.
+/// A loop that needs a summary before its first call, written by a separate model.
 fn summarised(summary: Turn) -> AgentBuilder {
     let said = |id: u64| {
         let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
@@ -183,7 +183,7 @@ async fn cancelled_summary_is_charged() {
     }
 }
 
-/// Forgets, and says that it has cost something.
+/// Drops messages and reports a cost.
 struct Costs(NanoUsd);
 
 impl Compactor for Costs {

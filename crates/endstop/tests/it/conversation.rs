@@ -1,4 +1,4 @@
-//! The conversation of a loop: what a run leaves of it, what it is replaced by, and what is refused.
+//! The conversation of a loop: what a run adds, how it is replaced, and which ones are refused.
 
 use crate::scenarios::{STRICT, Strict};
 use endstop::testkit::Turn;
@@ -31,7 +31,7 @@ async fn refused_input_leaves_the_conversation() {
 
 #[tokio::test]
 async fn answered_turn_survives_failed_run() {
-    // The model has said something before it was cut: that is a part of the conversation.
+    // The model answered before the failure, so its text belongs to the conversation.
     let agent = crate::support::agent([Turn::text("half an answer").pace(Duration::from_secs(60))])
         .build()
         .unwrap();
@@ -101,7 +101,7 @@ async fn replaced_messages_are_sent_instead() {
     agent.set_messages(Vec::new()).unwrap();
     assert_eq!(agent.run("anew").unwrap().await.messages.len(), 2);
     strict.accepted_all();
-    // Not while a run works on it, and never after a terminate.
+    // Neither during a run nor after a terminate.
     let handle = agent.run("one").unwrap();
     assert_eq!(agent.set_messages(Vec::new()), Err(StartError::Busy));
     handle.await;

@@ -1,5 +1,5 @@
-//! Commands that do not behave: they hide their output, ignore what they are told, die oddly, write
-//! what is no text, or are not there. The run goes on, the model is told, and nothing is left.
+//! Misbehaving commands: they hide their output, ignore signals, die in odd ways, write binary
+//! data, or do not exist. The run continues, the model gets a report, and no process is left.
 
 use crate::processes::{SOON, alive, gone, marker};
 use crate::support::agent;
@@ -19,7 +19,7 @@ fn limits() -> Limits {
     Limits { tool_timeout: Some(TICK), cancel_grace: TICK, ..Limits::default() }
 }
 
-/// A run that calls the shell with these lines, a turn each, then ends.
+/// A run that calls the shell with these lines, one per turn, and then ends.
 async fn shell_in(dir: Option<&Path>, lines: &[&str], limits: Limits) -> Outcome {
     let turns = lines.iter().map(|line| Turn::call("shell", &json!({ "command": line })));
     let mut builder =
@@ -44,7 +44,7 @@ fn results(outcome: &Outcome) -> Vec<&ToolResult> {
         .collect()
 }
 
-/// What the model was told of one command line.
+/// Returns the result of one command line as the model receives it.
 async fn told(line: &str) -> (ToolStatus, String) {
     let outcome = shell_in(None, &[line], limits()).await;
     let result = results(&outcome)[0];
@@ -58,10 +58,10 @@ async fn closed_output_waits_until_timeout() {
     assert_eq!(status, ToolStatus::Timeout, "{content}");
     assert!(content.contains("timed out after 300ms") && content.contains("begun"), "{content}");
     gone(mark);
-    // One that ends by itself is waited for, and how it ended is told.
+    // A command that ends on its own is waited for, and its exit is reported.
     let (status, content) = told("echo begun; exec >&- 2>&-; sleep 0.05; exit 3").await;
     assert_eq!((status, content.as_str()), (ToolStatus::Ok, "begun\n[exit status 3]"));
-    // So is one that closes all that it has from the beginning.
+    // The same for a command that closes all of its descriptors at the start.
     let (status, content) = told("exec <&- >&- 2>&-; sleep 0.05; true").await;
     assert_eq!((status, content.as_str()), (ToolStatus::Ok, "[exit status 0]"));
 }
@@ -94,7 +94,7 @@ async fn death_by_signal_is_reported() {
         let said = format!("last words\n[killed by signal {number}]");
         assert_eq!((status, content), (ToolStatus::Error, said));
     }
-    // A child's death is its parent's to tell.
+    // Reporting the death of a child is the task of its parent.
     let (status, content) = told("sh -c 'kill -9 $$'; echo \"child: $?\"").await;
     assert_eq!(status, ToolStatus::Ok);
     assert!(content.contains("child: 137"), "{content}");
@@ -105,7 +105,7 @@ async fn binary_output_is_reported_as_text() {
     let (status, content) = told(r"printf 'a\000b\377\376c\303'; printf '\251\n\033[2J'").await;
     assert_eq!(status, ToolStatus::Ok);
     assert_eq!(content, "a\0b\u{fffd}\u{fffd}c\u{e9}\n\u{1b}[2J\n[exit status 0]");
-    // The conversation has it as JSON that reads back.
+    // The conversation contains it as JSON that can be parsed again.
     let outcome = shell_in(None, &[r"printf '\000\377'"], limits()).await;
     let text = serde_json::to_string(&outcome).unwrap();
     let again: Value = serde_json::from_str(&text).unwrap();
@@ -132,7 +132,7 @@ async fn unrunnable_command_names_the_reason() {
     ] {
         let outcome = shell_in(Some(dir.path()), &[line], limits()).await;
         let result = results(&outcome)[0];
-        // The shell ran, and its exit status says that the command did not.
+        // The shell ran; its exit status reports that the command did not.
         assert_eq!(result.status, ToolStatus::Ok, "{line}: {result:?}");
         let named = result.content.contains(says) || result.content.contains("nonexistent");
         assert!(named, "{line}: {result:?}");
@@ -157,7 +157,7 @@ async fn removed_folder_is_reported() {
     assert!(results[1].content.contains(&says), "{results:?}");
 }
 
-/// Names that no terminal, log or provider is meant to see.
+/// Names that are unusual for terminals, logs or providers.
 fn names() -> [String; 5] {
     [
         "rm -rf\n\r\t".to_owned(),
@@ -203,7 +203,7 @@ async fn odd_names_are_used_unchanged() {
         let result = results(&outcome)[0];
         assert_eq!(result.status, ToolStatus::Ok, "{result:?}");
         assert!(result.content.contains(&format!("in {name}")), "{result:?}");
-        // The shell's own quoting is the model's affair: it says which command there is not.
+        // Quoting is left to the shell, whose message names the missing command.
         let line = format!("'./no such {}'", name.replace('\'', "'\\''"));
         let outcome = shell_in(Some(dir.path()), &[&line], limits()).await;
         assert!(results(&outcome)[0].content.ends_with("[exit status 127]"), "{name:?}");
@@ -216,7 +216,7 @@ async fn odd_names_are_used_unchanged() {
     assert!(!dir.path().join("owned").exists(), "a name was run");
 }
 
-/// The small twin of the ten gigabytes that the command is tried with.
+/// A smaller version of a test with ten gigabytes.
 #[tokio::test]
 async fn flood_until_timeout_is_truncated() {
     let mark = marker();

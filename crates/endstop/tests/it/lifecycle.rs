@@ -1,5 +1,6 @@
 //! Cancel and terminate of the loop: the `cx-*` scenarios of `testdata/conformance/lifecycle.json`
-//! (a quirk of the original: what ours does instead), on real time, sockets and processes.
+//! (for a quirk of the original, the behaviour that replaces it), with real time, sockets and
+//! processes.
 //!
 //! [`COVERED`] names the test of each scenario; a scenario without one fails
 //! `every_scenario_has_a_test`.
@@ -192,7 +193,7 @@ async fn panicking_observer_ends_run_once() {
     assert!(agent.run("y").is_ok());
 }
 
-/// A server that streams slowly for ever, and an agent that talks to it.
+/// A server that streams slowly without end, and an agent that calls it.
 fn slow_server() -> (Server, AgentLoop) {
     let server = Server::start(|request| {
         Reply::turn(request, &Turn::text("word ".repeat(10_000)).pace(Duration::from_millis(2)))
@@ -379,8 +380,8 @@ struct Nothing {}
 
 #[tokio::test]
 async fn no_tool_starts_after_terminate() {
-    // The call arrives while the loop is terminated from within an observer: between the moment
-    // that the kernel asks for the tool and the moment that it would start.
+    // The call arrives while an observer terminates the loop: after the kernel has requested the
+    // tool and before the tool would start.
     let count = Arc::<AtomicUsize>::default();
     let the_loop = Arc::new(Mutex::new(None::<AgentLoop>));
     let inner = Arc::clone(&the_loop);
@@ -447,7 +448,7 @@ async fn cancel_during_tool_answers_its_call() {
     assert_eq!(outcome.termination, Termination::Cancelled);
     let statuses: Vec<ToolStatus> = results(&outcome).into_iter().map(|(s, _)| s).collect();
     assert_eq!(statuses, [ToolStatus::Aborted, ToolStatus::Aborted]);
-    // The next run's request answers both calls, before the user's words.
+    // The next run's request answers both calls, before the user's message.
     let next = agent.run("new command").unwrap().outcome().await;
     assert_eq!(next.termination, Termination::Stop);
     let body = &server.requests()[1].body["messages"];
@@ -701,7 +702,7 @@ async fn broken_streams_are_retried_from_start() {
     }
 }
 
-/// A turn of Responses, as a stream: its items, each whole.
+/// Returns a Responses turn as a stream with complete items.
 fn responses_turn(items: &[Value]) -> Reply {
     let mut body = String::new();
     for (at, item) in items.iter().enumerate() {
@@ -899,7 +900,8 @@ fn runtime_shutdown_still_writes_outcome() {
     let outcome = handle.try_outcome().expect("an ending is written whatever becomes of the task");
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert_eq!(agent.lifecycle(), Lifecycle::Idle);
-    // Without a word of the model the conversation is as it was; with one the task stands before it.
+    // If the model has not answered, the conversation is unchanged; otherwise it starts with the
+    // task.
     let messages = agent.messages();
     assert!(messages.first().is_none_or(|first| first.plain_text() == "m"), "{messages:?}");
 }
@@ -927,7 +929,8 @@ async fn panicking_tool_ends_run_once() {
 async fn final_text_stops_tools_of_turn() {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&ran);
-    // More text on its line could have made the bare argument prose: only the end tells.
+    // More text on its line could have made the bare argument prose, so only the end of the text
+    // decides.
     let turn = Turn::text("So it is FINAL(42)").and_call("count", &json!({}));
     let agent = agent([turn])
         .tool(tool_fn("count", "Counts.", move |_: Nothing, _| {
@@ -965,7 +968,7 @@ async fn concurrent_settled_waiters_all_return() {
         let agent = agent.clone();
         waiters.spawn(async move {
             for nth in 0..200 {
-                // Runs begin and end under the waiters' feet.
+                // Runs begin and end while the waiters wait.
                 let run = if nth % 6 == waiter { agent.run("hi").ok() } else { None };
                 let settled = tokio::time::timeout(Duration::from_secs(20), agent.settled());
                 assert!(settled.await.is_ok(), "waiter {waiter} waits for a loop that is idle");
@@ -978,7 +981,7 @@ async fn concurrent_settled_waiters_all_return() {
     }
 }
 
-/// Replies to the model's first two answers, as a person would.
+/// Replies to the model's first two answers, like a person would.
 struct Replies(AtomicUsize);
 
 impl Hook for Replies {

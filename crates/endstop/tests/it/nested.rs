@@ -1,5 +1,5 @@
-//! Agents within agents: a stop reaches the deepest, what is spent there counts above, and however
-//! an inner run ends, the outer one is told and ends once.
+//! Agents as tools of agents: a stop reaches the innermost run, its spending counts in the outer
+//! runs, and every ending of an inner run is reported to the outer one, which ends once.
 
 use crate::support::{agent, eventually, marker, processes_with};
 use endstop::agent::AgentEvent;
@@ -14,7 +14,7 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A dollar for a million prompt tokens, a thousand for as many that are generated.
+/// A dollar for a million prompt tokens, a thousand dollars for a million generated ones.
 fn price() -> Price {
     Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(1_000.0), ..Price::default() }
 }
@@ -23,7 +23,7 @@ fn ask(task: &str) -> Turn {
     Turn::call("ask", &json!({"task": task}))
 }
 
-/// A loop whose model asks another, and so on; the deepest runs a command that sleeps.
+/// A loop whose model calls an inner agent, and so on; the innermost runs a command that sleeps.
 fn deep(levels: usize, mark: &str) -> AgentBuilder {
     if levels == 0 {
         let command = format!("MARK={mark} sleep 1000 & MARK={mark} sleep 1000");
@@ -126,7 +126,7 @@ async fn unknown_inner_cost_is_unknown_outside() {
     assert!(agent.run("go").unwrap().await.cost_unknown);
 }
 
-/// An agent whose every turn generates as much as it may.
+/// An agent whose every turn generates as much as its cap allows.
 fn spender() -> AgentBuilder {
     let turn = ask("more").usage(100, 999);
     AgentLoop::builder(ScriptedModel::new([turn]).repeat_last().price(price()))
@@ -140,7 +140,7 @@ fn spender() -> AgentBuilder {
 
 #[tokio::test]
 async fn ceiling_holds_for_all_inner_runs() {
-    // A turn costs nearly a dollar: four fit, whoever makes them.
+    // A turn costs nearly a dollar, so four fit in total, in whichever run they happen.
     let ceiling = 4.2;
     let heard = Arc::new(Mutex::new(0));
     let count = Arc::clone(&heard);
@@ -163,7 +163,7 @@ async fn ceiling_holds_for_all_inner_runs() {
     assert_eq!(*heard.lock().unwrap(), 1, "one ending is heard");
 }
 
-/// An agent that asks two others at once, and so on, with answers of so many tokens.
+/// An agent that calls two inner agents at once, and so on, with answers of this many tokens.
 fn family(levels: usize, output: u64) -> AgentBuilder {
     let two = ask("one").and_call("ask", &json!({"task": "two"})).usage(10, output);
     let turns = if levels == 0 { [Turn::text("so").usage(10, output)] } else { [two] };
@@ -207,7 +207,7 @@ async fn token_ceiling_holds_for_inner_runs() {
 
 #[tokio::test]
 async fn shared_budget_continues_a_cut_answer() {
-    // An outer ceiling that is far away lowers no cap of an inner run.
+    // A high ceiling of the outer run does not lower the caps of an inner run.
     let model = ScriptedModel::new([ask("it").usage(10, 10), Turn::text("done").usage(10, 10)]);
     let agent = AgentLoop::builder(model.price(price()))
         .tool(AgentTool::new("ask", "Asks.", || {
@@ -340,7 +340,7 @@ async fn stopped_run_counts_inner_spending() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn terminate_leaves_nothing_of_inner_run() {
-    /// Counts itself while it is there.
+    /// Counts its live instances.
     struct There(Arc<Mutex<i32>>);
     impl Drop for There {
         fn drop(&mut self) {

@@ -1,5 +1,5 @@
-//! Runs over Ollama's own format: a turn with a tool and a last one, streamed and whole; what the
-//! server is told; and how errors and empty loads end.
+//! Runs over Ollama's own format: a tool turn and a final turn, streamed and not; the request's
+//! options; and the endings for errors and empty loads.
 
 use crate::support::over;
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -13,7 +13,7 @@ struct Place {
     at: String,
 }
 
-/// A provider of `ollama/script`, found as Ollama's own clients find their server.
+/// Creates a provider for `ollama/script`, with the address variable of Ollama's own clients.
 fn provider(server: &Server, options: HttpOptions) -> HttpProvider {
     let host = server.base_url().replace("http://", "").replace("/v1", "");
     let env = move |name: &str| match name {
@@ -77,7 +77,7 @@ async fn openai_route_uses_same_address() {
     assert_eq!(server.requests()[0].path, "/v1/chat/completions");
 }
 
-/// A window that nobody asked for could be more than the machine has memory for.
+/// A default window could need more memory than the machine has.
 #[tokio::test]
 async fn unknown_window_is_left_to_server() {
     let server = Server::script([Turn::text("Hi.")]).unwrap();

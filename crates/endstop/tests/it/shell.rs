@@ -1,6 +1,7 @@
-//! Commands die whole: by a cancel, a time limit, a terminate, a drop, and when they end.
+//! Tests that a command's whole process tree dies: after a cancel, a time limit, a terminate, a
+//! drop, and when the command ends.
 //!
-//! This process has no keeper: what holds here is held by the group and by the mark.
+//! This process has no keeper, so the tests cover the process group and the environment mark only.
 
 use crate::processes::{SOON, alive, gone, marker, soon, started};
 use crate::support::{agent, over};
@@ -58,7 +59,7 @@ async fn exit_status_is_not_an_error() {
         ("test -f /nonexistent", 1),
         ("exit 255", 255),
         ("no-such-program 2>/dev/null", 127),
-        // A signal that killed a child of the shell is a status of the shell.
+        // If a signal kills a child of the shell, the shell reports it as a status.
         ("sh -c 'kill -9 $$' 2>/dev/null; exit $?", 137),
     ] {
         let output = shell(line).await;
@@ -86,7 +87,7 @@ async fn invalid_timeout_is_an_error() {
     );
 }
 
-/// A run that makes these calls of the shell, a turn each, then ends.
+/// A run that makes these shell calls, one per turn, and then ends.
 async fn calling(calls: &[Value], limits: Limits) -> Outcome {
     let turns = calls.iter().map(|call| Turn::call("shell", call));
     let agent = agent(turns.chain([Turn::text("done")])).tool(Shell::default()).limits(limits);
@@ -171,7 +172,7 @@ async fn ignored_signal_is_killed_after_grace() {
     let grace = Duration::from_millis(300);
     let (tokens, context) = context(grace);
     let tool = Shell::default();
-    // What is ignored stays ignored in the children.
+    // Children inherit ignored signals.
     let line = format!("trap '' TERM; sleep {mark} & sleep {mark}; sleep {mark}");
     let mut call = tool.call(arguments(&line), context);
     tokio::select! {
@@ -198,7 +199,7 @@ async fn output_during_grace_is_reported() {
         _ = &mut call => panic!("it does not end by itself"),
         () = started(mark, 1) => {}
     }
-    // The trap is set before the sleep is started.
+    // The trap is set before the sleep starts.
     tokens.call.cancel();
     let output = call.await;
     assert_eq!(output.content, "cleaned\n[stopped before it finished: exit status 7]");
@@ -233,7 +234,7 @@ async fn terminate_ends_the_grace_early() {
         () = started(mark, 1) => {}
     }
     tokens.call.cancel();
-    // The grace goes on: the command was asked and stays.
+    // The grace period continues: the command got its signal and keeps running.
     let still = tokio::time::timeout(Duration::from_millis(100), &mut call).await;
     assert!(still.is_err());
     tokens.whole_loop.cancel();
@@ -257,7 +258,7 @@ async fn dropping_the_call_kills_at_once() {
 
 #[tokio::test]
 async fn dropped_new_call_leaves_nothing() {
-    // Polled once, it has started its command; whether the shell runs yet or not, it dies.
+    // After one poll the command is started; it dies even if the shell itself does not run yet.
     for _ in 0..20 {
         let mark = marker();
         let tool = Shell::default();
@@ -324,7 +325,7 @@ async fn background_processes_die_with_command() {
     gone(mark);
 }
 
-/// The same by the group alone, as on systems without `/proc`.
+/// The same with the process group only, as on systems without `/proc`.
 #[tokio::test]
 async fn the_group_dies_with_its_leader() {
     let mark = marker();
@@ -338,13 +339,13 @@ async fn the_group_dies_with_its_leader() {
 #[tokio::test]
 async fn process_outside_group_dies_too() {
     let mark = marker();
-    // A session of its own, its parent gone: a daemon.
+    // A session of its own and no parent: a daemon.
     let line = format!("(setsid sleep {mark} >/dev/null 2>&1 &); setsid sleep {mark} & echo done");
     let output = shell(&line).await;
     assert!(!output.is_error, "{output:?}");
     gone(mark);
 
-    // The same on a drop.
+    // The same when the call is dropped.
     let mark = marker();
     let tool = Shell::default();
     let line = format!("setsid sleep {mark} & sleep {mark}");
@@ -397,8 +398,8 @@ async fn endless_output_can_be_cancelled() {
     assert!(output.content.contains("stopped before it finished"), "{output:?}");
 }
 
-/// The environment cannot be changed in a process with threads: this test runs itself again in
-/// one that has secrets.
+/// The environment of a process with threads cannot be changed, so this test runs itself again in a
+/// child process that has secrets.
 #[tokio::test]
 async fn secret_variables_are_not_inherited() {
     if std::env::var_os("ENDSTOP_TEST_API_KEY").is_none() {

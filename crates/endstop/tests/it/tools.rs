@@ -1,4 +1,4 @@
-//! Tools of closures, sets of tools, permissions, and the tools for files.
+//! Tools from closures, tool sets, permissions, and the file tools.
 
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{
@@ -36,7 +36,7 @@ async fn call(tool: &dyn Tool, dir: &Path, arguments: Value) -> ToolOutput {
 
 #[derive(Deserialize, JsonSchema)]
 struct Booking {
-    /// Where to.
+    /// The destination.
     city: String,
     nights: u8,
     #[serde(default)]
@@ -71,7 +71,7 @@ fn derived_schema_has_no_references() {
     let schema = booking().schema();
     assert_eq!(schema["type"], "object");
     assert_eq!(schema["required"], json!(["city", "nights"]));
-    assert_eq!(schema["properties"]["city"]["description"], "Where to.");
+    assert_eq!(schema["properties"]["city"]["description"], "The destination.");
     assert_eq!(schema["properties"]["nights"]["maximum"], 255);
     let text = schema.to_string();
     assert!(text.contains(r#""single""#) && !text.contains("$ref") && !text.contains("$schema"));
@@ -238,7 +238,7 @@ async fn file_is_written_and_read_partially() {
     assert_eq!(output, ToolOutput::ok("thrée\n"));
     let output = call(&read, dir.path(), json!({"path": "a/b/c.txt", "offset": 9})).await;
     assert_eq!(output, ToolOutput::error("a/b/c.txt: has no line 9; its last is 3"));
-    // Nothing but the file is left.
+    // The folder contains only the file.
     assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
 
     let output = call(&write, dir.path(), json!({"path": "a/b/c.txt", "content": ""})).await;

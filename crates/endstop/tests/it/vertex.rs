@@ -1,5 +1,5 @@
-//! Whole runs over Vertex AI: the models of both makers, streamed and not, with a token that is set
-//! and with one that is fetched for a service account, from a server that checks who asks.
+//! Runs over Vertex AI: the models of both makers, streamed and not, with a configured token and
+//! with one fetched for a service account, from a server that checks the credentials.
 
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -22,7 +22,7 @@ struct Nothing {}
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// A model in the cloud that this server plays.
+/// A cloud model that the test server imitates.
 fn provider(server: &Server, model: &str, more: &[(&str, &str)]) -> HttpProvider {
     let base_url = server.base_url().replace("/v1", "");
     let set: Vec<(&str, &str)> = [
@@ -44,7 +44,7 @@ fn provider(server: &Server, model: &str, more: &[(&str, &str)]) -> HttpProvider
     provider
 }
 
-/// An agent over a model, with a tool.
+/// An agent with a model and a tool.
 fn over(provider: HttpProvider, streaming: bool) -> AgentLoop {
     let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
     AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap()
@@ -124,7 +124,7 @@ fn key() -> &'static KeyPair {
     KEY.get_or_init(|| KeyPair::generate(KeySize::Rsa2048).unwrap())
 }
 
-/// The file of a service account, as Google writes it.
+/// A service account file in Google's format.
 fn service_account(token_uri: &str) -> Value {
     let key = STANDARD.encode(key().as_der().unwrap().as_ref());
     json!({
@@ -143,7 +143,7 @@ fn file(content: &Value) -> tempfile::NamedTempFile {
     file
 }
 
-/// What a service account says to get a token, where it is signed with its key.
+/// Returns the claims of a service account's token request if it is signed with the account's key.
 fn claims(request: &Request) -> Option<Value> {
     let form = std::str::from_utf8(&request.bytes).ok()?;
     let field = |name: &str| form.split('&').find_map(|pair| pair.strip_prefix(name));
@@ -155,7 +155,7 @@ fn claims(request: &Request) -> Option<Value> {
     serde_json::from_slice(&URL_SAFE.decode(signed.split_once('.')?.1).ok()?).ok()
 }
 
-/// A server that gives tokens that are good for so many seconds, each with its number.
+/// A server that issues numbered tokens valid for this many seconds.
 fn token_server(seconds: u64) -> Server {
     Server::start(move |request| match claims(request) {
         Some(_) => Reply::json(&json!({
@@ -175,7 +175,7 @@ fn token_uri(server: &Server) -> String {
 #[tokio::test]
 async fn service_account_token_is_cached() {
     for model in ["gemini-2.5-flash", "claude-sonnet-4-5"] {
-        // One that is at its end is asked for anew.
+        // A token that is about to expire is fetched again.
         for (seconds, used) in [
             (3600, vec!["Bearer hunter-1", "Bearer hunter-1"]),
             (1, vec!["Bearer hunter-1", "Bearer hunter-2"]),
@@ -201,7 +201,7 @@ async fn service_account_token_is_cached() {
     }
 }
 
-/// How a run ends whose credentials are these, and what it says.
+/// Returns the error of a run with these credentials.
 async fn refused(credentials: &str) -> String {
     let server = Server::script(script()).unwrap();
     let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", credentials)];
@@ -266,7 +266,7 @@ async fn cancel_does_not_wait_for_token() {
     let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", file.path().to_str().unwrap())];
     let agent = agent(&server, "gemini-2.5-flash", true, &credentials);
     let run = agent.run("Look.").unwrap();
-    // The runtime, which has one thread here, goes on meanwhile.
+    // The runtime, which has one thread here, must not be blocked in the meantime.
     assert!(silent.until(|silent| silent.requests().len() == 1).await);
     let began = Instant::now();
     agent.cancel();

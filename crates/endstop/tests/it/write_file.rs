@@ -1,4 +1,5 @@
-//! What `write_file` writes into, what it refuses, and what of a file stays as it was.
+//! Tests of `write_file`: which files it writes, which it refuses, and which attributes it
+//! preserves.
 
 use endstop::tool::{Tool, ToolContext, ToolOutput, WriteFile};
 use serde_json::json;
@@ -55,7 +56,7 @@ async fn special_files_are_refused_unchanged() {
         refused(&write(&at(name), "x").await, why);
         assert_eq!(at(name).symlink_metadata().unwrap().ino(), before, "{name}");
     }
-    // A device of its own, so that a failure does no harm; not everyone may make one.
+    // A separate device node, so that a failure does no harm. Creating one needs privileges.
     let made = Command::new("mknod").arg(at("null")).args(["c", "1", "3"]).output().unwrap();
     if made.status.success() {
         refused(&write(&at("null"), "x").await, "is a device, not a file");
@@ -120,7 +121,7 @@ async fn owner_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     with_mode(&file, "old", 0o644);
-    // Only root can give a file away; for others the owner is who they are.
+    // Only root can give a file away; for other users the owner is themselves.
     let owner = if is_root() { 65534 } else { file.metadata().unwrap().uid() };
     std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
     assert!(!write(&file, "new").await.is_error);
@@ -134,7 +135,7 @@ async fn extended_attributes_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "old").unwrap();
-    // Not every file system has them.
+    // Some file systems do not support them.
     if setxattr(&file, "user.note", b"mine", XattrFlags::empty()).is_err() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What is no answer is not taken for one, and what is said of an ending agrees with itself.
+//! Tests that only an answer counts as an answer, and that the fields of an outcome agree.
 
 use super::{STRICT, Strict, events, results};
 use crate::support::{agent, over};
@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
 
-/// No field contradicts another.
+/// Asserts that no field of the outcome contradicts another.
 fn agrees_with_itself(outcome: &Outcome) {
     let success = outcome.is_success();
     assert_eq!(success, outcome.category() == Category::Success, "{outcome:?}");
@@ -72,7 +72,7 @@ async fn truncated_call_is_never_run() {
     for api in STRICT {
         let finish = if api == "openai-chat" { "tool_calls" } else { "tool_use" };
         let ran = Arc::new(AtomicUsize::new(0));
-        // The arguments do not end; and those that do fill the cap to its last token.
+        // One call with truncated arguments, and one that uses the cap to its last token.
         let cut = Turn::text("")
             .and_raw_call("act", r#"{"path": "/etc/pas"#)
             .finish(finish)
@@ -155,7 +155,7 @@ async fn early_close_runs_no_tool_twice() {
     for api in STRICT {
         let ran = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&ran);
-        // The turn with the call comes whole; the one behind it is cut twice.
+        // The turn with the call is complete; the one after it is truncated twice.
         let server = Server::start(move |request| {
             let reply = |turn: &Turn| Reply::turn(request, turn);
             match request.number {
@@ -285,7 +285,7 @@ async fn repeated_call_id_is_not_new() {
 
 #[tokio::test]
 async fn cause_outranks_its_consequence() {
-    // The cap stops the run before it could answer in the form that was asked for.
+    // The cap stops the run before it could answer in the requested format.
     let schema = json!({"type": "object", "required": ["n"]});
     let model = ScriptedModel::new([Turn::call("act", &json!({}))]).repeat_last();
     let agent = AgentLoop::builder(model)
@@ -325,7 +325,7 @@ async fn endless_rate_limits_end_run() {
     let outcome = agent.run("hi").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert_eq!((outcome.model_calls, outcome.turns), (3, 0), "the call and two retries");
-    // A wait that is too long is told instead of slept.
+    // A wait that is too long is reported instead of slept.
     let server = Server::start(|_| {
         Reply::new(429, "application/json", r#"{"error": {"message": "slow"}}"#)
             .header("retry-after", "3600")
@@ -336,7 +336,7 @@ async fn endless_rate_limits_end_run() {
     assert_eq!(outcome.model_calls, 1);
 }
 
-/// A stream of chat completions with this text, and this finish value if there is one.
+/// A chat completion stream with this text, and this finish value if there is one.
 fn chat_stream(text: &str, finish: Option<&str>) -> Reply {
     let said = json!({"choices": [{"index": 0, "delta": {"content": text}}]});
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]});
@@ -372,7 +372,7 @@ async fn missing_finish_value_is_not_success() {
         let outcome = agent.build().unwrap().run("hi").unwrap().await;
         assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     }
-    // A dialect that never sends one.
+    // A dialect that never sends a finish value.
     let server = Server::start(|_| chat_stream("Paris.", None)).unwrap();
     let outcome = over(&server, "snowflake").build().unwrap().run("hi").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");

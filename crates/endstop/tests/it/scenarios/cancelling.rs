@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(3600);
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
 
-/// Counts how often something was reached, and then never answers.
+/// Counts how often a point was reached, and then never answers.
 #[derive(Clone, Default)]
 struct Reached(Arc<AtomicUsize>);
 
@@ -74,7 +74,7 @@ fn wait(reached: &Reached) -> impl endstop::tool::Tool + 'static {
     .parallel_safe()
 }
 
-/// A run that comes to a point and stays there: its name, the loop, and what counts when it is there.
+/// A run that reaches a point and stays there: its name, the loop, and the counter of the point.
 fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
     let mut all = Vec::new();
     let mut add = |name, make: &dyn Fn(&Reached) -> AgentBuilder| {
@@ -196,7 +196,7 @@ async fn early_cancel_makes_no_call() {
     handle.cancel();
     assert_eq!(handle.await.termination, Termination::Cancelled);
     assert_eq!(server.requests().len(), 0);
-    // It was that run's alone: the next is answered.
+    // The cancel affected only that run: the next is answered.
     let outcome = agent.run("two").unwrap().await;
     assert_eq!((outcome.termination, server.requests().len()), (Termination::Stop, 1));
 }
@@ -243,7 +243,7 @@ async fn call_streamed_after_cancel_not_run() {
     assert_eq!(ran.count(), 0);
 }
 
-/// Lets the first call through, and has the run cancelled while it is asked about the second.
+/// Approves the first call, and has the run cancelled while it is asked about the second.
 struct CancelsAtTheSecond(Arc<std::sync::OnceLock<AgentLoop>>, Reached);
 
 impl Hook for CancelsAtTheSecond {
@@ -274,7 +274,7 @@ async fn cancel_starts_no_waiting_call() {
     assert_eq!(outcome.termination, Termination::Cancelled);
     let results = results(&outcome);
     let told: Vec<_> = results.iter().map(|result| (result.status, result.started)).collect();
-    // The first is dispatched, and its body has not begun when the second is asked about.
+    // The first call is dispatched, but its body has not started when the second needs approval.
     assert_eq!(told, [(ToolStatus::Aborted, false), (ToolStatus::Aborted, false)]);
     assert_eq!((ran.count(), asked.count()), (0, 2), "what was prepared was not started");
 }
@@ -298,7 +298,7 @@ async fn started_tool_is_never_reported_unstarted() {
 
 #[tokio::test]
 async fn outcome_is_never_overwritten() {
-    // The answer comes at once after the cancel, and a tool lingers beyond the end.
+    // The answer arrives right after the cancel, and a tool is still running after the end.
     let ended = Reached::default();
     let late = ended.clone();
     let agent = agent([Turn::call("linger", &json!({})), Turn::text("a late success")])
@@ -372,7 +372,7 @@ async fn interrupted_conversation_can_continue() {
         let outcome = handle.await;
         assert_eq!(outcome.termination, Termination::Cancelled);
         assert!(outcome.last_text.is_some(), "what was shown is kept");
-        // If nothing was said, the conversation is as it was before the run.
+        // If the model has not answered, the conversation is as it was before the run.
         let handle = agent.run("second").unwrap();
         handle.cancel();
         assert_eq!(handle.await.termination, Termination::Cancelled);

@@ -1,4 +1,4 @@
-//! After any ending the conversation is one that providers accept.
+//! After any ending, providers accept the conversation.
 
 use super::{STRICT, Strict, results};
 use endstop::hook::{Approver, HookFuture};
@@ -82,7 +82,7 @@ async fn limit_keeps_calls_and_results_paired() {
             let outcome = agent.run("go").unwrap().await;
             assert_eq!(outcome.termination, termination, "{api}: {outcome:?}");
             assert_eq!(results(&outcome).len(), 2, "{api}");
-            // The same conversation under other limits goes on from there.
+            // The same conversation continues under other limits.
             let agent = strict.agent().tool(act()).history(agent.messages()).build().unwrap();
             let outcome = agent.run("you may go on").unwrap().await;
             assert_eq!(outcome.termination, Termination::Stop, "{api}: a limit can be raised");
@@ -91,7 +91,7 @@ async fn limit_keeps_calls_and_results_paired() {
     }
 }
 
-/// Lets every call but the first be run.
+/// Approves every call except the first.
 struct DeniesTheFirst(AtomicUsize);
 
 impl Approver for DeniesTheFirst {

@@ -1,4 +1,4 @@
-//! Each limit is kept, two of them do not undo one another, and what was spent is counted.
+//! Each limit is enforced, limits do not cancel each other out, and all spending is counted.
 
 use super::{Strict, results};
 use crate::support::{agent, eventually, over};
@@ -25,7 +25,7 @@ fn price() -> Price {
     Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(10.0), ..Price::default() }
 }
 
-/// A model that calls for ever, each time something else.
+/// A model that calls a tool without end, each time with other arguments.
 fn busy() -> ScriptedModel {
     let turns = (0..200).map(|n| Turn::call("act", &json!({"n": n})).usage(50, 50));
     ScriptedModel::new(turns).price(price())
@@ -150,14 +150,14 @@ async fn every_limit_is_enforced() {
             "max_budget_usd" => assert!(outcome.cost <= NanoUsd::from_usd(0.01)),
             "max_tokens" => assert!(outcome.usage.total_tokens() <= 2_000),
             "timeout" => assert_eq!(took.as_secs(), 30, "{took:?}"),
-            // Two attempts, and at most a backoff between them.
+            // Two attempts, and at most one backoff between them.
             "turn_timeout" | "first_content_timeout" | "stall_timeout" => {
                 assert!(took >= s(10) && took < s(15), "{name}: {took:?}");
                 assert_eq!(outcome.model_calls, 2);
             }
             "tool_timeout" => assert!(took >= s(2) && took < s(5), "{took:?}"),
             "max_consecutive_mistakes" => assert_eq!(outcome.turns, 4),
-            // The first is new; the two behind it repeat it.
+            // The first is new; the two after it repeat it.
             "max_unproductive_turns" => assert_eq!(outcome.turns, 3),
             "max_empty_turns" => assert_eq!(outcome.model_calls, 4),
             "max_retries" => assert_eq!(outcome.model_calls, 5),
@@ -182,7 +182,7 @@ async fn expired_timeout_is_named() {
         let decided = format!("{} {}", outcome.decided_by.name, outcome.decided_by.evidence);
         assert!(decided.contains(word), "{word}: {decided}");
     }
-    // A tool that is slow and alive is not the provider's silence.
+    // A slow but active tool does not count as silence of the provider.
     let hang = ScriptedModel::new([Turn::call("hang", &json!({})), Turn::text("done")]);
     let limits = Limits { tool_timeout: Some(s(300)), stall_timeout: Some(s(5)), ..base };
     let outcome = run(limits, hang).await;
@@ -245,7 +245,7 @@ async fn endless_same_call_is_detected() {
 
 #[tokio::test]
 async fn cycles_are_detected_despite_other_calls() {
-    // Calls in a circle of two to four, with keys in another order and other ids each time.
+    // Calls in cycles of two to four, each time with another order of keys and other ids.
     for length in 2..=4_usize {
         let turns = (0..40_usize).map(move |n| {
             let at = n % length;
@@ -263,7 +263,7 @@ async fn cycles_are_detected_despite_other_calls() {
         assert_eq!(outcome.termination, Termination::ErrorNoProgress, "{length}: {outcome:?}");
         assert!(outcome.turns as usize <= length + 4, "{length}: {}", outcome.turns);
     }
-    // The same calls at once in one turn, in another order each time.
+    // The same calls in parallel in one turn, each time in another order.
     let turns = (0..20).map(|n| {
         let (a, b) = (json!({"n": 1}), json!({"n": 2}));
         let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
@@ -337,7 +337,8 @@ async fn cancelled_stream_is_charged() {
     assert!(outcome.usage.estimated, "the provider counts at the end alone: this is an estimate");
     assert!(outcome.usage.output_tokens >= Some(100), "{:?}", outcome.usage);
     assert!(outcome.cost > NanoUsd::ZERO);
-    // What was not shown may have been generated: the budget counts the whole reservation.
+    // The part that was not streamed may have been generated, so the budget counts the whole
+    // reservation.
     let upper = outcome.cost_upper.unwrap();
     assert!(outcome.cost_unknown && upper > outcome.cost, "{outcome:?}");
     assert_eq!((budget.spent(), budget.reserved()), (upper, NanoUsd::ZERO));
@@ -345,7 +346,8 @@ async fn cancelled_stream_is_charged() {
 
 #[tokio::test]
 async fn cut_stream_counts_by_its_reservation() {
-    // One counts at the end of a stream alone, the other a few tokens at its beginning as well.
+    // One format counts only at the end of a stream, the other also counts a few tokens at the
+    // start.
     for api in ["openai-chat", "anthropic-messages"] {
         for reset in [false, true] {
             let server = Server::start(move |request| {

@@ -1,4 +1,4 @@
-//! What user code does by itself: it says no, panics, or hangs.
+//! Endings caused by user code: vetoes, panics and hangs.
 
 use super::code::{Code, Does, Veto, WORDS};
 use super::points::points;
@@ -6,7 +6,7 @@ use super::{Case, decided_by};
 use endstop::{Limits, Termination};
 use std::time::Duration;
 
-/// What becomes of a veto: the ending, and who decided.
+/// Returns the expected ending after a veto, and the name in `decided_by`.
 fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'static str)> {
     let halted = Termination::ErrorHalted;
     Some(match (point, veto) {
@@ -14,11 +14,12 @@ fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'stati
         ("pre_iteration", _) => (halted, "hook", "pre_iteration"),
         ("chat_params", _) => (halted, "hook", "chat_params"),
         ("pre_tool", Veto::Halt) => (halted, "hook", "pre_tool"),
-        // The answer was declared before the hook was asked, or on the step that the policy halts.
+        // The answer was declared before the hook was called, or in the step at which the policy
+        // halts.
         ("stop" | "step of text", Veto::Halt) => (Termination::Stop, "turn", "natural_completion"),
         ("approval", Veto::Halt) => (halted, "hook", "approval"),
         ("tool", Veto::Halt) => (halted, "tool", "act"),
-        // The model is told, and answers in its next turn.
+        // The model receives the veto and answers in its next turn.
         ("pre_tool" | "stop" | "approval" | "tool", Veto::No) => {
             (Termination::Stop, "turn", "natural_completion")
         }
@@ -56,7 +57,7 @@ async fn veto_ends_run_or_reaches_model() {
     assert_eq!(seen, 28, "a veto that is not tried");
 }
 
-/// Where the model's answer is whole when the code is asked.
+/// The points at which the model's answer is complete when the code is called.
 const ANSWERED: [&str; 2] = ["stop", "step of text"];
 
 #[tokio::test]
@@ -66,7 +67,7 @@ async fn panic_ends_run_and_names_code() {
         let case = Case::new(point.name, &code, (point.make)(&code));
         let outcome = case.ending(case.agent.run("go").unwrap()).await;
         let name = point.name;
-        // A declared answer stands, and the panic is noted.
+        // A declared answer stands, and the panic is recorded next to it.
         if ANSWERED.contains(&name) {
             assert_eq!(outcome.termination, Termination::Stop, "{name}: {outcome:?}");
             assert_eq!(outcome.also, [Termination::ErrorDuringExecution], "{name}");

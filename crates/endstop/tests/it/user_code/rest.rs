@@ -1,5 +1,6 @@
-//! Observers beside one that fails, code that fails as it is dropped, streams without a pause, keys
-//! in the words of a panic; and that connections and processes go with a run that a panic ends.
+//! Other failures of user code: observers next to a failing one, panics in destructors, streams
+//! without a pause, keys in panic messages, and the connections and processes of a run that a panic
+//! ends.
 
 use super::goes_on;
 use crate::support::{agent, eventually, marker, over, processes_with};
@@ -201,7 +202,7 @@ async fn always_ready_stream_starves_nothing() {
     assert_eq!(handle.await.termination, Termination::Cancelled);
 }
 
-/// Never answers, and panics when the question is taken down.
+/// Never answers, and panics when the question is dismissed.
 struct PanicsWhenTakenDown(Arc<AtomicUsize>);
 
 impl Approver for PanicsWhenTakenDown {
@@ -256,7 +257,7 @@ async fn dismissed_question_panic_keeps_tool_grace() {
     goes_on("a question", &outcome.messages).await;
 }
 
-/// Looks like no key, so that only who knows it can cut it out.
+/// Does not look like a key, so it can be redacted only by a provider that knows it.
 const KEY: &str = "correct-horse-4711-battery-0815";
 
 fn says_the_key() -> ! {

@@ -1,4 +1,4 @@
-//! A cancel and a terminate while user code hangs, panics, or asks for them itself.
+//! A cancel and a terminate while user code hangs or panics, or requested by the code itself.
 
 use super::code::{Code, Does};
 use super::points::{Runs, points};
@@ -30,7 +30,7 @@ async fn stop_ends_a_hang() {
             let asked = tokio::time::Instant::now();
             stop.0(&case.agent);
             let outcome = case.ending(handle).await;
-            // A tool has its grace, and some time to be dropped.
+            // A tool has its grace period, and some time to be dropped.
             assert!(asked.elapsed() < Duration::from_secs(5), "{}", point.name);
             is_stopped(point.name, &outcome, stop);
             tokio::time::resume();
@@ -49,7 +49,7 @@ async fn stop_outranks_simultaneous_panic() {
                 let case = Case::new(point.name, &code, (point.make)(&code));
                 let handle = case.agent.run("go").unwrap();
                 eventually(point.name, || code.was_reached()).await;
-                // Nothing of the run moves between these two: they are one instant to it.
+                // The run makes no progress between these two, so they are simultaneous for it.
                 if stop_first {
                     stop.0(&case.agent);
                     code.go_on();
@@ -73,8 +73,8 @@ async fn stop_outranks_own_later_panic() {
             let case = Case::new(point.name, &code, (point.make)(&code));
             let outcome = case.ending(case.agent.run("go").unwrap()).await;
             if point.runs == Runs::InKernel {
-                // The step that it was asked about comes before what was asked meanwhile.
-                // An answer of that step stands.
+                // The step that the code was called for precedes stop requests made in the
+                // meantime, so an answer in that step stands.
                 if point.name == "step of text" {
                     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
                     assert_eq!(outcome.also, [Termination::ErrorDuringExecution], "{outcome:?}");
