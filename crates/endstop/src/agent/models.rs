@@ -29,7 +29,7 @@ fn all_orders(of: &str, model: impl Fn() + Send + Sync + 'static) {
 
 /// Explores all orders with at most this many preemptions. A thread that yields on its own, because
 /// it waits for a lock or for a wake-up, is not preempted.
-#[expect(clippy::print_stdout, reason = "the number of orders is what a reader wants to know")]
+#[expect(clippy::print_stdout, reason = "the number of orders is the result of the test")]
 fn orders(of: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let orders = std::sync::Arc::new(AtomicU64::new(0));
     let counted = std::sync::Arc::clone(&orders);

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(says(&short[1]), note(6));
         assert_eq!(short.len(), 6);
         let request = CompactionRequest { messages: short, ..request };
-        assert_eq!(DropOldTurns::keep(2).drop_old(&request), None, "two turns are kept");
+        assert_eq!(DropOldTurns::keep(2).drop_old(&request), None, "two turns stay");
         let request = CompactionRequest { forced: true, target: 100, ..request };
         let short = DropOldTurns::keep(2).drop_old(&request).unwrap();
         assert_eq!((says(&short[1]), short.len()), (note(7), 4));

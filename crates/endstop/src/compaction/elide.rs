@@ -142,7 +142,7 @@ mod tests {
         );
         assert_eq!(short[7..], request.messages[7..], "two turns are as they were");
         let again = CompactionRequest::new(short);
-        assert!(ElideToolResults::keep(2).elide(&again).is_none(), "a note is no result to elide");
+        assert!(ElideToolResults::keep(2).elide(&again).is_none(), "a note is never replaced");
     }
 
     #[test]

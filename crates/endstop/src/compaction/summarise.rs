@@ -434,7 +434,7 @@ mod tests {
         valid(&request, &short);
         let said = says(&short[1]);
         assert_eq!(said, "[A summary of the earlier part of this conversation]\nIt was all x.");
-        assert_eq!(short[2..], request.messages[9..], "two turns are kept");
+        assert_eq!(short[2..], request.messages[9..], "two turns stay");
         let cost = NanoUsd::from_usd(0.0011);
         assert_eq!(spent(&request), Some((1_010, cost, false)));
         let budget = request.budget().unwrap();

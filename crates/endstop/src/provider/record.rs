@@ -11,7 +11,7 @@
 //! let outcome = AgentLoop::builder(provider).build()?.run("Hello.")?.outcome().await;
 //! recorder.ended(&outcome);
 //! if let Some(problem) = recorder.problem() {
-//!     eprintln!("the recording is not whole: {problem}");
+//!     eprintln!("the recording is incomplete: {problem}");
 //! }
 //! # Ok(()) }
 //! ```

@@ -138,7 +138,7 @@ async fn summary_cost_counts_for_run() {
     let outcome = agent.run("Go on.").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     assert_eq!(outcome.compactions[0].strategy, "summarise");
-    assert_eq!((outcome.turns, outcome.model_calls), (1, 1), "the summary is no turn");
+    assert_eq!((outcome.turns, outcome.model_calls), (1, 1), "the summary is not a turn");
     assert_eq!(outcome.usage.total_tokens(), 2_130);
     assert_eq!(outcome.cost, NanoUsd::from_usd(0.0022 + 0.0002));
     assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));

@@ -124,7 +124,7 @@ async fn blank_input_is_refused() {
     assert!(agent.run("").is_err());
     let problem = agent.run_parts(vec![result("c")]).unwrap_err().to_string();
     assert!(problem.starts_with("invalid input: "), "{problem}");
-    assert!(agent.messages().is_empty(), "nothing of it was kept");
+    assert!(agent.messages().is_empty(), "nothing of the run remains");
     let (media_type, data) = ("image/png".to_owned(), "iVBORw0KGgo=".to_owned());
     let image = Part::Image(Image::Base64 { media_type, data });
     assert!(agent.run_parts(vec![image]).unwrap().await.is_success(), "an image alone is an input");

@@ -426,7 +426,7 @@ async fn redirect_fails_and_key_stays() {
         assert_eq!((asked.len(), outcome.model_calls), (1, 1), "it is not asked again");
         assert!(asked[0].headers["authorization"].contains(KEY), "the key was there to leak");
     }
-    assert_eq!(trap.shared.accepted.load(Ordering::SeqCst), 0, "somebody followed");
+    assert_eq!(trap.shared.accepted.load(Ordering::SeqCst), 0, "the client followed the redirect");
 }
 
 #[tokio::test]

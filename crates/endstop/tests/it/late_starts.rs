@@ -423,7 +423,7 @@ impl<T: Tool> Tool for Parallel<T> {
     }
 }
 
-#[allow(clippy::print_stdout, reason = "the counts are what a reader wants to know")]
+#[allow(clippy::print_stdout, reason = "the counts are the result of the test")]
 async fn nothing_starts_late(from: From, slow: bool) {
     let runs = std::env::var("ENDSTOP_CANCELS").ok().and_then(|n| n.parse().ok()).unwrap_or(66);
     let dir = tempfile::tempdir().unwrap();

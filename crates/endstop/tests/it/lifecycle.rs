@@ -320,7 +320,11 @@ async fn terminate_kills_tool_processes() {
     eventually("both sleeps run", || processes_with(&mark) >= 2).await;
     let asked = Instant::now();
     agent.terminate();
-    assert_eq!(*log.lock().unwrap(), [true, false], "told at once, not when the tool has ended");
+    assert_eq!(
+        *log.lock().unwrap(),
+        [true, false],
+        "reported at once, not after the tool has ended"
+    );
     let outcome = handle.outcome().await;
     assert_eq!(outcome.termination, Termination::Terminated);
     eventually("no process is left", || processes_with(&mark) == 0).await;
@@ -585,7 +589,7 @@ async fn duplicate_call_id_is_one_call() {
     let outcome = agent.run("m").unwrap().outcome().await;
     assert_eq!(outcome.termination, Termination::Stop);
     let answered = results(&outcome).len();
-    assert_eq!(answered, count.load(Ordering::SeqCst), "each call that is kept is answered once");
+    assert_eq!(answered, count.load(Ordering::SeqCst), "each call in the history is answered once");
     assert!(history_is_answered(&outcome));
 }
 
@@ -697,7 +701,7 @@ async fn broken_streams_are_retried_from_start() {
             assert_eq!(outcome.termination, Termination::Stop, "{api} {fault}: {outcome:?}");
             assert_eq!(outcome.model_calls, 2);
             assert_eq!(outcome.last_text.as_deref(), Some("a whole answer of some length"));
-            assert_eq!(agent.messages().len(), 2, "nothing of the broken attempt is kept");
+            assert_eq!(agent.messages().len(), 2, "nothing of the broken attempt remains");
         }
     }
 }
@@ -763,7 +767,7 @@ async fn mid_stream_error_is_retried() {
     let outcome = builder.build().unwrap().run("m").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert_eq!(outcome.model_calls, 3);
-    assert_eq!(outcome.last_text.as_deref(), Some("par"), "what arrived is kept");
+    assert_eq!(outcome.last_text.as_deref(), Some("par"), "received text is preserved");
     assert_eq!(*log.lock().unwrap(), [true, false]);
 }
 

@@ -134,7 +134,7 @@ async fn cancel_answers_all_of_many_calls() {
     answer_the_calls(&outcome);
     let begun = seen.all.load(Ordering::SeqCst);
     assert!((MANY / 2..MANY).contains(&begun), "{begun} were begun");
-    assert_eq!(seen.now.load(Ordering::SeqCst), 0, "none goes on");
+    assert_eq!(seen.now.load(Ordering::SeqCst), 0, "no call is running");
     for (n, result) in results(&outcome).into_iter().enumerate() {
         // Started calls are reported as started, even if they were aborted; no other call is.
         assert_eq!(result.started, n < begun, "{n}: {result:?}");

@@ -160,7 +160,7 @@ async fn ceiling_holds_for_all_inner_runs() {
     assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd, "{outcome:?}");
     assert!(outcome.cost <= NanoUsd::from_usd(ceiling), "{}", outcome.cost);
     assert!(outcome.cost >= NanoUsd::from_usd(3.9), "{}", outcome.cost);
-    assert_eq!(*heard.lock().unwrap(), 1, "one ending is heard");
+    assert_eq!(*heard.lock().unwrap(), 1, "one ending is reported");
 }
 
 /// An agent that calls two inner agents at once, and so on, with answers of this many tokens.
@@ -373,7 +373,11 @@ async fn terminate_leaves_nothing_of_inner_run() {
         eventually("the inner tool runs", || *there.lock().unwrap() == 1).await;
         agent.terminate();
         assert_eq!(handle.await.termination, Termination::Terminated);
-        assert_eq!(*there.lock().unwrap(), 0, "it is gone before the ending is told");
+        assert_eq!(
+            *there.lock().unwrap(),
+            0,
+            "the inner run is gone before the ending is reported"
+        );
     }
 }
 

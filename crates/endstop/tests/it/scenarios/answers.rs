@@ -116,7 +116,10 @@ async fn empty_answers_are_bounded() {
         let strict = Strict::new(api, [Turn::text("")]);
         let outcome = strict.agent().build().unwrap().run("hi").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorNoProgress, "{api}: {outcome:?}");
-        assert_eq!(outcome.model_calls, 2, "{api}: one, and one more when it was told");
+        assert_eq!(
+            outcome.model_calls, 2,
+            "{api}: one, and one more after the message to the model"
+        );
         agrees_with_itself(&outcome);
         strict.accepted_all();
     }
@@ -388,6 +391,6 @@ async fn announced_call_without_call_is_not_success() {
         }
         let outcome = agent.build().unwrap().run("hi").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorSchemaValidation, "{outcome:?}");
-        assert_eq!(outcome.turns, 2, "the model is told once");
+        assert_eq!(outcome.turns, 2, "the model gets one message");
     }
 }

@@ -371,7 +371,7 @@ async fn interrupted_conversation_can_continue() {
         agent.cancel();
         let outcome = handle.await;
         assert_eq!(outcome.termination, Termination::Cancelled);
-        assert!(outcome.last_text.is_some(), "what was shown is kept");
+        assert!(outcome.last_text.is_some(), "streamed text is preserved");
         // If the model has not answered, the conversation is as it was before the run.
         let handle = agent.run("second").unwrap();
         handle.cancel();

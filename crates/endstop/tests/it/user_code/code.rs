@@ -151,7 +151,9 @@ impl Code {
             }
             Does::Block => {
                 let released = self.0.released.lock().unwrap();
-                released.recv_timeout(Duration::from_secs(20)).expect("nobody lets it go on");
+                released
+                    .recv_timeout(Duration::from_secs(20))
+                    .expect("the code was never released");
             }
             Does::Veto(_) | Does::Hang | Does::PanicLater => {}
         }

@@ -55,14 +55,14 @@ impl Case {
     async fn afterwards(self, outcome: &Outcome) {
         let point = self.point;
         let settled = tokio::time::timeout(Duration::from_secs(10), self.agent.settled()).await;
-        assert!(settled.is_ok(), "{point}: something of the loop goes on");
-        assert_eq!(self.code.under_way(), 0, "{point}: the user's code goes on");
+        assert!(settled.is_ok(), "{point}: something of the loop is still running");
+        assert_eq!(self.code.under_way(), 0, "{point}: the user's code is still running");
         assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");
         goes_on(point, &outcome.messages).await;
         match self.agent.run("again") {
             Err(refused) => {
                 assert_eq!(refused, StartError::Terminated, "{point}");
-                assert!(self.code.terminated(), "{point}: nobody terminated it");
+                assert!(self.code.terminated(), "{point}: it was not terminated");
                 assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");
             }
             Ok(handle) => {

@@ -356,7 +356,10 @@ async fn panic_mid_stream_closes_connection() {
             let outcome = agent.run("go").unwrap().await;
             assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
             assert_eq!(outcome.decided_by.name, name);
-            assert!(outcome.last_text.as_ref().unwrap().starts_with("word"), "what came is kept");
+            assert!(
+                outcome.last_text.as_ref().unwrap().starts_with("word"),
+                "received text is preserved"
+            );
             eventually("the connection is closed", || server.open_connections() == 0).await;
             agent.settled().await;
             goes_on(name, &outcome.messages).await;
