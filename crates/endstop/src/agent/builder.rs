@@ -341,8 +341,8 @@ impl AgentBuilder {
             }
         }
         let names: Vec<&str> = config.tools.names().collect();
-        // A permission that matches nothing is probably a typo, and would leave the intended tool
-        // allowed.
+        // A permission that matches nothing is probably a typo, and the intended tool would be
+        // without its rule.
         if let Some(pattern) = self.permissions.idle(&names).next() {
             return refuse(format!(
                 "unknown tool `{pattern}` in a permission: expected one of {}",

@@ -31,7 +31,8 @@ use std::time::Duration;
 /// Deltas are journalled after this delay at the latest. If the process dies during a call, all but
 /// the last moment of it can then be charged.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// Size of the unjournalled deltas, in bytes, above which they are journalled without delay.
+/// Size of the unjournalled deltas (bytes of text plus characters of the rest) above which they are
+/// journalled without delay.
 const MOST_WAITING: u64 = 4096;
 /// Initial buffer size for an event's JSON, in bytes. Most events fit.
 const USUAL_EVENT: usize = 1024;
@@ -118,8 +119,8 @@ impl Recorder {
         }
         Some(match event.kind {
             EventKind::Delta { call, ref delta } => {
-                // Deltas of an earlier call must precede those of this one, or a replay would
-                // refuse them.
+                // Journal the deltas of an earlier call first, so that the records keep the order
+                // of the events.
                 for event in self.joiner.earlier(call) {
                     self.keep(&event, &[], None);
                 }

@@ -96,15 +96,14 @@ impl CompactionConfig {
         let mut config = CompactionConfig::default();
         for (key, value) in table {
             let share = || {
-                // Exclusive bounds: 0 would compact before every call, and 1 never before a
-                // refusal.
                 let share = value.as_f64().filter(|share| *share > 0.0 && *share < 1.0);
                 share.ok_or_else(|| format!("invalid `{key}` `{value}`: expected a share between 0 and 1, for example 0.6"))
             };
             let count = || {
                 let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
                 count
-                    // Zero is refused, because it could be meant as "off" or as "unlimited".
+                    // With zero allowed failures no compaction would be tried before a call; `off`
+                    // is the setting for that.
                     .filter(|count| *count > 0)
                     .ok_or_else(|| {
                         format!("invalid `{key}` `{value}`: expected a whole number, 1 or more")
@@ -148,7 +147,6 @@ fn strategies(value: &Value) -> Result<Vec<Strategy>, String> {
         })
     };
     match value {
-        // Some configuration formats turn the bare words `on` and `off` into booleans.
         Value::Bool(true) => Ok(Strategy::ALL.to_vec()),
         Value::Bool(false) => Ok(Vec::new()),
         Value::String(text) => match text.as_str() {

@@ -39,6 +39,7 @@ pub use summarise::Summarise;
 use endstop_core::{Message, MessageId};
 
 fn bytes(messages: &[Message]) -> u64 {
+    // The same measure as in the kernel, so that both agree on a target.
     messages.iter().map(Message::byte_len).sum()
 }
 

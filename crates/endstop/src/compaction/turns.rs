@@ -36,6 +36,8 @@ pub(super) fn pieces(messages: &[Message], task: Option<MessageId>) -> Vec<Piece
             _ => {
                 let turn = message.role == Role::Assistant;
                 let said = message.role == Role::User && task != Some(message.id);
+                // Everything else stays, because a run cannot do without its task and its
+                // instructions.
                 let stays = pinned || !(turn || said);
                 pieces.push(Piece { range: at..at + 1, turn, stays });
             }

@@ -208,8 +208,8 @@ impl Replay {
 
     /// Reached the point of an exchange where the recorded run stopped reading.
     fn hang_up(&self, at: usize) {
-        // Only the last exchange can have been cut off by a stop; an earlier one was aborted by a
-        // policy or a limit, and the run continued.
+        // Only the last exchange can have been cut off by a stop. An earlier one was aborted for
+        // another reason, such as a time limit, because the run continued after it.
         let last = at + 1 == self.0.recording.exchanges.len();
         let stopped = self.stopped_by_caller().filter(|_| last);
         let mut state = self.lock();

@@ -231,7 +231,7 @@ fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'
 /// Returns an optional whole number of at least 1.
 fn count_argument(arguments: &Map<String, Value>, name: &str) -> Result<Option<u64>, ToolOutput> {
     match arguments.get(name) {
-        // Models often send `null` for an argument that they want to omit.
+        // Some models send `null` for an argument that they want to omit.
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
             Some(count) if count > 0 => Ok(Some(count)),

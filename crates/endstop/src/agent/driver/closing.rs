@@ -128,7 +128,7 @@ impl Driver {
         self.report_ended(&outcome);
         // Before any observer: a caller that learns of the ending may shut down the span exporter.
         self.trace.ended(&outcome);
-        // Reservations that are still open belong to calls that never ran, so they cost nothing.
+        // The kernel has settled every call that it knows of; what is still reserved goes back.
         let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
         for id in reserved {
             self.settle(id, Amount::ZERO);

@@ -24,7 +24,8 @@ impl Driver {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::CallModel { id, turn, attempt, output_cap } => {
-                // The tool budget is computed anew after the next turn.
+                // The tools after this call get a newly computed budget, because the call spends as
+                // well.
                 self.purse = None;
                 self.trace.call_begins(turn, attempt, output_cap);
                 self.call_model(id, output_cap);

@@ -93,7 +93,7 @@ impl Driver {
         if same && !cost_unknown {
             return;
         }
-        // Totals can shrink when an estimate is replaced by the provider's count.
+        // Report only the difference, because the outer context adds up what it receives.
         let (since, more) = (usage.since(&outer.usage), cost.saturating_sub(outer.cost));
         let beyond = unreported.since(outer.unreported);
         (outer.usage, outer.cost, outer.unreported) = (usage.clone(), cost, unreported);
