@@ -106,7 +106,7 @@ fn invalid_share_is_refused() {
         filled(600).proactive_compaction(ProactiveCompaction::AtShare(1.5)),
     ] {
         let refused = builder.build().unwrap_err();
-        assert!(matches!(&refused, StartError::Config(why) if why.contains("between 0 and 1")));
+        assert!(matches!(&refused, StartError::Config(why) if why.contains("expected a share of")));
     }
 }
 

@@ -322,7 +322,7 @@ fn invalid_address_names_its_variable() {
         };
         let options = HttpOptions { model: format!("vertex/{model}"), ..HttpOptions::default() };
         let problem = HttpProvider::new(&options, &env).unwrap_err();
-        assert!(problem.starts_with(&format!("{variable} is `localhost:8080`")), "{problem}");
+        assert!(problem.starts_with(&format!("invalid {variable} `localhost:8080`")), "{problem}");
     }
 }
 
