@@ -1,5 +1,5 @@
-//! A budget that several runs share: reserve, then settle; `spent + reserved` never passes the
-//! ceiling.
+//! A budget shared by several runs: reserve before a call, settle after it. `spent + reserved`
+//! never exceeds the ceiling.
 //!
 //! ```
 //! use endstop::budget::SharedBudget;
@@ -7,12 +7,12 @@
 //! let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
 //! let held = budget.reserve(NanoUsd::from_usd(0.7), NanoUsd::from_usd(0.1));
 //! assert_eq!(held, NanoUsd::from_usd(0.7));
-//! // The second gets what is left, or nothing where that is less than its least.
+//! // The second gets what is left, or nothing if that is less than its minimum.
 //! assert_eq!(budget.reserve(NanoUsd::from_usd(0.7), NanoUsd::from_usd(0.1)), NanoUsd::from_usd(0.3));
 //! budget.settle(held, NanoUsd::from_usd(0.2));
 //! assert_eq!(budget.spent(), NanoUsd::from_usd(0.2));
 //!
-//! // A part of it, with a ceiling of its own: what is spent there is spent here.
+//! // A part with its own ceiling; its spending counts in the whole as well.
 //! let part = budget.part(NanoUsd::from_usd(0.5));
 //! let held = part.reserve(NanoUsd::from_usd(0.7), NanoUsd::from_usd(0.1));
 //! assert_eq!((held, budget.committed()), (NanoUsd::from_usd(0.5), NanoUsd::from_usd(1.0)));
@@ -28,7 +28,7 @@ use endstop_core::NanoUsd;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Money and tokens.
+/// An amount of money and tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// Money.
@@ -38,7 +38,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Nothing.
+    /// No money and no tokens.
     pub const ZERO: Amount = Amount { usd: NanoUsd::ZERO, tokens: 0 };
 
     fn saturating_sub(self, other: Amount) -> Amount {
@@ -55,7 +55,7 @@ impl Amount {
         Amount { usd: self.usd.min(other.usd), tokens: self.tokens.min(other.tokens) }
     }
 
-    /// Whether it has as much of both.
+    /// `true` if this is at least as much of both.
     fn covers(self, other: Amount) -> bool {
         self.usd >= other.usd && self.tokens >= other.tokens
     }
@@ -67,15 +67,15 @@ impl From<NanoUsd> for Amount {
     }
 }
 
-/// The ceiling of a budget that has none of this kind.
+/// The value of a ceiling that is not set.
 const NO_CEILING: Amount = Amount { usd: NanoUsd(u64::MAX), tokens: u64::MAX };
 
-/// A ceiling on what several runs spend together. Budgets are a tree: a [`part`](Self::part) is
-/// bounded by its own ceiling and by all above it. Cheap to clone; clones are the same budget.
+/// A ceiling on the total spending of several runs. Budgets form a tree: a [`part`](Self::part) is
+/// bounded by its own ceiling and by all above it. Cheap to clone; clones share the same budget.
 #[derive(Clone, Debug)]
 pub struct SharedBudget {
-    /// All books that bound it, its own first; none of them is there twice, by whatever ways it is
-    /// reached, so that nothing is booked twice.
+    /// All accounts that bound this budget, its own first. Each appears once, even if it is
+    /// reachable on several paths, so that nothing is booked twice.
     bounds: Arc<[Arc<Mutex<Books>>]>,
 }
 
@@ -84,43 +84,43 @@ struct Books {
     ceiling: Amount,
     spent: Amount,
     reserved: Amount,
-    /// Journalled runs whose spending these books have seen, and that may be resumed.
+    /// Journalled runs whose spending is already included here, and that may be resumed.
     runs: HashSet<String>,
 }
 
-/// How many runs the books remember. If there are more, all are forgotten, and a run that is resumed
-/// then counts once more: the ceiling holds.
+/// Maximum number of remembered runs. Beyond it all are forgotten, and a resumed run is charged a
+/// second time. That is the safe direction: the ceiling still holds.
 const MOST_RUNS: usize = 1 << 16;
 
 impl SharedBudget {
-    /// A budget of money with nothing spent.
+    /// Creates a budget with a ceiling on money.
     pub fn new(ceiling: NanoUsd) -> SharedBudget {
         SharedBudget::below(Amount { usd: ceiling, ..NO_CEILING }, &[])
     }
 
-    /// A budget of tokens with nothing used; it needs no price.
+    /// Creates a budget with a ceiling on tokens. It needs no price.
     pub fn tokens(ceiling: u64) -> SharedBudget {
         SharedBudget::below(Amount { tokens: ceiling, ..NO_CEILING }, &[])
     }
 
-    /// A budget with a ceiling of its own within this one.
+    /// Creates a budget with its own ceiling on money within this one.
     #[must_use]
     pub fn part(&self, ceiling: NanoUsd) -> SharedBudget {
         SharedBudget::below(Amount { usd: ceiling, ..NO_CEILING }, &[self])
     }
 
-    /// A budget with a ceiling on tokens of its own within this one.
+    /// Creates a budget with its own ceiling on tokens within this one.
     #[must_use]
     pub fn part_of_tokens(&self, ceiling: u64) -> SharedBudget {
         SharedBudget::below(Amount { tokens: ceiling, ..NO_CEILING }, &[self])
     }
 
-    /// A budget that both bound; they may share what is above them, or be the same.
+    /// Creates a budget that both others bound. They may have parents in common, or be the same.
     pub(crate) fn both(one: &SharedBudget, other: &SharedBudget) -> SharedBudget {
         SharedBudget::below(NO_CEILING, &[one, other])
     }
 
-    /// A budget with these ceilings within another; `None`: nothing bounds it.
+    /// Creates a budget with these ceilings within another. Returns `None` if nothing bounds it.
     pub(crate) fn within(
         above: Option<&SharedBudget>,
         usd: Option<NanoUsd>,
@@ -142,6 +142,7 @@ impl SharedBudget {
         let books = Books { ceiling, spent, reserved, runs: HashSet::new() };
         let mut bounds = vec![Arc::new(Mutex::new(books))];
         for books in above.iter().flat_map(|budget| budget.bounds.iter()) {
+            // Compare by identity: two accounts with equal amounts are still different accounts.
             if !bounds.iter().any(|known| Arc::ptr_eq(known, books)) {
                 bounds.push(Arc::clone(books));
             }
@@ -149,33 +150,36 @@ impl SharedBudget {
         SharedBudget { bounds: bounds.into() }
     }
 
-    /// Whether a ceiling on cost bounds it: a call within it needs a price.
+    /// `true` if a ceiling on cost bounds this budget, so that calls within it need a price.
     pub(crate) fn bounds_cost(&self) -> bool {
         self.bounds.iter().any(|books| lock(books).ceiling.usd != NO_CEILING.usd)
     }
 
-    /// Whether a ceiling on tokens bounds it.
+    /// `true` if a ceiling on tokens bounds this budget.
     pub(crate) fn bounds_tokens(&self) -> bool {
         self.bounds.iter().any(|books| lock(books).ceiling.tokens != NO_CEILING.tokens)
     }
 
-    /// Reserves `want`, or what is left here and above where that is at least `least`; zero is a
-    /// refusal.
+    /// Reserves `want`, or what is left here and above if that is at least `least`. Zero means that
+    /// the reservation was refused.
     pub fn reserve(&self, want: NanoUsd, least: NanoUsd) -> NanoUsd {
         let granted = self.reserve_amount(want.into(), least.into());
         granted.map_or(NanoUsd::ZERO, |granted| granted.usd)
     }
 
-    /// Reserves `want`, or what is left here and above where that is at least `least`.
+    /// Reserves `want`, or what is left here and above if that is at least `least`.
     ///
     /// # Errors
-    /// It is less: nothing is reserved. The error is what is left of what was asked for.
+    /// Less than `least` is left, and nothing is reserved. The error is the part of `want` that is
+    /// left.
     pub fn reserve_amount(&self, want: Amount, least: Amount) -> Result<Amount, Amount> {
         let mut granted = want;
-        // No two books are held at once. A sibling may be refused for what is given back a moment
-        // later; no ceiling is passed.
+        // Only one account is locked at a time, so there is no lock order to respect. A sibling may
+        // be refused because of an amount that is returned a moment later, but no ceiling is
+        // exceeded.
         for (at, books) in self.bounds.iter().enumerate() {
             let here = lock(books).take(granted, least);
+            // If an account grants less, return the difference to the accounts that granted more.
             let back = granted.saturating_sub(here.unwrap_or(Amount::ZERO));
             for earlier in &self.bounds[..at] {
                 lock(earlier).settle(back, Amount::ZERO);
@@ -185,20 +189,20 @@ impl SharedBudget {
         Ok(granted)
     }
 
-    /// Gives back a reservation, and books what was spent of it, here and above.
+    /// Returns a reservation and books what was spent of it, here and above.
     pub fn settle(&self, reserved: NanoUsd, spent: NanoUsd) {
         self.settle_amount(reserved.into(), spent.into());
     }
 
-    /// Gives back a reservation, and books what was spent and used of it, here and above. Of a call
-    /// that the provider did not count, that is the most that it can have been.
+    /// Returns a reservation and books the money and tokens spent of it, here and above. For a call
+    /// that the provider did not count, `spent` is the maximum that it can have used.
     pub fn settle_amount(&self, reserved: Amount, spent: Amount) {
         for books in self.bounds.iter() {
             lock(books).settle(reserved, spent);
         }
     }
 
-    /// A journalled run spends from here on, and is not booked again if it is resumed.
+    /// Remembers a journalled run, so that it is not charged again if it is resumed.
     pub(crate) fn saw_run(&self, id: &str) {
         for books in self.bounds.iter() {
             let mut books = lock(books);
@@ -209,15 +213,15 @@ impl SharedBudget {
         }
     }
 
-    /// The run cannot be resumed any more.
+    /// Forgets a run that can no longer be resumed.
     pub(crate) fn forget_run(&self, id: &str) {
         for books in self.bounds.iter() {
             lock(books).runs.remove(id);
         }
     }
 
-    /// Books what a resumed run has spent before, unless these books saw it: a run of this process
-    /// has settled with them already.
+    /// Books the earlier spending of a resumed run, unless it is already included, because the run
+    /// was settled with this budget in the same process.
     pub(crate) fn resume_run(&self, id: &str, spent: Amount) {
         for books in self.bounds.iter() {
             let mut books = lock(books);
@@ -227,29 +231,29 @@ impl SharedBudget {
         }
     }
 
-    /// What was spent. A call that the provider did not count, because it was cut, counts by its
-    /// reservation.
+    /// Returns the money spent. A call that was cut off before the provider counted it counts with
+    /// its reservation.
     pub fn spent(&self) -> NanoUsd {
         self.books().spent.usd
     }
 
-    /// What is reserved by calls under way.
+    /// Returns the money reserved by calls in progress.
     pub fn reserved(&self) -> NanoUsd {
         self.books().reserved.usd
     }
 
-    /// What was spent and what is reserved, together and at one moment: never beyond the ceiling,
-    /// unless a provider billed more than was reserved.
+    /// Returns the sum of money spent and reserved, read at one moment. It never exceeds the
+    /// ceiling, unless a provider billed more than was reserved.
     pub fn committed(&self) -> NanoUsd {
         self.books().committed().usd
     }
 
-    /// Tokens that were used, counted as [`spent`](Self::spent) is.
+    /// Returns the tokens used, counted like [`spent`](Self::spent).
     pub fn spent_tokens(&self) -> u64 {
         self.books().spent.tokens
     }
 
-    /// Tokens that are used or reserved, as [`committed`](Self::committed).
+    /// Returns the tokens used or reserved, like [`committed`](Self::committed).
     pub fn committed_tokens(&self) -> u64 {
         self.books().committed().tokens
     }
@@ -268,7 +272,7 @@ impl Books {
         self.spent.add(self.reserved)
     }
 
-    /// `Err`: what is left is less than `least`.
+    /// Reserves an amount. Returns `Err` with what is left if that is less than `least`.
     fn take(&mut self, want: Amount, least: Amount) -> Result<Amount, Amount> {
         let granted = want.min(self.ceiling.saturating_sub(self.committed()));
         if !granted.covers(least) {
@@ -279,6 +283,8 @@ impl Books {
     }
 
     fn settle(&mut self, reserved: Amount, spent: Amount) {
+        // Saturating because this is public API: a caller that settles more than it reserved must
+        // not make the total wrap around.
         self.reserved = self.reserved.saturating_sub(reserved);
         self.spent = self.spent.add(spent);
     }
@@ -297,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_gets_what_is_left_above_it_and_gives_all_back() {
+    fn part_is_limited_by_its_parent() {
         let whole = SharedBudget::new(usd(100));
         let (one, two) = (whole.part(usd(80)), whole.part(usd(80)));
         assert_eq!(one.reserve(usd(90), usd(1)), usd(80));
@@ -311,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_anywhere_leaves_nothing_reserved() {
+    fn refusal_leaves_nothing_reserved() {
         let (one, other) = (SharedBudget::new(usd(100)), SharedBudget::new(usd(5)));
         let both = SharedBudget::both(&one, &other);
         assert_eq!(both.reserve(usd(50), usd(10)), NanoUsd::ZERO);
@@ -323,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_bounds_by_two_ways_is_booked_once() {
+    fn shared_ancestor_is_booked_once() {
         let whole = SharedBudget::new(usd(100));
         for both in [
             SharedBudget::both(&whole, &whole),
@@ -355,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ceiling_is_passed_by_many_at_once() {
+    fn concurrent_reservations_never_exceed_ceiling() {
         let whole = SharedBudget::new(usd(1_000));
         let parts: Vec<SharedBudget> = (0..4).map(|_| whole.part(usd(400))).collect();
         std::thread::scope(|scope| {

@@ -1,18 +1,19 @@
-//! The one place that reads the wall clock; durations come from the monotonic one.
+//! Reads the wall clock, in this one place. Durations are measured with the monotonic clock.
 //!
-//! ```ignore
-//! let started = clock::wall_ms(); // to show, never to subtract from another
+//! ```text
+//! let started = clock::wall_ms(); // for display, never to compute a duration
 //! let headers = signer.headers(&url, &headers, body, clock::now())?;
 //! ```
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Unix time in milliseconds, for display.
+/// Returns the Unix time in milliseconds, for display.
 pub(crate) fn wall_ms() -> u64 {
+    // A clock set before 1970 yields 0 instead of an error.
     now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The wall clock, for signatures.
+/// Returns the wall-clock time, for signatures.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn now() -> SystemTime {
     let now = SystemTime::now();
@@ -21,19 +22,20 @@ pub(crate) fn now() -> SystemTime {
     now
 }
 
-/// A seed for the jitter of one run: different in each run and process.
+/// Returns a seed for the jitter of a run, which differs for each run and process.
 pub(crate) fn seed(run: u64) -> u64 {
     let nanos = now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    // Shift the parts apart, so that close times, process ids and run numbers do not cancel out.
     nanos ^ (u64::from(std::process::id()) << 40) ^ run.rotate_left(32)
 }
 
-/// A name for a run, as no other run has it: ten letters and digits, none of which is taken for
-/// another.
+/// Returns a unique id for a run: ten letters and digits from an alphabet without similar
+/// characters.
 pub(crate) fn run_id() -> String {
     const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let nth = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    // What is near in time is to be far in name.
+    // Mix the bits, so that runs that start close together get very different ids.
     let mut bits = seed(nth).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     bits ^= bits >> 32;
@@ -41,7 +43,7 @@ pub(crate) fn run_id() -> String {
     letters.collect()
 }
 
-/// A wall clock that a test sets, for its own thread.
+/// A wall clock that a test can shift for its own thread.
 #[cfg(test)]
 mod jumping {
     use std::cell::Cell;
@@ -49,7 +51,7 @@ mod jumping {
 
     thread_local!(static SET_BY: Cell<i64> = const { Cell::new(0) });
 
-    /// The clock is this many seconds ahead, or, below zero, behind.
+    /// Sets the clock this many seconds ahead; a negative number sets it back.
     pub(super) fn set(seconds: i64) {
         SET_BY.set(seconds);
     }
@@ -73,10 +75,10 @@ mod tests {
 
     const HOUR: i64 = 3_600;
 
-    /// Ahead, behind, and before 1970.
+    /// Ahead, back, and before 1970.
     const JUMPS: [i64; 5] = [5 * HOUR, -5 * HOUR, 24 * 365 * HOUR, -24 * 365 * 100 * HOUR, 0];
 
-    /// A run whose tool sets the clock at each call, and how long it really took.
+    /// Runs a tool that shifts the clock at each call, and returns the real duration.
     async fn jumps(limits: Limits, then: Turn) -> (Vec<AgentEvent>, Outcome, Duration) {
         let set = tool_fn("set", "Sets the clock.", |args: Map<String, Value>, _| async move {
             jumping::set(args["by"].as_i64().unwrap());
@@ -94,9 +96,9 @@ mod tests {
         (events, handle.await, began.elapsed())
     }
 
-    /// On one thread, whose clock it is that is set.
+    /// Runs on one thread, because the shift is thread-local.
     #[tokio::test]
-    async fn a_wall_clock_that_jumps_moves_no_duration_and_no_deadline() {
+    async fn wall_clock_jump_changes_no_duration() {
         let minute = Some(Duration::from_secs(60));
         let limits = Limits {
             timeout: minute,
@@ -116,14 +118,14 @@ mod tests {
                 shown.push(content.parse::<u64>().unwrap());
             }
         }
-        // The clock was moved indeed, and before 1970 there is no time to show.
+        // The clock really was shifted, and a time before 1970 is shown as 0.
         let hours = |at: usize| (shown[at].abs_diff(shown[4]) + 1_800_000) / 3_600_000;
         let moved = (hours(0), hours(1), hours(2), shown[3]);
         assert_eq!(moved, (5, 5, 24 * 365, 0), "{shown:?}");
     }
 
     #[tokio::test]
-    async fn a_deadline_comes_in_its_time_though_the_clock_has_jumped() {
+    async fn wall_clock_jump_keeps_deadline() {
         let limits = Limits { timeout: Some(Duration::from_millis(300)), ..Limits::default() };
         let late = Turn::text("late").after(Duration::from_secs(60));
         let (_, outcome, took) = jumps(limits, late).await;

@@ -1,10 +1,10 @@
-//! Hooks: asked at fixed points of a run; each may let it go on, tell the model something, refuse
-//! a tool, veto a success, or halt the run.
+//! Hooks: user code called at fixed points of a run. A hook may let the run proceed, inject a
+//! message for the model, deny a tool call, veto a success, or halt the run.
 //!
 //! ```
 //! use endstop::hook::{Hook, HookFuture};
 //! use endstop::{Answer, ConsultPoint, Hooks};
-//!
+//! /// Vetoes a success until the tests were run.
 //! /// No success before the tests were run.
 //! struct TestsFirst;
 //! impl Hook for TestsFirst {
@@ -29,33 +29,34 @@ use std::pin::Pin;
 /// The future of a hook's answer.
 pub type HookFuture<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
-/// Asked at fixed points of a run.
+/// User code that is called at fixed points of a run.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a hook",
-    note = "implement `points` (where it is asked) and `consult` (what it answers)"
+    note = "implement `points` (when it is called) and `consult` (its answer)"
 )]
 pub trait Hook: Send + Sync {
-    /// Where it is asked.
+    /// Returns the points at which the hook is called.
     fn points(&self) -> Hooks;
 
-    /// Answers.
+    /// Returns the answer at a point.
     fn consult(&self, point: ConsultPoint) -> HookFuture<'_>;
 }
 
-/// Asks a person whether a tool may be run.
+/// Asks a person for approval of a tool call.
 pub trait Approver: Send + Sync {
-    /// Answers; the future is dropped where the run ends first, and a prompt should then go away.
+    /// Returns the decision. The future is dropped if the run ends first; a prompt should then be
+    /// dismissed.
     fn approve(&self, call: ToolCall) -> HookFuture<'_>;
 }
 
-/// The future of a compactor's answer.
+/// The future of a compactor's result.
 pub type CompactionFuture<'a> = Pin<Box<dyn Future<Output = Compaction> + Send + 'a>>;
 
-/// Shortens a conversation. The built-in ones are in [`compaction`](crate::compaction).
+/// Shortens a conversation. The built-in compactors are in [`compaction`](crate::compaction).
 ///
-/// What it gives is taken where it is enough shorter, a conversation that providers accept, and has
-/// the task, what is pinned and what the model has not answered yet; else the compaction has failed,
-/// and the conversation is as it was.
+/// The result is accepted if it is enough shorter, is valid for providers, and contains the task,
+/// pinned messages and everything that the model has not answered yet. Otherwise the compaction has
+/// failed, and the conversation stays unchanged.
 ///
 /// ```
 /// use endstop::compaction::CompactionRequest;
@@ -63,7 +64,7 @@ pub type CompactionFuture<'a> = Pin<Box<dyn Future<Output = Compaction> + Send +
 /// use endstop::hook::{CompactionFuture, Compactor};
 /// use endstop::{Compaction, Role};
 ///
-/// /// Forgets all that is answered, but the task.
+/// /// Drops everything that is answered, except the task.
 /// struct Forget;
 /// impl Compactor for Forget {
 ///     fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_> {
@@ -79,11 +80,11 @@ pub type CompactionFuture<'a> = Pin<Box<dyn Future<Output = Compaction> + Send +
 /// # let _ = Forget;
 /// ```
 pub trait Compactor: Send + Sync {
-    /// Shortens it; the future is dropped where the run ends first.
+    /// Shortens the conversation. The future is dropped if the run ends first.
     fn compact(&self, request: CompactionRequest) -> CompactionFuture<'_>;
 }
 
-/// Whether two sets of points share the one of `point`.
+/// `true` if `points` includes the one of `point`.
 pub(crate) fn asks(points: Hooks, point: &ConsultPoint) -> bool {
     match point {
         ConsultPoint::Prompt => points.prompt,

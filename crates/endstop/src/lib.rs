@@ -12,14 +12,15 @@
 //!     .limits(Limits { max_turns: Some(10), ..Limits::default() })
 //!     .build()?;
 //! let outcome = agent.run("Tell me a story.")?.outcome().await;
-//! // A cut answer never passes for success, and what was said is kept.
+//! // A truncated answer never counts as success, and its text is preserved.
 //! assert_eq!(outcome.termination, Termination::ErrorOutputTruncated);
 //! assert_eq!(outcome.last_text.as_deref(), Some("Half an ans"));
 //! # Ok(()) }
 //! ```
 //!
-//! [`core`] is the pure kernel and its vocabulary, re-exported here whole; [`wire`] the providers'
-//! formats. This crate adds what performs: the loop on tokio, providers over HTTP, tools, hooks.
+//! [`core`] is the kernel, free of I/O, with all its types; they are also re-exported here.
+//! [`wire`] has the wire formats of the providers. This crate adds the parts that do I/O: the loop
+//! on tokio, providers over HTTP, tools and hooks.
 
 pub mod agent;
 pub mod budget;
@@ -45,7 +46,7 @@ pub use endstop_core as core;
 pub use endstop_core::*;
 pub use endstop_wire as wire;
 
-/// The examples of the README and of the book compile.
+/// Compiles the examples of the README and of the book.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]

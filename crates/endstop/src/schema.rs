@@ -1,4 +1,5 @@
-//! JSON Schema: compiled once, asked by the kernel's `Validate` effect.
+//! JSON Schema validation of answers. The schema is compiled once, and used by the kernel's
+//! `Validate` effect.
 //!
 //! ```
 //! use endstop::schema::OutputSchema;
@@ -12,7 +13,7 @@ use endstop_core::structured;
 use serde_json::Value;
 use std::fmt;
 
-/// A schema that answers must satisfy.
+/// A compiled schema that answers must satisfy.
 pub struct OutputSchema {
     schema: Value,
     validator: jsonschema::Validator,
@@ -25,10 +26,10 @@ impl fmt::Debug for OutputSchema {
 }
 
 impl OutputSchema {
-    /// Compiles a JSON Schema; references to other documents are not fetched.
+    /// Compiles a JSON Schema. References to other documents are not fetched.
     ///
     /// # Errors
-    /// It is no schema; the message says where.
+    /// The schema is invalid. The message says at which path.
     pub fn new(schema: Value) -> Result<OutputSchema, String> {
         let validator =
             jsonschema::validator_for(&schema).map_err(|e| match e.instance_path().as_str() {
@@ -38,20 +39,22 @@ impl OutputSchema {
         Ok(OutputSchema { schema, validator })
     }
 
-    /// The schema as it was given.
+    /// Returns the schema as it was given.
     pub fn as_value(&self) -> &Value {
         &self.schema
     }
 
-    /// The first value of an answer that satisfies the schema.
+    /// Returns the first value of an answer that satisfies the schema.
     ///
     /// # Errors
-    /// What is wrong, for the model to read: each violation with its place, at most five.
+    /// No value satisfies the schema. The message is for the model: at most five violations with
+    /// their paths.
     pub fn validate(&self, candidate: &Value) -> Result<Value, String> {
         structured::accept(candidate, |value| {
             let problems: Vec<String> = self
                 .validator
                 .iter_errors(value)
+                // More than five would take up context without helping the model.
                 .take(5)
                 .map(|e| {
                     let at = e.instance_path().to_string();

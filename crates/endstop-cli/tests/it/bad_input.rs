@@ -135,7 +135,12 @@ fn models_keys_and_addresses_that_are_none() {
         refused_with(&cli, &args, &[environment], says);
     }
     let variables = [key, ("OPENAI_BASE_URL", "localhost:1")];
-    refused_with(&cli, &MODEL, &variables, &["OPENAI_BASE_URL is `localhost:1`", "http://HOST"]);
+    refused_with(
+        &cli,
+        &MODEL,
+        &variables,
+        &["invalid OPENAI_BASE_URL `localhost:1`", "http://HOST"],
+    );
     refused_with(&cli, &MODEL, &[key, ("OPENAI_ORG_ID", "a\nb")], &["look at OPENAI_ORG_ID"]);
     // A password is not repeated.
     let address = ["--base-url", "http://me:hunter2@ho st/"];

@@ -201,7 +201,7 @@ fn file_size_limit_does_not_end_run() {
         assert!(cli.path(name).metadata().unwrap().len() <= 400 * 1024, "{name}");
     }
     let lines = done.lines();
-    let lost = |line: &Value| line["message"].to_string().contains("does not keep this run");
+    let lost = |line: &Value| line["message"].to_string().contains("cannot store this run");
     assert!(lines.iter().any(lost), "{done:?}");
     // For a command the limit is what it is elsewhere.
     let command = lines.iter().rfind(|line| line["type"] == "tool_ended").unwrap();

@@ -316,14 +316,14 @@ fn a_full_disk_ends_no_run_and_loses_no_ending() {
         done.lines().into_iter().filter(|line| line["type"] == "warning").collect();
     assert_eq!(warnings.len(), 1, "said once: {done:#?}");
     let said = warnings[0]["message"].as_str().unwrap();
-    assert!(said.contains("the journal does not keep this run"), "{said}");
+    assert!(said.contains("the journal cannot store this run"), "{said}");
     // What was whole before is whole, and what is there of this run is told as what it is.
     let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
     assert_eq!(runs.len(), 2, "{runs:?}");
     assert_eq!((&runs[0]["termination"], &runs[1]["termination"]), (&Value::Null, &json!("stop")));
     let told = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
     assert!(told.contains("turn 1 attempt 1") && told.contains("no outcome"), "{told}");
-    run(&[]).notes(&["⚠ the journal does not keep this run", "stopped: stop (success)"]);
+    run(&[]).notes(&["⚠ the journal cannot store this run", "stopped: stop (success)"]);
 }
 
 #[test]

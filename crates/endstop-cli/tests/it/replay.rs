@@ -126,7 +126,7 @@ fn a_stall_stalls_again() {
     let first = cli.agent(&server, "openai-chat", &recorded).exits(10);
     let replay = [&["run", "--replay", "r.jsonl", "--json"][..], &flags].concat();
     let second =
-        keyless(&cli, &replay).exits(10).notes(&["hung up in exchange 1", "a limit must end it"]);
+        keyless(&cli, &replay).exits(10).notes(&["stopped reading exchange 1", "until a limit"]);
     assert_eq!(timeless(second.outcome())["last_text"], first.outcome()["last_text"]);
     assert_eq!(second.outcome()["decided_by"]["name"], first.outcome()["decided_by"]["name"]);
 }
@@ -292,11 +292,11 @@ fn a_file_that_is_no_recording_is_refused() {
             format!("{}\n{}\n{}\n", lines[0], &lines[1][..80], lines[2]),
             vec!["line 2: not valid JSON"],
         ),
-        (with(0, "version", json!(2)), vec!["line 1: ", "`version` is 2", "reads 1"]),
+        (with(0, "version", json!(2)), vec!["line 1: ", "unsupported `version` `2`", "expected 1"]),
         (with(0, "version", Value::Null), vec!["line 1: ", "`version`"]),
         (with(0, "model", Value::Null), vec!["line 1: ", "missing field `model`"]),
         (with(0, "api", json!("telegraph")), vec!["line 1: ", "`api`", "`telegraph`"]),
-        (with(0, "api", json!("cohere-v1")), vec!["line 1: ", "`api`", "only read"]),
+        (with(0, "api", json!("cohere-v1")), vec!["line 1: ", "`api`", "decoded"]),
         (with(0, "provider", json!("acme")), vec!["line 1: ", "`provider`", "`acme`"]),
         (with(0, "url", json!("nowhere")), vec!["line 1: ", "`url`"]),
         (with(0, "price", json!({"input": -1})), vec!["line 1: ", "`price.input`"]),
@@ -310,7 +310,7 @@ fn a_file_that_is_no_recording_is_refused() {
         (with(1, "body_encoding", json!("base64")), vec!["line 2: ", "`body`"]),
         (with(1, "ended", json!("well")), vec!["line 2: ", "`ended`", "clean"]),
         (with(1, "ended", json!("failed")), vec!["line 2: ", "`error` is missing"]),
-        (with(1, "status", json!(0)), vec!["line 2: ", "`status` is 0"]),
+        (with(1, "status", json!(0)), vec!["line 2: ", "invalid `status` `0`"]),
         (with(3, "termination", json!("fin")), vec!["line 4: ", "`termination`"]),
     ] {
         cli.write("bad.jsonl", &content);

@@ -1,4 +1,4 @@
-//! Builds an [`AgentLoop`].
+//! The builder of an [`AgentLoop`]: collects the settings and validates them together.
 
 use super::policy::SharedPolicy;
 use super::{AgentEvent, AgentLoop, Config, Lifecycle, Shared, StartError, State, check_history};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Builds an [`AgentLoop`]; every setting has a default but the provider.
+/// Builds an [`AgentLoop`]. Every setting except the provider has a default.
 #[must_use]
 pub struct AgentBuilder {
     config: Config,
@@ -29,11 +29,11 @@ pub struct AgentBuilder {
     permissions: Permissions,
     schema: Option<Value>,
     messages: Vec<Message>,
-    /// `None`: if there are other tools.
+    /// `None` enables the `finish` tool if the loop has other tools.
     finish_tool: Option<bool>,
 }
 
-/// The share of the context window at which a loop with a compactor shortens its conversation.
+/// The fraction of the context window at which a loop with a compactor shortens its conversation.
 pub const COMPACTION_SHARE: f64 = 0.6;
 
 impl AgentBuilder {
@@ -78,65 +78,66 @@ impl AgentBuilder {
         }
     }
 
-    /// Instructions.
+    /// Sets the system prompt.
     pub fn system(mut self, system: impl Into<String>) -> Self {
         self.config.system = Some(system.into());
         self
     }
 
-    /// The limits.
+    /// Sets the limits of each run.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.config.limits = limits;
         self
     }
 
-    /// A tool that the model may call.
+    /// Adds a tool that the model may call.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.push(Arc::new(tool));
         self
     }
 
-    /// A tool that is shared.
+    /// Adds a tool that the caller shares with other loops.
     pub fn shared_tool(mut self, tool: Arc<dyn Tool>) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// Whether the tools of a name may be run; `*` stands for any text, and the strictest of
-    /// several rules counts. The default is [`Permission::Allow`].
+    /// Sets the permission of the tools that match a name; `*` matches any text. If several rules
+    /// match, the strictest applies. The default is [`Permission::Allow`].
     pub fn permission(mut self, tools: impl Into<String>, permission: Permission) -> Self {
         self.permissions = self.permissions.rule(tools, permission);
         self
     }
 
-    /// Which tools may be run, in the place of what was said before.
+    /// Replaces all permissions set so far.
     pub fn permissions(mut self, permissions: Permissions) -> Self {
         self.permissions = permissions;
         self
     }
 
-    /// Whether the model has the `finish` tool (if the loop has other tools). Without other tools the
-    /// answer is the model's text: many small models refuse a request that offers any tool.
+    /// Enables or disables the `finish` tool (default: enabled if the loop has other tools).
+    /// Without other tools the model's text is the answer, because many small models refuse a
+    /// request that offers any tool.
     pub fn finish_tool(mut self, on: bool) -> Self {
         self.finish_tool = Some(on);
         self
     }
 
-    /// The termination policy (none).
+    /// Sets the termination policy (default: none).
     pub fn policy(mut self, policy: impl TerminationPolicy + 'static) -> Self {
         self.config.policy =
             Some(SharedPolicy::new(Box::new(policy), Arc::clone(&self.config.provider)));
         self
     }
 
-    /// The termination policy, boxed, as a registry builds it.
+    /// Sets a boxed termination policy, for example one built by a registry.
     pub fn boxed_policy(mut self, policy: Box<dyn TerminationPolicy>) -> Self {
         self.config.policy = Some(SharedPolicy::new(policy, Arc::clone(&self.config.provider)));
         self
     }
 
-    /// The rules that watch each run, and what each does when it fires, in the place of the usual ones
-    /// ([`Watch::usual`]).
+    /// Replaces the default rules ([`Watch::usual`]) that monitor each run, with the action of
+    /// each.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -152,28 +153,30 @@ impl AgentBuilder {
         self
     }
 
-    /// A hook.
+    /// Adds a hook. Hooks run in the order in which they were added.
     pub fn hook(mut self, hook: impl Hook + 'static) -> Self {
         self.config.hooks.push(Arc::new(hook));
         self
     }
 
-    /// Who is asked about tools whose permission is [`Permission::Ask`].
+    /// Sets the approver, which decides about calls of tools with [`Permission::Ask`].
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
         self.config.approver = Some(Arc::new(approver));
         self
     }
 
-    /// What shortens the conversation: after the provider refused a prompt as too long, and before
-    /// that where the context window is known and nearly full ([`COMPACTION_SHARE`] of it, unless
-    /// [`proactive_compaction`](Self::proactive_compaction) says otherwise).
+    /// Sets a custom compactor, which shortens the conversation. It runs after the provider refused
+    /// a prompt as too long, and before a call if the context window is known and
+    /// [`COMPACTION_SHARE`] of it is in use. [`proactive_compaction`](Self::proactive_compaction)
+    /// changes that share.
     pub fn compactor(mut self, compactor: impl Compactor + 'static) -> Self {
         self.config.compactor = Some(Arc::new(compactor));
         self
     }
 
-    /// Shortens the conversation with the built-in strategies, as configuration says: where the
-    /// context window is known before it is full, and after the provider refused a prompt.
+    /// Shortens the conversation with the built-in strategies of a configuration: before the
+    /// context window is full, if its size is known, and after the provider refused a prompt as too
+    /// long.
     pub fn compaction(mut self, config: &CompactionConfig) -> Self {
         self.config.compactor = config.compactor().map(|compactor| Arc::new(compactor) as _);
         self.config.proactive =
@@ -181,39 +184,40 @@ impl AgentBuilder {
         self.least_compaction(config.least_gain).max_compaction_failures(config.max_failures)
     }
 
-    /// The share (0 to 1) of its bytes that a conversation must lose for a compaction to count (a
-    /// tenth).
+    /// Sets the least share (0 to 1) of its bytes that a conversation must lose for a compaction to
+    /// count as successful (default: 0.1).
     pub fn least_compaction(mut self, gain: f64) -> Self {
         self.config.compaction.least_gain = gain;
         self
     }
 
-    /// After how many failed compactions in a row none is tried before a call any more (3).
+    /// Sets the number of consecutive failed compactions after which proactive compaction stops
+    /// (default: 3).
     pub fn max_compaction_failures(mut self, failures: u32) -> Self {
         self.config.compaction.max_failures = failures;
         self
     }
 
-    /// When the conversation is shortened before a call, without waiting for a refusal.
+    /// Sets when the conversation is shortened before a call, without waiting for a refused prompt.
     pub fn proactive_compaction(mut self, when: ProactiveCompaction) -> Self {
         self.config.proactive = Some(when);
         self
     }
 
-    /// A JSON Schema that the answer must satisfy.
+    /// Sets a JSON Schema that the answer must satisfy.
     pub fn output_schema(mut self, schema: Value) -> Self {
         self.schema = Some(schema);
         self
     }
 
-    /// A budget shared with other runs.
+    /// Sets a budget shared with other runs.
     pub fn shared_budget(mut self, budget: SharedBudget) -> Self {
         self.config.budget = Some(budget);
         self
     }
 
-    /// A loop that works for a tool call of another run: within that run's budget, stopped with it,
-    /// and what it spends is reported to it.
+    /// Makes the loop work on behalf of another run's tool call: it spends within that run's
+    /// budget, stops with that run, and reports its spending to it.
     pub(crate) fn within(mut self, context: &ToolContext) -> Self {
         self.config.budget = match (self.config.budget, context.budget()) {
             (Some(own), Some(outer)) => Some(SharedBudget::both(&own, &outer)),
@@ -223,89 +227,94 @@ impl AgentBuilder {
         self
     }
 
-    /// What the model costs, above what the provider knows.
+    /// Sets the model's price, overriding the one that the provider reports.
     pub fn price(mut self, price: Price) -> Self {
         self.config.price = Some(price);
         self
     }
 
-    /// The model's context window in tokens, above what the provider knows.
+    /// Sets the model's context window in tokens, overriding the one that the provider reports.
     pub fn context_window(mut self, tokens: u64) -> Self {
         self.config.context_window = Some(tokens);
         self
     }
 
-    /// The output cap of each call in tokens.
+    /// Sets the maximum number of output tokens per call.
     pub fn max_output_tokens(mut self, tokens: u64) -> Self {
         self.config.output_cap = Some(tokens);
         self
     }
 
-    /// Whether responses are streamed (they are).
+    /// Enables or disables streamed responses (default: enabled).
     pub fn streaming(mut self, on: bool) -> Self {
         self.config.streaming = on;
         self
     }
 
-    /// Whether the model is told once what it repeats before `error_no_progress` (it is).
+    /// Enables or disables the one-time message that warns the model about its repetition before
+    /// the run ends with `error_no_progress` (default: enabled).
     pub fn nudge(mut self, on: bool) -> Self {
         self.config.nudge = on;
         self
     }
 
-    /// Whether a provider that only says yes or no reads as `unknown` instead of as a natural
-    /// completion (it does not).
+    /// Treats a provider that only reports whether the model stopped as `unknown` instead of as a
+    /// natural completion (default: off).
     pub fn strict_detection(mut self, on: bool) -> Self {
         self.config.strict_detection = on;
         self
     }
 
-    /// Seeds the jitter of backoffs, for runs that repeat exactly.
+    /// Sets the seed of the backoff jitter, for reproducible runs.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = Some(seed);
         self
     }
 
-    /// A named value for policies.
+    /// Sets a named value that policies can read.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.config.variables.insert(name.into(), value.into());
         self
     }
 
-    /// The folder that tools work in (the process's own).
+    /// Sets the folder that tools work in (default: the current directory of the process).
     pub fn working_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.config.working_dir = Some(dir.into());
         self
     }
 
-    /// Hears every event. It is called on the run's task: it should be quick, and while it holds that
-    /// task the run hears of no stop. One that panics ends the run; the others hear the event.
+    /// Adds an observer for every event. It is called on the run's task, so it should return
+    /// quickly: the run cannot react to a stop in the meantime. If an observer panics, the run
+    /// ends; the other observers still receive the event.
     pub fn on_event(mut self, observer: impl Fn(&AgentEvent) + Send + Sync + 'static) -> Self {
         self.config.observers.push(Box::new(observer));
         self
     }
 
-    /// Hears `true` when a run starts and `false` when it ends, in turn. It is called by whoever starts,
-    /// ends or terminates: it should be quick. One that panics is left out.
+    /// Adds an observer that receives `true` when a run starts and `false` when it ends,
+    /// alternately. It is called on the thread that starts, ends or terminates the run, so it
+    /// should return quickly. A panicking observer is ignored.
     pub fn on_busy(mut self, observer: impl Fn(bool) + Send + Sync + 'static) -> Self {
         self.config.busy_observers.push(Box::new(observer));
         self
     }
 
-    /// Where the runs are kept; then they can be explained, and gone on with
+    /// Sets the journal that stores the runs. Stored runs can be explained and resumed
     /// ([`AgentLoop::resume`]).
     pub fn journal(mut self, journal: impl Journal + 'static) -> Self {
         self.config.journal = Some(Arc::new(journal));
         self
     }
 
-    /// What a journal keeps beside a run for whoever started it: never a key.
+    /// Sets a JSON value that the journal stores next to each run for the application. Must not
+    /// contain credentials.
     pub fn journal_settings(mut self, settings: Value) -> Self {
         self.config.journal_settings = settings;
         self
     }
 
-    /// A conversation to continue. [`build`](Self::build) refuses one that providers would refuse.
+    /// Sets the conversation to continue. [`build`](Self::build) refuses one that providers would
+    /// refuse.
     pub fn history(mut self, messages: Vec<Message>) -> Self {
         self.messages = messages;
         self
@@ -314,9 +323,9 @@ impl AgentBuilder {
     /// Builds the loop.
     ///
     /// # Errors
-    /// Two tools of one name, a permission for a tool that is not there, a schema that is none, a
-    /// cost ceiling without a price, a tool that must be asked about with nobody to ask, a share of a
-    /// compaction that is none, a history that providers would refuse.
+    /// Two tools have the same name; a permission matches no tool; the schema is invalid; a cost
+    /// ceiling is set without a price; a tool has the permission `ask` but there is no approver; a
+    /// compaction share is out of range; or providers would refuse the history.
     pub fn build(mut self) -> Result<AgentLoop, StartError> {
         let config = &mut self.config;
         let refuse = |what: String| Err(StartError::Config(what));
@@ -332,9 +341,11 @@ impl AgentBuilder {
             }
         }
         let names: Vec<&str> = config.tools.names().collect();
+        // A permission that matches nothing is probably a typo, and the intended tool would be
+        // without its rule.
         if let Some(pattern) = self.permissions.idle(&names).next() {
             return refuse(format!(
-                "a permission names the tool `{pattern}`, which is not there; there are: {}",
+                "unknown tool `{pattern}` in a permission: expected one of {}",
                 names.join(", ")
             ));
         }
@@ -355,7 +366,7 @@ impl AgentBuilder {
         let asks = config.tool_specs.iter().find(|tool| tool.permission == Permission::Ask);
         if let Some(tool) = asks.filter(|_| config.approver.is_none()) {
             return refuse(format!(
-                "the tool `{}` must be asked about, and there is nobody to ask: give an approver",
+                "the tool `{}` has the permission `ask`, but there is no approver; set `AgentBuilder::approver`",
                 tool.name
             ));
         }
@@ -366,20 +377,22 @@ impl AgentBuilder {
             }
         }
         let least = config.compaction.least_gain;
+        // Written so that NaN is refused as well.
         if !(least > 0.0 && least < 1.0) {
             return refuse(format!(
-                "a compaction must lose a share between 0 and 1 of the conversation, and `least_compaction` says {least}"
+                "invalid `least_compaction` `{least}`: expected a share of the conversation above 0 and below 1"
             ));
         }
         if let Some(ProactiveCompaction::AtShare(share)) = config.proactive
             && !(share > 0.0 && share <= 1.0)
         {
             return refuse(format!(
-                "`proactive_compaction` wants a share of the context window between 0 and 1, not {share}"
+                "invalid `proactive_compaction` `{share}`: expected a share of the context window above 0 and at most 1"
             ));
         }
         let shared = config.budget.as_ref().is_some_and(SharedBudget::bounds_cost);
         let ceiling = config.limits.max_budget_usd.is_some() || shared;
+        // Without a price every call would cost nothing, and the ceiling would never be reached.
         if ceiling && config.price.is_none() {
             return refuse(format!(
                 "max_budget_usd needs a price, and none is known for `{}`: give one with `--price in=…,out=…` in US dollars per million tokens, or `AgentBuilder::price`",
@@ -387,6 +400,7 @@ impl AgentBuilder {
             ));
         }
         let tasks = TaskTracker::new();
+        // A closed tracker still accepts tasks; see `AgentLoop::settled` for the reason.
         tasks.close();
         Ok(AgentLoop(Arc::new(Shared {
             config: self.config,

@@ -8,28 +8,29 @@
 //!
 //! # What starts after a stop
 //!
-//! A driver learns of a cancel at its next poll. Until then it may write its journal, call observers
-//! and spawn tasks, so a check on the driver's side cannot keep the promise that no tool starts after
-//! `cancel` has returned. The promise is kept by one lock:
+//! A driver notices a cancel at its next poll. Until then it may write its journal, call observers
+//! and spawn tasks, so a check on the driver's side cannot guarantee that no tool starts after
+//! `cancel` has returned. One lock guarantees it:
 //!
 //! - [`Control::start`] takes the lock, refuses if a stop was requested, and otherwise registers an
-//!   [`Entry`]. It then runs the first poll of the user's code outside the lock and removes the entry.
-//! - [`Control::cancel`] takes the same lock to record its request. Later starts are refused. Starts
-//!   that registered earlier are past the check but may not have reached the user's first
+//!   [`Entry`]. It then runs the first poll of the user's code outside the lock and removes the
+//!   entry.
+//! - [`Control::cancel`] takes the same lock to record its request. Later starts are refused.
+//!   Starts that registered earlier are past the check but may not have reached the user's first
 //!   instruction, because their thread can be preempted in between. `cancel` therefore waits until
 //!   their first poll has returned.
 //!
-//! `cancel` must not wait for user code to finish: a tool may block its thread, or wait for the thread
-//! that cancels. Two rules see to that. Entries of the calling thread do not count: the user's code is
-//! what called `cancel`, so it has started. And an entry whose thread is seen to work or to sleep
-//! ([`Looks`]) has started, too; on Linux that takes a few milliseconds. On a runtime of one thread
-//! there is never an entry of another thread, and `cancel` never waits.
+//! `cancel` must not wait for user code to finish: a tool may block its thread, or wait for the
+//! thread that cancels. Two rules prevent that. Entries of the calling thread do not count, because
+//! the user's code itself called `cancel` and so has started. And an entry whose thread is observed
+//! to work or to sleep ([`Looks`]) has started, too; on Linux that takes a few milliseconds. On a
+//! single-threaded runtime there is never an entry of another thread, and `cancel` never waits.
 //!
 //! A run that works for a tool call of another run has the other's control as its `outer` one. A
-//! start registers with all of them, so that a cancel of the outer run also holds back what the inner
-//! run would start before it is told.
+//! start registers with all of them, so that a cancel of the outer run also refuses what the inner
+//! run would start before it is notified.
 //!
-//! `models.rs` checks every order of these steps.
+//! The loom tests in `models.rs` check every order of these steps.
 
 use super::sync::{Arc, Condvar, Mutex, lock, wait_timeout};
 use super::thread::{Looks, Thread};
@@ -39,23 +40,23 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often a stop looks at a thread on which user code starts.
+/// Interval at which a stop checks a thread on which user code starts.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// What was asked of a run; a later one outranks the ones before it.
+/// A requested stop. A later variant outranks the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Request {
     Cancel,
     Terminate,
 }
 
-/// The one way into a run that is under way.
+/// The shared handle through which a run is stopped.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     shared: Arc<Requests>,
-    /// Cancelled when the run is stopped; tools hold children of it.
+    /// Cancelled when the run is stopped; tools hold child tokens.
     pub(crate) token: CancellationToken,
-    /// The control of the run whose tool call this run works for.
+    /// The control of the run on whose tool call this run works.
     outer: Option<std::sync::Arc<Control>>,
 }
 
@@ -68,12 +69,12 @@ struct Requests {
 
 #[derive(Debug, Default)]
 struct Asked {
-    /// The most that was asked.
+    /// The strongest request so far.
     request: Option<Request>,
     driver: Option<Waker>,
-    /// A tool has reported spending that the driver has not booked.
+    /// A tool has reported spending that the driver has not booked yet.
     spent: bool,
-    /// User code that is in its first poll.
+    /// User code that is currently in its first poll.
     entries: Vec<Entry>,
     next: u64,
 }
@@ -83,11 +84,11 @@ struct Asked {
 struct Entry {
     number: u64,
     thread: Thread,
-    /// The least request that would have refused it.
+    /// The weakest request that would have refused this start.
     refused_by: Request,
 }
 
-/// Removes its entries, also if the user's code panics.
+/// Removes the entries when dropped, so that they also go if the user's code panics.
 struct Entered<'a> {
     control: &'a Control,
     number: u64,
@@ -107,20 +108,20 @@ impl Control {
         Control { shared: Arc::default(), token, outer: None }
     }
 
-    /// A control of a run that works for a tool call of the run that `outer` controls.
+    /// Creates the control of a run that works for a tool call of the run that `outer` controls.
     pub(crate) fn within(token: CancellationToken, outer: Option<&Control>) -> Control {
         let outer = outer.cloned().map(std::sync::Arc::new);
         Control { outer, ..Control::new(token) }
     }
 
-    /// Cancels the run. No user code of it starts after this has returned.
+    /// Cancels the run. None of its user code starts after this has returned.
     pub(crate) fn cancel(&self) {
         if self.request(Request::Cancel) {
             self.until_started(Request::Cancel);
         }
     }
 
-    /// Terminates the run; as [`cancel`](Self::cancel).
+    /// Terminates the run, with the same guarantee as [`cancel`](Self::cancel).
     #[cfg(all(test, endstop_loom))]
     pub(crate) fn terminate(&self) {
         if self.request(Request::Terminate) {
@@ -128,18 +129,19 @@ impl Control {
         }
     }
 
-    /// Records a request and tells the driver and the tools; `true` if user code is starting, for which
-    /// [`until_started`](Self::until_started) waits.
+    /// Records a request and notifies the driver and the tools. Returns `true` if user code is
+    /// starting; [`until_started`](Self::until_started) waits for that code.
     #[must_use]
     pub(crate) fn request(&self, request: Request) -> bool {
         let (driver, starting) = {
             let mut asked = lock(&self.shared.asked);
+            // `max`: a cancel that follows a terminate must not weaken it.
             asked.request = asked.request.max(Some(request));
             (asked.driver.take(), !asked.entries.is_empty())
         };
-        // Both after the request is recorded: the driver hears it before the result of a tool that ends
-        // at once because its token was cancelled. The tools do not wait for the driver, which a slow
-        // journal may hold up.
+        // Both follow the recorded request, so that the driver sees it before the result of a tool
+        // that ends at once because its token was cancelled. Tools are notified directly because a
+        // slow journal may hold up the driver.
         self.token.cancel();
         if let Some(driver) = driver {
             driver.wake();
@@ -147,12 +149,13 @@ impl Control {
         starting
     }
 
-    /// Waits until what was starting when `request` was recorded has started: see the module's
-    /// documentation.
+    /// Waits until the code that was starting when `request` was recorded has started. The module
+    /// documentation describes the protocol.
     pub(crate) fn until_started(&self, request: Request) {
         let mut control = Some(self);
         while let Some(at) = control {
-            // Code of this thread that calls a stop has started; nothing waits for it any more.
+            // If code on this thread requests a stop, that code has started, so no other thread
+            // needs to wait for it either.
             lock(&at.shared.asked).entries.retain(|entry| !entry.thread.is_current());
             at.shared.started.notify_all();
             control = at.outer.as_deref();
@@ -166,11 +169,13 @@ impl Control {
             if !asked.entries.iter().any(waits) {
                 return;
             }
+            // The timeout is needed because user code that blocks in its first poll sends no
+            // notification.
             asked = wait_timeout(&self.shared.started, asked, BETWEEN_LOOKS);
             let entries = asked.entries.iter().filter(|entry| waits(entry));
             let waiting: Vec<_> =
                 entries.map(|entry| (entry.number, entry.thread.clone())).collect();
-            // Without the lock: to look at a thread takes a while.
+            // Release the lock, because reading a thread's state from the kernel takes a while.
             drop(asked);
             for (number, thread) in waiting {
                 let known = looks.iter().position(|(known, _)| *known == number);
@@ -185,14 +190,15 @@ impl Control {
         }
     }
 
-    /// Runs the first steps of user code; `None` if a request of at least `refused_by` came before,
-    /// to this run or to one that it works for. A refused run has a request pending.
+    /// Runs the first steps of user code. Returns `None` if a request of at least `refused_by` was
+    /// recorded earlier, on this run or on one that it works for. A refused run has a request
+    /// pending.
     pub(crate) fn start<T>(&self, refused_by: Request, code: impl FnOnce() -> T) -> Option<T> {
         let _entered = self.enter(refused_by)?;
         Some(code())
     }
 
-    /// Awaits a future whose first poll starts user code: see [`start`](Self::start).
+    /// Awaits a future whose first poll starts user code; see [`start`](Self::start).
     pub(crate) async fn start_future<F: Future>(
         &self,
         refused_by: Request,
@@ -218,8 +224,8 @@ impl Control {
         if let Some(outer) = &self.outer {
             entered = outer.enter(refused_by).map(Box::new);
             if entered.is_none() {
-                // The outer run tells this one in its own time; what was refused must not count as a
-                // failure until then.
+                // The outer run stops this one only later. Record the request now, so that the
+                // refused start is not counted as a failure in the meantime.
                 let _ = self.request(Request::Cancel);
                 return None;
             }
@@ -235,7 +241,7 @@ impl Control {
         Some(Entered { control: self, number, _outer: entered })
     }
 
-    /// Has the driver book what its tools have reported to have spent.
+    /// Wakes the driver so that it books the spending that tools have reported.
     pub(crate) fn spent(&self) {
         let driver = {
             let mut asked = lock(&self.shared.asked);
@@ -247,18 +253,20 @@ impl Control {
         }
     }
 
-    /// Whether tools have reported spending since the last call. Ask after [`poll`](Self::poll), which
-    /// registers the driver's waker: a report that comes between the two is not missed then.
+    /// Returns `true` if tools have reported spending since the last call. Call it after
+    /// [`poll`](Self::poll), which registers the driver's waker, so that a report between the two
+    /// calls is not missed.
     pub(crate) fn take_spent(&self) -> bool {
         std::mem::take(&mut lock(&self.shared.asked).spent)
     }
 
-    /// What is asked, where it is more than `known`.
+    /// Returns the recorded request if it is stronger than `known`.
     pub(crate) fn pending(&self, known: Option<Request>) -> Option<Request> {
         lock(&self.shared.asked).request.filter(|request| Some(*request) > known)
     }
 
-    /// What is asked, where it is more than `known`; else this waker is woken when it is.
+    /// Returns the recorded request if it is stronger than `known`; otherwise registers the waker
+    /// for it.
     pub(crate) fn poll(&self, known: Option<Request>, waker: &Waker) -> Option<Request> {
         let replaced = {
             let mut asked = lock(&self.shared.asked);
@@ -271,7 +279,8 @@ impl Control {
                 _ => asked.driver.replace(waker.clone()),
             }
         };
-        // Outside the lock: with it a task may go.
+        // Drop the old waker outside the lock: it may be the last owner of a task, whose destructor
+        // could take this lock.
         drop(replaced);
         None
     }

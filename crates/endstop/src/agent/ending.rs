@@ -1,13 +1,13 @@
-//! The write-once ending of a run: whatever becomes of the task that drives it, somebody who
-//! waits is answered, once.
+//! The write-once outcome of a run: every waiter is answered exactly once, even if the driver's
+//! task is lost.
 //!
 //! ```text
 //! let ending = EndingCell::default();
-//! ending.write(outcome);            // true: the first one stands
+//! ending.write(outcome);            // true: the first outcome wins
 //! let outcome = ending.wait().await;
 //! ```
 //!
-//! `models.rs` goes through every order of its steps.
+//! The loom tests in `models.rs` check every order of its steps.
 
 use super::sync::{Arc, Mutex, lock};
 use endstop_core::{DecidedBy, NanoUsd, Outcome, Termination, Usage};
@@ -17,20 +17,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Holds an outcome that is written once and may be awaited by many.
+/// A cell for an outcome that is written once and may be awaited by many tasks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndingCell(Arc<Mutex<Cell>>);
 
 #[derive(Debug, Default)]
 struct Cell {
     outcome: Option<std::sync::Arc<Outcome>>,
-    /// Who waits; empty once the outcome is written.
+    /// The wakers of waiting tasks; empty once the outcome is written.
     waiting: Vec<(u64, Waker)>,
     next: u64,
 }
 
 impl EndingCell {
-    /// Writes the outcome; `false`, and nothing changes, where there is one.
+    /// Writes the outcome. Returns `false` and changes nothing if there already is one.
     pub(crate) fn write(&self, outcome: Outcome) -> bool {
         let waiting = {
             let mut cell = lock(&self.0);
@@ -41,24 +41,25 @@ impl EndingCell {
             std::mem::take(&mut cell.waiting)
         };
         for (_, waker) in waiting {
-            // A waker is the caller's code; one that panics keeps no other from waking.
+            // Wakers are the caller's code; a panicking one must not prevent the others from being
+            // woken.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
         true
     }
 
-    /// The outcome, where it is written.
+    /// Returns the outcome if it is written.
     pub(crate) fn get(&self) -> Option<std::sync::Arc<Outcome>> {
         lock(&self.0).outcome.clone()
     }
 
-    /// Waits for the outcome.
+    /// Returns a future of the outcome.
     pub(crate) fn wait(&self) -> Wait<'_> {
         Wait { cell: self, place: None }
     }
 }
 
-/// A wait for the outcome; dropped, it is forgotten.
+/// A future of the outcome. Dropping it removes its waker.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     cell: &'a EndingCell,
@@ -66,7 +67,8 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Cell {
-    /// Has this waker woken when the outcome is written; the one it takes the place of comes back.
+    /// Registers the waker to be woken when the outcome is written. Returns the waker that it
+    /// replaces.
     fn register(&mut self, place: &mut Option<u64>, waker: Waker) -> Option<Waker> {
         let place = *place.get_or_insert(self.next);
         let mine = self.waiting.iter_mut().find(|(waiting, _)| *waiting == place);
@@ -88,8 +90,8 @@ impl Future for Wait<'_> {
     type Output = std::sync::Arc<Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Wakers are cloned and dropped outside the lock: with one a task may go, and with the
-        // task a handle that looks here.
+        // Clone and drop wakers outside the lock: dropping one may free its task, and with the task
+        // a handle whose `Drop` takes this lock.
         let waker = cx.waker().clone();
         let replaced = {
             let mut cell = lock(&self.cell.0);
@@ -112,7 +114,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// The outcome of a run whose kernel was lost with its task.
+/// The outcome of a run whose task was lost together with its kernel.
 pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
     let (termination, layer, name) = if terminated {
         (Termination::Terminated, "caller", "terminate")
@@ -143,6 +145,7 @@ pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
         duration,
         turns: 0,
         model_calls: 0,
+        // The kernel's totals are gone, so the cost is reported as unknown rather than as zero.
         compactions: Vec::new(),
         fired: Vec::new(),
         tool_calls: 0,

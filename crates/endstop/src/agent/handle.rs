@@ -1,7 +1,7 @@
-//! The handle of a run: a stream of what happens, and a future of the one outcome.
+//! The handle of a run: a stream of its events and a future of its outcome.
 //!
-//! Dropping the handle cancels the run; [`RunHandle::detach`] says otherwise. A reader that lags
-//! may miss text (it is whole in the event that ends the turn), never a lifecycle event.
+//! Dropping the handle cancels the run; [`RunHandle::detach`] prevents that. A slow reader may miss
+//! text deltas (the event that ends the turn has the whole text), but never a lifecycle event.
 
 use super::control::Control;
 use super::ending::EndingCell;
@@ -15,32 +15,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
-/// Pieces of text that may wait for a reader before further ones are dropped.
+/// Number of text deltas that may wait for the reader. Further deltas are dropped.
 const MOST_DELTAS: usize = 1024;
 
-/// What happens in a run.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 #[expect(clippy::large_enum_variant, reason = "it is moved once, and a box is one more to match")]
 pub enum AgentEvent {
-    /// A step of the run's life.
+    /// A step in the life of the run.
     Run(RunEvent),
-    /// More of the turn that is under way.
+    /// An increment of the current turn.
     Delta(DeltaEvent),
-    /// Something beside the run is not as it should be: its journal does not keep it.
+    /// A problem that does not affect the run, for example a journal that cannot be written.
     Warning(WarningEvent),
-    /// The run has ended; always the last.
+    /// The run has ended. Always the last event.
     Ended(Arc<Outcome>),
 }
 
-/// More of the turn that is under way.
+/// An increment of the current turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeltaEvent {
     /// Always `delta`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// What came.
+    /// The received text, reasoning or tool-call fragment.
     #[serde(flatten)]
     pub delta: TurnDelta,
 }
@@ -51,24 +51,24 @@ impl DeltaEvent {
     }
 }
 
-/// Something beside the run is not as it should be.
+/// A problem that does not affect the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WarningEvent {
     /// Always `warning`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// What, for a person.
+    /// A description for people.
     pub message: String,
 }
 
 impl WarningEvent {
-    /// A warning of these words.
+    /// Creates a warning with this message.
     pub fn new(message: impl Into<String>) -> WarningEvent {
         WarningEvent { kind: "warning", message: message.into() }
     }
 }
 
-/// A run under way.
+/// A handle to a running or ended run.
 #[must_use = "dropping the handle cancels the run"]
 #[derive(Debug)]
 pub struct RunHandle {
@@ -79,8 +79,8 @@ pub struct RunHandle {
     cancel_on_drop: bool,
 }
 
-/// Where the driver puts what happens. The channel has room for some events from its beginning:
-/// they are boxed, for a run that waits to hold less.
+/// The driver's end of the event channel. The channel allocates room for several events when it is
+/// created; events are boxed so that a waiting run uses less memory.
 #[derive(Clone, Debug)]
 pub(crate) struct EventSink {
     events: mpsc::UnboundedSender<Box<AgentEvent>>,
@@ -88,13 +88,14 @@ pub(crate) struct EventSink {
 }
 
 impl EventSink {
-    /// Whether anybody reads.
+    /// `true` while the reader still takes events.
     pub(crate) fn is_open(&self) -> bool {
         !self.events.is_closed()
     }
 
     pub(crate) fn send(&self, event: AgentEvent) {
         if matches!(event, AgentEvent::Delta(_)) {
+            // Relaxed is enough because the count is only an approximate bound on memory.
             if self.waiting.load(Ordering::Relaxed) >= MOST_DELTAS {
                 return;
             }
@@ -112,7 +113,7 @@ impl RunHandle {
         (RunHandle { events, waiting, ending, control, cancel_on_drop: true }, sink)
     }
 
-    /// The next event; `None` once the outcome was given.
+    /// Returns the next event, or `None` after the event with the outcome.
     pub async fn next(&mut self) -> Option<AgentEvent> {
         std::future::poll_fn(|cx| self.poll_event(cx)).await
     }
@@ -125,26 +126,28 @@ impl RunHandle {
         polled
     }
 
-    /// Cancels this run, and no other: an acknowledgement that comes late stops nothing else. As with
-    /// [`AgentLoop::cancel`](super::AgentLoop::cancel), nothing of the run starts after it has returned.
+    /// Cancels this run only; a late call cannot stop a later run of the same loop. Like
+    /// [`AgentLoop::cancel`](super::AgentLoop::cancel), it guarantees that nothing of the run
+    /// starts after it has returned.
     pub fn cancel(&self) {
         self.control.cancel();
     }
 
-    /// Lets the run go on when the handle is dropped.
+    /// Drops the handle without cancelling the run.
     pub fn detach(mut self) {
         self.cancel_on_drop = false;
     }
 
-    /// The outcome, where the run has ended.
+    /// Returns the outcome if the run has ended.
     pub fn try_outcome(&self) -> Option<Arc<Outcome>> {
         self.ending.get()
     }
 
-    /// Waits for the one outcome; the events are no longer collected.
+    /// Waits for the outcome and discards all further events.
     pub async fn outcome(mut self) -> Outcome {
         self.events.close();
         let outcome = self.ending.wait().await;
+        // The run has ended, so dropping the handle must not request a cancel.
         self.cancel_on_drop = false;
         drop(self);
         Arc::unwrap_or_clone(outcome)

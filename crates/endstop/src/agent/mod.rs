@@ -1,4 +1,5 @@
-//! The agent loop: a conversation that makes runs, one at a time, each with one outcome.
+//! The agent loop: holds a conversation and starts runs on it, one at a time, each with one
+//! outcome.
 //!
 //! ```
 //! use endstop::{AgentLoop, Termination};
@@ -12,9 +13,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`cancel`](AgentLoop::cancel) stops the run that is under way; the loop can run again.
-//! [`terminate`](AgentLoop::terminate) is final. Both return at once, from any thread, never fail,
-//! and reach streams and tool processes.
+//! [`cancel`](AgentLoop::cancel) stops the current run; the loop can run again afterwards.
+//! [`terminate`](AgentLoop::terminate) stops the loop for good. Both return at once, can be called
+//! from any thread, never fail, and also stop open streams and the processes of tools.
 
 mod builder;
 mod control;
@@ -62,26 +63,27 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use user_code::Panicked;
 
-/// Why a run could not be started. How a run ended is an [`Outcome`], never an error.
+/// The reason why a run could not be started. How a started run ended is an [`Outcome`], never an
+/// error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The loop was terminated; it never runs again.
+    /// The loop was terminated and cannot run again.
     Terminated,
-    /// A run is under way.
+    /// Another run is still in progress.
     Busy,
-    /// The loop cannot run as it is configured; what to do about it.
+    /// The configuration or the input is invalid; the string says how to fix it.
     Config(String),
-    /// The journal does not give the run that is to go on.
+    /// The journal could not provide the run to resume.
     Journal(JournalError),
-    /// These are not as they were when the run began: it does not go on until that is accepted
-    /// ([`Resume::accept_changes`]).
+    /// The configuration differs from the one the run started with. Pass [`Resume::accept_changes`]
+    /// to resume anyway.
     Changed(Vec<Change>),
-    /// So many secrets were cut out of the run's conversation when it was journalled: the model would
-    /// read `[redacted]` for them, in its own calls too. It is not resumed until that is accepted
-    /// ([`Resume::accept_redacted`]).
+    /// Number of secrets that redaction removed from the journalled conversation. The resumed model
+    /// would read `[redacted]` in their place, also in its own earlier calls. Pass
+    /// [`Resume::accept_redacted`] to resume anyway.
     Redacted(u64),
-    /// The run has ended, and why it does not go on.
+    /// The run has already ended; the string says why it cannot be resumed.
     Ended(String),
 }
 
@@ -93,7 +95,7 @@ impl fmt::Display for StartError {
             StartError::Config(what) | StartError::Ended(what) => f.write_str(what),
             StartError::Journal(problem) => problem.fmt(f),
             StartError::Changed(changes) => {
-                f.write_str("the run was made otherwise")?;
+                f.write_str("the configuration differs from the original run")?;
                 changes.iter().try_for_each(|change| write!(f, "; {change}"))
             }
             StartError::Redacted(cuts) => {
@@ -109,24 +111,24 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// May the loop still be used?
+/// The lifecycle state of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifecycle {
-    /// Nothing runs.
+    /// No run is in progress.
     Idle,
-    /// A run is under way.
+    /// A run is in progress.
     Running,
-    /// It was terminated.
+    /// [`AgentLoop::terminate`] was called.
     Terminated,
 }
 
-/// A conversation that makes runs, one at a time. Cheap to clone; clones are the same loop.
+/// A conversation and the runs on it, one at a time. Cheap to clone; clones share the same loop.
 #[derive(Clone)]
 pub struct AgentLoop(Arc<Shared>);
 
 pub(crate) struct Shared {
     config: Config,
-    /// Cancelled by `terminate`; every run's token is a child of it.
+    /// Cancelled by `terminate`. The token of every run is a child of this one.
     token: CancellationToken,
     tasks: TaskTracker,
     state: Mutex<State>,
@@ -138,11 +140,11 @@ struct State {
     running: Option<Running>,
     messages: Vec<Message>,
     epoch: u64,
-    /// Whether observers were, or will be, told `busy = true` and not yet `false`.
+    /// The last value queued for the busy observers.
     busy: bool,
-    /// What they are still to be told.
+    /// Values that the busy observers have not received yet, oldest first.
     notices: VecDeque<bool>,
-    /// Somebody tells them.
+    /// `true` while a thread delivers `notices`; other threads only append.
     telling: bool,
 }
 
@@ -158,15 +160,16 @@ struct Running {
     control: Control,
 }
 
-/// What a run is about.
+/// The input of a run: its messages and the epoch of the provider's encoded state.
 #[derive(Clone)]
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
     pub(crate) epoch: u64,
 }
 
-/// The loop's one place for a run, taken. What follows asks the provider, the hooks and the
-/// observers, and no lock is held: a stop waits for none of them.
+/// A reservation of the loop's single run slot. The caller prepares the run while it holds the
+/// reservation, but no lock: preparation calls the provider, hooks and observers, and a stop must
+/// not wait for their code.
 struct Place {
     shared: Arc<Shared>,
     runtime: tokio::runtime::Handle,
@@ -185,6 +188,7 @@ impl Place {
         let shared = Arc::clone(&self.shared);
         let driver =
             Driver::new(shared, self.number, self.control.clone(), ending, sink, beginning);
+        // Observers receive `true` before the driver can end the run and queue `false`.
         self.shared.tell_busy();
         self.shared.tasks.spawn_on(driver.drive(), &self.runtime);
         handle
@@ -192,7 +196,7 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// No run came of it.
+    /// Releases the slot if no run was started.
     fn drop(&mut self) {
         if !self.started {
             self.shared.finished(self.number, None);
@@ -215,9 +219,10 @@ struct Config {
     hooks: Vec<Arc<dyn Hook>>,
     approver: Option<Arc<dyn Approver>>,
     compactor: Option<Arc<dyn Compactor>>,
-    /// `None`: as is usual.
+    /// `None` selects the default: at [`COMPACTION_SHARE`] if there is a compactor, otherwise
+    /// never.
     proactive: Option<ProactiveCompaction>,
-    /// What counts as a compaction.
+    /// The rules for when a compaction counts as successful.
     compaction: CompactionSpec,
     schema: Option<Arc<OutputSchema>>,
     budget: Option<SharedBudget>,
@@ -234,7 +239,7 @@ struct Config {
     busy_observers: Vec<BusyObserver>,
     journal: Option<Arc<dyn Journal>>,
     journal_settings: Value,
-    /// The tool call of another run that this loop works for.
+    /// The tool call of another run on whose behalf this loop works.
     outer: Option<ToolContext>,
 }
 
@@ -249,34 +254,34 @@ impl fmt::Debug for AgentLoop {
 }
 
 impl AgentLoop {
-    /// Builds a loop over a provider.
+    /// Creates a builder for a loop that calls this provider.
     pub fn builder(provider: impl Provider + 'static) -> AgentBuilder {
         AgentBuilder::new(Arc::new(provider))
     }
 
-    /// Whether the loop may still be used, and is.
+    /// Returns the lifecycle state.
     pub fn lifecycle(&self) -> Lifecycle {
         self.0.state().lifecycle
     }
 
-    /// The conversation so far; that of a run under way is its own until it ends.
+    /// Returns the conversation. The messages of the current run are added when it ends.
     pub fn messages(&self) -> Vec<Message> {
         self.0.state().messages.clone()
     }
 
-    /// Starts a run: from this input to one outcome. Must be called within a tokio runtime.
+    /// Starts a run with this input. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The loop was terminated, is busy, or cannot run as it is configured; the input is blank.
+    /// The loop was terminated, is busy, or has an invalid configuration; or the input is blank.
     pub fn run(&self, input: impl Into<String>) -> Result<RunHandle, StartError> {
         let parts = vec![Part::Text { text: input.into() }];
         self.run_parts(parts)
     }
 
-    /// [`run`](Self::run) with an input of several parts (text and images).
+    /// Starts a run with an input of several parts (text and images).
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The same as [`run`](Self::run).
     pub fn run_parts(&self, input: Vec<Part>) -> Result<RunHandle, StartError> {
         let input = Message::new(MessageId(1), Role::User, input);
         if let Some(problem) = history::problem(std::slice::from_ref(&input)) {
@@ -295,8 +300,8 @@ impl AgentLoop {
         Ok(place.start(Beginning::New(Conversation { messages, epoch })))
     }
 
-    /// Replaces the conversation: to edit it, to roll it back, or to continue a stored one. An empty
-    /// list starts a new conversation.
+    /// Replaces the conversation: to edit it, to roll it back, or to continue a stored one. An
+    /// empty list starts a new conversation.
     ///
     /// ```
     /// # use endstop::{AgentLoop, testkit::{ScriptedModel, Turn}};
@@ -304,14 +309,14 @@ impl AgentLoop {
     /// # let agent = AgentLoop::builder(ScriptedModel::new([Turn::text("Paris.")])).build()?;
     /// let before = agent.messages();
     /// agent.run("What is the capital of France?")?.await;
-    /// agent.set_messages(before)?; // the question was never asked
+    /// agent.set_messages(before)?; // roll back to the state before the question
     /// assert!(agent.messages().is_empty());
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// The loop was terminated or is busy, or providers would refuse the conversation
-    /// ([`history::problem`]): it is unchanged.
+    /// ([`history::problem`]). The conversation is then unchanged.
     pub fn set_messages(&self, messages: Vec<Message>) -> Result<(), StartError> {
         check_history("messages", &messages)?;
         let mut state = self.0.state();
@@ -320,13 +325,14 @@ impl AgentLoop {
             Lifecycle::Running => return Err(StartError::Busy),
             Lifecycle::Idle => {}
         }
-        // What was encoded for the old conversation does not fit the new one.
+        // Encoded provider state (such as signed reasoning) belongs to the old messages only. The
+        // new epoch makes sessions drop it.
         state.epoch += 1;
         state.messages = messages;
         Ok(())
     }
 
-    /// Takes the one place for a run; observers hear of it when the run starts.
+    /// Reserves the single run slot. Busy observers are notified later, when the run starts.
     fn take_place(&self) -> Result<Place, StartError> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
             StartError::Config("a run needs a tokio runtime: call it within one".to_owned())
@@ -338,6 +344,7 @@ impl AgentLoop {
             Lifecycle::Running => return Err(StartError::Busy),
             Lifecycle::Idle => {}
         }
+        // Relaxed is enough because the counter is only read and changed under the state lock.
         let number = shared.runs.fetch_add(1, Ordering::Relaxed) + 1;
         let outer = shared.config.outer.as_ref().and_then(ToolContext::control);
         let control = Control::within(shared.token.child_token(), outer);
@@ -352,32 +359,34 @@ impl AgentLoop {
             number,
             control,
             conversation,
-            // `settled` waits for what is being prepared, too.
+            // `settled` must also wait for a run that is still being prepared.
             _under_way: shared.tasks.token(),
             started: false,
         })
     }
 
-    /// Cancels the run that is under way; the loop can run again. Does nothing on an idle or
-    /// terminated loop. The outcome says `cancelled`.
+    /// Cancels the current run; the loop can run again. Does nothing on an idle or terminated loop.
+    /// The outcome has the termination `cancelled`.
     ///
-    /// No tool, model call, hook, approval or compaction of the run starts after this has returned,
-    /// also of agents that its tools run. It can be called from any thread, and from within an
-    /// observer, a hook or a tool. It returns at once, unless such code is in its first poll on another
-    /// thread: then it waits until that poll has returned, or the thread is seen to work or to sleep.
-    /// On Linux that takes milliseconds, elsewhere a quarter of a second at most.
+    /// No tool, model call, hook, approval or compaction of the run starts after `cancel` has
+    /// returned. This includes runs of agents that the run's tools started. `cancel` can be called
+    /// from any thread, and from inside an observer, a hook or a tool. It returns at once, unless
+    /// such code is in its first poll on another thread. In that case it waits until the poll has
+    /// returned, or until that thread is observed to work or to sleep: some milliseconds on Linux,
+    /// at most a quarter of a second elsewhere.
     pub fn cancel(&self) {
-        // Without the lock: who is woken may look at the loop.
+        // Release the lock first: `cancel` wakes tasks that may read this loop's state.
         let running = self.0.state().running.as_ref().map(|running| running.control.clone());
         if let Some(control) = running {
             control.cancel();
         }
     }
 
-    /// Terminates the loop: what runs is stopped without grace, and it never runs again.
+    /// Terminates the loop: stops the current run without a grace period and refuses further runs.
     ///
-    /// Idempotent, returns as soon as [`cancel`](Self::cancel) does, never fails or panics. Observers
-    /// hear `busy = false` once, also on a loop that never ran; after it no callback fires.
+    /// Idempotent, never fails or panics, and returns as fast as [`cancel`](Self::cancel). Busy
+    /// observers receive `false` exactly once, even if the loop never ran. No callback fires after
+    /// that.
     pub fn terminate(&self) {
         let (first, running) = {
             let mut state = self.0.state();
@@ -388,7 +397,9 @@ impl AgentLoop {
             }
             (first, state.running.as_ref().map(|running| running.control.clone()))
         };
-        // Asked first: a tool that ends at once when it is told must not let the run go on.
+        // Record the request before the token is cancelled. Otherwise a tool that ends as soon as
+        // its token is cancelled could return a result before the driver knows about the stop, and
+        // the run would continue.
         let starting = running.filter(|control| control.request(Request::Terminate));
         self.0.token.cancel();
         if let Some(control) = starting {
@@ -399,15 +410,15 @@ impl AgentLoop {
         }
     }
 
-    /// Waits until nothing of the loop runs any more: no run, no tool.
+    /// Waits until no run and no tool of the loop is active.
     pub async fn settled(&self) {
-        // The tracker is closed from its beginning, which keeps no task from starting: with one that
-        // is opened and closed, a waiter could come to wait for an open tracker that never wakes it.
+        // The tracker is closed from the start, which does not prevent new tasks. If it were opened
+        // and closed per run, a caller could start waiting while it is open and never be woken.
         self.0.tasks.wait().await;
     }
 }
 
-/// Refuses a conversation that providers would refuse; `name` is what the caller set.
+/// Returns an error if providers would refuse the conversation; `name` is the setting to report.
 fn check_history(name: &str, messages: &[Message]) -> Result<(), StartError> {
     match history::problem(messages).filter(|_| !messages.is_empty()) {
         None => Ok(()),
@@ -422,10 +433,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the observers whether the loop is busy; one that panics is left out.
+    /// Delivers the queued values to the busy observers. A panicking observer is ignored.
     ///
-    /// Whoever comes while they are being told leaves the rest to who tells them: each hears `true`
-    /// and `false` in turn, and nobody waits for an observer that somebody else has called.
+    /// If another thread is already delivering, that thread delivers these values too. Each
+    /// observer therefore receives `true` and `false` alternately, and no thread waits for an
+    /// observer that another thread has called.
     fn tell_busy(&self) {
         if std::mem::replace(&mut self.state().telling, true) {
             return;
@@ -444,9 +456,9 @@ impl Shared {
         }
     }
 
-    /// Tells the observers of an event, unless the loop was terminated.
+    /// Passes an event to the observers, unless the loop was terminated.
     ///
-    /// `Err`: one of them panicked; the others have heard it.
+    /// Returns `Err` if an observer panicked; the remaining observers still receive the event.
     fn tell(&self, control: &Control, event: &AgentEvent) -> Result<(), Panicked> {
         let provider = &*self.config.provider;
         let mut told = Ok(());
@@ -460,10 +472,11 @@ impl Shared {
         told
     }
 
-    /// A run has ended: its conversation is the loop's, unless `outcome` is `None`.
+    /// Releases the run slot. If there is an outcome, its conversation becomes the loop's.
     fn finished(&self, number: u64, outcome: Option<&Outcome>) {
         let tell = {
             let mut state = self.state();
+            // After `terminate` a late run must not set the loop back to `Idle`.
             if state.running.as_ref().is_some_and(|running| running.number == number) {
                 state.running = None;
                 if state.lifecycle == Lifecycle::Running {
@@ -485,7 +498,7 @@ impl Shared {
         }
     }
 
-    /// The tool of a name that the kernel knows.
+    /// Returns the tool with this name. Tool specs and tools have the same order.
     fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         let at = self.config.tool_specs.iter().position(|tool| tool.name == name)?;
         self.config.tools.iter().nth(at)

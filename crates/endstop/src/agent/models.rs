@@ -1,12 +1,12 @@
-//! Models of the ending and the control: loom goes through every order in which threads can take
-//! their steps, and every value that each can see.
+//! loom tests of `ending` and `control`: loom explores every order of the threads' steps, and every
+//! value that each thread can observe.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg endstop_loom" CARGO_TARGET_DIR=target/loom cargo test -p endstop --lib models
 //! ```
 //!
-//! Who waits is a thread that sleeps until its waker is woken: one that is missed is a deadlock,
-//! and loom reports it. A waker that is left behind is a leak, which it reports too.
+//! A waiter is a thread that sleeps until its waker is woken. A missed wake-up is a deadlock and a
+//! waker that is left behind is a leak; loom reports both.
 
 use super::control::{Control, Request};
 use super::ending::{EndingCell, lost};
@@ -22,14 +22,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Goes through all orders, and says how many there were.
+/// Explores all orders and prints their number.
 fn all_orders(of: &str, model: impl Fn() + Send + Sync + 'static) {
     orders(of, None, model);
 }
 
-/// Goes through all orders with so many preemptions at most: a thread that gives way of itself
-/// (it waits for a lock, or to be woken) is none.
-#[expect(clippy::print_stdout, reason = "the number of orders is what a reader wants to know")]
+/// Explores all orders with at most this many preemptions. A thread that yields on its own, because
+/// it waits for a lock or for a wake-up, is not preempted.
+#[expect(clippy::print_stdout, reason = "the number of orders is the result of the test")]
 fn orders(of: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let orders = std::sync::Arc::new(AtomicU64::new(0));
     let counted = std::sync::Arc::clone(&orders);
@@ -50,7 +50,7 @@ fn control() -> Control {
     Control::new(CancellationToken::new())
 }
 
-/// A waker that counts.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -60,7 +60,7 @@ impl Wake for Woken {
     }
 }
 
-/// A driver's task that may go before it has given its outcome.
+/// A driver's task, which may be dropped before it has delivered its outcome.
 struct Guard(EndingCell);
 
 impl Drop for Guard {
@@ -70,7 +70,7 @@ impl Drop for Guard {
 }
 
 #[test]
-fn of_two_writers_one_wins_and_all_who_wait_see_its_outcome() {
+fn concurrent_writes_first_outcome_wins() {
     orders("two writers, two waiters, two preemptions", Some(2), || {
         let cell = EndingCell::default();
         let writers = [Termination::Stop, Termination::Cancelled].map(|termination| {
@@ -91,7 +91,7 @@ fn of_two_writers_one_wins_and_all_who_wait_see_its_outcome() {
 }
 
 #[test]
-fn who_waited_before_the_write_is_woken_and_who_waits_after_it_is_answered() {
+fn waiters_before_and_after_write_return() {
     all_orders("waiters before and after", || {
         let cell = EndingCell::default();
         let woken = std::sync::Arc::<Woken>::default();
@@ -111,7 +111,7 @@ fn who_waited_before_the_write_is_woken_and_who_waits_after_it_is_answered() {
 }
 
 #[test]
-fn a_task_that_goes_and_one_that_gives_its_outcome_write_once() {
+fn dropped_task_and_writer_write_once() {
     all_orders("a writer and a drop guard", || {
         let cell = EndingCell::default();
         let guard = Guard(cell.clone());
@@ -129,7 +129,7 @@ fn a_task_that_goes_and_one_that_gives_its_outcome_write_once() {
 }
 
 #[test]
-fn a_wait_that_is_dropped_while_others_are_woken_leaves_nobody_unwoken() {
+fn dropped_wait_loses_no_wakeup() {
     all_orders("a wait that is dropped", || {
         let cell = EndingCell::default();
         let mut dropped = Box::pin(cell.wait());
@@ -139,7 +139,7 @@ fn a_wait_that_is_dropped_while_others_are_woken_leaves_nobody_unwoken() {
             let cell = cell.clone();
             move || cell.write(ended(Termination::Stop))
         });
-        // Another registers, the first goes, and the other waits on.
+        // Another waiter registers, the first is dropped, and the second keeps waiting.
         let mut waiting = pin!(cell.wait());
         let second = Waker::from(std::sync::Arc::<Woken>::default());
         let _ = waiting.as_mut().poll(&mut Context::from_waker(&second));
@@ -150,7 +150,7 @@ fn a_wait_that_is_dropped_while_others_are_woken_leaves_nobody_unwoken() {
 }
 
 #[test]
-fn a_wait_that_moves_to_another_task_is_woken_there() {
+fn moved_wait_wakes_its_new_task() {
     all_orders("a wait that moves", || {
         let cell = EndingCell::default();
         let writer = thread::spawn({
@@ -165,7 +165,7 @@ fn a_wait_that_moves_to_another_task_is_woken_there() {
     });
 }
 
-/// What a driver hears until it hears of a terminate.
+/// Returns the requests that a driver receives, up to a terminate.
 fn heard(control: &Control) -> Vec<Request> {
     let mut heard = Vec::new();
     while heard.last() != Some(&Request::Terminate) {
@@ -180,7 +180,7 @@ fn heard(control: &Control) -> Vec<Request> {
 }
 
 #[test]
-fn a_terminate_is_heard_and_never_becomes_a_cancel() {
+fn terminate_never_degrades_to_cancel() {
     all_orders("cancel, terminate, and the driver's look", || {
         let control = control();
         let cancel = thread::spawn({
@@ -203,7 +203,7 @@ fn a_terminate_is_heard_and_never_becomes_a_cancel() {
 }
 
 #[test]
-fn a_cancel_is_heard_once_however_often_it_is_asked() {
+fn repeated_cancel_is_reported_once() {
     all_orders("two cancels, and the driver's look", || {
         let control = control();
         let cancels = [(), ()].map(|()| {
@@ -223,7 +223,7 @@ fn a_cancel_is_heard_once_however_often_it_is_asked() {
 }
 
 #[test]
-fn a_driver_that_moves_to_another_task_hears_what_is_asked() {
+fn moved_driver_receives_requests() {
     all_orders("a driver with another waker", || {
         let control = control();
         let cancel = thread::spawn({
@@ -242,12 +242,12 @@ fn a_driver_that_moves_to_another_task_hears_what_is_asked() {
 }
 
 #[test]
-fn a_handle_that_is_dropped_while_the_ending_is_written_changes_no_ending() {
+fn handle_drop_during_write_keeps_outcome() {
     all_orders("a handle dropped while the ending is written", || {
         let (cell, control) = (EndingCell::default(), control());
         let (handle, sink) = RunHandle::new(cell.clone(), control.clone());
         let dropped = thread::spawn(move || drop(handle));
-        // The driver: it ends the run as cancelled where it hears so first.
+        // The driver: ends the run as cancelled if it sees the cancel first.
         let termination = match control.pending(None) {
             Some(_) => Termination::Cancelled,
             None => Termination::Stop,
@@ -263,7 +263,7 @@ fn a_handle_that_is_dropped_while_the_ending_is_written_changes_no_ending() {
 }
 
 #[test]
-fn an_outcome_that_is_awaited_while_it_is_written_cancels_nothing() {
+fn outcome_await_during_write_cancels_nothing() {
     all_orders("an outcome awaited while it is written", || {
         let (cell, control) = (EndingCell::default(), control());
         let (handle, sink) = RunHandle::new(cell.clone(), control.clone());
@@ -279,7 +279,7 @@ fn an_outcome_that_is_awaited_while_it_is_written_cancels_nothing() {
     });
 }
 
-/// Code that must not start once a stop has returned.
+/// A flag for the return of a stop; code that checks it must not start afterwards.
 #[derive(Clone)]
 struct Returned(loom::sync::Arc<AtomicBool>);
 
@@ -290,14 +290,14 @@ impl Returned {
     fn now(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
-    /// The first instruction of a body.
+    /// Called by the first instruction of a body.
     fn is_not_yet(&self) {
         assert!(!self.0.load(Ordering::SeqCst), "it started after the stop had returned");
     }
 }
 
 #[test]
-fn no_body_starts_after_a_stop_returned() {
+fn no_body_starts_after_stop_returns() {
     for stop in [Control::cancel, Control::terminate] {
         orders("two bodies and a stop, two preemptions", Some(2), move || {
             let (control, returned) = (control(), Returned::new());
@@ -340,7 +340,7 @@ fn bodies_that_cancel_their_run_return() {
 }
 
 #[test]
-fn no_body_of_an_inner_run_starts_after_the_outer_stop() {
+fn no_inner_body_starts_after_stop() {
     orders("a body of an inner run, and a stop of the outer, three preemptions", Some(3), || {
         let (outer, returned) = (control(), Returned::new());
         let inner = Control::within(CancellationToken::new(), Some(&outer));
@@ -349,7 +349,7 @@ fn no_body_of_an_inner_run_starts_after_the_outer_stop() {
             move || {
                 let ran = inner.start(Request::Cancel, || {
                     returned.is_not_yet();
-                    // It may stop its own run, which waits for nothing of the outer.
+                    // The body may stop its own run, which does not wait for the outer one.
                     inner.cancel();
                 });
                 assert!(
@@ -365,7 +365,7 @@ fn no_body_of_an_inner_run_starts_after_the_outer_stop() {
 }
 
 #[test]
-fn an_observer_is_held_back_by_a_terminate_alone() {
+fn only_terminate_blocks_observers() {
     orders("an observer, a cancel and a terminate, two preemptions", Some(2), || {
         let (control, returned) = (control(), Returned::new());
         control.cancel();
@@ -386,7 +386,7 @@ fn an_observer_is_held_back_by_a_terminate_alone() {
 }
 
 #[test]
-fn a_body_that_panics_holds_up_no_stop() {
+fn panicking_body_does_not_delay_stop() {
     all_orders("a body that panics, and a stop", || {
         let control = control();
         let body = thread::spawn({

@@ -1,9 +1,9 @@
-//! What a run asks of the user's code before it begins: the points of the hooks, the tools as the
-//! model is told of them, the provider's session.
+//! Collects what a run needs from user code before it begins: the hook points, the tool definitions
+//! for the model, and the provider session.
 //!
 //! ```text
 //! let opened = Opened::new(&shared.config);
-//! queue.extend(opened.faults); // what panicked ends the run before its first call
+//! queue.extend(opened.faults); // a panic ends the run before its first model call
 //! ```
 
 use super::{COMPACTION_SHARE, Config, Conversation, user_code};
@@ -18,15 +18,15 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct Opened {
     pub(super) hooks: Hooks,
-    /// Bytes of each prompt beside the messages.
+    /// Bytes of each prompt in addition to the messages.
     pub(super) overhead: usize,
     pub(super) max_output: Option<u64>,
     pub(super) model: Option<String>,
     pub(super) provider: Option<String>,
-    /// `None`: it panicked.
+    /// `None` if opening it panicked.
     pub(super) session: Option<Box<dyn Session>>,
     pub(super) faults: Vec<EventKind>,
-    /// The tools as the model is told of them, where a journal wants to know.
+    /// The tool definitions sent to the model; filled only if there is a journal.
     definitions: Vec<ToolDefinition>,
 }
 
@@ -39,6 +39,7 @@ impl Opened {
         opened.overhead = config.system.as_ref().map_or(0, String::len)
             + tools
                 .iter()
+                // 64 bytes per tool approximate the JSON keys and punctuation around a definition.
                 .map(|t| t.name.len() + t.description.len() + t.schema.to_string().len() + 64)
                 .sum::<usize>();
         if config.journal.is_some() {
@@ -63,7 +64,7 @@ impl Opened {
         opened
     }
 
-    /// What the kernel is given of a run over this conversation.
+    /// Returns the kernel's specification of a run over this conversation.
     pub(super) fn spec(&self, config: &Config, conversation: Conversation, id: String) -> RunSpec {
         let Conversation { messages, epoch } = conversation;
         RunSpec {
@@ -87,6 +88,7 @@ impl Opened {
             max_output: self.max_output,
             prompt_overhead: self.overhead as u64,
             output_cap: config.output_cap,
+            // Reserving before each call is only useful if a ceiling can refuse the call.
             reserve: config.limits.max_budget_usd.is_some()
                 || config.limits.max_tokens.is_some()
                 || config.budget.is_some(),
@@ -101,7 +103,7 @@ impl Opened {
         }
     }
 
-    /// What a journal keeps of such a run at its beginning.
+    /// Returns the header that the journal stores at the start of such a run.
     pub(super) fn header(&self, config: &Config, spec: &RunSpec) -> RunHeader {
         RunHeader {
             id: spec.run_id.clone().unwrap_or_default(),
@@ -122,7 +124,7 @@ impl Opened {
         }
     }
 
-    /// What user code answers; `None`, and a fault, where it panics.
+    /// Calls user code. If it panics, records a fault and returns `None`.
     fn ask<T>(
         &mut self,
         config: &Config,
@@ -152,7 +154,8 @@ impl Opened {
     }
 }
 
-/// Adds the default and the maximum to the argument in which the model asks for a time limit.
+/// Appends the default and the maximum to the description of the tool's time-limit argument,
+/// because the model could not know them otherwise.
 fn with_time_limit(mut schema: Value, tool: &ToolSpec, limits: &Limits) -> Value {
     let Some(name) = &tool.timeout_argument else { return schema };
     let argument = schema.pointer_mut("/properties").and_then(|all| all.get_mut(name));
@@ -161,7 +164,7 @@ fn with_time_limit(mut schema: Value, tool: &ToolSpec, limits: &Limits) -> Value
             limit.map_or(String::new(), |limit| format!(" {what}: {}.", limit.as_secs_f64()))
         };
         text.push_str(&bound("Default", tool.time_limit(&Map::new(), limits)));
-        // What is granted of the longest wish.
+        // Asking for the longest possible time yields the largest time that is granted.
         let longest = Map::from_iter([(name.clone(), f64::MAX.into())]);
         text.push_str(&bound("Maximum", tool.time_limit(&longest, limits)));
     }

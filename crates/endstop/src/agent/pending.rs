@@ -1,7 +1,7 @@
-//! Work that may block, on a thread for it, and awaited or waited for: a task that must go on while it
-//! takes its time, and a destructor that must not.
+//! Blocking work on a blocking thread, for two kinds of callers: a task that must stay responsive
+//! awaits it, and a destructor, which cannot await, blocks on it.
 //!
-//! ```ignore
+//! ```text
 //! let mut pending = Pending::spawn((log, batch), |(log, batch)| log.append(batch));
 //! let done = poll_fn(|cx| pending.poll(cx)).await; // or: pending.wait()
 //! ```
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
-/// Work on another thread. Its input comes back with what came of it.
+/// Work on another thread. The input value comes back when the work is done.
 pub(super) struct Pending<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
@@ -29,7 +29,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// Gives the value back however the work ends: also if the runtime drops it before it begins.
+/// A guard that returns the value when it is dropped: after the work, or if the runtime drops the
+/// work before it begins.
 struct Working<T> {
     value: Option<T>,
     shared: Arc<Shared<T>>,
@@ -43,6 +44,7 @@ impl<T> Drop for Working<T> {
             state.waker.take()
         };
         self.shared.done.notify_all();
+        // Wake without the lock: the woken task may poll at once and needs it.
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -50,7 +52,7 @@ impl<T> Drop for Working<T> {
 }
 
 impl<T: Send + 'static> Pending<T> {
-    /// Begins the work, which must not panic. Without a runtime it is done here, now.
+    /// Starts the work, which must not panic. Without a runtime the work runs now, on this thread.
     pub(super) fn spawn(value: T, work: impl FnOnce(&mut T) + Send + 'static) -> Pending<T> {
         let state = Mutex::new(State { value: None, waker: None });
         let shared = Arc::new(Shared { state, done: Condvar::new() });
@@ -67,7 +69,7 @@ impl<T: Send + 'static> Pending<T> {
         Pending(shared)
     }
 
-    /// What came of it. Ask no more once it is ready.
+    /// Polls for the value. Must not be called again after it was ready.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         let mut state = self.0.state();
         if let Some(value) = state.value.take() {
@@ -77,7 +79,7 @@ impl<T: Send + 'static> Pending<T> {
         Poll::Pending
     }
 
-    /// The same, blocking this thread.
+    /// Blocks this thread until the value is back.
     pub(super) fn wait(self) -> T {
         let mut state = self.0.state();
         loop {
@@ -96,7 +98,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn awaited_work_gives_its_value_back() {
+    async fn awaited_work_returns_its_value() {
         let mut pending = Pending::spawn(1, |number| {
             std::thread::sleep(Duration::from_millis(20));
             *number += 1;
@@ -105,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn work_without_a_runtime_is_done_at_once() {
+    fn work_without_runtime_runs_at_once() {
         assert_eq!(Pending::spawn(1, |number| *number += 1).wait(), 2);
     }
 
     #[test]
-    fn work_dropped_by_a_runtime_comes_back_undone() {
+    fn work_dropped_by_runtime_is_returned() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (hold, held) = std::sync::mpsc::channel::<()>();
@@ -119,7 +121,7 @@ mod tests {
             let _entered = runtime.enter();
             Pending::spawn(1, |number| *number += 1)
         };
-        // The only thread is busy: the runtime drops what is queued.
+        // The only blocking thread is busy, so the runtime drops the queued work.
         runtime.shutdown_background();
         drop(hold);
         drop(busy);

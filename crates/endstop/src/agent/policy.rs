@@ -1,7 +1,7 @@
-//! A loop's policy, lent to each of its runs in turn; every run resets it at its start.
+//! The loop's termination policy, shared by its runs in turn. Every run resets it at its start.
 //!
-//! The kernel catches its panics, and puts their words into the outcome: they go on from here without
-//! credentials.
+//! The kernel catches panics of a policy and puts their messages into the outcome. This wrapper
+//! removes credentials from those messages first.
 
 use super::user_code;
 use crate::provider::Provider;
@@ -28,7 +28,7 @@ impl SharedPolicy {
     }
 
     fn ask<T>(&self, question: impl FnOnce(&mut dyn TerminationPolicy) -> T) -> T {
-        // One that panicked is reset before it is used again.
+        // Ignore poison: a policy that panicked is reset before it is used again.
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = catch_unwind(AssertUnwindSafe(|| question(&mut **policy)));
         drop(policy);

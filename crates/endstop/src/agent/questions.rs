@@ -1,7 +1,7 @@
-//! What is asked of hooks and people: in order, and whose answer counts.
+//! Asks hooks and approvers, in order, and picks the answer that counts.
 //!
 //! ```text
-//! let (name, what) = whose(&point); // for one that panics
+//! let (name, what) = whose(&point); // names the code if it panics
 //! let answer = answer(&hooks, approver.as_deref(), point, &control).await;
 //! ```
 
@@ -10,7 +10,7 @@ use crate::hook::{Approver, Hook, asks};
 use endstop_core::{Answer, ConsultPoint};
 use std::sync::Arc;
 
-/// The answer at a point; `None` if the run was stopped before one of them was asked.
+/// Returns the answer at a point, or `None` if the run was stopped before all were asked.
 pub(super) async fn answer(
     hooks: &[Arc<dyn Hook>],
     approver: Option<&dyn Approver>,
@@ -23,13 +23,13 @@ pub(super) async fn answer(
             control.start_future(Request::Cancel, asked).await
         }
         (ConsultPoint::Approval { .. }, None) => {
-            Some(Answer::Deny("there is nobody to ask".to_owned()))
+            Some(Answer::Deny("no approver is set".to_owned()))
         }
         (point, _) => ask_hooks(hooks, &point, control).await,
     }
 }
 
-/// Who is asked at a point: by its name, and for a person.
+/// Returns the code that is asked at a point: its name, and a description for people.
 pub(super) fn whose(point: &ConsultPoint) -> (&'static str, &'static str) {
     match point {
         ConsultPoint::Prompt => ("prompt", "a hook"),
@@ -43,7 +43,7 @@ pub(super) fn whose(point: &ConsultPoint) -> (&'static str, &'static str) {
     }
 }
 
-/// Asks the hooks in order; the first that does not let the run go on decides.
+/// Asks the hooks in order. The first answer other than proceeding is final.
 async fn ask_hooks(
     hooks: &[Arc<dyn Hook>],
     point: &ConsultPoint,
@@ -61,7 +61,7 @@ async fn ask_hooks(
         }
     }
     Some(match (told.is_empty(), cap) {
-        // At chat parameters the cap is the answer; words belong to the other points.
+        // A cap is only valid at `chat_params`, and text only at the other points.
         (_, Some(tokens)) => Answer::OutputCap(tokens),
         (false, None) => Answer::ProceedWith(told.join("\n")),
         (true, None) => Answer::Proceed,

@@ -1,6 +1,7 @@
-//! Keeps a run in its journal: each event before what it asks for is done, a turn's deltas joined.
+//! Journals a run: stores each event before the effects that it requests are performed, and merges
+//! a turn's deltas into few records.
 //!
-//! ```ignore
+//! ```text
 //! let before = recorder.before(&event);             // as JSON, before the kernel takes it
 //! let step = run.handle(event, &mut effects);
 //! recorder.after(before, &effects, ended);
@@ -8,11 +9,11 @@
 //! perform(effects);
 //! ```
 //!
-//! A journal that can write without waiting does so in `after`. Otherwise another thread writes, because
-//! the run's own thread has other runs to drive, and a cancel to hear.
+//! A journal that can write without waiting does so in `after`. Otherwise another thread writes,
+//! because the thread of the run has other runs to drive and must react to a cancel.
 //!
-//! A journal that fails does not end the run: what could not be kept is given again with what comes
-//! next, and the failure is told once. One that panics is given up.
+//! A journal that fails does not end the run: records that could not be stored are retried with the
+//! next ones, and the failure is reported once. A journal that panics is not used again.
 
 use super::pending::Pending;
 use super::user_code;
@@ -27,54 +28,56 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Deltas that waited so long are kept: a call that is lost with its process is then booked for all
-/// but its last moment.
+/// Deltas are journalled after this delay at the latest. If the process dies during a call, all but
+/// the last moment of it can then be charged.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// So much of them is kept at once.
+/// Size of the unjournalled deltas (bytes of text plus characters of the rest) above which they are
+/// journalled without delay.
 const MOST_WAITING: u64 = 4096;
-/// Most events are no longer, in bytes.
+/// Initial buffer size for an event's JSON, in bytes. Most events fit.
 const USUAL_EVENT: usize = 1024;
-/// What waits for a journal that fails, in bytes, before the journal is given up.
+/// Size of the unstored records of a failing journal, in bytes, above which the journal is given
+/// up.
 const MOST_BEHIND: usize = 64 << 20;
 
 #[derive(Default)]
 pub(super) struct Recorder {
     log: Option<Box<dyn RunJournal>>,
-    /// Another thread writes, or begins the run; it has the log meanwhile.
+    /// A write or the start of the run on another thread, which owns the log in the meantime.
     writing: Option<Pending<Written>>,
     keys: KnownKeys,
     joiner: Joiner,
     joined_at: Duration,
-    /// Not kept yet.
+    /// Records that are not stored yet.
     batch: Vec<Record>,
     behind: usize,
     problem: Option<JournalError>,
     told: bool,
 }
 
-/// What another thread writes, and what came of it.
+/// A batch that another thread writes, and the result.
 struct Written {
     log: Option<Box<dyn RunJournal>>,
-    /// Empty once it is written.
+    /// Empty once the batch is stored.
     batch: Vec<Record>,
     result: Result<(), Failure>,
 }
 
-/// Why a journal did not write.
+/// The reason why a journal did not write.
 enum Failure {
     Refused(JournalError),
     Panicked(Box<dyn Any + Send>),
 }
 
-/// What is kept of an event.
+/// The part of an event that is journalled, computed before the kernel consumes the event.
 pub(super) enum Before {
-    /// It waits with those before it.
+    /// Merged with the deltas before it.
     Delta {
         call: EffectId,
         at: Duration,
         mark: Mark,
     },
-    /// A response that is whole, and counted: nothing is estimated by what was streamed of it.
+    /// A complete response with token counts, so its deltas are not needed for an estimate.
     Turn(EffectId, Record),
     Other(Record),
 }
@@ -84,7 +87,7 @@ impl Recorder {
         Recorder { log: Some(log), keys, ..Recorder::default() }
     }
 
-    /// Of a run that begins: another thread has the journal store it.
+    /// Records a new run. Another thread has the journal create it, because that may block.
     pub(super) fn begin(
         journal: Arc<dyn Journal>,
         header: Box<RunHeader>,
@@ -105,7 +108,7 @@ impl Recorder {
         Recorder { writing, keys, ..Recorder::default() }
     }
 
-    /// Whether the journal takes this run, as far as is known.
+    /// `true` unless the journal is known to have refused the run or failed for good.
     pub(super) fn is_recording(&self) -> bool {
         self.log.is_some() || self.writing.is_some()
     }
@@ -116,6 +119,8 @@ impl Recorder {
         }
         Some(match event.kind {
             EventKind::Delta { call, ref delta } => {
+                // Journal the deltas of an earlier call first, so that the records keep the order
+                // of the events.
                 for event in self.joiner.earlier(call) {
                     self.keep(&event, &[], None);
                 }
@@ -134,8 +139,9 @@ impl Recorder {
         })
     }
 
-    /// The kernel took the event, and asks for this. It is on disk when nothing is being written any
-    /// more ([`poll_written`](Self::poll_written)), except deltas that nothing was decided on.
+    /// Journals an event that the kernel has taken, with the effects it requested. The records are
+    /// on disk once [`poll_written`](Self::poll_written) is ready, except deltas that caused no
+    /// decision.
     pub(super) fn after(&mut self, before: Option<Before>, effects: &[Effect], ended: bool) {
         let Some(before) = before else { return };
         let record = match before {
@@ -147,12 +153,15 @@ impl Recorder {
                 return self.commit();
             }
             Before::Delta { call, at, mark } => {
+                // The kernel decided on this delta, so it needs a record of its own: a replay must
+                // reach the same decision at the same delta.
                 let delta = self.joiner.take_back(mark);
                 let delta = delta.unwrap_or(TurnDelta::Text(String::new()));
                 self.record(&Event::new(at, EventKind::Delta { call, delta }))
             }
             Before::Turn(call, record) => {
-                // One that came too late counts as cut, and is booked by its deltas.
+                // A turn that arrives after its abort counts as aborted, and its cost is estimated
+                // from its deltas.
                 if !effects.iter().any(|effect| matches!(effect, Effect::AbortModel { .. })) {
                     self.joiner.forget(call);
                 }
@@ -165,7 +174,7 @@ impl Recorder {
         self.commit();
     }
 
-    /// Keeps an event as it is, with what was asked for then.
+    /// Journals an event unchanged, with the effects it requested at that time.
     pub(super) fn keep(&mut self, event: &Event, effects: &[Effect], wall_ms: Option<u64>) {
         if self.is_recording() {
             let record = self.record(event);
@@ -175,13 +184,13 @@ impl Recorder {
         }
     }
 
-    /// Keeps an event that asks for nothing, after the deltas that came before it.
+    /// Journals an event that requests no effects, after the deltas that came before it.
     pub(super) fn add(&mut self, event: &Event) {
         self.join();
         self.keep(event, &[], None);
     }
 
-    /// Ready when all that was given to be kept is on disk, or did not get there.
+    /// Ready when all records have been written, or could not be written.
     pub(super) fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(writing) = &mut self.writing {
             let written = std::task::ready!(writing.poll(cx));
@@ -189,13 +198,13 @@ impl Recorder {
             if !self.take_back(written) {
                 break;
             }
-            // What came meanwhile.
+            // Write the records that arrived during the last write.
             self.commit();
         }
         Poll::Ready(())
     }
 
-    /// Keeps now what was given to be kept. This may block the thread.
+    /// Writes all records now. This may block the thread.
     pub(super) fn write(&mut self) {
         if let Some(writing) = self.writing.take() {
             self.take_back(writing.wait());
@@ -210,16 +219,17 @@ impl Recorder {
         self.take_back(written);
     }
 
-    /// Lets go of the journal; what went wrong with it, if that was not told.
+    /// Closes the journal and returns its failure, if that was not reported yet.
     pub(super) fn close(&mut self) -> Option<String> {
         user_code::let_go(self.log.take());
         self.problem()
     }
 
-    /// The run has ended so. The outcome is changed only while it is written. This may block the
-    /// thread.
+    /// Journals the outcome. `outcome` is changed only temporarily, while it is written. This may
+    /// block the thread.
     pub(super) fn ended(&mut self, outcome: &mut Outcome) {
         self.write();
+        // An outcome without the events before it would be a journal with a hole.
         if !self.batch.is_empty() {
             return;
         }
@@ -229,6 +239,8 @@ impl Recorder {
             Ok(apart) => apart,
             Err(payload) => return self.give_up(Some(payload)),
         };
+        // If the journal stores the messages separately, leave them out of the outcome's JSON. They
+        // can be megabytes.
         let messages = if apart { std::mem::take(&mut outcome.messages) } else { Vec::new() };
         let text = self.clean(serde_json::to_string(outcome).unwrap_or_default());
         if apart {
@@ -243,11 +255,11 @@ impl Recorder {
         }
     }
 
-    /// What went wrong, once.
+    /// Returns the journal's failure, the first time only.
     pub(super) fn problem(&mut self) -> Option<String> {
         let problem = self.problem.as_ref().filter(|_| !self.told)?.to_string();
         self.told = true;
-        Some(format!("the journal does not keep this run: {problem}"))
+        Some(format!("the journal cannot store this run: {problem}"))
     }
 
     fn join(&mut self) {
@@ -261,7 +273,7 @@ impl Recorder {
         if serde_json::to_writer(&mut text, &event.kind).is_err() {
             text.clear();
         }
-        // JSON is text.
+        // serde_json writes valid UTF-8.
         let text = String::from_utf8(text).unwrap_or_default();
         Record {
             at: event.at,
@@ -281,8 +293,10 @@ impl Recorder {
         self.batch.push(record);
     }
 
-    /// Writes what waits: here if the journal need not wait, else on another thread.
+    /// Writes the waiting records: on this thread if the journal can do so without blocking,
+    /// otherwise on another.
     fn commit(&mut self) {
+        // One write at a time, so that records stay in order. `poll_written` commits the rest.
         if self.batch.is_empty() || self.writing.is_some() {
             return;
         }
@@ -303,10 +317,10 @@ impl Recorder {
         }
     }
 
-    /// What another thread has written, or not; `false`: it failed.
+    /// Takes the log back from a write on another thread; `false` if the write failed.
     fn take_back(&mut self, written: Written) -> bool {
         let Written { log, mut batch, result } = written;
-        // What was not written comes before what came meanwhile.
+        // Records that failed to be written precede those that arrived in the meantime.
         batch.append(&mut self.batch);
         self.behind = batch.iter().map(|record| record.event.len()).sum();
         (self.log, self.batch) = (log, batch);
@@ -317,12 +331,13 @@ impl Recorder {
             Err(Failure::Panicked(payload)) => self.give_up(Some(payload)),
         }
         if self.log.is_none() {
-            // It did not take the run.
+            // The journal refused the run.
             self.batch = Vec::new();
         }
         done
     }
 
+    // Keep the first failure: it is the cause, and later ones usually follow from it.
     fn refused(&mut self, problem: JournalError) {
         self.problem.get_or_insert(problem);
         if self.behind > MOST_BEHIND {
@@ -330,7 +345,7 @@ impl Recorder {
         }
     }
 
-    /// A journal has no holes: what comes later would be none of this run.
+    /// Stops using the journal. A journal must have no gaps, so later records would be useless.
     fn give_up(&mut self, payload: Option<Box<dyn Any + Send>>) {
         if let Some(payload) = payload {
             let problem = panicked(&self.keys, payload);
@@ -341,7 +356,7 @@ impl Recorder {
     }
 }
 
-/// Has the journal append a batch, all or none of it. This may block the thread.
+/// Has the journal append a batch, either all of it or nothing. This may block the thread.
 fn append(written: &mut Written) {
     let Written { log: Some(log), batch, result } = written else { return };
     *result = match catch_unwind(AssertUnwindSafe(|| log.append(batch))) {

@@ -1,5 +1,5 @@
-//! Goes on with a run of the journal: one whose process died, or one that ended otherwise than as
-//! a success and has now what it lacked.
+//! Resumes a run from the journal: one whose process died, or one that ended without success and
+//! now has what it lacked.
 //!
 //! ```
 //! # #[cfg(feature = "journal")]
@@ -21,7 +21,7 @@
 //! let outcome = agent(1)?.run("What is the capital of France?")?.outcome().await;
 //! assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
 //!
-//! // With one turn more it goes on where it was; what it has spent is remembered.
+//! // With one more turn it resumes after the last one. What it spent still counts.
 //! let id = outcome.run_id.unwrap();
 //! let outcome = agent(2)?.resume(id)?.outcome().await;
 //! assert_eq!((outcome.termination, outcome.turns), (Termination::Stop, 2));
@@ -38,7 +38,7 @@ use endstop_core::replay::{GoesOn, close, go_on};
 use endstop_core::{Replay, Resumption, RunSpec, Step, TerminationPolicy};
 use std::time::Duration;
 
-/// Which run goes on, and how.
+/// The run to resume, and the differences to accept.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Resume {
@@ -48,20 +48,20 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// The run of this id.
+    /// Resumes the run with this id.
     pub fn new(run: impl Into<String>) -> Resume {
         Resume { run: run.into(), accept_changes: false, accept_redacted: false }
     }
 
-    /// Goes on though the loop's model, tools, instructions, policy or schema are not those that the
-    /// run began with. (Limits may always differ: those of the loop hold.)
+    /// Resumes even if the loop's model, tools, system prompt, policy or schema differ from those
+    /// the run began with. Limits may always differ; those of the loop apply.
     pub fn accept_changes(mut self) -> Resume {
         self.accept_changes = true;
         self
     }
 
-    /// Resumes although secrets were cut out of the conversation when it was journalled
-    /// ([`RecordedRun::redacted`]): the model is sent `[redacted]` where they were.
+    /// Resumes even if secrets were removed from the conversation when it was journalled
+    /// ([`RecordedRun::redacted`]). The model receives `[redacted]` in their place.
     pub fn accept_redacted(mut self) -> Resume {
         self.accept_redacted = true;
         self
@@ -75,27 +75,26 @@ impl<T: Into<String>> From<T> for Resume {
 }
 
 impl AgentLoop {
-    /// Goes on with a run of the loop's journal; the conversation becomes the run's.
+    /// Resumes a run of the loop's journal. The run's conversation replaces the loop's.
     ///
-    /// What had ended is not done again. A model call that was under way is made again, and booked as
-    /// an estimate; a tool that was running begins anew where it is
-    /// [repeatable](crate::tool::Tool::repeatable), else the model is told that it may have run. The
-    /// run's clock goes on from where it stood: the time between does not count.
+    /// Finished work is not repeated. A model call that was in progress is repeated, and its first
+    /// attempt is charged as an estimate. A tool that was running starts again if it is
+    /// [repeatable](crate::tool::Tool::repeatable); otherwise the model is told that it may have
+    /// run. The run's clock continues from the interruption: the time in between does not count.
     ///
-    /// A run whose process died keeps its id. One that had ended keeps its ending: what goes on is
-    /// another run, with all that is behind it, from where the ending was decided.
+    /// A run whose process died keeps its id. A run that had ended keeps its outcome; it continues
+    /// as a new run with the same history, from the point before the ending was decided.
     ///
     /// # Errors
-    /// As [`run`](Self::run). The journal has no such run, or another process drives it; the run was
-    /// a success, or would end again at once; the loop is not as the run began; secrets were cut out of
-    /// the conversation.
+    /// Those of [`run`](Self::run). The journal has no such run, or another process drives it; the
+    /// run succeeded, or would end again at once; the loop's configuration differs from the run's;
+    /// or secrets were removed from the conversation.
     pub fn resume(&self, how: impl Into<Resume>) -> Result<RunHandle, StartError> {
         let how = how.into();
         let place = self.take_place()?;
         let config = &self.0.config;
         let Some(journal) = &config.journal else {
-            let what =
-                "the loop has no journal to find the run in: give one with `AgentBuilder::journal`";
+            let what = "the loop has no journal to resume from; set `AgentBuilder::journal`";
             return Err(StartError::Config(what.to_owned()));
         };
         let opened = Opened::new(config);
@@ -113,13 +112,14 @@ fn find(
     let mut recorded = journal.load(&how.run).map_err(StartError::Journal)?;
     let mut log = None;
     if recorded.outcome.is_none() {
-        // Nobody else drives it from here on; what was written until now is all of it.
+        // `go_on` takes ownership. Load again, because the other process may have written more
+        // before that.
         log = Some(journal.go_on(&how.run).map_err(StartError::Journal)?);
         recorded = journal.load(&how.run).map_err(StartError::Journal)?;
     }
     if let Some(damage) = &recorded.damage {
         let what = format!(
-            "run {} does not go on, for a part of it is lost: {damage}. `endstop explain {0}` shows what is left",
+            "run {} cannot be resumed because a part of it is lost: {damage}; `endstop explain {0}` shows the rest",
             how.run
         );
         return Err(StartError::Ended(what));
@@ -146,7 +146,7 @@ fn find(
     };
     let keys = config.provider.known_keys();
     let input = recorded.header.spec.messages.iter().map(|message| message.id).max();
-    // It may have died when its ending was decided, and not yet written.
+    // The process may have died after the ending was decided and before it was written.
     let decided = match &log {
         Some(_) => close(recorded.header.spec.again(policy()), &recorded.events),
         None => None,
@@ -158,6 +158,7 @@ fn find(
         for event in &events {
             recorder.keep(event, &[], None);
         }
+        // A success needs no continuation: store the outcome and return it.
         if outcome.is_success() {
             let (step, at) = (Step::Ended(outcome), Duration::ZERO);
             let (perform, recorder) = (Vec::new(), Box::new(recorder));
@@ -169,15 +170,16 @@ fn find(
     let (mut on, mut spec) = this(&how.run)?;
     let mut id = how.run.clone();
     let log = if let Some(log) = log {
-        // Its process died: it is the same run.
+        // The process died, so this is still the same run.
         log
     } else {
-        // It has ended, once: what goes on is a run of its own, with all that was before.
+        // A run ends only once. It continues as a new run that includes the history of the old one.
         id = crate::clock::run_id();
         (on, spec) = this(&id)?;
+        // Nothing of the history is in the new run's journal yet.
         on.kept = 0;
         let continues = Some(recorded.header.id.clone());
-        // What was cut before is cut in this one, too.
+        // The copied history contains the redactions of the old run.
         let redacted = recorded.redacted;
         let header =
             RunHeader { id: id.clone(), continues, redacted, spec: spec.again(None), ..header };
@@ -185,6 +187,7 @@ fn find(
     };
     let mut recorder = Recorder::new(log, keys);
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
+    // Replay the events, so that the journal gets the effects that each of them requested.
     let mut replay = Replay::new(spec);
     for (nth, event) in on.events.iter().enumerate() {
         let effects = replay.feed(event.clone());
@@ -198,7 +201,7 @@ fn find(
     Ok(Again { opened, step, perform, at, recorder, resumes, id, input })
 }
 
-/// What is new, as the kernel is told.
+/// Returns the settings that differ from the recorded run, for the kernel.
 fn resumption(recorded: &RecordedRun, now: RunSpec, config: &Config) -> Resumption {
     let then = &recorded.header.spec;
     let changed = |was: &Option<String>, is: Option<String>| if *was == is { None } else { is };

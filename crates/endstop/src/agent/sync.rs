@@ -1,5 +1,5 @@
-//! The primitives that the ending and the control are made of: the standard library's, and loom's
-//! where every order of their steps is gone through.
+//! The synchronization primitives of `ending` and `control`: the standard library's, or loom's in
+//! the tests that explore every order of steps.
 //!
 //! ```text
 //! let state = lock(&self.state);
@@ -19,13 +19,13 @@ pub(super) use loom::{
     thread::ThreadId,
 };
 
-/// Locks; whoever panicked while it held the lock had changed nothing by halves.
+/// Locks, ignoring poison: a panic while the lock is held leaves no partial change.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Waits for a notification, at most this long. loom's never times out: what waits for a
-/// notification that does not come is a deadlock there.
+/// Waits for a notification, at most this long. loom's version never times out, so a notification
+/// that is never sent shows up as a deadlock.
 pub(super) fn wait_timeout<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -34,7 +34,7 @@ pub(super) fn wait_timeout<'a, T>(
     condvar.wait_timeout(guard, limit).unwrap_or_else(std::sync::PoisonError::into_inner).0
 }
 
-/// The thread that calls.
+/// Returns the id of the calling thread.
 pub(super) fn current_thread() -> ThreadId {
     #[cfg(not(all(test, endstop_loom)))]
     return std::thread::current().id();

@@ -1,31 +1,32 @@
-//! Whether another thread has made progress since it was first looked at.
+//! Detects if another thread has made progress since it was first observed.
 //!
 //! ```text
 //! let mut looks = Looks::default();
 //! while !looks.has_run_on(&thread) { /* wait a moment */ }
 //! ```
 //!
-//! A thread that has entered a function may be preempted before its first instruction, for as long as
-//! a busy machine likes. On Linux the kernel tells how long a thread was on a processor, and whether
-//! it sleeps. A thread that has run for a millisecond has executed more than a few instructions, and
-//! one that sleeps was put to sleep by what it executes. Elsewhere time alone is a guess.
+//! A thread that has entered a function may be preempted before its first instruction, for any
+//! length of time on a busy machine. On Linux the kernel reports how long a thread was on a
+//! processor, and if it sleeps. A thread that has run for a millisecond has executed more than a
+//! few instructions, and a thread that sleeps was put to sleep by the code it executes. On other
+//! systems elapsed time is the only evidence, and it is a guess.
 
 use super::sync::{ThreadId, current_thread};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time on a processor in which a thread has certainly executed its next instructions.
+/// Processor time after which a thread has certainly executed its next instructions.
 const ENOUGH: Duration = Duration::from_millis(1);
-/// The guess if the thread cannot be seen.
+/// Time after which a thread counts as started if its state cannot be read.
 const BLIND: Duration = Duration::from_millis(250);
-/// The guess if the thread gets no processor, or waits in the kernel.
+/// Time after which a thread counts as started if it gets no processor, or waits in the kernel.
 const STARVED: Duration = Duration::from_secs(2);
 
 /// A thread of this process.
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     id: ThreadId,
-    /// Where the kernel reports on it; `None` if it does not.
+    /// The thread's folder in `/proc`, for example `/proc/7/task/9`; `None` if there is none.
     folder: Option<Arc<str>>,
 }
 
@@ -46,7 +47,7 @@ fn folder() -> Option<Arc<str>> {
             .ok()
             .and_then(|link| Some(format!("/proc/{}", link.to_str()?).into()));
     }
-    // While the thread is torn down there is none.
+    // Thread-local storage is not available while the thread is torn down.
     FOLDER.try_with(Clone::clone).ok().flatten()
 }
 
@@ -55,13 +56,13 @@ fn folder() -> Option<Arc<str>> {
     None
 }
 
-/// What was seen of a thread so far.
+/// The observations of a thread so far.
 #[derive(Debug)]
 pub(super) struct Looks {
     began: Instant,
-    /// Its time on a processor at the first look.
+    /// The thread's processor time at the first observation.
     first: Option<Duration>,
-    /// It slept at the last look.
+    /// `true` if the thread slept at the last observation.
     slept: bool,
 }
 
@@ -72,9 +73,10 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Looks again. One sleep proves nothing, for it may be the allocator's; two in a row do.
+    /// Observes the thread again. A single sleep proves nothing because it may happen inside the
+    /// allocator; two in a row do.
     pub(super) fn has_run_on(&mut self, thread: &Thread) -> bool {
-        // loom knows no time: what waits there waits for a notification.
+        // loom does not model time: waiting there ends only by a notification.
         if cfg!(all(test, endstop_loom)) {
             return false;
         }
@@ -86,12 +88,13 @@ impl Looks {
     }
 }
 
-/// A thread's time on a processor, and whether it sleeps.
+/// Returns a thread's processor time, and `true` if it sleeps.
 fn seen(folder: &str) -> Option<(Duration, bool)> {
     let times = std::fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     let ran = Duration::from_nanos(times.split_whitespace().next()?.parse().ok()?);
     let stat = std::fs::read_to_string(format!("{folder}/stat")).ok()?;
-    // After the name, which may have brackets of its own.
+    // Skip past the last `)`: the thread name before it is in brackets and may contain brackets
+    // itself.
     let state = stat.rsplit(')').next()?.trim_start().chars().next()?;
     Some((ran, state == 'S'))
 }
@@ -102,7 +105,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Looks at a thread until it is seen to run on; how long that took.
+    /// Observes a thread until it counts as started, and returns how long that took.
     fn until_seen(code: impl FnOnce(mpsc::Receiver<()>) + Send + 'static) -> Duration {
         let (is, thread) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_works_or_sleeps_has_run_on() {
+    fn working_or_sleeping_thread_has_started() {
         let sleeps = until_seen(|stopped| {
             let _ = stopped.recv();
         });

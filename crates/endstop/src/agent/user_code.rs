@@ -1,5 +1,5 @@
-//! User code that runs on a run's own task: a panic of it is caught, named, and told without
-//! credentials.
+//! Runs user code on the run's task: catches its panics, names the code, and reports the message
+//! without credentials.
 //!
 //! ```text
 //! match guard(&provider, "observer", "an observer", || observer(&event)) {
@@ -14,10 +14,10 @@ use endstop_wire::redact::{KnownKeys, excerpt};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The words of a panic that has none, or whose keys are not known.
+/// The message of a panic without one, or if the credentials to redact are unknown.
 const NOTHING: &str = "no message";
 
-/// Whose code panicked, and its words: the fault that ends the run.
+/// A panic of user code: the name of the code and the redacted message. It ends the run.
 pub(super) struct Panicked {
     name: String,
     message: String,
@@ -29,7 +29,8 @@ impl From<Panicked> for EventKind {
     }
 }
 
-/// Runs user code. `name` goes into `decided_by` where it panics, `what` is for a person.
+/// Runs user code. If it panics, `name` goes into `decided_by`, and `what` is its description for
+/// people.
 pub(super) fn guard<T>(
     provider: &dyn Provider,
     name: &str,
@@ -39,7 +40,7 @@ pub(super) fn guard<T>(
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| panicked(provider, name, what, payload))
 }
 
-/// User code that panicked.
+/// Creates the fault for user code that panicked.
 pub(super) fn panicked(
     provider: &dyn Provider,
     name: &str,
@@ -50,26 +51,28 @@ pub(super) fn panicked(
     Panicked { name: name.to_owned(), message }
 }
 
-/// What a panic said, without the provider's credentials.
+/// Returns the message of a panic, without the provider's credentials.
 pub(super) fn message(provider: &dyn Provider, payload: Box<dyn Any + Send>) -> String {
-    // The provider is the user's, too; without its keys nothing is told.
+    // The provider is user code, too. If it panics here, its credentials are unknown and the
+    // message cannot be redacted.
     match catch_unwind(AssertUnwindSafe(|| provider.known_keys())) {
         Ok(keys) => words(&keys, payload),
         Err(_) => NOTHING.to_owned(),
     }
 }
 
-/// What a panic said, without these keys, and short.
+/// Returns the message of a panic, shortened and without these credentials.
 pub(super) fn words(keys: &KnownKeys, payload: Box<dyn Any + Send>) -> String {
     let said = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned());
+    // Dropping a payload runs user code as well.
     let_go(payload);
     said.map_or_else(|| NOTHING.to_owned(), |said| excerpt(&keys.out_of_text(&said)))
 }
 
-/// Drops what is the user's; a panic of that concerns nobody any more.
+/// Drops a value of the user's. A panic in its destructor is ignored.
 pub(super) fn let_go<T>(value: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }

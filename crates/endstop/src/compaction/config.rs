@@ -1,4 +1,4 @@
-//! How a loop shortens its conversation, as configuration spells it.
+//! The configuration of compaction: how a loop shortens its conversation.
 //!
 //! ```
 //! use endstop::compaction::{CompactionConfig, Strategy};
@@ -27,15 +27,15 @@ pub enum Strategy {
     Elide,
     /// [`DropOldTurns`].
     Drop,
-    /// [`Summarise`], by the loop's own model.
+    /// [`Summarise`], with the loop's own model.
     Summarise,
 }
 
 impl Strategy {
-    /// All of them, in the order that is usual.
+    /// All strategies, in the default order.
     pub const ALL: [Strategy; 3] = [Strategy::Elide, Strategy::Drop, Strategy::Summarise];
 
-    /// As configuration spells it.
+    /// Returns the name used in configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Strategy::Elide => "elide",
@@ -45,18 +45,19 @@ impl Strategy {
     }
 }
 
-/// How a loop shortens its conversation. Its JSON is what [`read`](Self::read) reads.
+/// The settings of compaction. Serializes to the JSON that [`read`](Self::read) accepts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CompactionConfig {
-    /// What is tried, in order; none: it is off.
+    /// The strategies to try, in order. If empty, compaction is off.
     pub strategies: Vec<Strategy>,
-    /// The share (0 to 1) of the context window at which it is tried before a call.
+    /// The share (0 to 1) of the context window at which the conversation is shortened before a
+    /// call.
     pub at: f64,
-    /// How many of the newest turns are left as they are.
+    /// Number of newest turns that stay unchanged.
     pub keep_turns: usize,
-    /// The share (0 to 1) of its bytes that the conversation must lose.
+    /// The least share (0 to 1) of its bytes that the conversation must lose.
     pub least_gain: f64,
-    /// After so many failures in a row none is tried before a call any more.
+    /// Number of consecutive failures after which no compaction is tried before a call.
     pub max_failures: u32,
 }
 
@@ -77,16 +78,16 @@ const KEYS: [&str; 5] = ["strategies", "at", "keep_turns", "least_gain", "max_fa
 const CHOICES: [&str; 5] = ["on", "off", "elide", "drop", "summarise"];
 
 impl CompactionConfig {
-    /// None.
+    /// A configuration without strategies, which turns compaction off.
     pub fn off() -> CompactionConfig {
         CompactionConfig { strategies: Vec::new(), ..CompactionConfig::default() }
     }
 
-    /// What configuration says: `on`, `off`, a strategy, several (`"elide,drop"`, or a list), or a
-    /// table of the fields.
+    /// Reads a configuration: `on`, `off`, a strategy, several strategies (`"elide,drop"`, or a
+    /// list), or a table of the fields.
     ///
     /// # Errors
-    /// What is wrong, with the key and the choices.
+    /// The value is invalid. The message names the key and the choices.
     pub fn read(value: &Value) -> Result<CompactionConfig, String> {
         let Value::Object(table) = value else {
             let strategies = strategies(value)?;
@@ -96,13 +97,17 @@ impl CompactionConfig {
         for (key, value) in table {
             let share = || {
                 let share = value.as_f64().filter(|share| *share > 0.0 && *share < 1.0);
-                share.ok_or_else(|| format!("`{key}` wants a share between 0 and 1, as 0.6"))
+                share.ok_or_else(|| format!("invalid `{key}` `{value}`: expected a share between 0 and 1, for example 0.6"))
             };
             let count = || {
                 let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
                 count
+                    // With zero allowed failures no compaction would be tried before a call; `off`
+                    // is the setting for that.
                     .filter(|count| *count > 0)
-                    .ok_or_else(|| format!("`{key}` wants a whole number, 1 or more"))
+                    .ok_or_else(|| {
+                        format!("invalid `{key}` `{value}`: expected a whole number, 1 or more")
+                    })
             };
             match key.as_str() {
                 "strategies" => {
@@ -119,7 +124,7 @@ impl CompactionConfig {
         Ok(config)
     }
 
-    /// The strategies in their order; `None` where there are none.
+    /// Returns the strategies as one compactor, or `None` if there are none.
     pub fn compactor(&self) -> Option<InOrder> {
         if self.strategies.is_empty() {
             return None;
@@ -134,7 +139,7 @@ impl CompactionConfig {
 }
 
 fn strategies(value: &Value) -> Result<Vec<Strategy>, String> {
-    let wrong = || "wants `on`, `off`, a strategy or a list of strategies".to_owned();
+    let wrong = || "expected `on`, `off`, a strategy or a list of strategies".to_owned();
     let named = |name: &str| {
         let known = Strategy::ALL.into_iter().find(|strategy| strategy.as_str() == name.trim());
         known.ok_or_else(|| {
@@ -162,14 +167,23 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_setting_is_named() {
         for (value, problem) in [
-            (json!({"at": 1.5}), "`at` wants a share between 0 and 1, as 0.6"),
-            (json!({"least_gain": 0}), "`least_gain` wants a share between 0 and 1, as 0.6"),
-            (json!({"max_failures": 0}), "`max_failures` wants a whole number, 1 or more"),
+            (
+                json!({"at": 1.5}),
+                "invalid `at` `1.5`: expected a share between 0 and 1, for example 0.6",
+            ),
+            (
+                json!({"least_gain": 0}),
+                "invalid `least_gain` `0`: expected a share between 0 and 1, for example 0.6",
+            ),
+            (
+                json!({"max_failures": 0}),
+                "invalid `max_failures` `0`: expected a whole number, 1 or more",
+            ),
             (
                 json!({"strategies": 3}),
-                "`strategies`: wants `on`, `off`, a strategy or a list of strategies",
+                "`strategies`: expected `on`, `off`, a strategy or a list of strategies",
             ),
             (
                 json!({"strategies": ["elide", "shrink"]}),

@@ -1,4 +1,4 @@
-//! Leaves out old turns, whole, and says how many.
+//! Drops old turns and inserts a note with their number.
 //!
 //! ```
 //! use endstop::compaction::{CompactionRequest, DropOldTurns};
@@ -7,7 +7,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! let request = CompactionRequest::new(vec![Message::text(MessageId(1), Role::User, "hi")]);
 //! let done = DropOldTurns::keep(3).compact(request).await;
-//! assert_eq!(done, Compaction::Failed("there are no old turns to leave out".into()));
+//! assert_eq!(done, Compaction::Failed("there are no old turns to drop".into()));
 //! # }
 //! ```
 
@@ -16,17 +16,17 @@ use super::{CompactionRequest, bytes, fresh_id};
 use crate::hook::{CompactionFuture, Compactor};
 use endstop_core::{Compaction, Message, Role};
 
-/// Leaves out old turns, the oldest first, until the conversation is short enough. The task, what is
-/// pinned, the newest turns and what the model has not answered yet stay.
+/// Drops old turns, the oldest first, until the conversation meets its target size. The task,
+/// pinned messages, the newest turns and everything that the model has not answered yet stay.
 ///
-/// Where the provider has refused the prompt and that is not enough, all turns but the last are old.
+/// If the provider has refused the prompt and that is not enough, only the last turn counts as new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropOldTurns {
     keep: usize,
 }
 
 impl DropOldTurns {
-    /// Keeps the newest `turns` turns.
+    /// Creates the strategy; the newest `turns` turns stay.
     pub fn keep(turns: usize) -> DropOldTurns {
         DropOldTurns { keep: turns }
     }
@@ -36,6 +36,8 @@ impl DropOldTurns {
         let pieces = pieces(messages, request.task);
         let mut left = bytes(messages);
         let mut gone: Vec<&Piece> = Vec::new();
+        // The second pass runs only if the provider refused the prompt: losing newer turns is
+        // better than ending the run.
         let keeps = if request.forced { vec![self.keep, 1] } else { vec![self.keep] };
         for keep in keeps {
             for piece in old(&pieces, keep) {
@@ -49,6 +51,8 @@ impl DropOldTurns {
             }
         }
         let first = gone.iter().map(|piece| piece.range.start).min()?;
+        // A dropped note of an earlier compaction stands for turns as well, so the new note adds
+        // its number.
         let before = |piece: &&Piece| told(&messages[piece.range.start]);
         let turns = gone.iter().filter(|piece| piece.turn).count() as u64
             + gone.iter().filter_map(before).sum::<u64>();
@@ -61,12 +65,13 @@ impl DropOldTurns {
                 short.push(message.clone());
             }
         }
+        // A note can be longer than the turns that it replaces.
         (bytes(&short) < bytes(messages)).then_some(short)
     }
 }
 
 impl Default for DropOldTurns {
-    /// Three turns are kept.
+    /// Creates the strategy with the newest three turns kept.
     fn default() -> DropOldTurns {
         DropOldTurns::keep(3)
     }
@@ -77,7 +82,7 @@ impl Compactor for DropOldTurns {
         let short = self.drop_old(&request);
         Box::pin(std::future::ready(match short {
             Some(messages) => Compaction::done("drop", messages),
-            None => Compaction::Failed("there are no old turns to leave out".to_owned()),
+            None => Compaction::Failed("there are no old turns to drop".to_owned()),
         }))
     }
 }
@@ -88,7 +93,7 @@ fn note(turns: u64) -> String {
     format!("[{turns}{NOTE}")
 }
 
-/// How many turns an earlier note says are gone.
+/// Returns the number of dropped turns that an earlier note states.
 fn told(message: &Message) -> Option<u64> {
     let text = Some(message).filter(|message| message.role == Role::User)?.plain_text();
     text.strip_prefix('[')?.strip_suffix(NOTE)?.parse().ok()
@@ -100,7 +105,7 @@ mod tests {
     use crate::compaction::tests::{conversation, says, turn, valid};
 
     #[test]
-    fn whole_turns_go_the_oldest_first_until_it_is_short_enough() {
+    fn oldest_turns_are_dropped_until_target() {
         let mut request = CompactionRequest::new(conversation(8, 1_000));
         request.target = 5_000;
         let short = DropOldTurns::keep(2).drop_old(&request).unwrap();
@@ -108,7 +113,7 @@ mod tests {
         assert_eq!(short[0], request.messages[0], "the task");
         assert_eq!(says(&short[1]), note(4));
         assert_eq!(short[2..], request.messages[9..]);
-        // Once more: the note counts what the first one said.
+        // Compact again: the new note adds the number of the first one.
         let mut request = CompactionRequest { messages: short, ..request };
         request.target = 3_000;
         let short = DropOldTurns::keep(2).drop_old(&request).unwrap();
@@ -116,14 +121,14 @@ mod tests {
         assert_eq!(says(&short[1]), note(6));
         assert_eq!(short.len(), 6);
         let request = CompactionRequest { messages: short, ..request };
-        assert_eq!(DropOldTurns::keep(2).drop_old(&request), None, "two turns are kept");
+        assert_eq!(DropOldTurns::keep(2).drop_old(&request), None, "two turns stay");
         let request = CompactionRequest { forced: true, target: 100, ..request };
         let short = DropOldTurns::keep(2).drop_old(&request).unwrap();
         assert_eq!((says(&short[1]), short.len()), (note(7), 4));
     }
 
     #[test]
-    fn what_is_pinned_stays_with_its_call() {
+    fn pinned_result_stays_with_its_call() {
         let mut messages = conversation(6, 1_000);
         messages[4] = turn(2, 1_000, true).1;
         let mut request = CompactionRequest::new(messages);

@@ -1,4 +1,4 @@
-//! Elides old tool results: what a tool gave becomes a short note of how much it was.
+//! Replaces old tool results by short notes that state their size.
 //!
 //! ```
 //! use endstop::compaction::{CompactionRequest, ElideToolResults};
@@ -16,21 +16,21 @@ use super::{CompactionRequest, bytes};
 use crate::hook::{CompactionFuture, Compactor};
 use endstop_core::{Compaction, Message, Part, ToolResult, history};
 
-/// What a result in the open turn keeps of its beginning and of its end, in bytes.
+/// Bytes that remain of the start and of the end of a result in the unanswered turn.
 const HEAD: usize = 2048;
 const TAIL: usize = 1024;
 
-/// Replaces old tool results by notes; the newest turns are untouched, and so is what is pinned.
+/// Replaces old tool results by notes. The newest turns and pinned results stay unchanged.
 ///
-/// Where the provider has refused the prompt and that is not enough, it goes on with newer turns, and
-/// at last cuts the middle out of the long results that the model has not read yet.
+/// If the provider has refused the prompt and that is not enough, it continues with newer turns,
+/// and finally removes the middle of long results that the model has not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElideToolResults {
     keep: usize,
 }
 
 impl ElideToolResults {
-    /// Leaves the newest `turns` turns alone.
+    /// Creates the strategy; the newest `turns` turns stay unchanged.
     pub fn keep(turns: usize) -> ElideToolResults {
         ElideToolResults { keep: turns }
     }
@@ -43,6 +43,7 @@ impl ElideToolResults {
         for piece in &pieces[..old] {
             changed |= each_result(&mut messages, piece, note);
         }
+        // After a refusal, go from old to new and stop as soon as the target is met.
         if request.forced {
             for piece in &pieces[old..] {
                 if bytes(&messages) <= request.target {
@@ -50,6 +51,7 @@ impl ElideToolResults {
                 }
                 changed |= each_result(&mut messages, piece, note);
             }
+            // The model has not read these results yet, so they keep their start and end.
             if bytes(&messages) > request.target {
                 let open = history::open_from(&messages)..messages.len();
                 let open = Piece { range: open, turn: true, stays: false };
@@ -61,7 +63,7 @@ impl ElideToolResults {
 }
 
 impl Default for ElideToolResults {
-    /// Three turns are left alone.
+    /// Creates the strategy with the newest three turns unchanged.
     fn default() -> ElideToolResults {
         ElideToolResults::keep(3)
     }
@@ -77,7 +79,7 @@ impl Compactor for ElideToolResults {
     }
 }
 
-/// Replaces what results say where that is shorter; whether any was.
+/// Replaces the content of results if that makes them shorter. Returns `true` if any was replaced.
 fn each_result(
     messages: &mut [Message],
     piece: &Piece,
@@ -87,7 +89,8 @@ fn each_result(
     for message in messages[piece.range.clone()].iter_mut().filter(|message| !message.pinned) {
         for part in &mut message.parts {
             let Part::ToolResult(result) = part else { continue };
-            // What is not twice as long is not worth it; nor is a note, ever.
+            // Require half the size: a smaller gain is not worth the loss, and a note is never
+            // replaced by another note.
             let short = shorter(result);
             if short.len() * 2 < result.content.len() && !result.pinned {
                 result.content = short;
@@ -100,17 +103,22 @@ fn each_result(
 
 fn note(result: &ToolResult) -> String {
     let (size, name, status) = (result.content.len(), &result.name, result.status.as_str());
-    format!("[left out: {size} bytes that `{name}` gave, {status}]")
+    format!("[removed to save space: {size} bytes of output from `{name}` ({status})]")
 }
 
-/// All of it, where it is not long.
+/// Removes the middle of a long result; returns a short one unchanged.
 fn cut(result: &ToolResult) -> String {
     let text = &result.content;
+    // Cut at character boundaries: slicing inside a character would panic.
     let head = (0..=HEAD).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let tail = text.len().saturating_sub(TAIL);
     let tail = (tail..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    // If the head and the tail overlap, the result is short enough.
     let Some(left_out) = tail.checked_sub(head) else { return text.clone() };
-    let note = format!("\n[left out here: {left_out} bytes that `{}` gave]\n", result.name);
+    let note = format!(
+        "\n[removed here to save space: {left_out} bytes of output from `{}`]\n",
+        result.name
+    );
     format!("{}{note}{}", &text[..head], &text[tail..])
 }
 
@@ -120,19 +128,25 @@ mod tests {
     use crate::compaction::tests::{conversation, says, turn, valid};
 
     #[test]
-    fn old_results_become_notes_and_the_newest_turns_are_untouched() {
+    fn old_results_become_notes() {
         let request = CompactionRequest::new(conversation(5, 4_000));
         let short = ElideToolResults::keep(2).elide(&request).unwrap();
         valid(&request, &short);
-        assert_eq!(says(&short[2]), "[left out: 4000 bytes that `look` gave, ok]");
-        assert_eq!(says(&short[6]), "[left out: 4000 bytes that `look` gave, ok]");
+        assert_eq!(
+            says(&short[2]),
+            "[removed to save space: 4000 bytes of output from `look` (ok)]"
+        );
+        assert_eq!(
+            says(&short[6]),
+            "[removed to save space: 4000 bytes of output from `look` (ok)]"
+        );
         assert_eq!(short[7..], request.messages[7..], "two turns are as they were");
         let again = CompactionRequest::new(short);
-        assert!(ElideToolResults::keep(2).elide(&again).is_none(), "a note is no result to elide");
+        assert!(ElideToolResults::keep(2).elide(&again).is_none(), "a note is never replaced");
     }
 
     #[test]
-    fn what_is_pinned_or_short_stays() {
+    fn pinned_or_short_results_stay() {
         let mut messages = conversation(5, 4_000);
         messages[2] = turn(1, 4_000, true).1;
         messages[4] = turn(2, 30, false).1;
@@ -144,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_reaches_the_newest_results_too() {
+    fn refused_prompt_shortens_newest_results() {
         let mut request = CompactionRequest::new(conversation(2, 40_000));
         assert!(ElideToolResults::keep(3).elide(&request).is_none());
         (request.forced, request.target) = (true, 50_000);
@@ -154,7 +168,10 @@ mod tests {
         let short = ElideToolResults::keep(3).elide(&request).unwrap();
         valid(&request, &short);
         let cut = says(&short[4]);
-        assert!(cut.contains("[left out here: 36928 bytes that `look` gave]"), "{cut}");
+        assert!(
+            cut.contains("[removed here to save space: 36928 bytes of output from `look`]"),
+            "{cut}"
+        );
         assert!(bytes(&short) < 10_000, "{}", bytes(&short));
     }
 }

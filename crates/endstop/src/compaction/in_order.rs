@@ -1,4 +1,4 @@
-//! Strategies one after another, until the conversation is short enough.
+//! Runs several strategies in order until the conversation is short enough.
 //!
 //! ```
 //! use endstop::compaction::{DropOldTurns, ElideToolResults, InOrder, Summarise};
@@ -14,18 +14,18 @@ use crate::hook::{CompactionFuture, Compactor};
 use endstop_core::{Compaction, NanoUsd, history};
 use std::sync::Arc;
 
-/// Tries each strategy on what the one before it left, until the target is met. One that fails, or
-/// gives something longer or torn, is passed over.
+/// Tries each strategy on the result of the previous one, until the target size is met. A strategy
+/// that fails, or returns a longer or invalid conversation, is skipped.
 #[derive(Clone)]
 pub struct InOrder(Vec<Arc<dyn Compactor>>);
 
 impl InOrder {
-    /// No strategies yet.
+    /// Creates a compactor without strategies.
     pub fn new() -> InOrder {
         InOrder(Vec::new())
     }
 
-    /// Then this one.
+    /// Appends a strategy.
     #[must_use]
     pub fn then(mut self, next: impl Compactor + 'static) -> InOrder {
         self.0.push(Arc::new(next));
@@ -34,7 +34,8 @@ impl InOrder {
 }
 
 impl Default for InOrder {
-    /// Old tool results, then old turns, then a summary by the loop's own model.
+    /// Creates the default order: old tool results, then old turns, then a summary by the loop's
+    /// model.
     fn default() -> InOrder {
         InOrder::new()
             .then(ElideToolResults::default())
@@ -50,6 +51,7 @@ impl Compactor for InOrder {
             let (mut took, mut failed, mut spent) = (Vec::new(), Vec::new(), NanoUsd::ZERO);
             for strategy in &self.0 {
                 let next = request.with_messages(current.clone());
+                // Strategies may be user code, which must not start after the run was stopped.
                 let compacted = request.start_future(async { strategy.compact(next).await });
                 let Some(compacted) = compacted.await else {
                     failed.push("the run was stopped".to_owned());
@@ -59,7 +61,10 @@ impl Compactor for InOrder {
                     Compaction::NotNeeded => {}
                     Compaction::Failed(why) => failed.push(why),
                     Compaction::Done { messages, cost, strategy } => {
+                        // Even a rejected result may have cost money.
                         spent += cost;
+                        // Check each result here, not only the last one in the kernel: one faulty
+                        // strategy would otherwise invalidate the work of the others.
                         let torn =
                             history::shortened_problem(&request.messages, &messages, request.task);
                         let (was, is) = (bytes(&current), bytes(&messages));
@@ -80,7 +85,8 @@ impl Compactor for InOrder {
                 }
             }
             if took.is_empty() {
-                // Nothing comes of what it cost, and it counts all the same.
+                // Only a successful compaction carries a cost to the kernel, so report the cost of
+                // failed ones here.
                 if let Some(budget) = request.budget() {
                     budget.settle(NanoUsd::ZERO, spent);
                 }
@@ -102,7 +108,7 @@ mod tests {
     use crate::compaction::tests::{conversation, valid};
     use endstop_core::{Message, MessageId, Role};
 
-    /// Gives this, whatever it is asked.
+    /// Returns a fixed result for every request.
     struct Gives(fn(Vec<Message>) -> Compaction);
 
     impl Compactor for Gives {
@@ -122,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_is_tried_until_the_target_is_met() {
+    async fn strategies_run_until_target_is_met() {
         let mut request = CompactionRequest::new(conversation(12, 4_000));
         let (short, by) = done(&InOrder::default(), &request).await;
         assert_eq!((by.as_str(), short.len()), ("elide", 25), "notes are enough");
@@ -132,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fails_lies_or_grows_is_passed_over() {
+    async fn failing_invalid_or_growing_strategy_skipped() {
         let request = CompactionRequest::new(conversation(12, 4_000));
         let order = InOrder::new()
             .then(Gives(|_| Compaction::Failed("no".to_owned())))

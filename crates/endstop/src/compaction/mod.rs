@@ -1,23 +1,24 @@
-//! Shortening a conversation before its window is full, or once the provider has refused it.
+//! Compaction: shortens a conversation before the context window is full, or after the provider
+//! refused it.
 //!
 //! ```
 //! use endstop::compaction::{CompactionConfig, DropOldTurns, ElideToolResults, InOrder};
 //! use endstop::{AgentLoop, testkit::ScriptedModel};
-//! // The usual: old tool results first, then old turns, then a summary by the model.
+//! // The default: old tool results first, then old turns, then a summary by the model.
 //! let model = || ScriptedModel::new([]).context_window(100_000);
 //! let agent = AgentLoop::builder(model()).compaction(&CompactionConfig::default()).build()?;
-//! // Or in code, with strategies of one's own between them.
+//! // Or in code, with custom strategies between them.
 //! let short = InOrder::new().then(ElideToolResults::default()).then(DropOldTurns::keep(6));
 //! let agent = AgentLoop::builder(model()).compactor(short).build()?;
 //! # let _ = agent; Ok::<(), endstop::StartError>(())
 //! ```
 //!
-//! A strategy proposes, the kernel judges: what it gives must be shorter by a share, a conversation
-//! that providers accept, and have the task, what is pinned, and what the model has not answered yet.
-//! A message is pinned with [`Message::pin`], a tool's result with [`ToolOutput::pin`].
+//! A strategy proposes a conversation and the kernel checks it: it must be shorter by a minimum
+//! share, be acceptable to providers, and contain the task, pinned messages and everything that the
+//! model has not answered yet. [`Message::pin`] pins a message, [`ToolOutput::pin`] a tool's
+//! result.
 //!
-//! [`Message::pin`]: crate::Message::pin
-//! [`ToolOutput::pin`]: crate::tool::ToolOutput::pin
+//! [`Message::pin`]: crate::Message::pin [`ToolOutput::pin`]: crate::tool::ToolOutput::pin
 
 mod config;
 mod drop_turns;
@@ -38,11 +39,13 @@ pub use summarise::Summarise;
 use endstop_core::{Message, MessageId};
 
 fn bytes(messages: &[Message]) -> u64 {
+    // The same measure as in the kernel, so that both agree on a target.
     messages.iter().map(Message::byte_len).sum()
 }
 
-/// An id that no message has had: the newest message is never left out.
+/// Returns an unused id. The newest message is never dropped, so the highest id is always known.
 fn fresh_id(messages: &[Message]) -> MessageId {
+    // Saturating, because ids may come from a history that the user supplied.
     MessageId(messages.iter().map(|message| message.id.0).max().unwrap_or(0).saturating_add(1))
 }
 
@@ -51,7 +54,7 @@ mod tests {
     use super::{CompactionRequest, bytes};
     use endstop_core::{Message, MessageId, Part, Role, ToolCall, ToolResult, ToolStatus, history};
 
-    /// A task and so many turns, each with a result of so many bytes; the last is not answered yet.
+    /// Returns a task and this many turns, each with a result of this size; the last is unanswered.
     pub(super) fn conversation(turns: u64, size: usize) -> Vec<Message> {
         let mut messages = vec![Message::text(MessageId(1), Role::User, "Read all of it.")];
         for n in 1..=turns {
@@ -79,7 +82,7 @@ mod tests {
         )
     }
 
-    /// What a message's text or its first result says.
+    /// Returns the content of a message's first result, or its text.
     pub(super) fn says(message: &Message) -> String {
         match message.tool_results().next() {
             Some(result) => result.content.clone(),
@@ -87,7 +90,7 @@ mod tests {
         }
     }
 
-    /// The kernel would take it, as far as it is enough.
+    /// Asserts that the kernel would accept the messages, apart from the required gain.
     pub(super) fn valid(request: &CompactionRequest, short: &[Message]) {
         let problem = history::shortened_problem(&request.messages, short, request.task);
         assert_eq!(problem, None);

@@ -1,4 +1,4 @@
-//! What a compactor is given: the conversation, how short it should be, and the means for it.
+//! The input of a compactor: the conversation, its target size, and access to a model.
 //!
 //! ```
 //! use endstop::compaction::CompactionRequest;
@@ -18,22 +18,23 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-/// A conversation that is to be shortened.
+/// A request to shorten a conversation.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CompactionRequest {
     /// The conversation.
     pub messages: Vec<Message>,
-    /// The provider has refused it: everything possible must be done.
+    /// `true` if the provider has refused the conversation, so that every possible measure must be
+    /// taken.
     pub forced: bool,
-    /// The user's message that the run began with; it must stay.
+    /// The user message that the run began with. It must stay.
     pub task: Option<MessageId>,
-    /// How many bytes it should have at most. More is taken as well, where it is enough less.
+    /// Target size in bytes. A larger result is accepted if it is enough shorter than before.
     pub target: u64,
     pub(crate) means: Option<Means>,
 }
 
-/// What a model call of a compactor's is made with.
+/// The provider and the limits for model calls by a compactor.
 #[derive(Clone)]
 pub(crate) struct Means {
     pub(crate) provider: Arc<dyn Provider>,
@@ -43,8 +44,8 @@ pub(crate) struct Means {
 }
 
 impl CompactionRequest {
-    /// A request of no run, for tests: the last message of the user's is the task, the target half of
-    /// what there is.
+    /// Creates a request without a run, for tests. The last user message is the task, and the
+    /// target is half of the current size.
     pub fn new(messages: Vec<Message>) -> CompactionRequest {
         let asked = messages.iter().rev().find(|message| message.role == Role::User);
         CompactionRequest {
@@ -56,37 +57,38 @@ impl CompactionRequest {
         }
     }
 
-    /// How long the conversation is, as the kernel counts it.
+    /// Returns the size of the conversation in bytes, as the kernel counts it.
     pub fn bytes(&self) -> u64 {
         bytes(&self.messages)
     }
 
-    /// The loop's own provider; `None` in a request of no run.
+    /// Returns the loop's provider; `None` for a request without a run.
     pub fn provider(&self) -> Option<&Arc<dyn Provider>> {
         self.means.as_ref().map(|means| &means.provider)
     }
 
-    /// What is left of the run's ceilings on cost and tokens, for model calls of the compactor's: reserve before
-    /// one, and settle after it. `None`: there is no ceiling.
+    /// Returns the rest of the run's ceilings on cost and tokens, for model calls by the compactor:
+    /// reserve before a call and settle after it. `None` if there is no ceiling.
     pub fn budget(&self) -> Option<SharedBudget> {
         self.means.as_ref().and_then(|means| means.context.budget())
     }
 
-    /// What is left of the run's ceiling on tokens; `None`: there is none.
+    /// Returns the rest of the run's ceiling on tokens; `None` if there is no ceiling.
     pub fn tokens_left(&self) -> Option<u64> {
         self.means.as_ref().and_then(|means| means.tokens_left)
     }
 
-    /// Says what the compactor spent on models: it counts towards the run's cost, tokens and
-    /// ceilings, whatever becomes of the compaction. `cost_unknown`: some of it has a cost that nobody
-    /// knows.
+    /// Reports what the compactor spent on models. It counts towards the run's cost, tokens and
+    /// ceilings, even if the compaction fails. `cost_unknown` means that some of the cost is
+    /// unknown.
     pub fn spend(&self, usage: &Usage, cost: NanoUsd, cost_unknown: bool) {
         if let Some(means) = &self.means {
             means.context.spend(usage, cost, cost_unknown);
         }
     }
 
-    /// As [`spend`](Self::spend), with what may have been used beyond that by a call that was cut.
+    /// Same as [`spend`](Self::spend), with an upper bound on the unreported use of a call that was
+    /// cut off.
     pub fn spend_at_most(
         &self,
         usage: &Usage,
@@ -99,8 +101,8 @@ impl CompactionRequest {
         }
     }
 
-    /// Awaits a future whose first poll starts user code or a model call; `None` if the run was
-    /// stopped before.
+    /// Awaits a future whose first poll starts user code or a model call. Returns `None` if the run
+    /// was stopped before.
     pub(crate) async fn start_future<F: Future>(&self, code: F) -> Option<F::Output> {
         match &self.means {
             Some(means) => means.context.start_future(code).await,
@@ -108,7 +110,7 @@ impl CompactionRequest {
         }
     }
 
-    /// The same request for a conversation that is already a part of the way.
+    /// Returns the same request for a conversation that is already partly shortened.
     #[must_use]
     pub fn with_messages(&self, messages: Vec<Message>) -> CompactionRequest {
         CompactionRequest {

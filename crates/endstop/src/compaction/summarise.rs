@@ -1,15 +1,15 @@
-//! Has a model summarise what is old.
+//! Replaces old turns by a summary that a model writes.
 //!
 //! ```
 //! use endstop::compaction::Summarise;
 //! use endstop::testkit::ScriptedModel;
-//! // By the loop's own model, or by one that costs less.
+//! // With the loop's own model, or with a cheaper one.
 //! let (own, cheap) = (Summarise::default(), Summarise::by(ScriptedModel::new([])));
 //! # let _ = (own, cheap);
 //! ```
 //!
-//! The prompt is bounded, the call has a time limit and an output cap, and what it costs counts
-//! towards the run's ceilings, also where the run is stopped in its middle.
+//! The prompt is bounded, and the call has a time limit and an output cap. Its cost counts towards
+//! the run's ceilings, even if the run is stopped during the call.
 
 use super::turns::{old, pieces};
 use super::{CompactionRequest, bytes, fresh_id};
@@ -24,19 +24,20 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-const INSTRUCTIONS: &str = "You shorten the conversation of an agent that works on a task. Write what \
-it needs to go on without the part that you are shown: what was found out, decided, changed and \
-tried, with exact names, paths, values and errors; what failed and why; what is left to do. Write \
-facts, no advice, in as few words as you can. Do not call tools and do not work on the task.";
+const INSTRUCTIONS: &str = "You summarise a part of the conversation of an agent that works on a task. \
+The agent will continue without this part, so write down everything it needs from it: findings, \
+decisions, changes and attempts, with exact names, paths, values and errors; what failed and why; \
+what is left to do. Write facts, no advice, in as few words as you can. Do not call tools and do \
+not work on the task.";
 
-/// The longest text, arguments or result of which the model is shown all, in bytes.
+/// Maximum bytes of one text, argument object or result in the prompt; longer ones are truncated.
 const MOST_OF_ONE: usize = 4096;
 
-/// No call is made for less than this part of the conversation.
+/// The old turns must be at least this fraction (1/8) of the conversation, or no call is made.
 const LEAST: u64 = 8;
 
-/// Replaces old turns by a summary that a model writes. The task, what is pinned, the newest turns and
-/// what the model has not answered yet stay.
+/// Replaces old turns by a summary that a model writes. The task, pinned messages, the newest turns
+/// and everything that the model has not answered yet stay.
 #[derive(Clone)]
 pub struct Summarise {
     provider: Option<Arc<dyn Provider>>,
@@ -47,8 +48,8 @@ pub struct Summarise {
 }
 
 impl Default for Summarise {
-    /// By the loop's own model; two turns are kept. The prompt has 128 KiB of the conversation at
-    /// most, the summary 2048 tokens, and the call two minutes.
+    /// Uses the loop's own model and keeps the newest two turns. Limits: 128 KiB of the
+    /// conversation in the prompt, 2048 tokens for the summary, two minutes for the call.
     fn default() -> Summarise {
         Summarise {
             provider: None,
@@ -61,33 +62,33 @@ impl Default for Summarise {
 }
 
 impl Summarise {
-    /// By this model.
+    /// Uses this model.
     pub fn by(provider: impl Provider + 'static) -> Summarise {
         Summarise { provider: Some(Arc::new(provider)), ..Summarise::default() }
     }
 
-    /// Keeps the newest `turns` turns.
+    /// Sets the number of newest turns that stay.
     #[must_use]
     pub fn keep(mut self, turns: usize) -> Summarise {
         self.keep = turns;
         self
     }
 
-    /// The most of the conversation that the model is shown, in bytes; what is older is left out.
+    /// Sets the maximum bytes of conversation in the prompt; older messages are omitted.
     #[must_use]
     pub fn max_prompt_bytes(mut self, bytes: usize) -> Summarise {
         self.most_prompt = bytes;
         self
     }
 
-    /// The output cap of the call, in tokens. A summary that is cut by it is none.
+    /// Sets the output cap of the call, in tokens. A summary that reaches the cap is rejected.
     #[must_use]
     pub fn max_output_tokens(mut self, tokens: u64) -> Summarise {
         self.most_output = tokens;
         self
     }
 
-    /// How long the call may take.
+    /// Sets the time limit of the call.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Summarise {
         self.timeout = timeout;
@@ -104,14 +105,16 @@ impl Summarise {
         };
         let old: Vec<&Message> = gone.iter().flat_map(|range| &messages[range.clone()]).collect();
         let replaced: u64 = old.iter().map(|message| message.byte_len()).sum();
+        // Check the gain before the call, because the call costs money.
         if replaced < request.bytes() / LEAST {
-            return Err("what is old is too little for a summary".to_owned());
+            return Err("the old turns are too short to be worth a summary".to_owned());
         }
         let task = messages.iter().find(|message| request.task == Some(message.id));
         let prompt = prompt(task, &old, self.most_prompt);
         let summary = self.ask(request, prompt).await?;
         let text = format!("[A summary of the earlier part of this conversation]\n{summary}");
         let summary = Message::text(fresh_id(messages), Role::User, text);
+        // A model may write more than it was given.
         if summary.byte_len() >= replaced {
             let is = summary.byte_len();
             return Err(format!("the summary is not shorter: {replaced} bytes became {is}"));
@@ -129,21 +132,22 @@ impl Summarise {
         Ok(short)
     }
 
-    /// Asks the model; what it cost is told, whatever comes of it.
+    /// Calls the model. Its cost is reported even if the call fails.
     async fn ask(&self, request: &CompactionRequest, prompt: String) -> Result<String, String> {
         let own = request.means.as_ref().map(|means| (&means.provider, means.price));
         let (provider, price) = match (&self.provider, own) {
             (Some(provider), _) => (provider, provider.price()),
             (None, Some((provider, price))) => (provider, price),
-            (None, None) => return Err("there is no model to ask".to_owned()),
+            (None, None) => return Err("there is no model to write a summary".to_owned()),
         };
+        // Every token has at least one byte, so bytes are a safe upper bound for tokens. 64 covers
+        // the format's own overhead.
         let prompt_bound = (prompt.len() + INSTRUCTIONS.len() + 64) as u64;
         let left = request.tokens_left();
         if left.is_some_and(|left| left < prompt_bound + self.most_output) {
-            return Err(
-                "what is left of the ceiling on tokens is too little for a summary".to_owned()
-            );
+            return Err("the rest of the ceiling on tokens is too small for a summary".to_owned());
         }
+        // Reserve the worst case before the call, so that it cannot exceed a shared ceiling.
         let mut books = Books::open(request, price, prompt_bound, self.most_output)?;
         let spec = SessionSpec {
             system: Some(INSTRUCTIONS.to_owned()),
@@ -170,6 +174,7 @@ impl Summarise {
                 }
             }
         });
+        // On a timeout the pending call is dropped, and `Drop` of `books` charges it.
         let response = match tokio::time::timeout(self.timeout, heard).await {
             Err(_) => return Err(format!("no summary within {:?}", self.timeout)),
             Ok(None) => {
@@ -178,16 +183,17 @@ impl Summarise {
             }
             Ok(Some(Err((problem, partial)))) => {
                 books.failed(partial.as_deref());
-                return Err(format!("the model did not summarise: {problem}"));
+                return Err(format!("the summary call failed: {problem}"));
             }
             Ok(Some(Ok(response))) => response,
         };
         books.ended(&response);
         let signal = detect(&**provider, &response, false);
+        // A truncated summary would silently lose facts, so only complete answers are accepted.
         let whole =
             matches!(signal.reason, SignalReason::NaturalCompletion | SignalReason::StopSequence);
         if !whole {
-            return Err(format!("the summary is not whole: {}", signal.reason));
+            return Err(format!("the summary is incomplete: {}", signal.reason));
         }
         let parts = response.parts.iter().filter_map(|part| match part {
             Part::Text { text } => Some(text.as_str()),
@@ -209,16 +215,16 @@ impl Compactor for Summarise {
     }
 }
 
-/// The cost of one call: reserved before it, and told at its end, also where nobody waits for that any
-/// more.
+/// The accounting of one call: reserves before it and reports after it. Dropping it reports as
+/// well, so a cancelled call is still charged.
 struct Books<'a> {
     request: &'a CompactionRequest,
     price: Option<Price>,
     held: Option<(SharedBudget, Amount)>,
-    /// The most that the call can cost and use.
+    /// The maximum that the call can cost and use.
     most: Amount,
     prompt_bound: u64,
-    /// Characters that were generated.
+    /// Characters generated so far.
     generated: u64,
     open: bool,
 }
@@ -238,13 +244,14 @@ impl<'a> Books<'a> {
             None => None,
             Some(budget) if price.is_none() && budget.bounds_cost() => {
                 return Err(
-                    "there is a ceiling on cost, and no price is known for the summary".to_owned()
+                    "there is a ceiling on cost, but the price of the summary model is unknown"
+                        .to_owned(),
                 );
             }
             Some(budget) => {
                 let granted = budget.reserve_amount(most, most).map_err(|left| {
                     let of = if left.usd < most.usd { "cost" } else { "tokens" };
-                    format!("what is left of the ceiling on {of} is too little for a summary")
+                    format!("the rest of the ceiling on {of} is too small for a summary")
                 })?;
                 Some((budget, granted))
             }
@@ -271,13 +278,15 @@ impl<'a> Books<'a> {
                     _ => 0,
                 })
                 .sum();
+            // A provider may deliver text in the response that was not streamed, or the reverse.
             self.generated = self.generated.max(said as u64);
             usage = self.estimate();
         }
         self.book(&usage, response.cost, counted);
     }
 
-    /// A request that was refused is not billed; one that had begun is.
+    /// Charges a failed call. Providers do not bill a refused request, but they bill one that had
+    /// started to answer.
     fn failed(&mut self, partial: Option<&Response>) {
         match partial {
             Some(partial) => self.ended(partial),
@@ -286,7 +295,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// About a token for each four characters.
+    /// Estimates tokens as one per four characters.
     fn estimate(&self) -> Usage {
         Usage {
             input_tokens: Some(self.prompt_bound.div_ceil(4)),
@@ -296,9 +305,10 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// Books what is known, and for a call that the provider did not count the rest of what was
-    /// reserved: it may have been generated.
+    /// Books the known usage. If the provider did not count the call, books the rest of the
+    /// reservation as unreported, because it may have been generated.
     fn book(&mut self, usage: &Usage, cost: Option<NanoUsd>, counted: bool) {
+        // A call is booked only once: at its end or when it is dropped.
         if !std::mem::take(&mut self.open) {
             return;
         }
@@ -324,7 +334,7 @@ impl<'a> Books<'a> {
 }
 
 impl Drop for Books<'_> {
-    /// The call was stopped: what it had costs all the same.
+    /// Charges the part of a cancelled call that was received.
     fn drop(&mut self) {
         if self.open {
             self.book(&self.estimate(), None, false);
@@ -332,7 +342,7 @@ impl Drop for Books<'_> {
     }
 }
 
-/// What the model is asked: the task, and the newest of what is old, in so many bytes.
+/// Returns the prompt: the task and the newest of the old messages, in at most `most` bytes.
 fn prompt(task: Option<&Message>, old: &[&Message], most: usize) -> String {
     let mut told: Vec<String> = Vec::new();
     let mut length = 0;
@@ -340,7 +350,7 @@ fn prompt(task: Option<&Message>, old: &[&Message], most: usize) -> String {
         let text = transcript(message);
         length += text.len();
         if length > most {
-            told.push("[what was before is left out]\n".to_owned());
+            told.push("[earlier messages omitted]\n".to_owned());
             break;
         }
         told.push(text);
@@ -348,7 +358,7 @@ fn prompt(task: Option<&Message>, old: &[&Message], most: usize) -> String {
     told.reverse();
     let task = task.map(Message::plain_text).unwrap_or_default();
     format!(
-        "The task:\n{}\n\nThe part of the conversation that goes:\n{}\nSummarise that part.",
+        "The task:\n{}\n\nThe part of the conversation to summarise:\n{}\nSummarise this part.",
         excerpt(&task),
         told.concat()
     )
@@ -357,7 +367,7 @@ fn prompt(task: Option<&Message>, old: &[&Message], most: usize) -> String {
 fn transcript(message: &Message) -> String {
     let mut text = String::new();
     for part in &message.parts {
-        // Writing to a text does not fail.
+        // Writing to a `String` cannot fail.
         let _ = match part {
             Part::Text { text: said } if message.role == Role::Assistant => {
                 writeln!(text, "The agent: {}", excerpt(said))
@@ -368,7 +378,7 @@ fn transcript(message: &Message) -> String {
             }
             Part::ToolResult(result) => {
                 let (name, status) = (&result.name, result.status.as_str());
-                writeln!(text, "{name} gave ({status}): {}", excerpt(&result.content))
+                writeln!(text, "Output of {name} ({status}): {}", excerpt(&result.content))
             }
             Part::Refusal { text: said } => writeln!(text, "The agent refused: {}", excerpt(said)),
             Part::Image(_) => writeln!(text, "[an image]"),
@@ -416,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_summary_stands_for_what_is_old_and_is_booked() {
+    async fn summary_replaces_old_turns_and_costs() {
         let model =
             ScriptedModel::new([Turn::text("It was all x.").usage(1_000, 10)]).price(price());
         let request = request(model, Some(1.0));
@@ -424,7 +434,7 @@ mod tests {
         valid(&request, &short);
         let said = says(&short[1]);
         assert_eq!(said, "[A summary of the earlier part of this conversation]\nIt was all x.");
-        assert_eq!(short[2..], request.messages[9..], "two turns are kept");
+        assert_eq!(short[2..], request.messages[9..], "two turns stay");
         let cost = NanoUsd::from_usd(0.0011);
         assert_eq!(spent(&request), Some((1_010, cost, false)));
         let budget = request.budget().unwrap();
@@ -432,15 +442,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_summary_fails_and_is_booked_all_the_same() {
+    async fn rejected_summary_is_still_charged() {
         let long = "x ".repeat(8_000);
         for (turn, why) in [
             (Turn::text(&long).usage(1_000, 10), "the summary is not shorter"),
             (Turn::text("").usage(1_000, 10), "the summary is empty"),
-            (Turn::text("It was").finish("length").usage(1_000, 10), "the summary is not whole"),
+            (Turn::text("It was").finish("length").usage(1_000, 10), "the summary is incomplete"),
             (
                 Turn::call("look", &serde_json::json!({})).usage(1_000, 10),
-                "the summary is not whole",
+                "the summary is incomplete",
             ),
         ] {
             let request = request(ScriptedModel::new([turn]).price(price()), None);
@@ -454,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_call_is_made_where_there_is_little_to_gain() {
+    async fn small_gain_makes_no_call() {
         let model = ScriptedModel::new([Turn::text("never")]);
         let mut request = request(model.clone(), None);
         request.messages = conversation(3, 20_000);
@@ -462,12 +472,12 @@ mod tests {
         let failed = Summarise::default().summarise(&request).await.unwrap_err();
         assert_eq!(
             (failed.as_str(), model.turns_left()),
-            ("what is old is too little for a summary", 1)
+            ("the old turns are too short to be worth a summary", 1)
         );
     }
 
     #[tokio::test]
-    async fn no_call_is_made_that_a_ceiling_does_not_allow() {
+    async fn exhausted_ceiling_makes_no_call() {
         let model = ScriptedModel::new([Turn::text("never")]).price(price());
         let mut request = request(model.clone(), Some(0.01));
         let failed = Summarise::default().summarise(&request).await.unwrap_err();
@@ -481,29 +491,39 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_stopped_has_cost_what_was_heard() {
+    async fn timed_out_summary_is_charged() {
         let slow = Turn::pieces(&["so much ", "of it"]).pace(Duration::from_secs(1_000));
         let request = request(ScriptedModel::new([slow]).price(price()), Some(1.0));
         let failed = Summarise::default().summarise(&request).await.unwrap_err();
         assert_eq!(failed, "no summary within 120s");
         let (tokens, cost, estimated) = spent(&request).unwrap();
         assert!(estimated && tokens > 500 && cost > NanoUsd::ZERO, "{tokens} {cost}");
-        // More may have been generated than was heard: the ceiling counts the reservation.
+        // More may have been generated than was received, so the ceiling counts the whole
+        // reservation.
         let budget = request.budget().unwrap();
         assert!(budget.spent() > cost, "{}", budget.spent());
         assert_eq!(budget.reserved(), NanoUsd::ZERO);
     }
 
     #[test]
-    fn the_prompt_is_bounded_and_has_the_newest() {
+    fn prompt_text_is_fixed() {
+        let messages = conversation(2, 3);
+        let old: Vec<&Message> = messages[1..3].iter().collect();
+        let expected = "The task:\nRead all of it.\n\n\
+            The part of the conversation to summarise:\n\
+            The agent: I look at 1.\nThe agent calls look {}\nOutput of look (ok): xxx\n\n\
+            Summarise this part.";
+        assert_eq!(prompt(messages.first(), &old, 20_000), expected);
+    }
+
+    #[test]
+    fn prompt_is_bounded_and_keeps_newest() {
         let messages = conversation(100, 10_000);
         let old: Vec<&Message> = messages[1..].iter().collect();
         let prompt = prompt(messages.first(), &old, 20_000);
         assert!(prompt.len() < 22_000, "{}", prompt.len());
         assert!(prompt.contains("Read all of it.") && prompt.contains("I look at 100."));
-        assert!(
-            prompt.contains("[what was before is left out]") && !prompt.contains("I look at 50.")
-        );
+        assert!(prompt.contains("[earlier messages omitted]") && !prompt.contains("I look at 50."));
         assert!(prompt.contains("[… 5904 bytes more]"));
     }
 }

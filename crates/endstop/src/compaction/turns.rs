@@ -1,8 +1,9 @@
-//! A conversation in pieces that can be left out whole, so that calls and results stay paired.
+//! Splits a conversation into pieces that are removed as a whole, so that calls and results stay
+//! paired.
 //!
 //! ```text
-//! let pieces = pieces(&messages, task);           // of all that is before the open turn
-//! for piece in old(&pieces, keep) { … }           // the oldest first; the newest turns not among them
+//! let pieces = pieces(&messages, task);           // everything before the unanswered turn
+//! for piece in old(&pieces, keep) { … }           // the oldest first, without the newest turns
 //! ```
 
 use endstop_core::{Message, MessageId, Role, history};
@@ -12,19 +13,22 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) range: Range<usize>,
-    /// A turn of the model's, with the results of its calls; else what was said to it.
+    /// `true` for a turn of the model with the results of its calls; `false` for a message to the
+    /// model.
     pub(super) turn: bool,
-    /// The task, instructions, or something pinned: it stays.
+    /// `true` for the task, instructions and pinned messages, which must stay.
     pub(super) stays: bool,
 }
 
-/// What is before the part that the model has not answered yet.
+/// Returns the pieces before the part that the model has not answered yet.
 pub(super) fn pieces(messages: &[Message], task: Option<MessageId>) -> Vec<Piece> {
     let open = history::open_from(messages);
     let mut pieces: Vec<Piece> = Vec::new();
     for (at, message) in messages.iter().enumerate().take(open) {
         let pinned = message.pinned || message.tool_results().any(|result| result.pinned);
         match pieces.last_mut() {
+            // Results belong to the turn of their calls, because providers refuse a result without
+            // its call.
             Some(last) if last.turn && message.role == Role::Tool => {
                 last.range.end = at + 1;
                 last.stays |= pinned;
@@ -32,6 +36,8 @@ pub(super) fn pieces(messages: &[Message], task: Option<MessageId>) -> Vec<Piece
             _ => {
                 let turn = message.role == Role::Assistant;
                 let said = message.role == Role::User && task != Some(message.id);
+                // Everything else stays, because a run cannot do without its task and its
+                // instructions.
                 let stays = pinned || !(turn || said);
                 pieces.push(Piece { range: at..at + 1, turn, stays });
             }
@@ -40,14 +46,16 @@ pub(super) fn pieces(messages: &[Message], task: Option<MessageId>) -> Vec<Piece
     pieces
 }
 
-/// How many of the pieces are older than the newest `keep` turns; the open one is a turn, too.
+/// Returns the number of pieces older than the newest `keep` turns. The unanswered turn is one of
+/// them.
 pub(super) fn older_than(pieces: &[Piece], keep: usize) -> usize {
+    // The unanswered turn is not among the pieces, so it takes one of the `keep` turns.
     let Some(more) = keep.checked_sub(1).filter(|more| *more > 0) else { return pieces.len() };
     let turns = pieces.iter().enumerate().filter(|(_, piece)| piece.turn);
     turns.rev().nth(more - 1).map_or(0, |(at, _)| at)
 }
 
-/// The old pieces that may go, the oldest first.
+/// Returns the old pieces that may be removed, the oldest first.
 pub(super) fn old(pieces: &[Piece], keep: usize) -> impl Iterator<Item = &Piece> {
     pieces[..older_than(pieces, keep)].iter().filter(|piece| !piece.stays)
 }
@@ -58,8 +66,8 @@ mod tests {
     use crate::compaction::tests::{conversation, turn};
 
     #[test]
-    fn a_turn_is_whole_and_the_open_one_is_counted() {
-        // The task, then turns of two messages each; the last is open.
+    fn unanswered_turn_counts_as_newest() {
+        // The task, then turns of two messages each; the last is unanswered.
         let messages = conversation(4, 10);
         let pieces = pieces(&messages, Some(messages[0].id));
         assert_eq!(pieces.len(), 4, "{pieces:?}");
@@ -73,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_keeps_its_whole_turn() {
+    fn pin_keeps_its_whole_turn() {
         let mut messages = conversation(3, 10);
         messages[2] = turn(1, 10, true).1;
         let pieces = pieces(&messages, Some(messages[0].id));

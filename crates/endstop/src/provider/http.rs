@@ -1,8 +1,8 @@
-//! Providers over HTTP: any server that speaks a format of [`endstop_wire`].
+//! Providers over HTTP: clients of any server that uses a wire format of [`endstop_wire`].
 //!
 //! ```no_run
 //! use endstop::provider::http::{HttpOptions, HttpProvider};
-//! // The key from ANTHROPIC_API_KEY, as the provider's own SDK reads it.
+//! // Reads the key from ANTHROPIC_API_KEY, like the provider's own SDK.
 //! let options = HttpOptions { model: "anthropic/claude-sonnet-4-5".into(), ..HttpOptions::default() };
 //! let provider = HttpProvider::from_env(&options).unwrap();
 //! ```
@@ -38,28 +38,30 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// How long a connection may take to be made.
+/// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How many bytes of a body are read before whoever else is on the thread has a turn: a body that
-/// was packed is there at once, and may be endless, while stops and clocks wait.
+/// Bytes of a body that are read before other tasks on the thread get a turn. A buffered or
+/// compressed body is available at once and may be endless, and stops and timers must not wait for
+/// it.
 const TURN_BYTES: usize = 256 << 10;
 
-/// Which model, and where.
+/// The model and its server.
 #[derive(Clone, Default)]
 pub struct HttpOptions {
-    /// `PROVIDER/MODEL`; with a base URL also a model's bare name.
+    /// `PROVIDER/MODEL`; with a base URL also the bare name of a model.
     pub model: String,
-    /// The wire format, if it is not the provider's first; with a base URL also a dialect of one.
+    /// The wire format, if it is not the provider's default. With a base URL also a dialect of a
+    /// format.
     pub api: Option<String>,
-    /// Another address than the provider's own.
+    /// An address that replaces the provider's.
     pub base_url: Option<String>,
-    /// What the model costs, above the catalogue.
+    /// The model's price; overrides the built-in table.
     pub price: Option<Price>,
-    /// The context window in tokens, above the catalogue.
+    /// The model's context window in tokens; overrides the built-in table.
     pub context_window: Option<u64>,
-    /// Whether a key may be sent to another machine over `http://`, where everyone on the way can
-    /// read it (false).
+    /// `true` to allow sending a key to another machine over `http://`, which anyone on the network
+    /// path can read (default: `false`).
     pub allow_http: bool,
 }
 
@@ -68,7 +70,7 @@ impl fmt::Debug for HttpOptions {
         f.debug_struct("HttpOptions")
             .field("model", &self.model)
             .field("api", &self.api)
-            // It may have a password in it.
+            // The URL may contain a password.
             .field("base_url", &self.base_url.as_deref().map(address))
             .field("price", &self.price)
             .field("context_window", &self.context_window)
@@ -77,18 +79,18 @@ impl fmt::Debug for HttpOptions {
     }
 }
 
-/// A provider over HTTP. Cheap to clone; clones share connections.
+/// A provider over HTTP. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct HttpProvider {
     transport: Transport,
     recorder: Option<Recorder>,
     url: Url,
-    /// Where a call that streams goes: the same place in most formats.
+    /// The URL of streaming calls. In most formats it is the same as `url`.
     stream_url: Url,
     headers: HeaderMap,
-    /// Signs each request, where no key goes with it.
+    /// Signs each request, if the provider uses signatures instead of a key.
     signer: Option<Arc<Signer>>,
-    /// Fetches the key of each request, where none is set.
+    /// Fetches the key of each request, if none is configured.
     keys: Option<Arc<Keys>>,
     dialect: &'static Dialect,
     name: &'static str,
@@ -99,7 +101,7 @@ pub struct HttpProvider {
 
 impl fmt::Debug for HttpProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The headers hold the key, and the address may hold a password.
+        // Omit the headers, which contain the key; the address may contain a password.
         f.debug_struct("HttpProvider")
             .field("provider", &self.name)
             .field("model", &self.model)
@@ -109,26 +111,26 @@ impl fmt::Debug for HttpProvider {
 }
 
 impl HttpProvider {
-    /// A provider with the key and base-URL variables that its own SDK uses.
+    /// Creates a provider from the same key and base-URL variables that its own SDK reads.
     ///
     /// # Errors
-    /// An unknown provider or format (with the choices), a missing key (with its variable), an
-    /// invalid address, a key that would be sent to another machine over `http://` without
-    /// [`HttpOptions::allow_http`].
+    /// The provider or format is unknown (the message lists the choices); a key is missing (the
+    /// message names its variable); an address is invalid; or a key would be sent to another
+    /// machine over `http://` without [`HttpOptions::allow_http`].
     pub fn from_env(options: &HttpOptions) -> Result<HttpProvider, String> {
         HttpProvider::new(options, &|name| std::env::var(name).ok())
     }
 
-    /// As [`from_env`](Self::from_env), with another environment.
+    /// Creates a provider with the variables of another environment than the process's.
     ///
     /// # Errors
-    /// As [`from_env`](Self::from_env).
+    /// The same as [`from_env`](Self::from_env).
     pub fn new(
         options: &HttpOptions,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<HttpProvider, String> {
-        // A format, or a server's way of speaking one (`snowflake`), which holds at an address of one's
-        // own.
+        // The option names either a format or a server's dialect of one, for example `snowflake`. A
+        // dialect applies only together with a custom base URL.
         let spoken = options.api.as_deref().and_then(|name| wire_api::dialect(name).ok());
         let api = match options.api.as_deref() {
             None => None,
@@ -144,10 +146,10 @@ impl HttpProvider {
         if let Some(other) = api.and_then(Family::read_only) {
             let name = options.api.as_deref().unwrap_or_default();
             return Err(format!(
-                "api `{name}` is only read, by `endstop detect`, and cannot be asked; use {other}"
+                "the format `{name}` can be decoded by `endstop detect`, but not sent; use {other}"
             ));
         }
-        // A bare name at an address of one's own: a compatible server, in the format asked for.
+        // A bare model name with a custom base URL: a compatible server, in the requested format.
         let compatible = api.unwrap_or(Family::OpenAiChat).provider();
         let own_address = options.base_url.is_some();
         let known = options
@@ -162,8 +164,10 @@ impl HttpProvider {
         let mut overrides = Overrides { api, base_url: options.base_url.clone(), key: None };
         let mut keyless = false;
         let resolved = match resolve_with(&spec, &overrides, env) {
-            // A server of one's own may want no key.
+            // A custom server may not require a key.
             Err(ResolveError::MissingKey { .. }) if own_address => {
+                // Resolution requires some key. This placeholder is never sent; see `keyless`
+                // below.
                 keyless = true;
                 overrides.key = Some(Secret::new("none"));
                 resolve_with(&spec, &overrides, env)
@@ -172,10 +176,11 @@ impl HttpProvider {
         }
         .map_err(|error| error.to_string())?;
 
-        // The base by itself: what is appended could give it the host that it lacks.
+        // Check the base before the path is appended, because the appended part could supply the
+        // host that the base lacks.
         let parsed = web_address(&resolved.base_url).and_then(|base| {
             if base.fragment().is_some() {
-                // The path would be appended to it and never be sent.
+                // The path would be appended to the fragment, so it would never be sent.
                 return Err("it has a fragment, which is never sent (`#`)".to_owned());
             }
             Ok((web_address(&resolved.url())?, web_address(&resolved.stream_url())?))
@@ -183,11 +188,11 @@ impl HttpProvider {
         let (url, stream_url) = parsed.map_err(|problem: String| {
             let of_place = resolved.place.as_ref().map(|place| place.vars.base_url);
             let variable = of_place.or(resolved.provider.base_url_var).filter(|_| !own_address);
-            // A password stands before the `@`.
+            // Show only the part after the `@`: the part before it may contain a password.
             let shown = secrets_out(resolved.base_url.rsplit('@').next().unwrap_or_default());
             format!(
-                "{} is `{shown}`: {problem}; it wants http://HOST[:PORT][/PATH] or https://…",
-                variable.unwrap_or("the base URL (--base-url)")
+                "invalid {} `{shown}`: {problem}; expected http://HOST[:PORT][/PATH] or https://…",
+                variable.unwrap_or("base URL (--base-url)")
             )
         })?;
         let mut headers = HeaderMap::new();
@@ -195,7 +200,7 @@ impl HttpProvider {
         let mut set = |name: &str, value: &str, secret: bool| -> Result<(), String> {
             let wrong = || {
                 format!(
-                    "the header `{name}` cannot be sent: its value has characters that no header has, such as a line break; look at {}",
+                    "the header `{name}` cannot be sent: its value contains a character that is not allowed in a header, such as a line break; look at {}",
                     variables(resolved.provider, name).join(" or ")
                 )
             };
@@ -210,12 +215,13 @@ impl HttpProvider {
         if let Some((name, key)) = resolved.auth_header().filter(|_| !keyless) {
             set(name, key.expose(), true)?;
         }
-        // Only the provider itself wants its own dialect; what is compatible speaks the plain one.
+        // Only the provider's own server uses its dialect. Compatible servers use the plain format,
+        // unless the option or the host name selects a dialect.
         let dialect = resolved.dialect(own_address).map_err(|error| error.to_string())?;
         let by_name = spoken.filter(|dialect| Family::named(dialect.name).is_none());
         let by_host = url.host_str().and_then(|host| wire_api::dialect_at(host, dialect.family));
         let dialect = by_name.or(by_host).filter(|_| own_address).unwrap_or(dialect);
-        // At an address of one's own the tables mean nothing.
+        // The price and limit tables describe the provider's models, not those of a custom server.
         let (info, limits) = if own_address {
             (None, ModelLimits::default())
         } else {
@@ -226,6 +232,8 @@ impl HttpProvider {
             Some(login) => Some(Arc::new(Keys::new(login, resolved.provider.name)?)),
             None => None,
         };
+        // Cleartext is refused only if there is a secret to protect: a key, a signature or a
+        // password in the URL. A local server without a key stays usable over http.
         if cleartext(&url, options.allow_http)
             && (headers.values().any(HeaderValue::is_sensitive)
                 || resolved.signing.is_some()
@@ -261,10 +269,10 @@ impl HttpProvider {
         })
     }
 
-    /// Keeps every exchange with this recorder.
+    /// Records every exchange with this recorder.
     ///
     /// # Errors
-    /// The recorder already keeps the calls of another provider.
+    /// The recorder already records another provider.
     pub fn record(mut self, recorder: &Recorder) -> Result<HttpProvider, String> {
         let url = address(self.url.as_str());
         let header = Header {
@@ -283,18 +291,18 @@ impl HttpProvider {
         Ok(self)
     }
 
-    /// The keys that are known before a call.
+    /// Returns the credentials that are known before a call.
     fn secrets(&self) -> Vec<Vec<u8>> {
         let mut secrets = secrets(&self.headers, &self.url);
         secrets.extend(self.signer.iter().flat_map(|signer| signer.secrets()));
         secrets
     }
 
-    /// A provider that answers from a recording: model, dialect and price are those of the file. It
-    /// needs no network and no key.
+    /// Creates a provider that answers from a recording. The model, the dialect and the price are
+    /// those of the recording. It needs neither a network nor a key.
     ///
     /// # Errors
-    /// A header that names what is not known.
+    /// The recording's header names an unknown provider or format.
     pub fn replay(replay: &Replay) -> Result<HttpProvider, String> {
         let recording = replay.recording();
         let header = &recording.header;
@@ -328,17 +336,17 @@ impl HttpProvider {
     }
 }
 
-/// An address that can be called.
+/// Parses a URL and checks that its scheme is http or https.
 pub(super) fn web_address(address: &str) -> Result<Url, String> {
     let url = Url::parse(address).map_err(|error| error.to_string())?;
     match url.scheme() {
         "http" | "https" => Ok(url),
-        // `localhost:8080` parses, as a path of the scheme `localhost`.
+        // `localhost:8080` parses as a path with the scheme `localhost`.
         other => Err(format!("`{other}:` is not http or https")),
     }
 }
 
-/// The variables that a header's value comes from.
+/// Returns the environment variables that determine a header's value.
 fn variables(
     provider: &endstop_wire::catalog::providers::Provider,
     header: &str,
@@ -351,26 +359,28 @@ fn variables(
     variables
 }
 
-/// Whether what is sent to this address can be read on the way to another machine.
+/// `true` if data sent to this address could be read on the way to another machine.
 pub(crate) fn cleartext(url: &Url, allowed: bool) -> bool {
     url.scheme() == "http" && !allowed && !url.host_str().is_some_and(is_loopback)
 }
 
-/// A client for this address. Certificates are only loaded where they are needed; requests to this
-/// machine use no proxy, because a proxy elsewhere cannot reach it and must not see them.
+/// Creates a client for this address. Certificates are loaded only for https. Requests to this
+/// machine bypass proxies, because a remote proxy could not reach it and must not see the data.
 pub(crate) fn client(url: &Url) -> Result<Client, String> {
     let mut builder = Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
+        // A redirect could lead the key to another host.
         .user_agent(concat!("endstop/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none());
     if url.scheme() == "http" {
+        // Loading the system's certificates takes time, and cleartext does not need them.
         builder = builder.tls_certs_only([]).http1_only();
     }
     if url.host_str().is_some_and(is_loopback) {
         builder = builder.no_proxy();
     }
-    builder.build().map_err(|error| format!("the HTTP client could not be made: {error}"))
+    builder.build().map_err(|error| format!("the HTTP client could not be created: {error}"))
 }
 
 impl Provider for HttpProvider {
@@ -388,7 +398,7 @@ impl Provider for HttpProvider {
             output_schema: spec
                 .output_schema
                 .map(|schema| OutputSchema { name: "answer".to_owned(), schema }),
-            // Where a format wants a cap in each request, the model's own.
+            // Some formats require a cap in each request; send the model's maximum.
             max_output_tokens: self.limits.max_output.filter(|_| self.dialect.wants_cap()),
             context_window: spec.context_window,
             stream: spec.streaming,
@@ -413,7 +423,7 @@ impl Provider for HttpProvider {
         self.limits.max_output
     }
     fn server(&self) -> Option<(&str, u16)> {
-        // A recording is asked by nobody over a network.
+        // A recording is replayed without a server.
         let Transport::Network(_) = &self.transport else { return None };
         Some((self.url.host_str()?, self.url.port_or_known_default()?))
     }
@@ -440,6 +450,7 @@ impl Session for HttpSession {
         let body = self.encoder.body(call.messages, call.epoch, call.output_cap);
         let provider = &self.provider;
         let url = if self.request.stream { &provider.stream_url } else { &provider.url };
+        // The signature covers the body, so every request is signed separately.
         let mut headers = provider.headers.clone();
         let signed = match &provider.signer {
             Some(signer) => signer.headers(url, &headers, body, clock::now()),
@@ -499,22 +510,22 @@ enum State {
     Done,
 }
 
-/// A call under way; dropping it closes the connection.
+/// A call in progress; dropping it closes the connection.
 struct HttpCall {
     state: State,
-    /// Where the call is recorded.
+    /// The recorder of this call, if it is recorded.
     tap: Option<Box<Tap>>,
     dialect: &'static Dialect,
-    /// What was asked of which address, for an error that is about the two.
+    /// The method, URL and model, for errors about them.
     asked: String,
     facts: RequestFacts,
     ready: VecDeque<CallEvent>,
-    /// Bytes that were read since somebody else had a turn.
+    /// Bytes read since other tasks had a turn.
     read: usize,
 }
 
 impl HttpCall {
-    /// There will be no response.
+    /// Ends the call without a response.
     fn fail(&mut self, error: ModelError) {
         self.state = State::Done;
         if let Some(tap) = self.tap.take() {
@@ -537,6 +548,8 @@ impl Stream for HttpCall {
                 State::Done => return Poll::Ready(None),
                 State::Asking { key, request, transport } => match ready!(key.as_mut().poll(cx)) {
                     Ok(key) => {
+                        // The recorder must know the fetched key before anything of this request is
+                        // written.
                         request.headers.insert(AUTHORIZATION, key);
                         if let Some(tap) = &mut this.tap {
                             tap.keyed(&request.url, &request.headers);
@@ -561,6 +574,8 @@ impl Stream for HttpCall {
                 },
                 State::Reading(body, decoder) => {
                     if this.read >= TURN_BYTES {
+                        // Wake the task at once: there may be more data, and no new I/O event
+                        // announces it.
                         this.read = 0;
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
@@ -579,8 +594,9 @@ impl Stream for HttpCall {
                             let pushed = decoder.push(&chunk, &mut |delta| deltas.take(delta));
                             this.ready.extend(deltas.done.into_iter().map(CallEvent::Delta));
                             match pushed {
-                                // The protocol's end was seen: what the server does with the
-                                // connection after it is no longer of interest.
+                                // The decoder has seen the end of the message. Ignore the rest of
+                                // the connection: some servers keep it open, and waiting would
+                                // delay the turn.
                                 Ok(()) if !decoder.is_complete() => continue,
                                 _ => Eof::Clean,
                             }
@@ -609,8 +625,8 @@ impl Stream for HttpCall {
     }
 }
 
-/// Adds what was asked to an error that says that it is not there: the address may be wrong, or the
-/// model's name.
+/// Appends the request's URL and model to an error that means "not found", because either the
+/// address or the model name may be wrong.
 fn name_address(error: &mut ModelError, asked: &str) {
     let Some(status) = error.status else { return };
     let elsewhere = matches!(status, 300..400 | 404 | 405 | 410 | 501);
@@ -619,7 +635,7 @@ fn name_address(error: &mut ModelError, asked: &str) {
     }
 }
 
-/// The deltas of one read, neighbours of a kind joined.
+/// The deltas of one read. Consecutive deltas of the same kind are merged.
 #[derive(Default)]
 struct Deltas {
     done: Vec<TurnDelta>,
@@ -632,6 +648,7 @@ impl Deltas {
             (Delta::Text(text), Some(TurnDelta::Text(so_far))) => so_far.push_str(text),
             (Delta::Text(text), _) => self.done.push(TurnDelta::Text(text.to_owned())),
             (Delta::Reasoning(text) | Delta::Refusal(text), Some(TurnDelta::Reasoning(n))) => {
+                // Refusals count as reasoning here; the finished turn has their text.
                 *n += count(text);
             }
             (Delta::Reasoning(text) | Delta::Refusal(text), _) => {
@@ -655,8 +672,9 @@ fn ended(decoded: endstop_wire::Decoded, dialect: &Dialect) -> CallEvent {
     let signal = decoded.signal;
     match (decoded.error, decoded.turn) {
         (Some(error), mut turn) => {
-            // These count the output at the beginning of a stream, with a few tokens, and at its end.
-            // The count of one that was cut is not what it used.
+            // These formats report the output count twice: a preliminary value at the start of the
+            // stream and the final one at its end. The preliminary count of a truncated stream must
+            // not be charged as usage.
             let early = matches!(dialect.family, Family::Anthropic | Family::BedrockInvoke);
             let raw = &signal.provider_specific;
             let ended = raw.original_field == "stop_reason" && !raw.original_value.is_empty();

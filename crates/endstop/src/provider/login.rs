@@ -1,12 +1,12 @@
-//! Keys that are fetched before a call: Google's application default credentials.
+//! Access tokens that are fetched before a call: Google's application default credentials.
 //!
 //! ```text
 //! let keys = Keys::new(&login, "Google Vertex AI")?;
-//! let authorization = keys.header().await?; // Bearer …, kept until it ends
+//! let authorization = keys.header().await?; // Bearer …, cached until it expires
 //! ```
 //!
-//! They come from the file that a variable names (the key of a service account), else from what
-//! `gcloud auth application-default login` left on the disk, else from the machine's own account.
+//! They come from the file that a variable names (the key of a service account), else from the file
+//! that `gcloud auth application-default login` wrote, else from the machine's own service account.
 
 #[cfg(feature = "google-login")]
 pub(super) use fetched::Keys;
@@ -33,10 +33,10 @@ mod fetched {
     use tokio::task::spawn_blocking;
     use tokio::time::timeout;
 
-    /// How long the machine's own account may take to answer: it is next door, or there is none.
+    /// Time limit for the metadata server of the machine. It is on the local network, or absent.
     const MACHINE_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Fetches keys, and keeps each until it ends.
+    /// Fetches access tokens and caches each until it expires.
     pub(in crate::provider) struct Keys {
         login: Login,
         provider: &'static str,
@@ -58,10 +58,11 @@ mod fetched {
             Ok(Keys { login: login.clone(), provider, source: OnceCell::new() })
         }
 
-        /// The value of the header `authorization`.
+        /// Returns the value of the `authorization` header.
         ///
         /// # Errors
-        /// No credentials, or none that are good for a key; said without them.
+        /// There are no credentials, or no token can be obtained with them. The message does not
+        /// contain them.
         pub(in crate::provider) async fn header(&self) -> Result<HeaderValue, ModelError> {
             self.fetch().await.map_err(|problem| {
                 let LoginVars { file, command, .. } = self.login.vars;
@@ -74,16 +75,18 @@ mod fetched {
         }
 
         async fn fetch(&self) -> Result<HeaderValue, String> {
+            // A failed lookup is not cached, so a login during the run takes effect at the next
+            // call.
             let source = self.source.get_or_try_init(|| source(&self.login)).await?;
             let token = source.token(&[self.login.vars.scope]).await.map_err(|e| words(&e))?;
             let mut header = HeaderValue::from_str(&format!("Bearer {}", token.as_str()))
-                .map_err(|_| "the token that was fetched is none".to_owned())?;
+                .map_err(|_| "the fetched token is not valid in an HTTP header".to_owned())?;
             header.set_sensitive(true);
             Ok(header)
         }
     }
 
-    /// Where the keys come from.
+    /// Finds the source of access tokens.
     async fn source(login: &Login) -> Result<Arc<dyn TokenProvider>, String> {
         if let Some(file) = login.file.clone() {
             let variable = login.vars.file;
@@ -94,18 +97,20 @@ mod fetched {
             return Ok(Arc::new(account));
         }
         match ConfigDefaultCredentials::new().await {
+            // A missing file means that the user has not logged in, and the next source is tried. A
+            // broken file is an error, because the next source could be another account.
             Ok(found) => return Ok(Arc::new(found)),
             Err(Error::Io(_, error)) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(format!("what gcloud logged in: {}", words(&error))),
+            Err(error) => return Err(format!("invalid credentials of gcloud: {}", words(&error))),
         }
         match timeout(MACHINE_TIMEOUT, MetadataServiceAccount::new()).await {
             Ok(Ok(found)) => Ok(Arc::new(found)),
-            // Whoever is not in Google's cloud wants to know nothing of its machines.
-            Ok(Err(_)) | Err(_) => Err("there are no application default credentials".to_owned()),
+            // Outside of Google's cloud, details about its metadata server would only confuse.
+            Ok(Err(_)) | Err(_) => Err("no application default credentials found".to_owned()),
         }
     }
 
-    /// What a file of credentials says of itself.
+    /// The fields of a credentials file that are checked before it is used.
     #[derive(Deserialize)]
     struct Head {
         #[serde(rename = "type")]
@@ -113,23 +118,24 @@ mod fetched {
         token_uri: Option<String>,
     }
 
-    /// The service account of a file.
+    /// Reads a service account from a file.
     fn account(file: &str) -> Result<CustomServiceAccount, String> {
         let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-        let head: Head = serde_json::from_str(&text).map_err(|e| place("no credentials", &e))?;
+        let head: Head =
+            serde_json::from_str(&text).map_err(|e| place("not a credentials file", &e))?;
         if head.kind != "service_account" {
             let kind = endstop_wire::redact::secrets_out(&head.kind);
-            return Err(format!("its type is `{kind}`, and only `service_account` is understood"));
+            return Err(format!("unsupported `type` `{kind}`: expected `service_account`"));
         }
-        // What is no address may not come as far as a request.
+        // An invalid address must not reach a request, whose error could quote it.
         let address = head.token_uri.unwrap_or_default();
         if !web_address(&address).is_ok_and(|url| url.as_str() == address) {
-            return Err("its `token_uri` is no address".to_owned());
+            return Err("invalid `token_uri`: expected an http or https URL".to_owned());
         }
         CustomServiceAccount::from_json(&text).map_err(|error| words(&error))
     }
 
-    /// What went wrong, without what was read: that may be a secret.
+    /// Describes an error without the parsed data, which may be secret.
     fn words(error: &Error) -> String {
         match error {
             Error::Json(what, error) => place(what, error),
@@ -149,7 +155,7 @@ mod unknown {
     use endstop_wire::endpoint::Login;
     use reqwest::header::HeaderValue;
 
-    /// No keys: this is built without.
+    /// No tokens, because the feature is disabled.
     #[derive(Debug)]
     pub(in crate::provider) enum Keys {}
 

@@ -1,11 +1,11 @@
-//! Providers: where a model's turns come from.
+//! Model providers: the interface through which a run calls a model.
 //!
-//! A [`Provider`] opens a [`Session`] for each run; the session encodes the conversation (and may
-//! keep what it has encoded) and starts calls. A call is a stream of [`CallEvent`]s that ends
+//! A [`Provider`] opens a [`Session`] for each run. The session encodes the conversation (and may
+//! cache the encoded messages) and starts calls. A call is a stream of [`CallEvent`]s that ends
 //! with `Ended` or `Failed`; dropping it aborts the call.
 //!
-//! Whether a response ends the model's part in the run is said by [`Provider::is_terminal`], or,
-//! better, by the optional [`Provider::detect_termination`].
+//! [`Provider::is_terminal`] decides if a response ends the model's part in the run. The optional
+//! [`Provider::detect_termination`] gives the exact reason, and is preferred.
 
 pub mod http;
 mod login;
@@ -26,95 +26,96 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
 
-/// A call under way: deltas, then `Ended` or `Failed`; dropping it aborts the call.
+/// A call in progress: deltas, then `Ended` or `Failed`. Dropping it aborts the call.
 pub type CallStream = Pin<Box<dyn Stream<Item = CallEvent> + Send>>;
 
-/// What comes of a call.
+/// An item of a call's stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallEvent {
-    /// More of the turn.
+    /// An increment of the turn.
     Delta(TurnDelta),
-    /// The response is whole.
+    /// The response is complete.
     Ended(Box<Response>),
-    /// The call failed; with what had arrived.
+    /// The call failed. Includes the part of the response that had arrived.
     Failed(ModelError, Option<Box<Response>>),
 }
 
-/// What every call of a run has in common.
+/// The settings that all calls of a run have in common.
 #[derive(Clone, Debug, Default)]
 pub struct SessionSpec {
-    /// Instructions.
+    /// The system prompt.
     pub system: Option<String>,
     /// The tools that the model may call.
     pub tools: Vec<ToolDefinition>,
     /// A JSON Schema that the answer must satisfy.
     pub output_schema: Option<Value>,
-    /// The context window that the run reckons with, in tokens; `None`: it is not known.
+    /// The model's context window in tokens as the run knows it; `None` if it is unknown.
     pub context_window: Option<u64>,
-    /// Whether to stream.
+    /// `true` to stream responses.
     pub streaming: bool,
 }
 
-/// A tool as the model is told of it.
+/// A tool definition as sent to the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolDefinition {
-    /// Its name.
+    /// The tool's name.
     pub name: String,
-    /// What it does.
+    /// A description of the tool for the model.
     pub description: String,
-    /// JSON Schema of its arguments.
+    /// The JSON Schema of its arguments.
     pub schema: Value,
 }
 
-/// One call.
+/// The input of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSpec<'a> {
     /// The conversation.
     pub messages: &'a [Message],
-    /// Its epoch: messages of another must be encoded anew.
+    /// The epoch of the conversation. Messages encoded in another epoch must be encoded anew.
     pub epoch: u64,
-    /// The output cap; `None`: the provider's own.
+    /// The maximum number of output tokens; `None` selects the provider's default.
     pub output_cap: Option<u64>,
 }
 
-/// A response, whole or partial.
+/// A complete or partial response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Response {
-    /// What was said, in order.
+    /// The parts of the message, in order.
     pub parts: Vec<Part>,
-    /// What it used.
+    /// The tokens used.
     pub usage: Usage,
     /// The model that answered.
     pub model: Option<String>,
-    /// The provider's id of it.
+    /// The provider's id of the response.
     pub id: Option<String>,
-    /// What the provider says that it billed.
+    /// The cost that the provider reports for the call.
     pub cost: Option<endstop_core::NanoUsd>,
-    /// The output cap that was in force, where known.
+    /// The output cap that was in force, if known.
     pub output_cap: Option<u64>,
-    /// The mean token probability, where known.
+    /// The mean token probability, if known.
     pub confidence: Option<f64>,
-    /// What the provider says of the ending, in its own words: `finish_reason`, `stop_reason` …
-    /// The default detection reads these.
+    /// The provider's raw termination fields, such as `finish_reason` or `stop_reason`. The default
+    /// detection reads them.
     pub metadata: Map<String, Value>,
-    /// The signal, where the provider's decoder has already read it.
+    /// The termination signal, if the provider's decoder has already determined it.
     pub signal: Option<TerminationSignal>,
-    /// Why its tool calls could not be parsed, if they could not.
+    /// The parse error of the tool calls, if they are malformed.
     pub unparseable: Option<String>,
-    /// It has no finish value, although the provider sends one: it may be cut, and is asked for again.
+    /// `true` if the finish value is missing although the provider normally sends one. The response
+    /// may be truncated, so the call is repeated.
     pub finish_missing: bool,
-    /// Its finish value announces a tool call that it does not have.
+    /// `true` if the finish value announces a tool call that the response does not contain.
     pub call_missing: bool,
 }
 
 impl Response {
-    /// A response that is this text.
+    /// Creates a response with this text.
     pub fn text(text: impl Into<String>) -> Response {
         Response { parts: vec![Part::Text { text: text.into() }], ..Response::default() }
     }
 
-    /// The turn that it is, with this signal.
+    /// Converts the response into a turn with this signal.
     pub fn into_turn(self, signal: TerminationSignal) -> ModelTurn {
         ModelTurn {
             usage: self.usage,
@@ -131,66 +132,66 @@ impl Response {
     }
 }
 
-/// Where a model's turns come from.
+/// A source of model turns.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a provider",
     note = "implement `name`, `open` and `is_terminal`; the example `custom-provider` shows one whole"
 )]
 pub trait Provider: Send + Sync {
-    /// Its name, for outcomes.
+    /// Returns the provider's name, for outcomes.
     fn name(&self) -> &str;
 
-    /// The model that it asks.
+    /// Returns the model's name.
     fn model(&self) -> &str;
 
-    /// Opens a session: one for each run.
+    /// Opens a session for a run.
     fn open(&self, spec: SessionSpec) -> Box<dyn Session>;
 
-    /// Whether this response ends the model's part in the run: the yes or no of a provider that
-    /// knows no more. It is asked only where [`detect_termination`](Self::detect_termination)
-    /// says `None`.
+    /// `true` if this response ends the model's part in the run. This is for providers that cannot
+    /// tell more; it is called only if [`detect_termination`](Self::detect_termination) returns
+    /// `None`.
     fn is_terminal(&self, response: &Response) -> bool;
 
-    /// Why this response ended, where the provider can tell.
+    /// Returns the reason why this response ended, if the provider can tell.
     fn detect_termination(&self, response: &Response) -> Option<TerminationSignal> {
         let _ = response;
         None
     }
 
-    /// The model's context window in tokens, where known.
+    /// Returns the model's context window in tokens, if known.
     fn context_window(&self) -> Option<u64> {
         None
     }
 
-    /// The largest answer in tokens that the model gives, where known.
+    /// Returns the model's maximum number of output tokens, if known.
     fn max_output(&self) -> Option<u64> {
         None
     }
 
-    /// Its keys, which must not come to a journal, nor to an outcome.
+    /// Returns the provider's credentials, which are redacted from journals and outcomes.
     fn known_keys(&self) -> KnownKeys {
         KnownKeys::default()
     }
 
-    /// The host and port that it asks, where known: spans name them.
+    /// Returns the host and port of the server, if known. Spans record them.
     fn server(&self) -> Option<(&str, u16)> {
         None
     }
 
-    /// What the model costs, where known.
+    /// Returns the model's price, if known.
     fn price(&self) -> Option<endstop_core::Price> {
         None
     }
 }
 
-/// A run's conversation with a provider.
+/// An encoder of one run's conversation that starts calls.
 pub trait Session: Send {
-    /// Starts a call. What must be read of the conversation is read before this returns.
+    /// Starts a call. Must read all it needs of the conversation before it returns.
     fn call(&mut self, call: CallSpec<'_>) -> CallStream;
 }
 
-/// Why a response ended: the provider's own detection where it has one, else the default one on
-/// its yes or no.
+/// Returns the reason why a response ended: from the provider's own detection if it has one,
+/// otherwise from the default detection on `is_terminal`.
 pub(crate) fn detect(
     provider: &dyn Provider,
     response: &Response,
@@ -205,6 +206,7 @@ pub(crate) fn detect(
             own: None,
             strict,
         };
+        // If the detection itself fails, report `unknown`: that is never taken for a success.
         default_detection(&yes_no).unwrap_or_else(|problem| {
             TerminationSignal::new(SignalReason::Unknown, Confidence::Low)
                 .with_message(problem.to_string())
@@ -212,7 +214,7 @@ pub(crate) fn detect(
     })
 }
 
-/// A provider that is asked about one response.
+/// Adapts a provider and one response to the detection of `endstop-wire`.
 struct Asked<'a> {
     provider: &'a dyn Provider,
     response: &'a Response,
@@ -227,13 +229,14 @@ impl endstop_wire::detect::detector::Provider for Asked<'_> {
     }
 }
 
-/// A response as the default detection reads it.
+/// Returns the response in the form that the default detection reads.
 fn payload(response: &Response) -> Value {
     let mut content = Vec::new();
     let mut calls = Vec::new();
     for part in &response.parts {
         match part {
             Part::Text { text } => content.push(json!({"type": "text", "text": text})),
+            // The detection only checks that there are calls, so their arguments are not needed.
             Part::ToolCall(call) => calls.push(json!({"id": call.id, "name": call.name})),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Recording: what a provider over HTTP asks and is answered, kept in a file as it happens.
+//! Recording: writes the requests and responses of an HTTP provider to a file as they happen.
 //!
 //! ```no_run
 //! use endstop::AgentLoop;
@@ -11,13 +11,14 @@
 //! let outcome = AgentLoop::builder(provider).build()?.run("Hello.")?.outcome().await;
 //! recorder.ended(&outcome);
 //! if let Some(problem) = recorder.problem() {
-//!     eprintln!("the recording is not whole: {problem}");
+//!     eprintln!("the recording is incomplete: {problem}");
 //! }
 //! # Ok(()) }
 //! ```
 //!
-//! Each exchange is written when it ends, so that a run that is killed leaves what was whole. The keys
-//! in use never come to the file, nor does what [`Recorder::hide`] is given: see [`KnownKeys`]. A recorder keeps the runs of one loop.
+//! Each exchange is written when it ends, so that a killed run leaves its complete exchanges. The
+//! keys in use are never written, nor are the values given to [`Recorder::hide`]; see
+//! [`KnownKeys`]. A recorder records the runs of one loop.
 
 use super::recording::{Ended, Exchange, Header, end_line, exchange_line, header_line};
 use base64::Engine as _;
@@ -34,17 +35,17 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Keeps the exchanges of a run in a file. Cheap to clone; clones write to the same file.
+/// Records the exchanges of a run in a file. Cheap to clone; clones write to the same file.
 #[derive(Clone)]
 pub struct Recorder(Arc<Mutex<Inner>>);
 
 struct Inner {
-    /// `None` once a line could not be written: a recording has no holes.
+    /// `None` after a failed write, because a recording must not have gaps.
     out: Option<Box<dyn Write + Send>>,
     header: Option<Header>,
-    /// What must not come to the file, and the same as it is looked for.
+    /// The credentials to redact. `keys` is compiled from these and `hidden`.
     secrets: Vec<Vec<u8>>,
-    /// Of the surroundings: see [`Recorder::hide`].
+    /// Credentials of the environment; see [`Recorder::hide`].
     hidden: KnownKeys,
     keys: Arc<KnownKeys>,
     task: Option<String>,
@@ -61,18 +62,19 @@ impl fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// A recorder into a new file, which on Unix only its owner may read. The file stays empty until
-    /// the first exchange has ended.
+    /// Creates a recorder that writes to a new file. On Unix only the file's owner may read it. The
+    /// file stays empty until the first exchange has ended.
     ///
     /// # Errors
-    /// The file cannot be written, or is there and not empty: a recording was paid for, and is not
-    /// written over.
+    /// The file cannot be written, or exists and is not empty. A recording cost money, so it is
+    /// never overwritten.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Recorder> {
         let mut options = OpenOptions::new();
         options.write(true);
         #[cfg(unix)]
         {
             use std::os::unix::fs::OpenOptionsExt as _;
+            // The recording contains the conversation, which may be private.
             options.mode(0o600);
         }
         let file = match options.clone().create_new(true).open(&path) {
@@ -82,7 +84,7 @@ impl Recorder {
         Ok(Recorder::new(file))
     }
 
-    /// A recorder into anything that can be written to. A line is one `write_all`, and a `flush`.
+    /// Creates a recorder that writes to `out`, with one `write_all` and one `flush` per line.
     pub fn new(out: impl Write + Send + 'static) -> Recorder {
         Recorder(Arc::new(Mutex::new(Inner {
             out: Some(Box::new(out)),
@@ -98,45 +100,48 @@ impl Recorder {
         })))
     }
 
-    /// Keeps the task with the recording, so that a replay needs none. To be told before the run.
+    /// Stores the task in the recording, so that a replay needs none. Call it before the run.
     pub fn task(&self, task: impl Into<String>) {
         self.lock().task = Some(task.into());
     }
 
-    /// These must not come to the file either. The keys of the provider are known without it.
+    /// Redacts these credentials as well. Those of the provider are always redacted.
     pub fn hide(&self, keys: &KnownKeys) {
         let mut inner = self.lock();
         inner.hidden = inner.hidden.and(keys);
         inner.keys = Arc::new(inner.keys.and(keys));
     }
 
-    /// The run has ended: writes the last line. A recording without it stops before its run did.
+    /// Writes the last line after the run has ended. Without it, a recording counts as incomplete.
     pub fn ended(&self, outcome: &Outcome) {
         let mut inner = self.lock();
         let exchanges = inner.written;
         inner.line(&end_line(outcome.termination, exchanges));
     }
 
-    /// The first line that could not be written; nothing was written after it.
+    /// Returns the first write error, if any. Nothing is written after it.
     pub fn problem(&self) -> Option<String> {
         self.lock().problem.clone()
     }
 
-    /// What is recorded, and whom by; `secrets` must not come to the file.
+    /// Sets what is recorded, and the `secrets` to redact.
     pub(super) fn attach(&self, header: Header, secrets: Vec<Vec<u8>>) -> Result<(), String> {
         let mut inner = self.lock();
         if inner.header.is_some() {
-            return Err("the recorder already keeps the calls of another provider".to_owned());
+            return Err(
+                "the recorder already records another provider; create one recorder for each"
+                    .to_owned(),
+            );
         }
         inner.header = Some(header);
         inner.hide(secrets);
         Ok(())
     }
 
-    /// A call begins.
+    /// Starts the recording of a call.
     pub(super) fn call(&self, url: &Url, headers: &HeaderMap, body: Bytes) -> Tap {
         let mut inner = self.lock();
-        // A key may be another for each call.
+        // Each call may have another key.
         inner.hide(secrets(headers, url));
         inner.calls += 1;
         let draft = Draft {
@@ -157,18 +162,19 @@ impl Recorder {
     }
 }
 
-/// A file that is there already: it must be empty, as a temporary file or a pipe is.
+/// Opens an existing file, which must be empty: a temporary file or a pipe.
 fn present(options: &OpenOptions, path: impl AsRef<Path>) -> io::Result<File> {
     let file = options.open(path)?;
     if file.metadata()?.len() > 0 {
-        let words = "the file is there and not empty; a recording is not written over: give another name, or remove it";
+        let words = "the file exists and is not empty, and a recording is never overwritten; choose another name or remove it";
         return Err(io::Error::new(ErrorKind::AlreadyExists, words));
     }
     Ok(file)
 }
 
 impl Inner {
-    /// These must not come to the file either.
+    /// Redacts these credentials as well.
+    // Compiling the keys is costly, so do it only if there is a new one.
     fn hide(&mut self, mut secrets: Vec<Vec<u8>>) {
         secrets.retain(|secret| !self.secrets.contains(secret));
         if !secrets.is_empty() {
@@ -179,6 +185,8 @@ impl Inner {
 
     fn line(&mut self, line: &Value) {
         let mut text = String::new();
+        // The header is written together with the first line, because `task` and `hide` may be
+        // called until then.
         if !std::mem::replace(&mut self.begun, true) {
             let Some(header) = &self.header else { return };
             let clean = |text: &String| self.keys.out_of_text(text).into_owned();
@@ -209,7 +217,7 @@ impl Inner {
     }
 }
 
-/// An exchange under way.
+/// An exchange in progress.
 struct Draft {
     id: u64,
     url: String,
@@ -232,7 +240,7 @@ impl Draft {
         self.sent.iter().map(shown).collect()
     }
 
-    /// The exchange as it may be kept.
+    /// Returns the exchange with all credentials redacted.
     fn exchange(self, keys: &KnownKeys, ended: Ended, error: Option<ModelError>) -> Exchange {
         let mut request = serde_json::from_slice(&self.request)
             .unwrap_or_else(|_| String::from_utf8_lossy(&self.request).into_owned().into());
@@ -255,7 +263,7 @@ impl Draft {
     }
 }
 
-/// The value of a header as it may be kept.
+/// Returns the redacted value of a header.
 fn header(keys: &KnownKeys, name: &str, value: &str) -> String {
     if is_secret_header(name) {
         return REDACTED.to_owned();
@@ -263,7 +271,7 @@ fn header(keys: &KnownKeys, name: &str, value: &str) -> String {
     keys.out_of_text(value).into_owned()
 }
 
-/// What must not come to a file: the values of headers that are marked, and the credentials in an
+/// Returns the values to redact: those of headers marked as sensitive, and the credentials in an
 /// address.
 pub(super) fn secrets(headers: &HeaderMap, url: &Url) -> Vec<Vec<u8>> {
     let mut secrets: Vec<Vec<u8>> = Vec::new();
@@ -276,6 +284,7 @@ pub(super) fn secrets(headers: &HeaderMap, url: &Url) -> Vec<Vec<u8>> {
         secrets.push(password.as_bytes().to_vec());
     }
     if !password.is_empty() || !url.username().is_empty() {
+        // A URL with a user sends this encoded form in its `authorization` header.
         let basic = format!("{}:{password}", url.username());
         secrets.push(base64::engine::general_purpose::STANDARD.encode(basic).into_bytes());
     }
@@ -284,8 +293,8 @@ pub(super) fn secrets(headers: &HeaderMap, url: &Url) -> Vec<Vec<u8>> {
     secrets
 }
 
-/// What of a marked header is the credential. Of a signed request it is the signature: what stands
-/// before it names headers and a day, which stand elsewhere too.
+/// Returns the credential part of a sensitive header. In a signed request that is the signature
+/// only: the part before it has header names and a date, which also occur elsewhere.
 fn credential(value: &[u8]) -> &[u8] {
     const SIGNATURE: &[u8] = b"Signature=";
     if value.starts_with(b"AWS4-HMAC-SHA256 ") {
@@ -295,14 +304,14 @@ fn credential(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"Bearer ").unwrap_or(value)
 }
 
-/// Hears one call, and writes it down when it ends; dropped before, the run hung up.
+/// Records one call and writes it when it ends. If it is dropped earlier, the run aborted the call.
 pub(super) struct Tap {
     recorder: Recorder,
     draft: Option<Draft>,
 }
 
 impl Tap {
-    /// The request has got its key, and with it these headers.
+    /// Updates the request's headers after its key was fetched.
     pub(super) fn keyed(&mut self, url: &Url, headers: &HeaderMap) {
         self.recorder.lock().hide(secrets(headers, url));
         if let Some(draft) = &mut self.draft {
@@ -310,7 +319,7 @@ impl Tap {
         }
     }
 
-    /// The head of the response is there.
+    /// Records the status and headers of the response.
     pub(super) fn head(&mut self, status: u16, headers: &Headers) {
         if let Some(draft) = &mut self.draft {
             draft.status = status;
@@ -318,19 +327,19 @@ impl Tap {
         }
     }
 
-    /// More of its body.
+    /// Records more of the response's body.
     pub(super) fn chunk(&mut self, chunk: &[u8]) {
         if let Some(draft) = &mut self.draft {
             draft.body.extend_from_slice(chunk);
         }
     }
 
-    /// The response ended so.
+    /// Writes the exchange; `ended` tells how the response ended.
     pub(super) fn ended(mut self, ended: Ended) {
         self.write(ended, None);
     }
 
-    /// No response came.
+    /// Writes the exchange of a call that got no response.
     pub(super) fn failed(mut self, error: &ModelError) {
         self.write(Ended::Failed, Some(error.clone()));
     }

@@ -1,5 +1,5 @@
-//! The file of a recorded run: a line of JSON for what was asked, one for each exchange over HTTP, and
-//! one for the end of the run.
+//! The file format of a recorded run: a line of JSON for the request settings, one for each HTTP
+//! exchange, and one for the end of the run.
 //!
 //! ```
 //! use endstop::provider::recording::Recording;
@@ -13,8 +13,8 @@
 //! # Ok::<(), endstop::provider::recording::RecordingError>(())
 //! ```
 //!
-//! An exchange is what `endstop detect --jsonl` reads. [`Recorder`](super::record::Recorder) writes
-//! such a file, [`Replay`](super::replay::Replay) plays it.
+//! `endstop detect --jsonl` reads the same exchange lines. [`Recorder`](super::record::Recorder)
+//! writes the file, [`Replay`](super::replay::Replay) replays it.
 
 use super::http::web_address;
 use base64::Engine as _;
@@ -35,93 +35,93 @@ use std::path::Path;
 /// The version of the format that is written and read.
 pub const VERSION: u64 = 1;
 
-/// The longest recording that is read. A device such as `/dev/zero` has no end.
+/// Maximum size of a recording, in bytes. A device such as `/dev/zero` has no end.
 const LONGEST: u64 = 1 << 30;
 
 const WHERE_FROM: &str = "give a file that `endstop run --record` wrote";
 
-/// What was asked, and whom: the first line.
+/// The first line: the provider, the model and their settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// The provider's id.
     pub provider: String,
-    /// The model, as the provider takes it.
+    /// The model's name at the provider.
     pub model: String,
-    /// The wire format in the provider's dialect, as `endstop detect --api` takes it.
+    /// The wire format in the provider's dialect, as accepted by `endstop detect --api`.
     pub api: String,
-    /// Where a call went, without credentials.
+    /// The URL of calls, without credentials.
     pub url: String,
-    /// Where a call that streams went, where that is another address.
+    /// The URL of streaming calls, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_url: Option<String>,
-    /// What the model cost, in nano-dollars per million tokens, where it was known.
+    /// The model's price in nano-dollars per million tokens, if known.
     #[serde(default)]
     pub price: Option<Price>,
-    /// The context window in tokens, where it was known.
+    /// The context window in tokens, if known.
     #[serde(default)]
     pub context_window: Option<u64>,
-    /// The largest answer in tokens, where it was known.
+    /// The maximum number of output tokens, if known.
     #[serde(default)]
     pub max_output: Option<u64>,
-    /// The task, where the recorder was told of it.
+    /// The task, if the recorder was given it.
     #[serde(default)]
     pub task: Option<String>,
 }
 
-/// How an exchange ended.
+/// The end of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// The body ended, or the protocol's own end was seen.
+    /// The body ended, or the end of the protocol's message was seen.
     Clean,
-    /// The connection broke.
+    /// The connection was reset.
     Reset,
-    /// The run hung up before the end: a cancel, a limit, a policy.
+    /// The run closed the connection early because of a cancel, a limit or a policy.
     Aborted,
-    /// No response came.
+    /// There was no response.
     Failed,
 }
 
-/// A request, and what came of it.
+/// A request and its response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     /// The address, without credentials.
     pub url: String,
     /// The body of the request.
     pub request: Value,
-    /// The HTTP status; 0: no response came.
+    /// The HTTP status; 0 if there was no response.
     pub status: u16,
     /// The headers of the response.
     pub headers: Headers,
-    /// The body of the response, as far as it was read.
+    /// The body of the response, up to the point where reading stopped.
     pub body: Bytes,
-    /// How it ended.
+    /// The end of the exchange.
     pub ended: Ended,
-    /// Why no response came.
+    /// The error, if there was no response.
     pub error: Option<ModelError>,
 }
 
-/// A run that was recorded.
+/// A recorded run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
-    /// What was asked, and whom.
+    /// The first line: the provider, the model and their settings.
     pub header: Header,
-    /// The exchanges, in order; retries are exchanges of their own.
+    /// The exchanges, in order. Each retry is a separate exchange.
     pub exchanges: Vec<Exchange>,
-    /// How the run ended; `None`: the recording stops before the run did.
+    /// The run's termination; `None` if the recording stops before the run did.
     pub ended: Option<Termination>,
-    /// What is wrong with a last line that is not whole, as of a run that was killed.
+    /// The parse error of an incomplete last line, for example after the run was killed.
     pub torn: Option<RecordingError>,
 }
 
-/// A file that is no recording.
+/// A file that is not a valid recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingError {
     /// The file's name.
     pub file: String,
-    /// The line, from 1; `None`: the file as a whole.
+    /// The line number, from 1; `None` if the error concerns the whole file.
     pub line: Option<u64>,
-    /// What is wrong with it, with the field's name, and what to do.
+    /// The problem with the name of the field, and the fix.
     pub problem: String,
 }
 
@@ -137,27 +137,30 @@ impl fmt::Display for RecordingError {
 impl std::error::Error for RecordingError {}
 
 impl Recording {
-    /// Reads the recording in a file.
+    /// Reads a recording from a file.
     ///
     /// # Errors
-    /// A file that cannot be read or is no recording; the line and the field are named.
+    /// The file cannot be read or is not a valid recording. The error names the line and the field.
     pub fn read(path: impl AsRef<Path>) -> Result<Recording, RecordingError> {
         let file = path.as_ref().display().to_string();
         let wrong = |problem: String| RecordingError { file: file.clone(), line: None, problem };
         let mut bytes = Vec::new();
-        // A pipe is read as well, so the length is only known after reading.
+        // The file may be a pipe, so its length is known only after reading.
         let opened = std::fs::File::open(path).map_err(|error| wrong(error.to_string()))?;
         let read = opened.take(LONGEST + 1).read_to_end(&mut bytes);
         if read.map_err(|error| wrong(error.to_string()))? as u64 > LONGEST {
-            return Err(wrong(format!("longer than {} MiB, which is not read", LONGEST >> 20)));
+            return Err(wrong(format!(
+                "the file is longer than {} MiB, the maximum",
+                LONGEST >> 20
+            )));
         }
         Recording::parse(&file, &bytes)
     }
 
-    /// As [`read`](Recording::read), from the bytes of a file of this name.
+    /// Parses the bytes of a recording; `file` is its name in errors.
     ///
     /// # Errors
-    /// As [`read`](Recording::read).
+    /// The same as [`read`](Recording::read).
     pub fn parse(file: &str, bytes: &[u8]) -> Result<Recording, RecordingError> {
         let wrong = |line: Option<u64>, problem: String| RecordingError {
             file: file.to_owned(),
@@ -172,7 +175,7 @@ impl Recording {
             }
             let value = match parse_json(text) {
                 Ok(value) => value,
-                // Only a last line can be torn: behind it nothing was written.
+                // Only the last line can be incomplete, because nothing was written after it.
                 Err(problem) if !line.ends_with(b"\n") => {
                     let problem = format!("it is torn: {problem}");
                     match &mut recording {
@@ -197,15 +200,15 @@ impl Recording {
         recording.ok_or_else(|| wrong(None, format!("it is empty; {WHERE_FROM}")))
     }
 
-    /// Whether the recorded run asked for streams.
+    /// `true` if the recorded run requested streams.
     pub fn streamed(&self) -> bool {
         self.exchanges.first().is_none_or(|first| {
-            // Some formats say it in the address, the others in the body.
+            // Some formats select streaming by the URL, the others in the body.
             first.request["stream"] == true || self.header.stream_url.as_ref() == Some(&first.url)
         })
     }
 
-    /// The dialect that it is in.
+    /// Returns the dialect of the recorded exchanges.
     pub(super) fn dialect(&self) -> Result<&'static Dialect, String> {
         dialect(&self.header.api).map_err(|error| format!("`api`: {error}"))
     }
@@ -214,6 +217,7 @@ impl Recording {
         match value["type"].as_str() {
             Some("exchange") => {
                 self.exchanges.push(exchange(value)?);
+                // A recorder may serve several runs; only the end after the last exchange counts.
                 self.ended = None;
             }
             Some("ended") => self.ended = Some(fields::<End>(value)?.termination),
@@ -228,7 +232,7 @@ struct End {
     termination: Termination,
 }
 
-/// An exchange as it stands in the file.
+/// An exchange as stored in the file.
 #[derive(Deserialize)]
 struct Line {
     #[serde(default)]
@@ -253,11 +257,12 @@ enum Encoding {
     Base64,
 }
 
-/// The fields of a line; the one that is wrong is named.
+/// Deserializes a line. The error names the invalid field.
 fn fields<T: DeserializeOwned>(value: Value) -> Result<T, String> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         match path.as_str() {
+            // The path `.` stands for the line itself.
             "." => error.inner().to_string(),
             path => format!("`{path}`: {}", error.inner()),
         }
@@ -266,19 +271,19 @@ fn fields<T: DeserializeOwned>(value: Value) -> Result<T, String> {
 
 fn header(value: Value) -> Result<Header, String> {
     if value["type"] != "recording" {
-        return Err(format!("no recording begins so: `type` must be \"recording\"; {WHERE_FROM}"));
+        return Err(format!("not a recording: `type` must be \"recording\"; {WHERE_FROM}"));
     }
     match value["version"].as_u64() {
         Some(VERSION) => {}
         Some(other) => {
-            return Err(format!("`version` is {other}, and this endstop reads {VERSION}"));
+            return Err(format!("unsupported `version` `{other}`: expected {VERSION}"));
         }
         None => return Err(format!("`version` must be a number, such as {VERSION}")),
     }
     let header: Header = fields(value)?;
     let asked = dialect(&header.api).map_err(|error| format!("`api`: {error}"))?;
     if asked.family.read_only().is_some() {
-        return Err(format!("`api`: {} is only read, and no run asks in it", header.api));
+        return Err(format!("`api`: {} can be decoded, but not sent by a run", header.api));
     }
     web_address(&header.url).map_err(|problem| format!("`url`: {problem}"))?;
     if let Some(url) = &header.stream_url {
@@ -297,7 +302,7 @@ fn exchange(value: Value) -> Result<Exchange, String> {
     let line: Line = fields(value)?;
     let mut headers = Headers::new();
     for (name, value) in line.headers {
-        let wrong = || format!("`headers.{name}`: wants a text, or a list of texts");
+        let wrong = || format!("`headers.{name}`: expected a string or a list of strings");
         match value {
             Value::String(text) => headers.push(&name, text),
             Value::Array(list) => {
@@ -315,10 +320,10 @@ fn exchange(value: Value) -> Result<Exchange, String> {
         }
     };
     if line.ended == Ended::Failed && line.error.is_none() {
-        return Err("`error` is missing: `ended` says that no response came".to_owned());
+        return Err("`error` is missing: required because `ended` is \"failed\"".to_owned());
     }
     if line.status == 0 && !matches!(line.ended, Ended::Failed | Ended::Aborted) {
-        return Err("`status` is 0, and `ended` says that a response came".to_owned());
+        return Err("invalid `status` `0`: expected an HTTP status because `ended` is neither \"failed\" nor \"aborted\"".to_owned());
     }
     Ok(Exchange {
         url: line.url,
@@ -331,7 +336,7 @@ fn exchange(value: Value) -> Result<Exchange, String> {
     })
 }
 
-/// The first line.
+/// Returns the first line.
 pub(super) fn header_line(header: &Header) -> Value {
     let mut line =
         json!({"type": "recording", "version": VERSION, "endstop": env!("CARGO_PKG_VERSION")});
@@ -343,10 +348,11 @@ pub(super) fn header_line(header: &Header) -> Value {
     line
 }
 
-/// The line of an exchange; `more` is what replay does not need.
+/// Returns the line of an exchange; `more` has fields that a replay does not need.
 pub(super) fn exchange_line(id: u64, api: &str, exchange: &Exchange, more: Value) -> Value {
     let mut headers = Map::new();
     for (name, value) in exchange.headers.iter() {
+        // A repeated header becomes a list, because JSON objects cannot repeat a key.
         match headers.get_mut(name) {
             None => {
                 headers.insert(name.to_owned(), value.into());
@@ -376,7 +382,7 @@ pub(super) fn exchange_line(id: u64, api: &str, exchange: &Exchange, more: Value
     line
 }
 
-/// The last line.
+/// Returns the last line.
 pub(super) fn end_line(termination: Termination, exchanges: u64) -> Value {
     json!({"type": "ended", "termination": termination, "exchanges": exchanges})
 }

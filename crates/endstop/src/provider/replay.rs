@@ -1,5 +1,4 @@
-//! Replay: a recorded run played again through the real encoder and decoder, without a network or a
-//! key.
+//! Replay: repeats a recorded run through the real encoder and decoder, without a network or a key.
 //!
 //! ```no_run
 //! use endstop::AgentLoop;
@@ -16,10 +15,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The exchanges are played in order, whatever is asked; a request that is not the recorded one is a
-//! [`Warning`]. A call beyond the last one fails, and the run ends as `error_during_execution`.
-//! [`Replay::divergence`] is the first place where the run was not the recorded one, after which it
-//! proves nothing about the recorded run.
+//! The exchanges are replayed in order, regardless of the requests. A request that differs from the
+//! recorded one causes a [`Warning`]. A call beyond the last exchange fails, and the run ends with
+//! `error_during_execution`. [`Replay::divergence`] is the first difference from the recorded run;
+//! after it, the replay proves nothing about the recorded run.
 
 use super::recording::{Ended, Exchange, Recording};
 use endstop_core::{ErrorClass, ModelError, Outcome, Termination};
@@ -30,7 +29,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// A recording that is being played. Cheap to clone; clones play the same one.
+/// A recording that is being replayed. Cheap to clone; clones share the position.
 #[derive(Clone, Debug)]
 pub struct Replay(Arc<Inner>);
 
@@ -45,22 +44,23 @@ struct Inner {
 struct State {
     played: usize,
     warnings: Vec<Warning>,
-    /// The first warning that this run is not the recorded one.
+    /// The first warning about a difference from the recorded run.
     diverged: Option<Warning>,
-    /// Where the last request differed: what was changed once differs in every request after it.
+    /// The path of the last request's difference. A changed message also differs in every later
+    /// request, and is reported once.
     differed: Option<String>,
-    /// How the recorded run was stopped at the place that was reached.
+    /// The recorded run's termination, if the replay has reached the point where it was stopped.
     stopped: Option<Termination>,
 }
 
-/// What is not as it was when the run was recorded.
+/// A difference from the recorded run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The exchange, from 1.
+    /// The number of the exchange, from 1.
     pub exchange: usize,
-    /// Where its request differs, as a path: `$.messages[0].content`.
+    /// The path of the difference in the request, for example `$.messages[0].content`.
     pub path: Option<String>,
-    /// What differs, in words.
+    /// A description of the difference.
     pub message: String,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Warning {
 }
 
 impl Serialize for Warning {
-    /// As a line of events: `{"type": "warning", "exchange", "path", "message"}`.
+    /// Serializes as a line of events: `{"type": "warning", "exchange", "path", "message"}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         json!({"type": "warning", "exchange": self.exchange, "path": self.path,
                "message": self.message})
@@ -80,7 +80,7 @@ impl Serialize for Warning {
 }
 
 impl State {
-    /// This run is not the recorded one.
+    /// Records that this run differs from the recorded one.
     fn diverge(&mut self, warning: Warning) {
         self.diverged.get_or_insert_with(|| warning.clone());
         self.warnings.push(warning);
@@ -88,38 +88,38 @@ impl State {
 }
 
 impl Replay {
-    /// Plays this recording, once, from its beginning.
+    /// Creates a replay of this recording, from its beginning. Each exchange is replayed once.
     pub fn new(recording: Recording) -> Replay {
         let mut state = State::default();
         if let Some(torn) = &recording.torn {
             state.warnings.push(Warning {
                 exchange: recording.exchanges.len(),
                 path: None,
-                message: format!("{torn}; what stands before it is played"),
+                message: format!("{torn}; the lines before it are replayed"),
             });
         }
         Replay(Arc::new(Inner { recording, state: Mutex::new(state), hung_up: Notify::new() }))
     }
 
-    /// What is played.
+    /// Returns the recording.
     pub fn recording(&self) -> &Recording {
         &self.0.recording
     }
 
-    /// The warnings since the last look.
+    /// Returns the warnings since the last call.
     pub fn warnings(&self) -> Vec<Warning> {
         std::mem::take(&mut self.lock().warnings)
     }
 
-    /// The first place where the run was not the recorded one: a request that differs, a call beyond the
-    /// last exchange of a whole recording, an exchange that the run did not ask for, or another ending.
-    /// `None`: the run is the recorded one, as far as the recording goes.
+    /// Returns the first difference from the recorded run: a request that differs, a call beyond
+    /// the last exchange of a complete recording, an exchange that the run did not request, or
+    /// another termination. `None` means that the runs are equal, as far as the recording goes.
     pub fn divergence(&self) -> Option<Warning> {
         self.lock().diverged.clone()
     }
 
-    /// The run has ended: warns of exchanges that were not asked for, and of another ending than the
-    /// recorded one.
+    /// Compares the end of the run: warns about exchanges that the run did not request, and about
+    /// another termination than the recorded one.
     pub fn ended(&self, outcome: &Outcome) {
         let count = self.0.recording.exchanges.len();
         let mut state = self.lock();
@@ -139,15 +139,16 @@ impl Replay {
         }
     }
 
-    /// How many exchanges were not played yet.
+    /// Returns the number of exchanges that were not replayed yet.
     pub fn left(&self) -> usize {
         self.0.recording.exchanges.len() - self.lock().played
     }
 
-    /// Waits for a place where the recorded run hung up in the middle of a response and this one did
-    /// not. It is [`Cancelled`](Termination::Cancelled) or [`Terminated`](Termination::Terminated) where
-    /// somebody stopped the recorded run there: whoever wants its ending stops this one, too. Else the
-    /// response goes on for ever, and a limit ends it.
+    /// Waits until the replay reaches a point where the recorded run aborted a response and this
+    /// run did not. Returns [`Cancelled`](Termination::Cancelled) or
+    /// [`Terminated`](Termination::Terminated) if the recorded run was stopped there; the caller
+    /// can stop this run in the same way. Otherwise the response never ends, and a limit must end
+    /// the run.
     pub async fn hung_up(&self) -> Option<Termination> {
         self.0.hung_up.notified().await;
         self.lock().stopped.take()
@@ -158,14 +159,15 @@ impl Replay {
         self.0.recording.ended.filter(|ended| stops.contains(ended))
     }
 
-    /// The next exchange, for this request.
+    /// Returns the next exchange, and compares its request with this one.
     pub(super) fn call(&self, url: &str, body: &[u8]) -> Result<Played, ModelError> {
         let exchanges = &self.0.recording.exchanges;
         let mut state = self.lock();
         let at = state.played;
         let Some(exchange) = exchanges.get(at) else {
             let message = self.used_up();
-            // A recording that was cut has no more to compare with.
+            // An incomplete recording has nothing more to compare with, so this is not a
+            // divergence.
             if self.0.recording.ended.is_some() {
                 let warning = Warning { exchange: at, path: None, message: message.clone() };
                 state.diverged.get_or_insert(warning);
@@ -177,6 +179,7 @@ impl Replay {
         let found = difference(&exchange.request, &request)
             .or_else(|| (exchange.url != url).then(|| Difference::url(&exchange.url, url)));
         let path = found.as_ref().map(|found| found.path.clone());
+        // Later requests repeat the earlier messages, and with them an earlier difference.
         if let Some(found) = found.filter(|_| path != state.differed) {
             state.diverge(Warning {
                 exchange: at + 1,
@@ -203,15 +206,17 @@ impl Replay {
         format!("the recording has {count}, and the run asks for one more ({why})")
     }
 
-    /// Nothing more comes of this exchange: the recorded run hung up here.
+    /// Reached the point of an exchange where the recorded run stopped reading.
     fn hang_up(&self, at: usize) {
+        // Only the last exchange can have been cut off by a stop. An earlier one was aborted for
+        // another reason, such as a time limit, because the run continued after it.
         let last = at + 1 == self.0.recording.exchanges.len();
         let stopped = self.stopped_by_caller().filter(|_| last);
         let mut state = self.lock();
         state.stopped = stopped;
         if stopped.is_none() {
             let message = format!(
-                "the recorded run hung up in exchange {}: nothing more comes of it, and a limit must end it",
+                "the recorded run stopped reading exchange {}: the replay waits here until a limit or a stop ends it",
                 at + 1
             );
             state.warnings.push(Warning { exchange: at + 1, path: None, message });
@@ -225,7 +230,7 @@ impl Replay {
     }
 }
 
-/// An exchange that is being played.
+/// An exchange that is being replayed.
 pub(super) struct Played {
     replay: Replay,
     at: usize,
@@ -240,13 +245,13 @@ impl Played {
         self.exchange().ended
     }
 
-    /// All that was recorded was played.
+    /// The recorded bytes are used up.
     pub(super) fn hung_up(&self) {
         self.replay.hang_up(self.at);
     }
 }
 
-/// The first place where two requests differ.
+/// The first difference between two requests.
 struct Difference {
     path: String,
     what: String,
@@ -260,7 +265,7 @@ impl Difference {
         };
         let what = match (recorded, now) {
             (Some(Value::String(recorded)), Some(Value::String(now))) => {
-                // From a little before the place where they part.
+                // Start a little before the first differing character, for context.
                 let same = recorded.chars().zip(now.chars()).take_while(|(a, b)| a == b).count();
                 let tail = |text: &str| {
                     let tail: String = text.chars().skip(same.saturating_sub(20)).collect();
@@ -284,8 +289,8 @@ fn shortened(text: &str) -> String {
     if kept.len() < text.len() { format!("{kept}…") } else { kept }
 }
 
-/// Where `now` first differs from `recorded`. The order of keys means nothing, and `[redacted]` stands
-/// for any text; nothing else is passed over.
+/// Returns the first difference between `now` and `recorded`. The order of keys is ignored and
+/// `[redacted]` matches any text; everything else must be equal.
 fn difference(recorded: &Value, now: &Value) -> Option<Difference> {
     differs("$", recorded, now)
 }
@@ -314,10 +319,12 @@ fn differs(path: &str, recorded: &Value, now: &Value) -> Option<Difference> {
     }
 }
 
-/// Whether a recorded text is this one, with any text where it has `[redacted]`.
+/// `true` if the recorded string matches this one; `[redacted]` matches any text.
 pub(crate) fn stands_for(recorded: &str, now: &str) -> bool {
     let Some((first, rest)) = recorded.split_once(REDACTED) else { return recorded == now };
     let Some(mut now) = now.strip_prefix(first) else { return false };
+    // The first and the last piece are anchored. The earliest match of each middle piece leaves the
+    // most text for the rest, so no backtracking is needed.
     let (between, last) = rest.rsplit_once(REDACTED).map_or(("", rest), |(b, last)| (b, last));
     let Some(middle) = now.strip_suffix(last) else { return false };
     now = middle;
@@ -335,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_difference_is_named() {
+    fn first_difference_is_reported() {
         let recorded = json!({"model": "m", "messages": [{"role": "user", "content": "Hello"}]});
         for (now, path) in [
             (json!({"messages": [{"content": "Hello", "role": "user"}], "model": "m"}), None),
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_out_stands_for_any_text() {
+    fn redacted_matches_any_text() {
         for (recorded, now, same) in [
             ("a [redacted] b", "a key b", true),
             ("a [redacted] b", "a  b", true),

@@ -1,4 +1,4 @@
-//! Requests signed by AWS's Signature Version 4, each with its own body and time.
+//! Request signatures with AWS Signature Version 4, over each request's body and time.
 //!
 //! ```text
 //! let signer = Signer::new(&keys);
@@ -40,17 +40,18 @@ impl Signer {
         }
     }
 
-    /// What must not come to a file.
+    /// Returns the credentials to redact.
     pub(super) fn secrets(&self) -> Vec<Vec<u8>> {
         let (id, secret) = (self.identity.access_key_id(), self.identity.secret_access_key());
         let all = [Some(id), Some(secret), self.identity.session_token()];
         all.into_iter().flatten().map(|key| key.as_bytes().to_vec()).collect()
     }
 
-    /// The headers that sign a request to this address with these headers and this body.
+    /// Returns the headers that sign a request with this address, these headers and this body.
     ///
     /// # Errors
-    /// What cannot be signed, in words without the keys: an address or a header that is none.
+    /// An address or a header is invalid and cannot be signed. The message does not contain
+    /// credentials.
     pub(super) fn headers(
         &self,
         url: &Url,
@@ -68,6 +69,7 @@ impl Signer {
             .settings(SigningSettings::default())
             .build()
             .map_err(|error| failed(&error))?;
+        // A header that is not text cannot be signed, and AWS accepts unsigned extra headers.
         let known = headers
             .iter()
             .filter_map(|(name, value)| value.to_str().ok().map(|value| (name.as_str(), value)));
@@ -77,6 +79,7 @@ impl Signer {
         let mut more = HeaderMap::new();
         for (name, value) in signed.output().headers() {
             let mut value = HeaderValue::from_str(value).map_err(|error| failed(&error))?;
+            // Mark the secrets so that debug output and recordings leave them out.
             value.set_sensitive(matches!(name, "authorization" | "x-amz-security-token"));
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| failed(&error))?;
             more.insert(name, value);
@@ -92,7 +95,7 @@ mod tests {
     use reqwest::header::CONTENT_TYPE;
     use std::time::Duration;
 
-    /// What AWS's examples are signed with, and when.
+    /// Signs with the key and time of AWS's published examples.
     fn signed(
         service: &'static str,
         region: &str,
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_are_those_that_aws_publishes() {
+    fn signatures_match_published_aws_examples() {
         let form = Some("application/x-www-form-urlencoded");
         for (kind, body, names, signature) in [
             // post-vanilla and post-x-www-form-urlencoded of the signing test suite.
@@ -156,9 +159,9 @@ mod tests {
         }
     }
 
-    /// The signature is refused then, which is told; nothing panics.
+    /// The server refuses such a signature and the run reports that; nothing panics here.
     #[test]
-    fn a_clock_that_is_set_wrong_still_signs() {
+    fn wrong_clock_still_signs() {
         let keys = SigningKeys {
             id: "AKIDEXAMPLE".to_owned(),
             secret: Secret::new("secret"),
@@ -178,9 +181,9 @@ mod tests {
         }
     }
 
-    /// Computed by botocore for the same request: a path that is escaped is escaped again.
+    /// The signature computed by botocore for the same request: an escaped path is escaped again.
     #[test]
-    fn a_call_of_bedrock_is_signed_as_the_python_sdk_signs_it() {
+    fn bedrock_signature_matches_python_sdk() {
         let url = "https://bedrock-runtime.eu-west-3.amazonaws.com/model/arn%3Aaws%3Abedrock%3Aeu-west-3%3A012345678901%3Ainference-profile%2Feu.amazon.nova-lite-v1%3A0/converse-stream";
         let request = (url, Some("application/json"), "{\"messages\":[]}");
         let more = signed("bedrock", "eu-west-3", Some("session/token=="), request);

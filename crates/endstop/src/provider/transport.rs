@@ -1,7 +1,6 @@
-//! What carries a request of [`http`](super::http) and brings the response: the network, or a
-//! recording.
+//! Transports of [`http`](super::http): the network, or a recording.
 //!
-//! ```ignore
+//! ```text
 //! let mut sending = transport.send(&url, headers, body);
 //! let head = ready!(sending.poll(cx))?; // status, headers, and the body to come
 //! while let Some(chunk) = ready!(head.body.poll_next(cx)) { take(chunk) }
@@ -20,20 +19,21 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// What carries requests.
+/// Sends requests over the network, or answers them from a recording.
 #[derive(Clone)]
 pub(super) enum Transport {
     Network(Client),
     Recording(Replay),
 }
 
-/// A request on its way.
+/// A request in progress.
 pub(super) enum Sending {
     Network {
         sending: Pin<Box<dyn Future<Output = reqwest::Result<reqwest::Response>> + Send>>,
         url: Url,
     },
-    /// Refused before it went, or an exchange of a recording; `None` once it was handed over.
+    /// The next exchange of a recording, or the error that there is none; `None` after it was
+    /// handed over.
     Recording(Option<Result<Played, ModelError>>),
 }
 
@@ -44,21 +44,21 @@ pub(super) struct Head {
     pub(super) body: Body,
 }
 
-/// The body of a response, as it comes.
+/// The body of a response, as a stream of chunks.
 pub(super) enum Body {
     Network(Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>),
     Recording { played: Played, step: Step },
 }
 
-/// How far a recorded body is.
+/// The position in a recorded body.
 pub(super) enum Step {
     Bytes,
     End,
-    /// The recorded run read no further.
+    /// The recorded run stopped reading here.
     HungUp,
 }
 
-/// The connection broke in the middle of a body.
+/// The connection was reset in the middle of a body.
 pub(super) struct Broke;
 
 impl Transport {
@@ -76,7 +76,7 @@ impl Transport {
 }
 
 impl Sending {
-    /// The head of the response, or why there is none.
+    /// Polls for the head of the response, or the error why there is none.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, ModelError>> {
         match self {
             Sending::Network { sending, url } => {
@@ -87,6 +87,7 @@ impl Sending {
                 let headers = response
                     .headers()
                     .iter()
+                    // The formats only read headers that are text.
                     .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
                     .collect::<Headers>();
                 let status = response.status().as_u16();
@@ -94,7 +95,7 @@ impl Sending {
                 Poll::Ready(Ok(Head { status, headers, body }))
             }
             Sending::Recording(next) => match next.take() {
-                // The recorded run hung up before there was a head.
+                // The recorded run aborted the call before the head arrived.
                 None => Poll::Pending,
                 Some(Err(error)) => Poll::Ready(Err(error)),
                 Some(Ok(played)) => {
@@ -116,7 +117,7 @@ impl Sending {
 }
 
 impl Body {
-    /// The next bytes; `None` at its end.
+    /// Polls for the next bytes; `None` at the end of the body.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broke>>> {
         match self {
             Body::Network(body) => {
@@ -126,7 +127,7 @@ impl Body {
             Body::Recording { played, step } => match step {
                 Step::Bytes => {
                     *step = Step::End;
-                    // How the bytes were cut means nothing to the decoder.
+                    // The decoder gives the same result for any split into chunks.
                     Poll::Ready(Some(Ok(played.exchange().body.clone())))
                 }
                 Step::End => match played.ended() {
@@ -144,8 +145,8 @@ impl Body {
     }
 }
 
-/// An address for a message: without its user, password, fragment and the values of its query, any of
-/// which may be a secret.
+/// Returns an address for messages: without user, password, fragment and the values of the query,
+/// any of which may be secret.
 pub(super) fn shown(url: &Url) -> String {
     let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
     let (host, path) = (url.host_str().unwrap_or_default(), secrets_out(url.path()));
@@ -160,15 +161,16 @@ pub(super) fn shown(url: &Url) -> String {
     out
 }
 
-/// A request that got no response: what failed, and where, without the address's secrets.
+/// Describes a request that got no response: the cause and the address, without secrets.
 fn unsent(error: &reqwest::Error, url: &Url) -> ModelError {
     let mut message = String::new();
     let mut cause: Option<&dyn std::error::Error> = Some(error);
-    // The innermost cause says it: "Connection refused".
+    // The innermost cause is the informative one, for example "Connection refused".
     while let Some(error) = cause {
         message = error.to_string();
         cause = error.source();
     }
+    // A connection that failed is retried like an error of the server.
     let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::ServerError };
     let url = shown(url);
     let what = if error.is_connect() {
@@ -195,7 +197,7 @@ mod tests {
             ("http://[::1]:9/", "http://[::1]:9/"),
         ] {
             assert_eq!(shown(&Url::parse(url).unwrap()), is);
-            // A replay has the address as a recording keeps it.
+            // A replay has the address in the form in which the recording stores it.
             let recorded = endstop_wire::redact::address(url);
             assert_eq!(shown(&Url::parse(&recorded).unwrap()), is);
         }

@@ -14,14 +14,14 @@
 //! # }
 //! ```
 //!
-//! - A cancel, a terminate, a deadline and the time limit of the call reach the inner run, however
-//!   deep it is; nothing of it outlives the call. After a `cancel` of the outer run has returned, the
-//!   inner run starts no tool and no model call.
-//! - What it spends counts towards the outer run's cost, tokens and ceilings, and is in the outer
-//!   run's journal, as soon as it is spent; before each of its calls it reserves within what is left
-//!   of them.
-//! - However it ends, the outer model is told: its answer where it succeeded, else an error that
-//!   names the termination, with what text there was.
+//! - A cancel, a terminate, a deadline and the time limit of the call also stop the inner run, at
+//!   any depth, and nothing of it outlives the call. After a `cancel` of the outer run has
+//!   returned, the inner run starts no tool and no model call.
+//! - The spending of the inner run counts towards the outer run's cost, tokens and ceilings, and is
+//!   recorded in the outer run's journal, as soon as it occurs. Before each call the inner run
+//!   reserves from what is left of those ceilings.
+//! - The outer model receives the inner answer if the run succeeded. Otherwise it receives an error
+//!   that names the termination, with the last text.
 
 use super::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
 use crate::agent::{AgentBuilder, AgentLoop};
@@ -31,7 +31,7 @@ use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
-/// How long an inner run may take, unless it is told otherwise: it has limits of its own.
+/// Default time limit of a call. It is long because the inner run has its own limits.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// A tool that runs an agent.
@@ -43,12 +43,12 @@ pub struct AgentTool<F> {
 }
 
 impl<F: Fn() -> AgentBuilder + Send + Sync> AgentTool<F> {
-    /// A tool of this name; each call makes an agent and runs it on the argument `task`.
+    /// Creates a tool with this name. Each call builds an agent and runs it on the argument `task`.
     pub fn new(name: impl Into<String>, description: impl Into<String>, make: F) -> AgentTool<F> {
         AgentTool { name: name.into(), description: description.into(), make, timeout: TIMEOUT }
     }
 
-    /// How long a call may take (an hour); the agent's own limits hold beside it.
+    /// Sets the time limit of a call (default: an hour). The agent's own limits apply as well.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
@@ -82,6 +82,7 @@ impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
                 Ok(task) => task.to_owned(),
                 Err(problem) => return problem,
             };
+            // `within` binds the inner run to the budget and the stops of the outer run.
             let agent = match (self.make)().within(&context).build() {
                 Ok(agent) => agent,
                 Err(problem) => return ToolOutput::error(format!("the agent: {problem}")),
@@ -97,7 +98,7 @@ impl<F: Fn() -> AgentBuilder + Send + Sync> Tool for AgentTool<F> {
     }
 }
 
-/// Terminates a loop where its run is no longer wanted; the outer run waits for its end.
+/// Terminates a loop when its run is no longer needed; the outer run waits for its end.
 struct Held<'a>(AgentLoop, &'a ToolContext);
 
 impl Drop for Held<'_> {
@@ -108,7 +109,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Runs it under the call: `Err` where it could not start. Its driver reports what it spends.
+/// Runs the agent for this call. Returns `Err` if it could not start. Its driver reports the
+/// spending.
 async fn run(agent: AgentLoop, task: String, context: &ToolContext) -> Result<Outcome, String> {
     let agent = Held(agent, context);
     let handle = agent.0.run(task).map_err(|problem| problem.to_string())?;
@@ -116,6 +118,7 @@ async fn run(agent: AgentLoop, task: String, context: &ToolContext) -> Result<Ou
     let (mut cancelled, mut terminated) = (false, false);
     let outcome = loop {
         tokio::select! {
+            // Stops first: an outcome that is ready at the same time may be the result of the stop.
             biased;
             () = context.cancelled(), if !cancelled => {
                 cancelled = true;
@@ -128,7 +131,7 @@ async fn run(agent: AgentLoop, task: String, context: &ToolContext) -> Result<Ou
             outcome = &mut outcome => break outcome,
         }
     };
-    // Its tools have ended with it; the last of its tasks goes with the loop.
+    // The tools have ended with the run; this waits for the last of its tasks.
     agent.0.settled().await;
     Ok(outcome)
 }
@@ -150,7 +153,7 @@ fn told(ended: &Result<Outcome, String>) -> ToolOutput {
         decided.evidence
     );
     if let Some(said) = said.filter(|said| !said.trim().is_empty()) {
-        problem.push_str("\nIts last words, which are no answer: ");
+        problem.push_str("\nIts last text, which is not an answer: ");
         problem.push_str(&said);
     }
     ToolOutput::error(problem)

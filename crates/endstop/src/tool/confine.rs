@@ -1,15 +1,16 @@
-//! Paths that must not leave a folder.
+//! Confines paths to a folder.
 //!
-//! A path is followed through `..` and symbolic links to the place where it really is, and
-//! refused where that is outside. Somebody who swaps a folder for a link between the look and the
-//! use is not caught: against a hostile process on the same machine only a sandbox helps.
+//! A path is resolved through `..` and symbolic links to its real location, and refused if that is
+//! outside of the folder. This does not protect against another process that swaps a folder for a
+//! link between the check and the use; only a sandbox helps against a hostile process on the same
+//! machine.
 
 use super::ToolContext;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// The place that a tool's path names, with every link followed; a part at its end may not be
-/// there yet. With a root, only places inside of it.
+/// Resolves a tool's path, following all links; the last components need not exist yet. If there is
+/// a root, paths outside of it are refused.
 pub(super) fn place(
     path: &str,
     context: &ToolContext,
@@ -19,20 +20,22 @@ pub(super) fn place(
         return Err("the path is empty".to_owned());
     }
     let asked = context.resolve(path);
+    // Without a root every path is allowed, so links need not be resolved.
     let Some(root) = root else { return Ok(asked) };
     let wrong = |error: io::Error| format!("{}: {error}", asked.display());
-    let root = context.resolve(&root.to_string_lossy()).canonicalize().map_err(|error| {
-        format!("the folder that files must stay in, {}: {error}", root.display())
-    })?;
+    let root = context
+        .resolve(&root.to_string_lossy())
+        .canonicalize()
+        .map_err(|error| format!("the allowed folder {}: {error}", root.display()))?;
     let place = real(&std::path::absolute(&asked).map_err(wrong)?).map_err(wrong)?;
     if place.starts_with(&root) {
         Ok(place)
     } else {
-        Err(format!("{path}: outside of {}, where files must stay", root.display()))
+        Err(format!("{path}: outside of the allowed folder {}", root.display()))
     }
 }
 
-/// The real place: what is there is followed by the system, what is not there is appended.
+/// Resolves a path: the system resolves the existing part, and the missing part is appended.
 fn real(path: &Path) -> io::Result<PathBuf> {
     let mut missing = Vec::new();
     let mut there = path;
@@ -40,16 +43,16 @@ fn real(path: &Path) -> io::Result<PathBuf> {
         match there.canonicalize() {
             Ok(base) => break base,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A link that leads nowhere is there all the same: writing would follow it.
+                // A broken link exists as well: writing would follow it and could leave the folder.
                 if there.symlink_metadata().is_ok() {
-                    return Err(io::Error::new(error.kind(), "a link that leads nowhere"));
+                    return Err(io::Error::new(error.kind(), "a broken symbolic link"));
                 }
                 match (there.components().next_back(), there.parent()) {
                     (Some(Component::Normal(name)), Some(parent)) => {
                         missing.push(name);
                         there = parent;
                     }
-                    // `..` of a folder that is not there names no place.
+                    // A `..` after a missing folder has no defined location.
                     _ => return Err(error),
                 }
             }

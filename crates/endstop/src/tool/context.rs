@@ -1,4 +1,4 @@
-//! What a tool call is given beside its arguments.
+//! The context of a tool call: what it gets in addition to its arguments.
 //!
 //! ```
 //! use endstop::tool::ToolContext;
@@ -6,7 +6,7 @@
 //! let context = ToolContext::detached("call_1");
 //! context.set_variable("answer", 42);
 //! context.set_metric("last_reward", 0.9);
-//! let child = context.child_token(); // for what the tool starts itself
+//! let child = context.child_token(); // for work that the tool starts
 //! assert!(!context.is_cancelled() && !child.is_cancelled());
 //! # }
 //! ```
@@ -24,8 +24,8 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What a tool call is given beside its arguments: when to stop, where to work, and a place for
-/// values that policies read.
+/// The context of a tool call: the signal to stop, the working folder, and a store for values that
+/// policies read.
 #[derive(Clone, Debug)]
 pub struct ToolContext(Arc<Inner>);
 
@@ -37,9 +37,9 @@ struct Inner {
     grace: Duration,
     working_dir: Option<PathBuf>,
     budget: OnceLock<SharedBudget>,
-    /// The run of the call.
+    /// The control of the call's run.
     run: OnceLock<Control>,
-    /// What goes on behind a call that was dropped, and that the run waits for.
+    /// Work that outlives a dropped call, and that the run waits for.
     aftermath: TaskTracker,
     values: Mutex<Values>,
 }
@@ -51,7 +51,7 @@ struct Values {
     spent: Option<Spent>,
 }
 
-/// What a tool spent on models of its own.
+/// The amount that a tool spent on models of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spent {
     pub(crate) usage: Usage,
@@ -61,8 +61,8 @@ pub(crate) struct Spent {
 }
 
 impl ToolContext {
-    /// A context. `token` is cancelled when the call must stop (a cancel, its time limit, a
-    /// terminate); `loop_token` by a terminate only, which leaves no grace.
+    /// Creates a context. `token` is cancelled when the call must stop (because of a cancel, its
+    /// time limit or a terminate), `loop_token` only by a terminate, which leaves no grace period.
     pub fn new(
         call_id: String,
         token: CancellationToken,
@@ -86,24 +86,24 @@ impl ToolContext {
         ToolContext(Arc::new(inner))
     }
 
-    /// A context of a call that belongs to no run: nobody cancels it. For tests, and for tools
-    /// that are called by hand.
+    /// Creates a context without a run, which is never cancelled: for tests and for tools that are
+    /// called directly.
     pub fn detached(call_id: impl Into<String>) -> ToolContext {
         let (token, loop_token) = (CancellationToken::new(), CancellationToken::new());
         ToolContext::new(call_id.into(), token, loop_token, Duration::ZERO, None)
     }
 
-    /// The provider's id of the call.
+    /// Returns the provider's id of the call.
     pub fn call_id(&self) -> &str {
         &self.0.call_id
     }
 
-    /// Whether it must stop.
+    /// `true` if the call must stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.token.is_cancelled() || self.0.loop_token.is_cancelled()
     }
 
-    /// Returns when it must stop.
+    /// Waits until the call must stop.
     pub async fn cancelled(&self) {
         tokio::select! {
             () = self.0.token.cancelled() => {}
@@ -111,32 +111,33 @@ impl ToolContext {
         }
     }
 
-    /// Returns when the loop was terminated: there is no grace.
+    /// Waits until the loop is terminated. There is no grace period then.
     pub async fn terminated(&self) {
         self.0.loop_token.cancelled().await;
     }
 
-    /// A token for what it starts itself: cancelled with it.
+    /// Returns a token for work that the tool starts. It is cancelled together with the call.
     pub fn child_token(&self) -> CancellationToken {
         self.0.token.child_token()
     }
 
-    /// How long it has to end once it must stop; zero after a terminate.
+    /// Returns the time that the call has to end after it must stop; zero after a terminate.
     pub fn grace(&self) -> Duration {
         if self.0.loop_token.is_cancelled() { Duration::ZERO } else { self.0.grace }
     }
 
-    /// The same, for a [`CommandLine`](crate::process::CommandLine).
+    /// Returns the stop signals and the grace period for a
+    /// [`CommandLine`](crate::process::CommandLine).
     pub fn stop(&self) -> Stop {
         Stop { ask: self.0.token.clone(), kill: self.0.loop_token.clone(), grace: self.0.grace }
     }
 
-    /// The folder to work in; `None`: the process's own.
+    /// Returns the folder to work in; `None` means the current directory of the process.
     pub fn working_dir(&self) -> Option<&Path> {
         self.0.working_dir.as_deref()
     }
 
-    /// A path as the model wrote it, from the working folder on.
+    /// Resolves a path written by the model, relative to the working folder.
     pub fn resolve(&self, path: &str) -> PathBuf {
         match self.working_dir() {
             Some(dir) => dir.join(path),
@@ -144,12 +145,12 @@ impl ToolContext {
         }
     }
 
-    /// Sets a named value; `FINAL_VAR(name)` finds it.
+    /// Sets a named value, which `FINAL_VAR(name)` finds.
     pub fn set_variable(&self, name: impl Into<String>, value: impl Into<Value>) {
         self.values().variables.insert(name.into(), value.into());
     }
 
-    /// Sets a measurement of this turn, such as `last_reward` or `confidence`.
+    /// Sets a metric of this turn, such as `last_reward` or `confidence`.
     pub fn set_metric(&self, name: impl Into<String>, value: impl Into<Value>) {
         self.values().metrics.insert(name.into(), value.into());
     }
@@ -160,20 +161,20 @@ impl ToolContext {
         (std::mem::take(&mut values.variables), std::mem::take(&mut values.metrics))
     }
 
-    /// What is left of the run's ceilings on cost and tokens, for model calls that the tool makes
-    /// itself: reserve before one, and settle after it. `None`: there is no ceiling.
+    /// Returns the rest of the run's ceilings on cost and tokens, for model calls that the tool
+    /// makes: reserve before a call and settle after it. `None` if there is no ceiling.
     pub fn budget(&self) -> Option<SharedBudget> {
         self.0.budget.get().cloned()
     }
 
-    /// Says what the tool spent on models of its own since it last said so: it counts towards the
-    /// run's cost, tokens and ceilings. `cost_unknown`: some of it has a cost that nobody knows.
+    /// Reports what the tool spent on models of its own since the last report. It counts towards
+    /// the run's cost, tokens and ceilings. `cost_unknown` means that some of the cost is unknown.
     pub fn spend(&self, usage: &Usage, cost: NanoUsd, cost_unknown: bool) {
         self.spend_at_most(usage, cost, cost_unknown, Unreported::of_unknown(cost_unknown));
     }
 
-    /// As [`spend`](Self::spend), with what may have been used beyond that: by a call that was cut before
-    /// the provider counted. It counts against the run's ceilings.
+    /// Same as [`spend`](Self::spend), with an upper bound on the unreported use of a call that was
+    /// cut off before the provider counted it. The bound counts against the run's ceilings.
     pub fn spend_at_most(
         &self,
         usage: &Usage,
@@ -187,30 +188,32 @@ impl ToolContext {
         spent.cost += cost;
         spent.cost_unknown |= cost_unknown;
         spent.unreported += unreported;
+        // Release the lock first: `spent` wakes the driver, which takes these values.
         drop(values);
         if let Some(run) = self.control() {
             run.spent();
         }
     }
 
-    /// Binds what the tool spends; once.
+    /// Sets the budget for the tool's spending, once.
     pub(crate) fn bind(&self, budget: SharedBudget) {
-        // A context is bound by whoever made it, before anybody else has it.
+        // The driver binds a new context before any other code has it, so the value is not set yet.
         let _ = self.0.budget.set(budget);
     }
 
-    /// Binds the call to its run; once.
+    /// Sets the run of the call, once.
     pub(crate) fn bind_run(&self, control: Control) {
         // As in `bind`: no other code has the context yet.
         let _ = self.0.run.set(control);
     }
 
-    /// The control of the call's run; `None` for a call that belongs to no run.
+    /// Returns the control of the call's run; `None` for a call without a run.
     pub(crate) fn control(&self) -> Option<&Control> {
         self.0.run.get()
     }
 
-    /// Awaits a future whose first poll starts user code; `None` if the run was stopped before.
+    /// Awaits a future whose first poll starts user code. Returns `None` if the run was stopped
+    /// before.
     pub(crate) async fn start_future<F: Future>(&self, code: F) -> Option<F::Output> {
         match self.control() {
             Some(control) => control.start_future(Request::Cancel, code).await,
@@ -218,15 +221,15 @@ impl ToolContext {
         }
     }
 
-    /// Has the run wait for this before it ends, also where the call itself is dropped.
+    /// Makes the run wait for this future before it ends, even if the call itself is dropped.
     pub(crate) fn leave_behind(&self, end: impl Future<Output = ()> + Send + 'static) {
-        // Without a runtime nothing goes on either.
+        // Without a runtime no task is running that the run could wait for.
         if let Ok(runtime) = Handle::try_current() {
             self.0.aftermath.spawn_on(end, &runtime);
         }
     }
 
-    /// Returns when nothing goes on that was left behind.
+    /// Waits until all futures passed to `leave_behind` have ended.
     pub(crate) async fn aftermath(&self) {
         self.0.aftermath.close();
         self.0.aftermath.wait().await;

@@ -1,10 +1,10 @@
-//! The `finish` tool: how a model declares its answer, or that the task cannot be done. The kernel
-//! handles the call itself; here is only what the model is told.
+//! The definition of the `finish` tool, with which a model declares its answer or that the task
+//! cannot be done. The kernel handles the call itself.
 
 use crate::provider::ToolDefinition;
 use serde_json::json;
 
-/// What the model is told of `finish`.
+/// Returns the definition of `finish` for the model.
 pub fn definition() -> ToolDefinition {
     ToolDefinition {
         name: "finish".to_owned(),

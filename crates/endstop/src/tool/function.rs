@@ -1,4 +1,4 @@
-//! A tool of a closure, with a schema derived from its arguments.
+//! A tool made from a closure, with a schema derived from its arguments.
 //!
 //! ```
 //! use endstop::tool::{Tool, tool_fn};
@@ -27,7 +27,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// A tool of a closure; made by [`tool_fn`].
+/// A tool made from a closure by [`tool_fn`].
 pub struct FunctionTool<A, F> {
     name: String,
     description: String,
@@ -42,10 +42,10 @@ pub struct FunctionTool<A, F> {
     arguments: PhantomData<fn(A)>,
 }
 
-/// Makes a tool of a closure; the schema of its arguments is derived.
+/// Creates a tool from a closure; the JSON Schema is derived from the type of its arguments.
 ///
-/// The closure answers with a [`ToolOutput`], a text, or a `Result` of either, of which the error
-/// is told to the model. Arguments that do not fit are answered to the model as an error, and the
+/// The closure returns a [`ToolOutput`], a string, or a `Result` of either, whose error goes to the
+/// model. If the model's arguments do not match the type, the model receives an error and the
 /// closure is not called.
 pub fn tool_fn<A, F, R>(
     name: impl Into<String>,
@@ -72,16 +72,17 @@ where
     }
 }
 
-/// The schema as providers take it: in one piece, without what only tools of schemas read.
+/// Returns the schema in the form that providers accept: without references and without metadata.
 fn schema_of<A: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
+        // Some providers do not resolve `$ref`.
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<A>().to_value();
     if let Value::Object(fields) = &mut schema {
         fields.shift_remove("title");
-        // A unit type has no fields; providers want an object all the same.
+        // A unit type has no fields, but providers require an object with `properties`.
         fields.insert("type".to_owned(), "object".into());
         fields.entry("properties").or_insert_with(|| Map::new().into());
     }
@@ -89,42 +90,42 @@ fn schema_of<A: JsonSchema>() -> Value {
 }
 
 impl<A, F> FunctionTool<A, F> {
-    /// It may run beside other calls.
+    /// Allows calls to run in parallel with other calls.
     #[must_use]
     pub fn parallel_safe(mut self) -> Self {
         self.parallel_safe = true;
         self
     }
 
-    /// It runs code.
+    /// Declares that the tool runs code.
     #[must_use]
     pub fn runs_code(mut self) -> Self {
         self.runs_code = true;
         self
     }
 
-    /// A call that was cut short may be made again.
+    /// Declares that an interrupted call may be repeated.
     #[must_use]
     pub fn repeatable(mut self) -> Self {
         self.repeatable = true;
         self
     }
 
-    /// Its calls are left out of the no-progress judgement.
+    /// Excludes the tool's calls from no-progress detection.
     #[must_use]
     pub fn exempt_from_no_progress(mut self) -> Self {
         self.exempt = true;
         self
     }
 
-    /// It changes or reveals something of the machine.
+    /// Declares that the tool changes or reveals something of the machine.
     #[must_use]
     pub fn touches_machine(mut self) -> Self {
         self.touches_machine = true;
         self
     }
 
-    /// Its own time limit.
+    /// Sets the tool's own time limit.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
@@ -160,8 +161,9 @@ where
             }
             Err(error) => {
                 let (path, problem) = (error.path().to_string(), error.inner());
+                // The path `.` stands for the arguments as a whole.
                 let at = if path == "." { String::new() } else { format!(" at `{path}`") };
-                let problem = format!("the arguments do not fit{at}: {problem}");
+                let problem = format!("invalid arguments{at}: {problem}");
                 Box::pin(std::future::ready(ToolOutput::error(problem)))
             }
         }

@@ -1,4 +1,4 @@
-//! Tools: what the model may do.
+//! Tools: the functions that the model may call.
 //!
 //! ```
 //! use endstop::tool::{ToolOutput, tool_fn};
@@ -15,9 +15,9 @@
 //! # let _ = add;
 //! ```
 //!
-//! A tool is told to stop through its [`ToolContext`]: by a cancel, a terminate, or its time limit.
-//! Whether or not it listens, nothing of it outlives its run: a tool that does not end in the
-//! grace is dropped, and what it holds must go with it.
+//! A tool receives stop requests through its [`ToolContext`]: from a cancel, a terminate or its
+//! time limit. Even if the tool ignores them, nothing of it outlives its run: a tool that does not
+//! end within the grace period is dropped, and must release what it holds when it is dropped.
 
 mod agent;
 mod confine;
@@ -52,9 +52,9 @@ use std::time::Duration;
 /// The future of a tool's output.
 pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = ToolOutput> + Send + 'a>>;
 
-/// Something that the model may do.
+/// A function that the model may call.
 ///
-/// [`tool_fn`] makes one of a closure. One with a state of its own is written out:
+/// [`tool_fn`] makes a tool from a closure. A tool with state implements the trait:
 ///
 /// ```
 /// use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
@@ -86,90 +86,92 @@ pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = ToolOutput> + Send + 'a>>;
     note = "implement `name`, `description`, `schema` and `call`, or make a tool of a closure with `endstop::tool::tool_fn`"
 )]
 pub trait Tool: Send + Sync {
-    /// Its name, as the model calls it: up to 64 letters, digits, `_` and `-`.
+    /// Returns the name by which the model calls the tool: up to 64 letters, digits, `_` and `-`.
     fn name(&self) -> &str;
 
-    /// What it does, for the model.
+    /// Returns the description for the model.
     fn description(&self) -> &str;
 
-    /// JSON Schema of its arguments: an object.
+    /// Returns the JSON Schema of the arguments, which must be an object.
     fn schema(&self) -> Value;
 
-    /// Does it. The arguments are what the model wrote; they have not been checked against the
-    /// schema.
+    /// Executes a call. The arguments are those that the model wrote; they were not checked against
+    /// the schema.
     ///
-    /// The future may be dropped at any point, and what it started must then stop by itself.
+    /// The future may be dropped at any await point. Work that it started must then stop on its
+    /// own.
     fn call(&self, arguments: Map<String, Value>, context: ToolContext) -> ToolFuture<'_>;
 
-    /// Whether it may run beside other calls; one that may not runs alone.
+    /// `true` if calls may run in parallel with other calls. Otherwise each runs alone.
     fn parallel_safe(&self) -> bool {
         false
     }
 
-    /// Whether it runs code: what it prints is then looked at as a step of type `code`.
+    /// `true` if the tool runs code. Its output then counts as a step of type `code`.
     fn runs_code(&self) -> bool {
         false
     }
 
-    /// Whether a call that was cut short may be made again as it was: it only reads, or doing it
-    /// twice is as doing it once.
+    /// `true` if an interrupted call may be repeated unchanged, because the tool only reads or
+    /// because repeating has no further effect.
     fn repeatable(&self) -> bool {
         false
     }
 
-    /// Whether its calls are left out of the no-progress judgement (waiting, polling).
+    /// `true` if its calls are excluded from no-progress detection (for example waiting or
+    /// polling).
     fn exempt_from_no_progress(&self) -> bool {
         false
     }
 
-    /// Whether it changes or reveals something of the machine it runs on.
+    /// `true` if the tool changes or reveals something of the machine it runs on.
     fn touches_machine(&self) -> bool {
         false
     }
 
-    /// Its own time limit; `None`: the run's `tool_timeout`.
+    /// Returns the tool's own time limit; `None` selects the run's `tool_timeout`.
     fn timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// The argument in which the model may ask for another time limit of its call, in seconds, up
-    /// to the run's `max_tool_timeout`. `None`: the model cannot ask.
+    /// Returns the name of the argument with which the model may request another time limit, in
+    /// seconds, up to the run's `max_tool_timeout`. `None` if the model cannot request one.
     fn timeout_argument(&self) -> Option<&str> {
         None
     }
 }
 
-/// What a tool answers.
+/// The result of a tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolOutput {
-    /// What the model is told.
+    /// The text for the model.
     pub content: String,
-    /// Whether it failed.
+    /// `true` if the call failed.
     pub is_error: bool,
-    /// The run must halt, and why.
+    /// The reason to halt the run, if it must halt.
     pub halt: Option<String>,
-    /// Whether a compaction must keep it as it is.
+    /// `true` if compaction must not change the result.
     pub pinned: bool,
 }
 
 impl ToolOutput {
-    /// It succeeded.
+    /// Creates the result of a successful call.
     pub fn ok(content: impl Into<String>) -> ToolOutput {
         ToolOutput { content: content.into(), ..ToolOutput::default() }
     }
 
-    /// It failed; the model is told how.
+    /// Creates the result of a failed call; the model receives the message.
     pub fn error(content: impl Into<String>) -> ToolOutput {
         ToolOutput { content: content.into(), is_error: true, ..ToolOutput::default() }
     }
 
-    /// The run must halt.
+    /// Creates a result that halts the run.
     pub fn halt(reason: impl Into<String>) -> ToolOutput {
         let reason = reason.into();
         ToolOutput { content: reason.clone(), halt: Some(reason), ..ToolOutput::default() }
     }
 
-    /// The same, pinned: no compaction drops or changes it.
+    /// Pins the result: compaction neither drops nor changes it.
     #[must_use]
     pub fn pin(mut self) -> ToolOutput {
         self.pinned = true;
@@ -198,13 +200,13 @@ impl<T: Into<ToolOutput>, E: fmt::Display> From<Result<T, E>> for ToolOutput {
     }
 }
 
-/// The built-in tools, by name.
+/// The names of the built-in tools.
 pub const BUILT_IN: [&str; 3] = ["shell", "read_file", "write_file"];
 
-/// A built-in tool.
+/// Returns a built-in tool.
 ///
 /// # Errors
-/// There is none of that name; the message names the choices.
+/// There is no built-in tool with that name. The message lists the choices.
 pub fn built_in(name: &str) -> Result<Arc<dyn Tool>, String> {
     match name {
         "shell" => Ok(Arc::new(Shell::default())),
@@ -217,30 +219,31 @@ pub fn built_in(name: &str) -> Result<Arc<dyn Tool>, String> {
     }
 }
 
-/// A text argument.
+/// Returns a required string argument.
 fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, ToolOutput> {
     match arguments.get(name) {
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(ToolOutput::error(format!("the argument `{name}` must be a text"))),
+        Some(_) => Err(ToolOutput::error(format!("the argument `{name}` must be a string"))),
         None => Err(ToolOutput::error(format!("the argument `{name}` is missing"))),
     }
 }
 
-/// A whole number from 1 on, where it is given.
+/// Returns an optional whole number of at least 1.
 fn count_argument(arguments: &Map<String, Value>, name: &str) -> Result<Option<u64>, ToolOutput> {
     match arguments.get(name) {
+        // Some models send `null` for an argument that they want to omit.
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
             Some(count) if count > 0 => Ok(Some(count)),
             _ => {
-                let problem = format!("the argument `{name}` must be a whole number from 1 on");
+                let problem = format!("the argument `{name}` must be a whole number, 1 or greater");
                 Err(ToolOutput::error(problem))
             }
         },
     }
 }
 
-/// Checks an argument in which the model may ask for a time limit.
+/// Checks the argument with which the model requests a time limit.
 fn seconds_argument(arguments: &Map<String, Value>, name: &str) -> Result<(), ToolOutput> {
     match arguments.get(name) {
         None | Some(Value::Null) => Ok(()),

@@ -1,4 +1,4 @@
-//! Which tools may be run, which must be asked about, which may not.
+//! Permission rules: which tools may run, need approval, or are denied.
 //!
 //! ```
 //! use endstop::Permission;
@@ -6,15 +6,15 @@
 //! let rules = Permissions::default().allow("read_*").ask("*_file").deny("shell");
 //! assert_eq!(rules.of("shell"), Permission::Deny);
 //! assert_eq!(rules.of("write_file"), Permission::Ask);
-//! assert_eq!(rules.of("read_file"), Permission::Ask); // the stricter of two rules counts
+//! assert_eq!(rules.of("read_file"), Permission::Ask); // the stricter of two rules applies
 //! assert_eq!(rules.of("read_clock"), Permission::Allow);
 //! ```
 
 use super::Tool;
 use endstop_core::Permission;
 
-/// Rules by name; `*` stands for any text. Where several rules fit, the strictest counts,
-/// whatever their order: deny, then ask, then allow.
+/// Rules by tool name; `*` matches any text. If several rules match, the strictest applies,
+/// regardless of their order: deny, then ask, then allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     rules: Vec<(String, Permission)>,
@@ -23,44 +23,45 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// What counts for tools that no rule names (allow, unless told otherwise).
+    /// Sets the permission of tools that no rule matches (default: allow).
     #[must_use]
     pub fn otherwise(mut self, permission: Permission) -> Permissions {
         self.otherwise = permission;
         self
     }
 
-    /// What counts for tools that touch the machine and that no rule names, where it is stricter.
+    /// Sets the permission of tools that touch the machine and that no rule matches, if it is
+    /// stricter than the one for other tools.
     #[must_use]
     pub fn touching_machine(mut self, permission: Permission) -> Permissions {
         self.machine = permission;
         self
     }
 
-    /// Tools of such names may be run.
+    /// Allows tools that match the pattern.
     #[must_use]
     pub fn allow(self, pattern: impl Into<String>) -> Permissions {
         self.rule(pattern, Permission::Allow)
     }
 
-    /// A person is asked before each call of tools of such names.
+    /// Requires approval before each call of tools that match the pattern.
     #[must_use]
     pub fn ask(self, pattern: impl Into<String>) -> Permissions {
         self.rule(pattern, Permission::Ask)
     }
 
-    /// Tools of such names may not be run.
+    /// Denies tools that match the pattern.
     #[must_use]
     pub fn deny(self, pattern: impl Into<String>) -> Permissions {
         self.rule(pattern, Permission::Deny)
     }
 
-    /// What counts for a tool of this name, by its name alone.
+    /// Returns the permission for this name, ignoring what the tool does.
     pub fn of(&self, name: &str) -> Permission {
         self.named(name).unwrap_or(self.otherwise)
     }
 
-    /// What counts for this tool.
+    /// Returns the permission of this tool.
     pub fn of_tool(&self, tool: &dyn Tool) -> Permission {
         self.named(tool.name()).unwrap_or_else(|| {
             if tool.touches_machine() {
@@ -71,7 +72,7 @@ impl Permissions {
         })
     }
 
-    /// The patterns of rules that fit none of these names: most likely misspelt.
+    /// Returns the patterns that match none of these names, most likely because of a typo.
     pub fn idle<'a>(&'a self, names: &[&str]) -> impl Iterator<Item = &'a str> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         self.rules
@@ -104,8 +105,8 @@ fn stricter(a: Permission, b: Permission) -> Permission {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for any text: the first piece at the start,
-/// the last at the end, the others one after another where they are first found.
+/// `true` if the name matches the pattern, in which `*` matches any text. The first piece is
+/// anchored at the start, the last at the end; each piece between matches at its first occurrence.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(first) else { return false };
@@ -116,6 +117,7 @@ fn fits(pattern: &str, name: &str) -> bool {
             None => return false,
         }
     }
+    // Check only what is left, so that the last piece does not overlap an earlier one.
     left.ends_with(last)
 }
 

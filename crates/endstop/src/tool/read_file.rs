@@ -1,8 +1,8 @@
-//! `read_file`: a text file, or some of its lines, bounded in size.
+//! The `read_file` tool: reads a text file or a range of its lines, with a size limit.
 //!
 //! ```
 //! use endstop::tool::ReadFile;
-//! let tool = ReadFile::default().confined_to("."); // nothing outside of the working folder
+//! let tool = ReadFile::default().confined_to("."); // only files in the working folder
 //! # let _ = tool;
 //! ```
 
@@ -14,9 +14,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
-/// The most bytes that are answered.
+/// Maximum bytes in a result.
 const MOST_BYTES: usize = 64 * 1024;
-/// The most bytes that are read to find the lines.
+/// Maximum bytes that are read to find the lines.
 const MOST_READ: u64 = 64 * 1024 * 1024;
 
 /// Reads a text file.
@@ -26,7 +26,7 @@ pub struct ReadFile {
 }
 
 impl ReadFile {
-    /// Refuses files outside of this folder (from the working folder on).
+    /// Refuses files outside of this folder, which is relative to the working folder.
     #[must_use]
     pub fn confined_to(mut self, root: impl Into<PathBuf>) -> ReadFile {
         self.root = Some(root.into());
@@ -39,15 +39,15 @@ impl Tool for ReadFile {
         "read_file"
     }
     fn description(&self) -> &'static str {
-        "Reads a text file, or `limit` of its lines from line `offset` (the first is 1) on."
+        "Reads a text file, or `limit` of its lines starting at line `offset` (the first line is 1)."
     }
     fn schema(&self) -> Value {
         json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "The file, from the working folder on."},
+                "path": {"type": "string", "description": "The file, relative to the working folder."},
                 "offset": {"type": "integer", "minimum": 1, "description": "The first line."},
-                "limit": {"type": "integer", "minimum": 1, "description": "How many lines."}
+                "limit": {"type": "integer", "minimum": 1, "description": "The number of lines."}
             },
             "required": ["path"]
         })
@@ -68,7 +68,8 @@ impl Tool for ReadFile {
                 Err(problem) => return problem,
             };
             let root = self.root.clone();
-            // Dropping this future ends the reading too.
+            // Cancel the blocking read if this future is dropped, because dropping does not stop
+            // its thread.
             let stop = context.child_token();
             let _guard = stop.clone().drop_guard();
             let read = tokio::task::spawn_blocking(move || {
@@ -104,6 +105,7 @@ impl Asked {
         let file = regular::open_to_read(place).map_err(wrong)?;
         let about = file.metadata().map_err(wrong)?;
         let mut reader = BufReader::new(file.take(MOST_READ));
+        // Read in chunks, not lines: a file may be one endless line.
         let mut taken = Vec::new();
         let (mut line, mut full) = (1, false);
         let last = self.offset.saturating_add(self.limit - 1);
@@ -115,6 +117,7 @@ impl Asked {
             if bytes.is_empty() {
                 break;
             }
+            // Text has no zero bytes; almost every binary format does.
             if bytes.contains(&0) {
                 return Err(format!("{path}: is not text ({} bytes)", about.len()));
             }
@@ -142,6 +145,8 @@ impl Asked {
         size: u64,
     ) -> Result<String, String> {
         let path = &self.path;
+        // An empty file is a valid result, but a start beyond the end is probably a mistake of the
+        // model.
         if taken.is_empty() && self.offset > 1 {
             return Err(if searched {
                 format!("{path}: line {} is beyond the first {MOST_READ} bytes", self.offset)
@@ -150,7 +155,7 @@ impl Asked {
             });
         }
         if full {
-            // A character that was cut at the end is left out.
+            // The limit may have cut a character in two: drop its first part.
             if let Err(error) = std::str::from_utf8(&taken)
                 && error.error_len().is_none()
             {
@@ -162,10 +167,10 @@ impl Asked {
         Ok(if full {
             format!(
                 "{text}\n[… cut after {MOST_BYTES} bytes, in line {line}; the file has {size} \
-                 bytes: read on with `offset` …]"
+                 bytes: continue with `offset` …]"
             )
         } else if searched {
-            format!("{text}\n[… only the first {MOST_READ} bytes were looked at …]")
+            format!("{text}\n[… only the first {MOST_READ} bytes were read …]")
         } else {
             text
         })

@@ -1,12 +1,13 @@
-//! Opens regular files and nothing else, and compares what a file is beyond its content.
+//! Opens regular files only, and handles their metadata: owner, permissions and extended
+//! attributes.
 //!
 //! ```text
 //! let file = regular::open_to_read(Path::new("Cargo.toml"))?;
 //! regular::open_to_read(Path::new("/dev/zero"))?; // error: is a device, not a file
 //! ```
 //!
-//! A pipe or a device has no end, opening one can already have an effect, and none is replaced by a
-//! file. So the kind is looked at before it is opened, and again after it.
+//! A pipe or a device may be endless, opening it can already have an effect, and it must not be
+//! replaced by a file. So the type is checked before the file is opened, and again afterwards.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
@@ -23,11 +24,11 @@ pub(super) fn open_to_read(place: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a regular file for writing, its content untouched. `place` is not a link.
+/// Opens a regular file for writing without changing its content. `place` is not a link.
 pub(super) fn open_to_write(place: &Path) -> io::Result<File> {
     let about = place.symlink_metadata()?;
     check(about.file_type())?;
-    // Also for root, whom the system would let write it.
+    // Refuse for root as well, although the system would allow it to write.
     if about.permissions().readonly() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, read_only(&about)));
     }
@@ -37,18 +38,18 @@ pub(super) fn open_to_write(place: &Path) -> io::Result<File> {
     let file = options.open(place)?;
     check(file.metadata()?.file_type())?;
     if is_setting(&file) {
-        let problem = "is a setting of the system, not a file";
+        let problem = "is a setting of the kernel, not a file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     Ok(file)
 }
 
-/// Whether it lies in a file system whose files are settings of the kernel (`/proc`, `/sys`): they
-/// look like regular ones, and a write is a command.
+/// `true` if the file is in a file system of kernel settings (`/proc`, `/sys`). Its files look like
+/// regular ones, but a write is a command to the kernel.
 #[cfg(target_os = "linux")]
 fn is_setting(file: &File) -> bool {
-    // As `linux/magic.h` has them: proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2,
-    // configfs, efivarfs.
+    // From `linux/magic.h`: proc, sysfs, debugfs, tracefs, securityfs, cgroup, cgroup2, configfs,
+    // efivarfs.
     const KINDS: [u32; 9] = [
         0x9fa0,
         0x6265_6572,
@@ -60,7 +61,7 @@ fn is_setting(file: &File) -> bool {
         0x6265_6570,
         0xde5e_81e4,
     ];
-    // Compared as 32 bits, because the field is wider or signed on some machines.
+    // Compare 32 bits, because the field is wider or signed on some machines.
     rustix::fs::fstatfs(file).is_ok_and(|about| KINDS.contains(&(about.f_type as u32)))
 }
 
@@ -97,7 +98,7 @@ fn check(kind: FileType) -> io::Result<()> {
         } else if kind.is_block_device() || kind.is_char_device() {
             "a device"
         } else {
-            "something else"
+            "of an unknown kind"
         };
         Err(io::Error::new(io::ErrorKind::InvalidInput, format!("is {what}, not a file")))
     }
@@ -105,7 +106,7 @@ fn check(kind: FileType) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a file"))
 }
 
-/// If another process swaps the file for a pipe after the look, opening it does not block.
+/// Opens without blocking, in case another process swaps the file for a pipe after the check.
 #[cfg(unix)]
 fn flags(options: &mut OpenOptions, no_link: bool) {
     use rustix::fs::OFlags;
@@ -121,20 +122,20 @@ fn flags(options: &mut OpenOptions, no_link: bool) {
 #[cfg(not(unix))]
 fn flags(_: &mut OpenOptions, _: bool) {}
 
-/// The bits that run a program as its owner or its group.
+/// The set-user-ID and set-group-ID bits, which run a program as its owner or group.
 #[cfg(unix)]
 const PRIVILEGES: u32 = 0o6000;
 
-/// Whether a new file can take the place of this one: it has one name, and nothing that would not
-/// go along.
+/// `true` if a new file can replace this one: it has a single name, and no attributes that would
+/// get lost.
 #[cfg(unix)]
 pub(super) fn may_be_replaced(old: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     Ok(old.metadata()?.nlink() == 1 && !has_attributes(old))
 }
 
-/// Whether it has extended attributes that a new file would not get: an access control list, or a
-/// user's own. Those of `security.` are the system's.
+/// `true` if the file has extended attributes that a new file would not get, such as an access
+/// control list or user attributes. Those in `security.` are set by the system.
 #[cfg(target_os = "linux")]
 fn has_attributes(file: &File) -> bool {
     let mut names = Vec::with_capacity(64 * 1024);
@@ -142,7 +143,8 @@ fn has_attributes(file: &File) -> bool {
         Ok(_) => names
             .split(|byte| *byte == 0)
             .any(|name| !name.is_empty() && !name.starts_with(b"security.")),
-        // The file system has none; or more than fit, which are some.
+        // Other errors mean that the file system has no attributes. `RANGE` means that there are
+        // more than fit.
         Err(error) => error == rustix::io::Errno::RANGE,
     }
 }
@@ -152,12 +154,13 @@ fn has_attributes(_: &File) -> bool {
     false
 }
 
-/// Gives a new file the owner and the permissions of an old one, without its privileges. `false`:
-/// this user cannot give it that owner.
+/// Gives a new file the owner and permissions of an old one, without the set-ID bits. Returns
+/// `false` if this user may not set that owner.
 #[cfg(unix)]
 pub(super) fn take_after(new: &File, old: &File) -> io::Result<bool> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
     let (is, was) = (new.metadata()?, old.metadata()?);
+    // Changing the owner needs privileges, so skip it if the owner is already right.
     if (is.uid(), is.gid()) != (was.uid(), was.gid())
         && fchown(new, Some(was.uid()), Some(was.gid())).is_err()
     {
@@ -168,7 +171,7 @@ pub(super) fn take_after(new: &File, old: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Takes the privileges off a file whose content is about to change.
+/// Clears the set-ID bits of a file whose content is about to change.
 #[cfg(unix)]
 pub(super) fn drop_privileges(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -179,7 +182,7 @@ pub(super) fn drop_privileges(file: &File) -> io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(mode & !PRIVILEGES))
 }
 
-/// Whether the place still names this file.
+/// `true` if the path still names this file.
 #[cfg(unix)]
 pub(super) fn is_still(place: &Path, file: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -189,12 +192,12 @@ pub(super) fn is_still(place: &Path, file: &File) -> bool {
     }
 }
 
-/// Makes a file this long, or fails and leaves it as it is.
+/// Allocates this many bytes for a file, or fails and leaves it unchanged.
 #[cfg(any(target_os = "linux", target_os = "freebsd", target_os = "android"))]
 pub(super) fn make_room(file: &File, length: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     match fallocate(file, FallocateFlags::empty(), 0, length) {
-        // Not every file system can.
+        // Some file systems cannot allocate in advance; the write itself then reports a full disk.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) | Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -1,17 +1,17 @@
-//! Writes a file's new content whole: through a temporary file and a rename, or in place if a
-//! rename would change what the file is.
+//! Replaces the content of a file: with a temporary file and a rename, or in place if a rename
+//! would change the file's identity.
 //!
 //! ```text
 //! replace::write(Path::new("notes/a.txt"), b"new text", &stop)?;
 //! ```
 //!
-//! A rename puts a new file in the place of the old one. Readers see the old text or the new, and a
-//! crash loses neither. The new file has the owner and the permissions of the old one, but not its
+//! A rename replaces the old file by a new one. Readers see either the old text or the new, and a
+//! crash loses neither. The new file gets the owner and the permissions of the old one, but not its
 //! set-user-ID and set-group-ID bits, because they vouch for the old content.
 //!
-//! A file is written in place, which a crash can cut short, if it has other names (hard links) or
-//! extended attributes such as an access control list, if its owner cannot be kept, or if its folder
-//! takes no new file.
+//! A file is written in place, which a crash can leave incomplete, if it has other names (hard
+//! links) or extended attributes such as an access control list, if its owner cannot be kept, or if
+//! its folder does not accept a new file.
 
 use super::regular;
 use std::fs::{self, File, OpenOptions};
@@ -20,18 +20,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 
-/// Writes the content; folders above the file are created.
+/// Writes the content and creates missing parent folders.
 ///
 /// # Errors
 /// The path names something other than a regular file, the file is read-only, the system refuses,
 /// or `stop` was cancelled before the old content was touched.
 pub(super) fn write(path: &Path, content: &[u8], stop: &CancellationToken) -> io::Result<()> {
-    // A link stays a link: the file that it leads to is written.
+    // Keep a symbolic link and write the file that it points to.
     let place = match path.canonicalize() {
         Ok(place) => place,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if path.symlink_metadata().is_ok() {
-                return Err(io::Error::new(error.kind(), "is a link that leads nowhere"));
+                return Err(io::Error::new(error.kind(), "is a broken symbolic link"));
             }
             return create(path, content, stop);
         }
@@ -45,7 +45,7 @@ pub(super) fn write(path: &Path, content: &[u8], stop: &CancellationToken) -> io
     }
 }
 
-/// Why there was no rename.
+/// The reason why there was no rename.
 enum Problem {
     /// The file can only be written in place.
     InPlace,
@@ -61,7 +61,7 @@ impl From<io::Error> for Problem {
 fn create(place: &Path, content: &[u8], stop: &CancellationToken) -> io::Result<()> {
     let folder = folder_of(place);
     fs::create_dir_all(folder)?;
-    // With the permissions that any new file gets here, so that nothing is to be changed later.
+    // Not private: a new file gets the default permissions, so there is nothing to change later.
     let (file, temporary) = create_temporary(folder, false)?;
     fill(&file, content, stop)?;
     fs::rename(&temporary.0, place)
@@ -77,7 +77,7 @@ fn rename_over(
         return Err(Problem::InPlace);
     }
     let refused = |error: io::Error| match error.kind() {
-        // A folder of somebody else's, or a file that is mounted by itself.
+        // The folder belongs to another user, or the file is a mount point.
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ReadOnlyFilesystem
         | io::ErrorKind::ResourceBusy
@@ -85,11 +85,13 @@ fn rename_over(
         _ => Problem::Io(error),
     };
     let (file, temporary) = create_temporary(folder_of(place), true).map_err(refused)?;
-    // Before the content: it must never lie in a file that is more open than the old one.
+    // Set the permissions before the content, which must never be in a file that is more open than
+    // the old one.
     if !regular::take_after(&file, old)? {
         return Err(Problem::InPlace);
     }
     fill(&file, content, stop)?;
+    // Otherwise the rename would silently discard what the other process wrote.
     if !regular::is_still(place, old) {
         let problem = "was replaced by another process while it was written";
         return Err(io::Error::other(problem).into());
@@ -99,8 +101,9 @@ fn rename_over(
 
 fn fill(mut file: &File, content: &[u8], stop: &CancellationToken) -> io::Result<()> {
     file.write_all(content)?;
+    // Before the rename: otherwise a crash could leave an empty file under the final name.
     file.sync_all()?;
-    // The last look before it counts.
+    // The last chance to stop before the new content becomes visible.
     stopped(stop)
 }
 
@@ -108,11 +111,12 @@ fn in_place(mut file: &File, content: &[u8], stop: &CancellationToken) -> io::Re
     regular::drop_privileges(file)?;
     stopped(stop)?;
     let length = content.len() as u64;
-    // A full disk or a limit on file sizes is found before the old content is touched.
+    // Detect a full disk or a file size limit before the old content is touched.
     if length > file.metadata()?.len() {
         regular::make_room(file, length)?;
     }
     file.write_all(content)?;
+    // After the write: shrinking first would lose the old content if the write failed.
     file.set_len(length)?;
     file.sync_all()
 }
@@ -131,17 +135,17 @@ fn folder_of(place: &Path) -> &Path {
     }
 }
 
-/// A file that is removed unless it was renamed.
+/// A file that is removed when dropped, unless it was renamed.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the rename it is not there any more.
+        // After the rename the temporary name no longer exists, so an error here is expected.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Creates an empty file in the folder. `private`: only its owner can open it.
+/// Creates an empty file in the folder. If `private`, only its owner can open it.
 fn create_temporary(folder: &Path, private: bool) -> io::Result<(File, Temporary)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut options = OpenOptions::new();
@@ -157,7 +161,7 @@ fn create_temporary(folder: &Path, private: bool) -> io::Result<(File, Temporary
         let path = folder.join(format!(".endstop-{}-{number}.part", std::process::id()));
         match options.open(&path) {
             Ok(file) => return Ok((file, Temporary(path))),
-            // Left by a process of the same number that was killed.
+            // Left over by a killed process with the same process id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }

@@ -15,25 +15,25 @@ use super::Tool;
 use std::fmt;
 use std::sync::Arc;
 
-/// Tools by name, in the order in which they were added: what the model is told stays the same
-/// from run to run.
+/// Tools in the order in which they were added, so that the tool definitions for the model are the
+/// same in every run.
 #[derive(Clone, Default)]
 pub struct ToolSet(Vec<Arc<dyn Tool>>);
 
-/// Why a tool could not be added or found.
+/// The reason why a tool could not be added or found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolSetError {
-    /// There is a tool of that name.
+    /// There already is a tool with that name.
     Duplicate(String),
-    /// There is no tool of that name.
+    /// There is no tool with that name.
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         choices: Vec<String>,
     },
-    /// Providers would refuse the name.
+    /// The name is one that providers would refuse.
     Name(String),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for ToolSetError {
             }
             ToolSetError::Name(name) => write!(
                 f,
-                "`{name}` is no name for a tool: it takes 1 to 64 letters, digits, `_` and `-`"
+                "invalid tool name `{name}`: expected 1 to 64 letters, digits, `_` and `-`"
             ),
         }
     }
@@ -65,15 +65,15 @@ impl ToolSet {
     /// Adds a tool.
     ///
     /// # Errors
-    /// A tool of that name is there, or providers would refuse the name.
+    /// There already is a tool with that name, or providers would refuse the name.
     pub fn add(&mut self, tool: impl Tool + 'static) -> Result<(), ToolSetError> {
         self.add_shared(Arc::new(tool))
     }
 
-    /// Adds a tool that is shared.
+    /// Adds a shared tool.
     ///
     /// # Errors
-    /// As [`add`](ToolSet::add).
+    /// The same as [`add`](ToolSet::add).
     pub fn add_shared(&mut self, tool: Arc<dyn Tool>) -> Result<(), ToolSetError> {
         check_name(tool.name())?;
         if self.find(tool.name()).is_some() {
@@ -83,10 +83,10 @@ impl ToolSet {
         Ok(())
     }
 
-    /// Puts a tool in the place of the one of its name; the old one comes back.
+    /// Replaces the tool with the same name and returns the old one.
     ///
     /// # Errors
-    /// There is none of its name.
+    /// There is no tool with that name.
     pub fn replace(&mut self, tool: impl Tool + 'static) -> Result<Arc<dyn Tool>, ToolSetError> {
         match self.0.iter_mut().find(|old| old.name() == tool.name()) {
             Some(old) => Ok(std::mem::replace(old, Arc::new(tool))),
@@ -94,30 +94,30 @@ impl ToolSet {
         }
     }
 
-    /// The tool of that name.
+    /// Returns the tool with that name.
     ///
     /// # Errors
-    /// There is none; the message names the choices.
+    /// There is no tool with that name. The message lists the choices.
     pub fn get(&self, name: &str) -> Result<&Arc<dyn Tool>, ToolSetError> {
         self.find(name).ok_or_else(|| self.unknown(name))
     }
 
-    /// The names, in order.
+    /// Returns the names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|tool| tool.name())
     }
 
-    /// The tools, in order.
+    /// Returns the tools, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Arc<dyn Tool>> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of tools.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// `true` if there are no tools.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -147,6 +147,7 @@ impl fmt::Debug for ToolSet {
 }
 
 fn check_name(name: &str) -> Result<(), ToolSetError> {
+    // The rule of OpenAI's API for function names.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if (1..=64).contains(&name.len()) && name.bytes().all(fits) {
         Ok(())

@@ -1,4 +1,4 @@
-//! `shell`: a command line that dies whole.
+//! The `shell` tool: runs a command line and kills its whole process tree when it ends.
 //!
 //! ```
 //! use endstop::tool::{Shell, Tool, ToolContext};
@@ -9,18 +9,18 @@
 //! # }
 //! ```
 //!
-//! A command that ran to its end is not a failure, whatever its exit status: `grep` without a match
-//! and a red test are answers. Only a command that could not start, was killed or was stopped is an
-//! error.
+//! A command that ran to its end does not count as failed, whatever its exit status: `grep` without
+//! a match and a failing test are valid answers. Only a command that could not start, was killed or
+//! was stopped is an error.
 //!
-//! How commands are held and stopped is described in [`process`](crate::process).
+//! [`process`](crate::process) describes how commands are contained and stopped.
 
 use super::{Tool, ToolContext, ToolFuture, ToolOutput, seconds_argument, text_argument};
 use crate::process::{CommandLine, Finished};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// The argument in which the model asks for a time limit.
+/// The argument with which the model requests a time limit.
 const TIMEOUT: &str = "timeout_seconds";
 
 /// Runs command lines with `sh -c` (Windows: `cmd /C`).
@@ -32,23 +32,23 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Lets commands see a variable of the environment whose name looks like a secret.
+    /// Passes an environment variable to commands although its name looks like a secret.
     #[must_use]
     pub fn allow_variable(mut self, name: impl Into<String>) -> Shell {
         self.allowed.push(name.into());
         self
     }
 
-    /// Sets the time limit of each command. Without it the run's `tool_timeout` counts, and the
-    /// model may ask for another limit up to `max_tool_timeout`.
+    /// Sets the time limit of each command. Without it the run's `tool_timeout` applies, and the
+    /// model may request another limit up to `max_tool_timeout`.
     #[must_use]
     pub fn with_timeout(mut self, limit: Duration) -> Shell {
         self.timeout = Some(limit);
         self
     }
 
-    /// Lets daemons live on that a command starts outside its process group. What it leaves in
-    /// the background of its group (`server &`) is killed all the same.
+    /// Allows a command to leave daemons behind outside its process group. Background processes
+    /// inside the group (`server &`) are killed anyway.
     #[must_use]
     pub fn leave_daemons(mut self) -> Shell {
         self.leave_daemons = true;
@@ -115,13 +115,14 @@ impl Tool for Shell {
                 Ok(line) => line,
                 Err(problem) => return problem,
             };
-            // The run keeps the time; a wish that it cannot read is answered instead of ignored.
+            // The run enforces the limit. A value that it cannot read is refused here, because it
+            // would otherwise be ignored silently.
             if self.timeout.is_none()
                 && let Err(problem) = seconds_argument(&arguments, TIMEOUT)
             {
                 return problem;
             }
-            // The last look before it starts.
+            // The last check before the command starts.
             if context.is_cancelled() {
                 return ToolOutput::error("stopped before it started");
             }
@@ -133,32 +134,38 @@ impl Tool for Shell {
     }
 }
 
-/// What it printed, then how it ended.
+/// Formats the output of a command, followed by how it ended.
 fn report(finished: &Finished) -> ToolOutput {
     let mut content = finished.output.text();
     if !content.is_empty() && !content.ends_with('\n') {
         content.push('\n');
     }
     let how = finished.how();
-    let stopped = if finished.stopped { "stopped before it was done: " } else { "" };
-    let held = if finished.pipe_held { "; a process that left its group may go on" } else { "" };
+    let stopped = if finished.stopped { "stopped before it finished: " } else { "" };
+    let held = if finished.pipe_held {
+        "; a process that left its group may still be running"
+    } else {
+        ""
+    };
     let left = left(&finished.left);
     ToolOutput {
         content: format!("{content}[{stopped}{how}{held}{left}]"),
-        // An exit status is the command's own answer. Processes that it has left behind are an
-        // error all the same.
+        // An exit status is the command's own answer. Processes that are left behind are an error
+        // in any case.
         is_error: !finished.exited() || !finished.left.is_empty(),
         ..ToolOutput::default()
     }
 }
 
-/// Who could not be killed, in words.
+/// Describes the processes that could not be killed.
 fn left(pids: &[u32]) -> String {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     match pids.len() {
         0 => String::new(),
-        1 => format!("; process {} could not be killed and may go on", pids[0]),
-        _ => format!("; processes {} could not be killed and may go on", pids.join(", ")),
+        1 => format!("; process {} could not be killed and may still be running", pids[0]),
+        _ => {
+            format!("; processes {} could not be killed and may still be running", pids.join(", "))
+        }
     }
 }
 
@@ -168,7 +175,7 @@ mod tests {
     use crate::process::Capture;
 
     #[test]
-    fn who_could_not_be_killed_is_told_and_is_no_success() {
+    fn unkilled_processes_are_reported_as_error() {
         let mut finished = Finished {
             status: Some(std::process::ExitStatus::default()),
             output: Capture::default(),
@@ -179,10 +186,11 @@ mod tests {
         };
         assert_eq!(report(&finished), ToolOutput::ok("[exit status 0]"));
         finished.left = vec![4711];
-        let said = "[exit status 0; process 4711 could not be killed and may go on]";
+        let said = "[exit status 0; process 4711 could not be killed and may still be running]";
         assert_eq!(report(&finished), ToolOutput::error(said));
         finished.left = vec![4711, 4712];
-        let said = "[exit status 0; processes 4711, 4712 could not be killed and may go on]";
+        let said =
+            "[exit status 0; processes 4711, 4712 could not be killed and may still be running]";
         assert_eq!(report(&finished), ToolOutput::error(said));
         finished.status = None;
         assert!(report(&finished).content.starts_with("[it was killed but has not exited; proc"));

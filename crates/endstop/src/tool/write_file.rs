@@ -1,8 +1,8 @@
-//! `write_file`: a text file, written whole.
+//! The `write_file` tool: writes a whole text file.
 //!
 //! ```
 //! use endstop::tool::WriteFile;
-//! let tool = WriteFile::default().confined_to("."); // nothing outside of the working folder
+//! let tool = WriteFile::default().confined_to("."); // only files in the working folder
 //! # let _ = tool;
 //! ```
 
@@ -10,19 +10,19 @@ use super::{Tool, ToolContext, ToolFuture, ToolOutput, confine, replace, text_ar
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
-/// Writes a text file, with the folders above it.
+/// Writes a text file and creates missing parent folders.
 ///
-/// The file keeps its owner, its permissions, its hard links and the link that leads to it; a
+/// The file keeps its owner, permissions and hard links, and a symbolic link to it stays a link. A
 /// set-user-ID or set-group-ID bit is dropped. Devices, pipes, sockets and folders are refused, and
-/// so is a file whose mode lets no user write it. The old content is replaced by a rename, or
-/// written in place if a rename would part hard links or change the owner.
+/// so is a file whose mode allows no user to write. The content is replaced by a rename, or written
+/// in place if a rename would break hard links or change the owner.
 #[derive(Clone, Debug, Default)]
 pub struct WriteFile {
     root: Option<PathBuf>,
 }
 
 impl WriteFile {
-    /// Refuses files outside of this folder (from the working folder on).
+    /// Refuses files outside of this folder, which is relative to the working folder.
     #[must_use]
     pub fn confined_to(mut self, root: impl Into<PathBuf>) -> WriteFile {
         self.root = Some(root.into());
@@ -35,19 +35,20 @@ impl Tool for WriteFile {
         "write_file"
     }
     fn description(&self) -> &'static str {
-        "Writes a text file, in place of what was there; folders above it are made."
+        "Writes a text file and replaces its old content. Missing parent folders are created."
     }
     fn schema(&self) -> Value {
         json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "The file, from the working folder on."},
-                "content": {"type": "string", "description": "All that the file shall hold."}
+                "path": {"type": "string", "description": "The file, relative to the working folder."},
+                "content": {"type": "string", "description": "The whole content of the file."}
             },
             "required": ["path", "content"]
         })
     }
     fn repeatable(&self) -> bool {
+        // Writing the same content twice has the same effect as writing it once.
         true
     }
     fn touches_machine(&self) -> bool {
@@ -61,7 +62,7 @@ impl Tool for WriteFile {
                     (Err(problem), _) | (_, Err(problem)) => return problem,
                 };
             let root = self.root.clone();
-            // Where this future is dropped, the old file stays.
+            // Cancel the blocking write if this future is dropped, so that the old file stays.
             let stop = context.child_token();
             let _guard = stop.clone().drop_guard();
             let written = tokio::task::spawn_blocking(move || {

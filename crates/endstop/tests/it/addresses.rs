@@ -1,8 +1,8 @@
-//! Where a key may go: not to another machine over `http://`.
+//! Tests that a key is never sent to another machine over `http://`.
 
 use endstop::provider::http::{HttpOptions, HttpProvider};
 
-/// A model, a format, an address, and the variables that are set.
+/// A model, a format, an address, and the environment variables.
 type Case<'a> = (&'a str, Option<&'a str>, &'a str, &'a [(&'a str, &'a str)]);
 
 fn set(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
@@ -12,7 +12,7 @@ fn set(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
 }
 
 #[test]
-fn key_over_http_is_a_builder_error() {
+fn key_over_http_is_refused() {
     let aws =
         [("AWS_REGION", "eu-west-1"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
     let google = [
@@ -47,7 +47,7 @@ fn key_over_http_is_a_builder_error() {
             let own = HttpOptions { base_url: Some(own.to_owned()), ..options.clone() };
             assert!(HttpProvider::new(&own, &env).is_ok(), "{model} {own:?}");
         }
-        // Without a key nothing is at stake.
+        // Without a key there is nothing to protect.
         let open = HttpOptions { base_url: Some("http://h/v1".into()), ..options };
         let keyless = HttpProvider::new(&open, &set(&[]));
         assert!(keyless.is_ok() || !keyless.unwrap_err().contains("unencrypted"), "{model}");

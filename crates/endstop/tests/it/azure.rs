@@ -1,5 +1,5 @@
-//! Whole runs over Azure OpenAI: both of its formats, the newest API and a version that has a name,
-//! a key and a token.
+//! Runs over Azure OpenAI: both of its formats, the newest API and a named version, with a key and
+//! with a token.
 
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{Reply, Server, Turn};
@@ -38,7 +38,7 @@ async fn run(
 }
 
 #[tokio::test]
-async fn a_run_with_a_tool_in_chats() {
+async fn chat_run_with_tool_succeeds() {
     for (set, path) in [
         (&[KEY][..], "/openai/v1/chat/completions"),
         (&[TOKEN, KEY][..], "/openai/v1/chat/completions"),
@@ -67,7 +67,7 @@ async fn a_run_with_a_tool_in_chats() {
                 assert_eq!(header("api-key"), (!token).then_some("hunter2"));
                 assert_eq!(header("authorization"), token.then_some("Bearer hunter3"));
                 assert_eq!(request.body["model"], "gpt-4.1-mini");
-                // Newer models take this name of the cap alone.
+                // Newer models accept only this name of the output cap.
                 assert_eq!(request.body["max_completion_tokens"], 512);
                 assert!(request.body.get("max_tokens").is_none());
                 assert_eq!(request.body["stream"] == json!(true), streaming);
@@ -78,7 +78,7 @@ async fn a_run_with_a_tool_in_chats() {
 }
 
 #[tokio::test]
-async fn a_run_in_responses() {
+async fn responses_run_succeeds() {
     for (set, path) in [
         (&[KEY][..], "/openai/v1/responses"),
         (&[KEY, VERSION][..], "/openai/responses?api-version=2024-12-01-preview"),
@@ -119,7 +119,7 @@ async fn a_run_in_responses() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_refused_ends_the_run_and_is_not_shown() {
+async fn refused_key_ends_run_unseen() {
     let server = Server::start(|_| {
         let body = json!({"error": {"code": "401", "message": "Access denied due to invalid subscription key or wrong API endpoint."}});
         Reply::new(401, "application/json", body.to_string())
@@ -131,7 +131,7 @@ async fn a_key_that_is_refused_ends_the_run_and_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_deployment_that_is_not_there_is_refused_for_good() {
+async fn unknown_deployment_is_not_retried() {
     let server = Server::start(|_| {
         let body = json!({"error": {"code": "DeploymentNotFound", "message": "The API deployment for this resource does not exist."}});
         Reply::new(404, "application/json", body.to_string())
@@ -143,14 +143,14 @@ async fn a_deployment_that_is_not_there_is_refused_for_good() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_setting_is_named() {
     let options = HttpOptions { model: "azure/d".into(), ..HttpOptions::default() };
     let problem = HttpProvider::new(&options, &|_| None).unwrap_err();
     assert!(problem.contains("AZURE_OPENAI_AD_TOKEN or AZURE_OPENAI_API_KEY"), "{problem}");
     let key = |name: &str| (name == KEY.0).then(|| KEY.1.to_owned());
     let problem = HttpProvider::new(&options, &key).unwrap_err();
     assert!(problem.contains("set AZURE_OPENAI_ENDPOINT"), "{problem}");
-    // An endpoint on the command line will do, and speaks Azure's way.
+    // An endpoint given as base URL works too, and uses Azure's dialect.
     let options = HttpOptions { base_url: Some("https://h".into()), ..options };
     assert!(HttpProvider::new(&options, &key).is_ok());
 }

@@ -1,5 +1,5 @@
-//! Whole runs over Bedrock: both of its formats, streamed and not, with a key that goes with the
-//! request and with keys that sign it, against a server that checks the signature by itself.
+//! Runs over Bedrock: both of its formats, streamed and not, with a key in a header and with signed
+//! requests, against a server that checks the signature independently.
 
 use crate::support::over;
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -18,7 +18,7 @@ struct Nothing {}
 
 const SECRET: &str = "hunter2/secret";
 
-/// A run of a turn with a tool and a final turn.
+/// A run with a tool turn and a final turn.
 async fn run(
     server: &Server,
     api: &str,
@@ -59,7 +59,7 @@ fn assert_done(outcome: &Outcome) {
 }
 
 #[tokio::test]
-async fn a_run_with_a_tool_in_both_formats() {
+async fn tool_run_succeeds_in_both_formats() {
     for (api, method, streamed) in [
         ("bedrock-converse", "converse", "converse-stream"),
         ("bedrock-invoke", "invoke", "invoke-with-response-stream"),
@@ -112,7 +112,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The signature that the request must have, by AWS's description of it.
+/// Computes the expected signature of a request, following AWS's documentation.
 fn expected_signature(request: &Request, names: &str, scope: &str) -> String {
     let headers: Vec<String> =
         names.split(';').map(|name| format!("{name}:{}\n", request.headers[name])).collect();
@@ -126,7 +126,7 @@ fn expected_signature(request: &Request, names: &str, scope: &str) -> String {
     hex(&mac(&key, &text))
 }
 
-/// Whether the request is signed with these keys, for this region, with its own body.
+/// `true` if the request is signed with these keys, for this region, over its own body.
 fn is_signed(request: &Request) -> bool {
     let Some(authorization) = request.headers.get("authorization") else { return false };
     let field = |name: &str| {
@@ -148,15 +148,15 @@ fn is_signed(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn each_request_is_signed_with_its_own_body() {
+async fn request_is_signed_with_its_body() {
     for (api, streaming) in
         [("bedrock-converse", true), ("bedrock-converse", false), ("bedrock-invoke", true)]
     {
         let script = script();
-        // The first answer asks to come back, so that one body is sent, and signed, twice.
+        // The first response requests a retry, so that the same body is sent and signed twice.
         let server = Server::start(move |request| {
             if !is_signed(request) {
-                // As AWS says it, with the headers that it should have been.
+                // AWS reports the headers that it expected to be signed.
                 let quoted = format!(
                     "The request signature we calculated does not match: 'POST\n\nx-amz-security-token:{}\n'",
                     request.headers["x-amz-security-token"]
@@ -197,7 +197,7 @@ async fn each_request_is_signed_with_its_own_body() {
             requests.iter().map(|r| &r.headers["authorization"]).collect();
         assert!(bodies.len() == 2 && signatures.len() >= 2);
 
-        // Another secret is refused, and that ends the run as such.
+        // A wrong secret is refused, and the run ends with that error.
         let mut env = env;
         env[1].1 = "another";
         let outcome = run(&server, api, streaming, &env).await;
@@ -207,9 +207,9 @@ async fn each_request_is_signed_with_its_own_body() {
     }
 }
 
-/// AWS quotes what a request that is signed wrongly should have been signed as.
+/// AWS's error for a wrong signature quotes what should have been signed.
 #[tokio::test]
-async fn a_recording_of_signed_calls_has_no_key_in_it() {
+async fn signed_recording_has_no_key() {
     const TOKEN: &str = "FwoGZXIvYXdzEJr//////////wEaDNq8sX0token7Q==";
     let server = Server::start(|request| {
         let quoted: Vec<String> =
@@ -245,7 +245,7 @@ async fn a_recording_of_signed_calls_has_no_key_in_it() {
     let told = serde_json::to_string(&outcome).unwrap();
     assert!(kept.contains("InvalidSignatureException") && kept.contains("[redacted]"), "{kept}");
     let rows: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    // What is no key is as it was sent.
+    // Values that are not keys are recorded unchanged.
     assert_eq!(rows[1]["request"], server.requests()[0].body);
     for secret in [SECRET, TOKEN, &TOKEN[..20], signature] {
         assert!(!kept.contains(secret) && !told.contains(secret), "{secret}: {kept} {told}");
@@ -253,7 +253,7 @@ async fn a_recording_of_signed_calls_has_no_key_in_it() {
 }
 
 #[tokio::test]
-async fn broken_frames_are_retried_whole_and_exceptions_are_typed() {
+async fn broken_frames_retried_and_exceptions_typed() {
     for api in ["bedrock-converse", "bedrock-invoke"] {
         for fault in 0..4 {
             let server = Server::start(move |request| {
@@ -267,7 +267,7 @@ async fn broken_frames_are_retried_whole_and_exceptions_are_typed() {
                     (1, 0) => reply.cut_after(300),
                     (1, 1) => reply.reset_after(300),
                     (1, 2) => Reply::new(200, kind, frame(&exception, br#"{"message":"Oops"}"#)),
-                    // A length that lies.
+                    // A wrong length field.
                     (1, _) => Reply::new(200, kind, [[0u8; 12], [1; 12]].concat()),
                     _ => reply.split(7),
                 }
@@ -283,7 +283,7 @@ async fn broken_frames_are_retried_whole_and_exceptions_are_typed() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_setting_is_named() {
     let options =
         HttpOptions { model: "bedrock/amazon.nova-lite-v1:0".into(), ..HttpOptions::default() };
     let problem = HttpProvider::new(&options, &|_| None).unwrap_err();

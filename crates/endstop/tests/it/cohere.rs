@@ -1,4 +1,4 @@
-//! Runs over Cohere's chat, and the chat before it, which is not asked.
+//! Runs over Cohere's chat API, and the refusal of its older version.
 
 use endstop::core::NanoUsd;
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -8,7 +8,7 @@ use endstop::{AgentLoop, Termination};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn cohere_gets_its_plan_back() {
+async fn cohere_receives_its_plan_again() {
     for streaming in [true, false] {
         let server = Server::script([
             Turn::call("look", &json!({"at": "it"})).reasoning("I will look.").usage(50, 9),
@@ -30,7 +30,7 @@ async fn cohere_gets_its_plan_back() {
         assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
         assert_eq!(outcome.last_text.as_deref(), Some("It is there."));
         assert_eq!((outcome.turns, outcome.tool_calls), (2, 1));
-        // The prices are the catalogue's.
+        // The prices come from the built-in table.
         let usage = (outcome.usage.input_tokens, outcome.usage.output_tokens);
         assert_eq!(usage, (Some(50 + 70), Some(9 + 30)));
         let usd = (120.0 * 2.5 + 39.0 * 10.0) / 1e6;
@@ -50,7 +50,7 @@ async fn cohere_gets_its_plan_back() {
 }
 
 #[test]
-fn a_format_that_is_only_read_is_refused() {
+fn decode_only_format_is_refused() {
     let options = |model: &str, base_url: Option<&str>| HttpOptions {
         model: model.to_owned(),
         api: Some("cohere-v1".to_owned()),
@@ -60,7 +60,7 @@ fn a_format_that_is_only_read_is_refused() {
     let key = |_: &str| Some("dummy".to_owned());
     for options in [options("cohere/command-r", None), options("m", Some("http://127.0.0.1:9"))] {
         let error = HttpProvider::new(&options, &key).unwrap_err();
-        assert!(error.contains("only read") && error.contains("cohere-v2"), "{error}");
+        assert!(error.contains("decoded") && error.contains("cohere-v2"), "{error}");
     }
     let unknown = HttpOptions { api: Some("cohere-v3".to_owned()), ..options("cohere/m", None) };
     let error = HttpProvider::new(&unknown, &key).unwrap_err();

@@ -1,5 +1,5 @@
-//! When a conversation is shortened: before its window is full, or after the provider refused it; and
-//! what that costs.
+//! Compaction in runs: before the window is full, after the provider refused a prompt, and its
+//! cost.
 
 use crate::support::{agent, eventually};
 use endstop::agent::AgentEvent;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Keeps the task and what is not answered yet, and notes whether the provider had refused.
+/// Keeps the task and unanswered messages, and records if the provider had refused the prompt.
 #[derive(Clone, Default)]
 struct Forget(Arc<Mutex<Vec<bool>>>);
 
@@ -43,7 +43,7 @@ fn looking(builder: AgentBuilder) -> AgentBuilder {
     ))
 }
 
-/// A window of 1,000 tokens of which the first turn takes so many.
+/// A model with a window of 1,000 tokens, of which the first turn uses this many.
 fn filled(tokens: u64) -> AgentBuilder {
     let turns =
         [Turn::call("look", &json!({})).usage(tokens - 5, 5), Turn::text("Done.").usage(20, 2)];
@@ -51,7 +51,7 @@ fn filled(tokens: u64) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn six_tenths_of_a_known_window_are_enough() {
+async fn compaction_starts_at_default_share() {
     for (tokens, due) in [(560, false), (600, true)] {
         let compactor = Forget::default();
         let agent = filled(tokens).compactor(compactor.clone()).build().unwrap();
@@ -74,7 +74,7 @@ async fn six_tenths_of_a_known_window_are_enough() {
 }
 
 #[tokio::test]
-async fn it_can_be_switched_off_and_does_nothing_without_a_window() {
+async fn off_or_unknown_window_skips_compaction() {
     let compactor = Forget::default();
     let full = filled(850)
         .compactor(compactor.clone())
@@ -89,7 +89,7 @@ async fn it_can_be_switched_off_and_does_nothing_without_a_window() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_answered_once_and_a_second_one_ends_the_run() {
+async fn second_refused_prompt_ends_run() {
     let compactor = Forget::default();
     let model = ScriptedModel::new([Turn::error(413, "too large")]).repeat_last();
     let agent = looking(AgentLoop::builder(model)).compactor(compactor.clone()).build().unwrap();
@@ -99,14 +99,14 @@ async fn a_refusal_is_answered_once_and_a_second_one_ends_the_run() {
 }
 
 #[test]
-fn a_share_that_is_none_is_refused() {
+fn invalid_share_is_refused() {
     for builder in [
         filled(600).least_compaction(0.0),
         filled(600).least_compaction(f64::NAN),
         filled(600).proactive_compaction(ProactiveCompaction::AtShare(1.5)),
     ] {
         let refused = builder.build().unwrap_err();
-        assert!(matches!(&refused, StartError::Config(why) if why.contains("between 0 and 1")));
+        assert!(matches!(&refused, StartError::Config(why) if why.contains("expected a share of")));
     }
 }
 
@@ -114,7 +114,7 @@ fn price() -> Price {
     Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(10.0), ..Price::default() }
 }
 
-/// A loop that is due for a summary before its first call, by a model of its own.
+/// A loop that needs a summary before its first call, written by a separate model.
 fn summarised(summary: Turn) -> AgentBuilder {
     let said = |id: u64| {
         let role = if id % 2 == 1 { Role::User } else { Role::Assistant };
@@ -129,7 +129,7 @@ fn summarised(summary: Turn) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn a_summary_counts_towards_what_the_run_cost() {
+async fn summary_cost_counts_for_run() {
     let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
     let agent = summarised(Turn::text("Much was said.").usage(2_000, 20))
         .shared_budget(budget.clone())
@@ -138,7 +138,7 @@ async fn a_summary_counts_towards_what_the_run_cost() {
     let outcome = agent.run("Go on.").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     assert_eq!(outcome.compactions[0].strategy, "summarise");
-    assert_eq!((outcome.turns, outcome.model_calls), (1, 1), "the summary is no turn");
+    assert_eq!((outcome.turns, outcome.model_calls), (1, 1), "the summary is not a turn");
     assert_eq!(outcome.usage.total_tokens(), 2_130);
     assert_eq!(outcome.cost, NanoUsd::from_usd(0.0022 + 0.0002));
     assert_eq!((budget.spent(), budget.reserved()), (outcome.cost, NanoUsd::ZERO));
@@ -147,7 +147,7 @@ async fn a_summary_counts_towards_what_the_run_cost() {
 }
 
 #[tokio::test]
-async fn a_ceiling_that_has_no_room_for_a_summary_makes_none() {
+async fn full_ceiling_prevents_summary() {
     let limits = endstop::Limits { max_budget_usd: Some(0.02), ..Default::default() };
     let agent =
         summarised(Turn::text("never")).limits(limits).max_output_tokens(256).build().unwrap();
@@ -159,7 +159,7 @@ async fn a_ceiling_that_has_no_room_for_a_summary_makes_none() {
 }
 
 #[tokio::test]
-async fn a_cancel_stops_a_summary_and_books_what_it_had() {
+async fn cancelled_summary_is_charged() {
     for terminate in [false, true] {
         let slow = Turn::pieces(&["It ", "was ", "all "]).pace(Duration::from_secs(3_600));
         let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
@@ -183,7 +183,7 @@ async fn a_cancel_stops_a_summary_and_books_what_it_had() {
     }
 }
 
-/// Forgets, and says that it has cost something.
+/// Drops messages and reports a cost.
 struct Costs(NanoUsd);
 
 impl Compactor for Costs {
@@ -200,7 +200,7 @@ impl Compactor for Costs {
 }
 
 #[tokio::test]
-async fn what_it_costs_is_booked_in_a_shared_budget() {
+async fn compaction_cost_uses_shared_budget() {
     let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
     let price = Price { input: NanoUsd::from_usd(1.0), ..Price::default() };
     let model = ScriptedModel::new([Turn::text("Done.").usage(20, 2)]).price(price);

@@ -1,4 +1,4 @@
-//! The conversation of a loop: what a run leaves of it, what it is replaced by, and what is refused.
+//! The conversation of a loop: what a run adds, how it is replaced, and which ones are refused.
 
 use crate::scenarios::{STRICT, Strict};
 use endstop::testkit::Turn;
@@ -30,8 +30,8 @@ async fn refused_input_leaves_the_conversation() {
 }
 
 #[tokio::test]
-async fn kept_turn_stays_though_its_run_fails() {
-    // The model has said something before it was cut: that is a part of the conversation.
+async fn answered_turn_survives_failed_run() {
+    // The model answered before the failure, so its text belongs to the conversation.
     let agent = crate::support::agent([Turn::text("half an answer").pace(Duration::from_secs(60))])
         .build()
         .unwrap();
@@ -101,7 +101,7 @@ async fn replaced_messages_are_sent_instead() {
     agent.set_messages(Vec::new()).unwrap();
     assert_eq!(agent.run("anew").unwrap().await.messages.len(), 2);
     strict.accepted_all();
-    // Not while a run works on it, and never after a terminate.
+    // Neither during a run nor after a terminate.
     let handle = agent.run("one").unwrap();
     assert_eq!(agent.set_messages(Vec::new()), Err(StartError::Busy));
     handle.await;
@@ -124,7 +124,7 @@ async fn blank_input_is_refused() {
     assert!(agent.run("").is_err());
     let problem = agent.run_parts(vec![result("c")]).unwrap_err().to_string();
     assert!(problem.starts_with("invalid input: "), "{problem}");
-    assert!(agent.messages().is_empty(), "nothing of it was kept");
+    assert!(agent.messages().is_empty(), "nothing of the run remains");
     let (media_type, data) = ("image/png".to_owned(), "iVBORw0KGgo=".to_owned());
     let image = Part::Image(Image::Base64 { media_type, data });
     assert!(agent.run_parts(vec![image]).unwrap().await.is_success(), "an image alone is an input");

@@ -1,5 +1,5 @@
-//! Servers that mean no good, over real sockets: bytes that say nothing, heads without end, answers
-//! that nobody asked for, redirects, bombs. Each run ends once, in time, and says what was wrong.
+//! Hostile servers over real sockets: meaningless bytes, endless heads, unrequested responses,
+//! redirects and decompression bombs. Each run ends once, in time, and reports the cause.
 
 use crate::support::{at, eventually, over};
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Less than any limit that a run has unless it is told.
+/// Shorter than any default limit of a run.
 const SOON: Duration = Duration::from_secs(10);
 
 const APIS: [&str; 2] = ["openai-chat", "anthropic-messages"];
 
-/// A server below HTTP: what is written goes out as it is.
+/// A server below the HTTP level, which sends bytes unchanged.
 struct Raw {
     address: String,
     shared: Arc<Shared>,
@@ -33,11 +33,11 @@ struct Shared {
     stopped: AtomicBool,
     accepted: AtomicUsize,
     open: AtomicUsize,
-    /// The bodies of the requests that were read.
+    /// The bodies of the received requests.
     requests: Mutex<Vec<String>>,
 }
 
-/// A connection of it, by number from 0.
+/// A connection of the server, numbered from 0.
 struct Connection {
     number: usize,
     stream: TcpStream,
@@ -84,7 +84,7 @@ impl Raw {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// Nobody is connected any more.
+    /// Waits until all connections are closed.
     async fn left_alone(&self) {
         eventually("all connections are closed", || self.shared.open.load(Ordering::SeqCst) == 0)
             .await;
@@ -103,7 +103,7 @@ impl Drop for Raw {
 }
 
 impl Connection {
-    /// Reads a request; `false` where the client has closed.
+    /// Reads a request; `false` if the client closed the connection.
     fn request(&mut self) -> bool {
         let Some((head, mut body)) = self.head() else { return false };
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
@@ -119,7 +119,7 @@ impl Connection {
         true
     }
 
-    /// Reads the head of a request, and no more of its body than comes with it.
+    /// Reads the head of a request, and only the part of its body that arrives with it.
     fn head(&mut self) -> Option<(String, Vec<u8>)> {
         let mut got = Vec::new();
         let mut buffer = [0; 1024];
@@ -139,8 +139,8 @@ impl Connection {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Says it again and again until the client has closed; how many bytes were taken. With a
-    /// breath now and then: how fast this client reads is not what is tested.
+    /// Sends the bytes repeatedly until the client closes the connection, and returns how many were
+    /// taken. It pauses now and then, because the client's speed is not what is tested.
     fn say_for_ever(&mut self, bytes: &[u8]) -> usize {
         let many = bytes.repeat(1 + 4 * 1024 / bytes.len());
         let mut taken = 0;
@@ -151,7 +151,7 @@ impl Connection {
         taken
     }
 
-    /// Waits until the client has closed.
+    /// Waits until the client closes the connection.
     fn closed(&mut self) {
         let mut buffer = [0; 1024];
         loop {
@@ -165,7 +165,7 @@ impl Connection {
     }
 }
 
-/// A turn as a stream, its length in the head.
+/// Returns a turn as a stream with a `content-length`.
 fn answer(api: &str, turn: &Turn) -> String {
     let body = body(api, turn);
     let length = body.len();
@@ -181,7 +181,7 @@ fn body(api: &str, turn: &Turn) -> String {
     }
 }
 
-/// No retries, and a stall is one after a third of a second.
+/// Limits without retries, and with a stall timeout of a third of a second.
 fn limits() -> Limits {
     Limits {
         max_retries: Some(0),
@@ -199,7 +199,7 @@ async fn run(url: &str, api: &str, limits: Limits) -> Outcome {
     outcome
 }
 
-/// A failure, whose evidence and diagnostic have this in them.
+/// Asserts a failure whose evidence and diagnostic contain this text.
 #[track_caller]
 fn failed(outcome: &Outcome, says: &str) {
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
@@ -208,7 +208,7 @@ fn failed(outcome: &Outcome, says: &str) {
     assert!(told.contains(says), "no {says:?} in {told}");
 }
 
-/// A tool that notes its calls, and takes this long.
+/// A tool that counts its calls and takes this long.
 fn act(calls: &Arc<AtomicUsize>, takes: Duration) -> impl endstop::tool::Tool + use<> {
     let calls = Arc::clone(calls);
     tool_fn("act", "Acts.", move |_: Map<String, Value>, _| {
@@ -221,14 +221,14 @@ fn act(calls: &Arc<AtomicUsize>, takes: Duration) -> impl endstop::tool::Tool + 
 }
 
 #[tokio::test]
-async fn bytes_that_say_nothing_do_not_keep_a_stream_alive() {
+async fn meaningless_bytes_do_not_prevent_stall() {
     for (api, nothing) in [
         ("openai-chat", ": still here\n\n"),
         ("openai-chat", "\n"),
         ("openai-chat", "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"}}]}\n\n"),
         ("anthropic-messages", "event: ping\ndata: {\"type\":\"ping\"}\n\n"),
     ] {
-        // A byte at a time, for longer than anybody waits.
+        // One byte at a time, for longer than any timeout.
         let reply = Reply::new(200, "text/event-stream", nothing.repeat(2_000));
         let server = Server::start(move |_| reply.clone().drip(Duration::from_millis(5))).unwrap();
         let outcome = run(&server.base_url(), api, limits()).await;
@@ -239,7 +239,7 @@ async fn bytes_that_say_nothing_do_not_keep_a_stream_alive() {
 }
 
 #[tokio::test]
-async fn content_that_drips_keeps_a_stream_alive_until_its_turn_is_up() {
+async fn slow_content_runs_until_turn_timeout() {
     let dripping = Turn::pieces(&["word "; 12]).pace(Duration::from_millis(50));
     let server = Server::start(move |request| Reply::turn(request, &dripping)).unwrap();
     let outcome = run(&server.base_url(), "openai-chat", limits()).await;
@@ -251,13 +251,13 @@ async fn content_that_drips_keeps_a_stream_alive_until_its_turn_is_up() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_an_error_in_time() {
+async fn endless_head_fails_in_time() {
     for (endless, says) in [
         ("HTTP/1.1 200 OK\r\n|x-more: and more\r\n", "message head is too large"),
         ("HTTP/1.1 200 OK\r\nx-long: |x", "message head is too large"),
         ("HTTP/1.1 200 |OK", "message head is too large"),
         ("|no HTTP at all ", "invalid HTTP version"),
-        // Told again and again that the answer is under way.
+        // Interim responses announce again and again that the response will follow.
         ("|HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", "first_content_timeout"),
         ("|HTTP/1.1 100 Continue\r\n\r\n", "first_content_timeout"),
     ] {
@@ -273,7 +273,7 @@ async fn a_head_without_end_is_an_error_in_time() {
         failed(&outcome, says);
         server.left_alone().await;
         if !says.contains("timeout") {
-            // What is on its way in the sockets counts too.
+            // Bytes in the sockets' buffers count too.
             let taken = taken.load(Ordering::SeqCst);
             assert!(taken < 16 << 20, "{taken} bytes of a head were taken");
         }
@@ -281,7 +281,7 @@ async fn a_head_without_end_is_an_error_in_time() {
 }
 
 #[tokio::test]
-async fn an_answer_behind_many_interim_ones_is_the_answer() {
+async fn interim_responses_are_skipped() {
     for api in APIS {
         let server = Raw::start(move |connection| {
             if connection.request() {
@@ -297,9 +297,9 @@ async fn an_answer_behind_many_interim_ones_is_the_answer() {
     }
 }
 
-/// A second answer on the connection, of which nobody has asked, answers no later question.
+/// A second, unrequested response on the connection must not answer a later request.
 #[tokio::test]
-async fn two_answers_to_one_request_are_one() {
+async fn second_response_is_ignored() {
     for api in APIS {
         let calls = Arc::new(AtomicUsize::new(0));
         let server = Raw::start(move |connection| {
@@ -331,7 +331,7 @@ async fn two_answers_to_one_request_are_one() {
 }
 
 #[tokio::test]
-async fn what_stands_behind_the_end_of_a_stream_is_not_read() {
+async fn bytes_after_stream_end_are_ignored() {
     for api in APIS {
         let calls = Arc::new(AtomicUsize::new(0));
         let whole = body(api, &Turn::text("the answer"));
@@ -353,9 +353,9 @@ async fn what_stands_behind_the_end_of_a_stream_is_not_read() {
     }
 }
 
-/// Two lengths, or a length and chunks: where a body ends must not be a matter of opinion.
+/// Two lengths, or a length and chunks: the end of the body must not depend on interpretation.
 #[tokio::test]
-async fn a_body_of_two_lengths_never_ends_as_what_was_not_said() {
+async fn conflicting_lengths_never_forge_success() {
     let whole = body("openai-chat", &Turn::text("the answer"));
     let more = body("openai-chat", &Turn::call("act", &json!({})));
     let (one, two) = (whole.len(), whole.len() + more.len());
@@ -365,12 +365,12 @@ async fn a_body_of_two_lengths_never_ends_as_what_was_not_said() {
         (format!("content-length: {one}, {two}"), unread),
         (format!("content-length: -{one}"), unread),
         ("content-length: 99999999999999999999999".to_owned(), unread),
-        // Chunks it is, and these are none.
+        // The body is read as chunks, and these are invalid.
         (
             format!("content-length: {one}\r\ntransfer-encoding: chunked"),
             "the connection broke before the stream's end",
         ),
-        // Read to the end that the stream itself has.
+        // Read up to the end marker of the stream itself.
         ("transfer-encoding: gzip, identity\r\ncontent-length: 5".to_owned(), ""),
     ] {
         let calls = Arc::new(AtomicUsize::new(0));
@@ -399,7 +399,7 @@ async fn a_body_of_two_lengths_never_ends_as_what_was_not_said() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_told_and_the_key_goes_nowhere() {
+async fn redirect_fails_and_key_stays() {
     const KEY: &str = "sk-proj-TheKeyThatMustNotGoElsewhere";
     let trap = Raw::start(|connection| drop(connection.head()));
     for status in [301, 302, 303, 307, 308] {
@@ -424,19 +424,19 @@ async fn a_redirect_is_told_and_the_key_goes_nowhere() {
         assert_eq!((asked.len(), outcome.model_calls), (1, 1), "it is not asked again");
         assert!(asked[0].headers["authorization"].contains(KEY), "the key was there to leak");
     }
-    assert_eq!(trap.shared.accepted.load(Ordering::SeqCst), 0, "somebody followed");
+    assert_eq!(trap.shared.accepted.load(Ordering::SeqCst), 0, "the client followed the redirect");
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_before_the_request_was_read_counts() {
-    // More than fits into the sockets, so that it is never sent whole.
+async fn early_response_is_accepted() {
+    // More than fits into the sockets' buffers, so that it is never sent completely.
     let task = "a long task ".repeat(1 << 20);
     let patient = Limits { max_retries: Some(0), ..Limits::default() };
     for api in APIS {
         let server = Raw::start(move |connection| {
             if connection.head().is_some() {
                 connection.say(answer(api, &Turn::text("the answer")));
-                // It never reads the rest, and waits for the client to give up.
+                // The server never reads the rest and waits for the client to give up.
                 while connection.stream.take_error().unwrap().is_none() {
                     if !connection.say("") || connection.shared.stopped.load(Ordering::SeqCst) {
                         return;
@@ -452,9 +452,9 @@ async fn an_answer_that_comes_before_the_request_was_read_counts() {
     }
 }
 
-/// A connection that is kept and dies while tools run costs no attempt, or one that is counted.
+/// A pooled connection that is lost while tools run costs either no attempt, or a counted one.
 #[tokio::test]
-async fn a_connection_that_dies_between_turns_costs_no_turn() {
+async fn connection_lost_between_turns_is_reopened() {
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Dies {
         AtOnce,
@@ -486,7 +486,7 @@ async fn a_connection_that_dies_between_turns_costs_no_turn() {
             let outcome = agent.run("hi").unwrap().await;
             assert_eq!(outcome.termination, Termination::Stop, "{api} {dies:?}: {outcome:?}");
             assert_eq!(calls.load(Ordering::SeqCst), 1, "{dies:?}: the tool ran twice");
-            // Only a request that went unanswered is an attempt of its own.
+            // Only a request without a response is a separate attempt.
             let asked = server.requests().len();
             assert_eq!(asked, outcome.model_calls as usize, "{api} {dies:?}");
             assert_eq!(outcome.turns, 2);
@@ -499,14 +499,15 @@ async fn a_connection_that_dies_between_turns_costs_no_turn() {
     }
 }
 
-/// Dates are read against each other, never against a clock: those of 1994 ask for a second.
+/// Dates are compared with each other, not with the local clock: these dates of 1994 ask for a
+/// second.
 #[tokio::test]
-async fn a_date_to_come_back_at_is_measured_by_the_servers_own_clock() {
+async fn retry_date_uses_server_clock() {
     let server = Server::start(|request| match request.number {
         1 => Reply::new(429, "application/json", "{}")
             .header("date", "Sun, 06 Nov 1994 08:49:36 GMT")
             .header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
-        // Its clock was set back between the two: there is nothing to wait for.
+        // The server's clock was set back between the two, so there is nothing to wait for.
         2 => Reply::new(429, "application/json", "{}")
             .header("date", "Sun, 06 Nov 2094 08:49:37 GMT")
             .header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -521,8 +522,8 @@ async fn a_date_to_come_back_at_is_measured_by_the_servers_own_clock() {
     assert!(at[2] - at[1] < SOON);
 }
 
-/// A gigabyte of it, in few bytes: a megabyte is packed so that it points at nothing before it, and
-/// said a thousand times.
+/// A gigabyte that compresses to few bytes: a megabyte is compressed without references to earlier
+/// data, and repeated a thousand times.
 fn bomb(of: &str) -> Vec<u8> {
     let mut gz = GzEncoder::new(Vec::new(), Compression::best());
     gz.write_all(of.repeat((1 << 20) / of.len()).as_bytes()).unwrap();
@@ -531,7 +532,8 @@ fn bomb(of: &str) -> Vec<u8> {
     [head, &block.repeat(1024)].concat()
 }
 
-/// How long this thread, which is the run's, has worked: a busy machine makes it wait, not work.
+/// Returns the processor time of this thread, which drives the run. Unlike elapsed time it does not
+/// grow while a busy machine makes the thread wait.
 #[cfg(unix)]
 fn worked() -> Duration {
     let at = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -540,7 +542,7 @@ fn worked() -> Duration {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn what_is_small_to_send_and_endless_to_unpack_starves_no_clock_and_no_stop() {
+async fn decompression_bomb_starves_no_timer() {
     for (status, of, says) in [
         (200, ": nothing\n", "first_content_timeout"),
         (200, "x", "a line of the stream exceeds 16777216 bytes"),
@@ -550,7 +552,7 @@ async fn what_is_small_to_send_and_endless_to_unpack_starves_no_clock_and_no_sto
         let reply = reply.header("content-encoding", "gzip");
         let server = Server::start(move |_| reply.clone()).unwrap();
         let began = worked();
-        // A machine that is busy must not come to the stall before the line is too long.
+        // On a busy machine the stall timeout must not expire before the line is too long.
         let patient = Limits {
             first_content_timeout: Some(SOON),
             stall_timeout: Some(SOON),
@@ -566,7 +568,7 @@ async fn what_is_small_to_send_and_endless_to_unpack_starves_no_clock_and_no_sto
 
         let agent = over(&server, "openai-chat").build().unwrap();
         let handle = agent.run("hi").unwrap();
-        // On the thread of the run: that this comes to its turn is a part of what is tested.
+        // Spawned on the run's thread, because the test also checks that this task gets its turn.
         let began = worked();
         tokio::time::sleep(Duration::from_millis(50)).await;
         agent.cancel();

@@ -1,5 +1,5 @@
-//! Commands that do not behave: they hide their output, ignore what they are told, die oddly, write
-//! what is no text, or are not there. The run goes on, the model is told, and nothing is left.
+//! Misbehaving commands: they hide their output, ignore signals, die in odd ways, write binary
+//! data, or do not exist. The run continues, the model gets a report, and no process is left.
 
 use crate::processes::{SOON, alive, gone, marker};
 use crate::support::agent;
@@ -19,7 +19,7 @@ fn limits() -> Limits {
     Limits { tool_timeout: Some(TICK), cancel_grace: TICK, ..Limits::default() }
 }
 
-/// A run that calls the shell with these lines, a turn each, then ends.
+/// A run that calls the shell with these lines, one per turn, and then ends.
 async fn shell_in(dir: Option<&Path>, lines: &[&str], limits: Limits) -> Outcome {
     let turns = lines.iter().map(|line| Turn::call("shell", &json!({ "command": line })));
     let mut builder =
@@ -44,7 +44,7 @@ fn results(outcome: &Outcome) -> Vec<&ToolResult> {
         .collect()
 }
 
-/// What the model was told of one command line.
+/// Returns the result of one command line as the model receives it.
 async fn told(line: &str) -> (ToolStatus, String) {
     let outcome = shell_in(None, &[line], limits()).await;
     let result = results(&outcome)[0];
@@ -52,22 +52,22 @@ async fn told(line: &str) -> (ToolStatus, String) {
 }
 
 #[tokio::test]
-async fn who_closes_its_output_and_lives_on_is_held_until_its_time_is_up() {
+async fn closed_output_waits_until_timeout() {
     let mark = marker();
     let (status, content) = told(&format!("echo begun; exec >&- 2>&-; sleep {mark}")).await;
     assert_eq!(status, ToolStatus::Timeout, "{content}");
     assert!(content.contains("timed out after 300ms") && content.contains("begun"), "{content}");
     gone(mark);
-    // One that ends by itself is waited for, and how it ended is told.
+    // A command that ends on its own is waited for, and its exit is reported.
     let (status, content) = told("echo begun; exec >&- 2>&-; sleep 0.05; exit 3").await;
     assert_eq!((status, content.as_str()), (ToolStatus::Ok, "begun\n[exit status 3]"));
-    // So is one that closes all that it has from the beginning.
+    // The same for a command that closes all of its descriptors at the start.
     let (status, content) = told("exec <&- >&- 2>&-; sleep 0.05; true").await;
     assert_eq!((status, content.as_str()), (ToolStatus::Ok, "[exit status 0]"));
 }
 
 #[tokio::test]
-async fn who_ignores_every_request_is_killed_and_the_run_goes_on() {
+async fn ignored_signals_end_in_kill() {
     let mark = marker();
     let line = format!("trap '' TERM HUP INT QUIT; sleep {mark}; sleep {mark}; sleep {mark}");
     let outcome = shell_in(None, &[&line, "echo next"], limits()).await;
@@ -78,7 +78,7 @@ async fn who_ignores_every_request_is_killed_and_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn who_writes_for_ever_slowly_is_stopped_and_what_it_wrote_is_told() {
+async fn slow_endless_output_is_stopped() {
     let mark = marker();
     let line = format!("sleep {mark} & while :; do printf 'so far '; sleep 0.02; done");
     let (status, content) = told(&line).await;
@@ -88,24 +88,24 @@ async fn who_writes_for_ever_slowly_is_stopped_and_what_it_wrote_is_told() {
 }
 
 #[tokio::test]
-async fn who_dies_by_a_signal_is_told_with_it() {
+async fn death_by_signal_is_reported() {
     for (signal, number) in [("SEGV", 11), ("ABRT", 6), ("KILL", 9), ("TERM", 15), ("PIPE", 13)] {
         let (status, content) = told(&format!("echo last words; kill -{signal} $$")).await;
         let said = format!("last words\n[killed by signal {number}]");
         assert_eq!((status, content), (ToolStatus::Error, said));
     }
-    // A child's death is its parent's to tell.
+    // Reporting the death of a child is the task of its parent.
     let (status, content) = told("sh -c 'kill -9 $$'; echo \"child: $?\"").await;
     assert_eq!(status, ToolStatus::Ok);
     assert!(content.contains("child: 137"), "{content}");
 }
 
 #[tokio::test]
-async fn output_that_is_no_text_is_told_as_far_as_it_is_one() {
+async fn binary_output_is_reported_as_text() {
     let (status, content) = told(r"printf 'a\000b\377\376c\303'; printf '\251\n\033[2J'").await;
     assert_eq!(status, ToolStatus::Ok);
     assert_eq!(content, "a\0b\u{fffd}\u{fffd}c\u{e9}\n\u{1b}[2J\n[exit status 0]");
-    // The conversation has it as JSON that reads back.
+    // The conversation contains it as JSON that can be parsed again.
     let outcome = shell_in(None, &[r"printf '\000\377'"], limits()).await;
     let text = serde_json::to_string(&outcome).unwrap();
     let again: Value = serde_json::from_str(&text).unwrap();
@@ -113,7 +113,7 @@ async fn output_that_is_no_text_is_told_as_far_as_it_is_one() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_is_an_error_that_names_the_reason() {
+async fn unrunnable_command_names_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let script = |name: &str, text: &str, mode: u32| {
         let path = dir.path().join(name);
@@ -132,7 +132,7 @@ async fn what_cannot_be_run_is_an_error_that_names_the_reason() {
     ] {
         let outcome = shell_in(Some(dir.path()), &[line], limits()).await;
         let result = results(&outcome)[0];
-        // The shell ran, and its exit status says that the command did not.
+        // The shell ran; its exit status reports that the command did not.
         assert_eq!(result.status, ToolStatus::Ok, "{line}: {result:?}");
         let named = result.content.contains(says) || result.content.contains("nonexistent");
         assert!(named, "{line}: {result:?}");
@@ -144,7 +144,7 @@ async fn what_cannot_be_run_is_an_error_that_names_the_reason() {
 }
 
 #[tokio::test]
-async fn a_command_whose_folder_goes_ends_and_the_next_is_told_what_is_missing() {
+async fn removed_folder_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path().join("work");
     std::fs::create_dir(&work).unwrap();
@@ -157,7 +157,7 @@ async fn a_command_whose_folder_goes_ends_and_the_next_is_told_what_is_missing()
     assert!(results[1].content.contains(&says), "{results:?}");
 }
 
-/// Names that no terminal, log or provider is meant to see.
+/// Names that are unusual for terminals, logs or providers.
 fn names() -> [String; 5] {
     [
         "rm -rf\n\r\t".to_owned(),
@@ -169,7 +169,7 @@ fn names() -> [String; 5] {
 }
 
 #[tokio::test]
-async fn a_tool_that_there_is_not_is_an_error_by_whatever_name() {
+async fn unknown_tool_is_an_error() {
     for name in names() {
         let ran = Arc::new(AtomicUsize::new(0));
         let runs = Arc::clone(&ran);
@@ -191,7 +191,7 @@ async fn a_tool_that_there_is_not_is_an_error_by_whatever_name() {
 }
 
 #[tokio::test]
-async fn files_and_commands_of_odd_names_are_what_they_are() {
+async fn odd_names_are_used_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     for name in
         ["new\nline", "\u{1b}[31mred", "-rf", "q'uo\"te $(touch owned) `touch owned`", "é\u{301}"]
@@ -203,7 +203,7 @@ async fn files_and_commands_of_odd_names_are_what_they_are() {
         let result = results(&outcome)[0];
         assert_eq!(result.status, ToolStatus::Ok, "{result:?}");
         assert!(result.content.contains(&format!("in {name}")), "{result:?}");
-        // The shell's own quoting is the model's affair: it says which command there is not.
+        // Quoting is left to the shell, whose message names the missing command.
         let line = format!("'./no such {}'", name.replace('\'', "'\\''"));
         let outcome = shell_in(Some(dir.path()), &[&line], limits()).await;
         assert!(results(&outcome)[0].content.ends_with("[exit status 127]"), "{name:?}");
@@ -216,9 +216,9 @@ async fn files_and_commands_of_odd_names_are_what_they_are() {
     assert!(!dir.path().join("owned").exists(), "a name was run");
 }
 
-/// The small twin of the ten gigabytes that the command is tried with.
+/// A smaller version of a test with ten gigabytes.
 #[tokio::test]
-async fn a_flood_until_the_time_is_up_is_cut_and_the_cut_is_marked() {
+async fn flood_until_timeout_is_truncated() {
     let mark = marker();
     let (status, content) = told(&format!("sleep {mark} & yes")).await;
     assert_eq!(status, ToolStatus::Timeout);

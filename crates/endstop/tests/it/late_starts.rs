@@ -1,14 +1,14 @@
-//! Nothing of a run starts after `cancel` or `terminate` has returned: no tool, model call, hook,
-//! approval or compaction, of the run itself or of an agent that one of its tools runs.
+//! Tests that nothing of a run starts after `cancel` or `terminate` has returned: no tool, model
+//! call, hook, approval or compaction, of the run itself or of an agent that one of its tools runs.
 //!
 //! ```text
 //! cargo test -p endstop --test it late_starts                                    # 66 runs of each
 //! ENDSTOP_CANCELS=10000 cargo test -p endstop --test it late_starts -- --nocapture
 //! ```
 //!
-//! Each run is stopped at one of its events, from the observer that hears it or from another thread,
-//! without a journal and with one whose writes take 2 ms. The first instruction of each piece of user
-//! code checks whether the stop has returned.
+//! Each run is stopped at one of its events, from the observer that receives it or from another
+//! thread, without a journal and with one whose writes take 2 ms. The first instruction of all user
+//! code checks if the stop has returned.
 
 use endstop::agent::AgentEvent;
 use endstop::compaction::{CompactionRequest, DropOldTurns};
@@ -50,18 +50,18 @@ const EVENTS: [&str; 11] = [
     "stopping",
 ];
 
-/// What was counted over all runs.
+/// The counts over all runs.
 #[derive(Default)]
 struct Counts {
-    /// Pieces of user code that ran, by what they are.
+    /// Number of started pieces of user code, by kind.
     ran: Mutex<BTreeMap<&'static str, u64>>,
-    /// Those of them that started after the stop had returned.
+    /// Those that started after the stop had returned.
     late: Mutex<BTreeMap<&'static str, u64>>,
-    /// Runs that were stopped, by the event.
+    /// Number of stopped runs, by event.
     stopped: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-/// One run, and whether its stop has returned.
+/// A run, with a flag that is set when its stop has returned.
 #[derive(Clone)]
 struct Probe {
     returned: Arc<AtomicBool>,
@@ -102,7 +102,8 @@ impl Probe {
     }
 }
 
-/// A scripted model that reports its calls. A turn that is `None` fails, and may be retried at once.
+/// A scripted model that reports its calls. A turn that is `None` fails, and may be retried at
+/// once.
 #[derive(Clone)]
 struct ProbedModel {
     probe: Probe,
@@ -186,7 +187,7 @@ impl Approver for Probe {
     }
 }
 
-/// Drops old turns once, or fails.
+/// A compactor that drops old turns once, or fails.
 struct ProbedCompactor {
     probe: Probe,
     fails: bool,
@@ -206,7 +207,7 @@ impl Compactor for ProbedCompactor {
     }
 }
 
-/// A journal in SQLite whose writes take 2 ms.
+/// A SQLite journal whose writes take 2 ms.
 struct Slow(SqliteJournal);
 
 struct SlowRun(Box<dyn RunJournal>);
@@ -239,14 +240,14 @@ impl RunJournal for SlowRun {
     }
 }
 
-/// Where a run is stopped from.
+/// The origin of a stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum From {
     Observer,
     Thread,
 }
 
-/// Stops a run, and notes that the stop has returned.
+/// Stops a run, and records that the stop has returned.
 fn stop(agent: &AgentLoop, probe: &Probe, terminate: bool) {
     if terminate {
         agent.terminate()
@@ -278,7 +279,7 @@ fn said(id: u64) -> Message {
     Message::text(MessageId(id), role, "some words of an old turn ".repeat(8))
 }
 
-/// Stops the runs that it is sent, after so many turns of an idle loop.
+/// Stops the runs sent to it, each after the given number of iterations of a spin loop.
 type Stopper = mpsc::Sender<(AgentLoop, Probe, bool, u64)>;
 
 fn stopper() -> Stopper {
@@ -292,7 +293,7 @@ fn stopper() -> Stopper {
     send
 }
 
-/// One run that is stopped at an event.
+/// Executes one run that is stopped at an event.
 async fn run(
     nth: u64,
     from: From,
@@ -301,7 +302,7 @@ async fn run(
     counts: &Arc<Counts>,
 ) {
     let event = EVENTS[nth as usize % EVENTS.len()];
-    // Of the events that come more than once the run is stopped at one of the first four.
+    // If an event occurs several times, the run is stopped at one of the first four.
     let which = match event {
         "turn_started" | "delta" | "turn_ended" | "tool_started" | "tool_ended" => {
             1 + (nth / EVENTS.len() as u64) % 4
@@ -397,7 +398,7 @@ async fn run(
     assert!(was_stopped, "{event} {which} {from:?}: {termination} {by:?}");
 }
 
-/// A tool that may run next to others.
+/// A tool that may run in parallel with others.
 struct Parallel<T>(T);
 
 impl<T: Tool> Tool for Parallel<T> {
@@ -422,7 +423,7 @@ impl<T: Tool> Tool for Parallel<T> {
     }
 }
 
-#[allow(clippy::print_stdout, reason = "the counts are what a reader wants to know")]
+#[allow(clippy::print_stdout, reason = "the counts are the result of the test")]
 async fn nothing_starts_late(from: From, slow: bool) {
     let runs = std::env::var("ENDSTOP_CANCELS").ok().and_then(|n| n.parse().ok()).unwrap_or(66);
     let dir = tempfile::tempdir().unwrap();
@@ -453,7 +454,7 @@ async fn nothing_starts_late(from: From, slow: bool) {
         "{from:?}, slow journal {slow}, {runs} runs: stopped {stopped:?}; ran {ran:?}; late {late:?}"
     );
     assert!(late.is_empty(), "started after the stop had returned: {late:?} of {ran:?}");
-    // Each event stops some, and each kind of code was there to be held back.
+    // Each event stopped some runs, and each kind of code could have started.
     assert_eq!(stopped.len(), EVENTS.len(), "{stopped:?}");
     for what in ["tool", "model call", "request", "hook", "approval", "compaction"] {
         assert!(ran.contains_key(what), "{what}: {ran:?}");
@@ -471,18 +472,19 @@ async fn nothing_starts_after_another_threads_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn slow_journal_lets_nothing_start_after_an_observers_stop() {
+async fn nothing_starts_after_stop_slow_journal() {
     nothing_starts_late(From::Observer, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn slow_journal_lets_nothing_start_after_a_threads_stop() {
+async fn nothing_starts_after_thread_stop_journal() {
     nothing_starts_late(From::Thread, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn cancel_waits_for_no_blocking_tool() {
-    // The first poll of the tool blocks its thread for as long as the one that cancels waits.
+async fn cancel_does_not_wait_for_tool() {
+    // The first poll of the tool blocks its thread until the cancelling thread has finished
+    // waiting.
     let (send, receive) = mpsc::channel::<()>();
     let (receive, started) = (Mutex::new(receive), Arc::new(AtomicBool::new(false)));
     let begins = Arc::clone(&started);
@@ -506,8 +508,8 @@ async fn cancel_waits_for_no_blocking_tool() {
 }
 
 #[tokio::test]
-async fn tool_that_cancels_its_own_run_ends_it() {
-    // On one thread, where a cancel that waited for the tool's first poll would wait for itself.
+async fn tool_can_cancel_its_own_run() {
+    // On a single thread, a cancel that waited for the tool's first poll would wait for itself.
     let this = Arc::new(OnceLock::<AgentLoop>::new());
     let own = Arc::clone(&this);
     let calls = Turn::call("stop", &json!({})).and_call("stop", &json!({"n": 2}));
@@ -531,7 +533,7 @@ async fn tool_that_cancels_its_own_run_ends_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancel_reaches_tools_before_the_journal() {
-    // The driver writes that the run was cancelled for as long as the tool has not heard of it.
+    // The journal blocks the write of the cancel until the tool has received its stop request.
     struct Stuck(SqliteJournal, Arc<AtomicBool>);
     struct StuckRun(Box<dyn RunJournal>, Arc<AtomicBool>);
     impl Journal for Stuck {

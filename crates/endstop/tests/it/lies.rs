@@ -1,5 +1,5 @@
-//! Servers that lie about what they send, over real sockets: the length, the encoding and the type
-//! of a body decide nothing, and what did not come whole is no answer.
+//! Servers whose headers are wrong, over real sockets: a false length, encoding or type of a body
+//! has no effect, and an incomplete body is not an answer.
 
 use endstop::testkit::{Reply, Server, Turn, sse};
 use endstop::{Category, Limits, Outcome, Termination};
@@ -19,7 +19,7 @@ fn ollama() -> String {
     SAID.split_inclusive(' ').map(|word| line(word, false)).collect::<String>() + &line("", true)
 }
 
-/// A stream with the answer, in every format that is asked for.
+/// A stream with the answer, in every format that can be requested.
 fn streams() -> Vec<(&'static str, String)> {
     let turn = Turn::text(SAID);
     vec![
@@ -42,7 +42,7 @@ fn stream(body: impl Into<Vec<u8>>) -> Reply {
     Reply::new(200, "text/event-stream", body)
 }
 
-/// How a run ends over a server that answers so, once.
+/// Returns the outcome of a run with a server that sends this response once.
 async fn run(api: &str, reply: Reply) -> Outcome {
     let server = Server::start(move |_| reply.clone()).unwrap();
     let limits = Limits { max_retries: Some(0), ..Limits::default() };
@@ -56,7 +56,7 @@ fn failed(what: &str, api: &str, outcome: &Outcome) {
 }
 
 #[tokio::test]
-async fn a_body_that_is_packed_is_read_and_one_that_says_so_and_is_not_is_an_error() {
+async fn false_content_encoding_is_an_error() {
     for (api, body) in streams() {
         let packed = stream(gzip(body.as_bytes())).header("content-encoding", "gzip");
         let outcome = run(api, packed.split(11)).await;
@@ -65,24 +65,24 @@ async fn a_body_that_is_packed_is_read_and_one_that_says_so_and_is_not_is_an_err
 
         let plain = stream(body.as_str()).header("content-encoding", "gzip");
         failed("plain, said to be packed", api, &run(api, plain).await);
-        // Packed, and the header does not say so.
+        // Compressed, without a header that says so.
         let silent = stream(gzip(body.as_bytes()));
         failed("packed, and not said to be", api, &run(api, silent).await);
-        // Packed in a way that was not asked for.
+        // Compressed with a method that was not requested.
         let twice = stream(gzip(&gzip(body.as_bytes()))).header("content-encoding", "gzip");
         failed("packed twice", api, &run(api, twice).await);
     }
 }
 
 #[tokio::test]
-async fn a_packed_body_that_is_cut_is_no_answer() {
+async fn truncated_compressed_body_is_an_error() {
     for (api, body) in streams() {
         let packed = gzip(body.as_bytes());
         for left in [0, 1, 9, packed.len() / 2] {
             let reply = stream(&packed[..left]).header("content-encoding", "gzip");
             failed(&format!("{left} bytes of it"), api, &run(api, reply).await);
         }
-        // Damaged in its middle.
+        // Damaged in the middle.
         let mut damaged = packed.clone();
         let at = damaged.len() / 2;
         damaged[at] ^= 0xff;
@@ -93,16 +93,17 @@ async fn a_packed_body_that_is_cut_is_no_answer() {
 }
 
 #[tokio::test]
-async fn a_length_that_lies_decides_nothing() {
+async fn wrong_content_length_decides_nothing() {
     for (api, body) in streams() {
-        // More is claimed than comes: what came is whole by its own end, or is not.
+        // More is announced than sent: the body counts as complete if the stream's own end was
+        // received.
         let whole = stream(body.as_str()).claim_length(500);
         let outcome = run(api, whole).await;
         assert_eq!(outcome.termination, Termination::Stop, "{api}: {outcome:?}");
         assert_eq!(outcome.last_text.as_deref(), Some(SAID));
         let half = stream(&body.as_bytes()[..body.len() / 2]);
         failed("half, more claimed", api, &run(api, half.claim_length(500)).await);
-        // Less is claimed than comes: the rest is not read.
+        // Less is announced than sent: the rest is not read.
         let less = i64::try_from(body.len()).unwrap() * 3 / 4;
         failed("less claimed", api, &run(api, stream(body.as_str()).claim_length(-less)).await);
         let none = i64::try_from(body.len()).unwrap();
@@ -111,7 +112,7 @@ async fn a_length_that_lies_decides_nothing() {
 }
 
 #[tokio::test]
-async fn a_type_that_lies_decides_nothing() {
+async fn wrong_content_type_decides_nothing() {
     for (api, body) in streams() {
         for kind in ["text/html", "application/json", "application/octet-stream", "image/png", ""] {
             let outcome = run(api, Reply::new(200, kind, body.as_str())).await;

@@ -1,4 +1,4 @@
-//! The behaviour of `endstop`, one module a subject: real sockets, real processes, real time.
+//! Integration tests of `endstop`, one module per subject, with real sockets, processes and time.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

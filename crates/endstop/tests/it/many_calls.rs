@@ -1,5 +1,5 @@
-//! Ten thousand calls in one turn, through providers' streams: all answered, in order, as many at
-//! once as is allowed, and a cancel in the middle answers them too.
+//! Ten thousand calls in one turn, in several stream formats: all are answered in order, with as
+//! many running at once as allowed, also if the run is cancelled in the middle.
 
 use crate::support::over;
 use endstop::testkit::{Reply, Server, Turn, strict};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 const MANY: usize = 10_000;
 const AT_ONCE: usize = 7;
 
-/// A server that asks for many calls first, then answers; it keeps what a provider would refuse.
+/// A server that first requests many calls, then answers. It records what a provider would refuse.
 fn server(api: &'static str, refused: &Arc<Mutex<Vec<String>>>) -> Server {
     let calls =
         (0..MANY).fold(Turn::text("Many."), |turn, n| turn.and_call("count", &json!({ "n": n })));
@@ -26,7 +26,7 @@ fn server(api: &'static str, refused: &Arc<Mutex<Vec<String>>>) -> Server {
     .unwrap()
 }
 
-/// How many calls run now, the most that ran at once, and how many there were.
+/// Number of calls running now, the maximum at once, and the total.
 #[derive(Default)]
 struct Seen {
     now: AtomicUsize,
@@ -34,8 +34,8 @@ struct Seen {
     all: AtomicUsize,
 }
 
-/// A tool that yields in its middle, answers with its number, and at the given call reports so and
-/// waits until it is stopped.
+/// A tool that yields in the middle and answers with its number. At the given call it sends a
+/// signal and waits until it is stopped.
 fn count(
     seen: &Arc<Seen>,
     last: Option<(usize, CancellationToken)>,
@@ -77,7 +77,7 @@ fn results(outcome: &Outcome) -> Vec<&ToolResult> {
         .collect()
 }
 
-/// The results answer the calls one by one, in their order.
+/// Asserts that the results answer the calls one by one, in order.
 fn answer_the_calls(outcome: &Outcome) {
     let parts = outcome.messages.iter().flat_map(|message| &message.parts);
     let asked = parts.filter_map(|part| match part {
@@ -108,17 +108,17 @@ async fn all_are_answered_in_order(api: &'static str) {
 }
 
 #[tokio::test]
-async fn ten_thousand_calls_in_one_turn_are_all_answered_in_order() {
+async fn many_calls_are_answered_in_order() {
     all_are_answered_in_order("openai-chat").await;
 }
 
 #[tokio::test]
-async fn so_they_are_where_each_is_a_block_of_its_own() {
+async fn many_blocks_are_answered_in_order() {
     all_are_answered_in_order("anthropic-messages").await;
 }
 
 #[tokio::test]
-async fn a_cancel_in_the_middle_of_ten_thousand_calls_answers_them_all() {
+async fn cancel_answers_all_of_many_calls() {
     let api = "anthropic-messages";
     let refused = Arc::default();
     let server = server(api, &refused);
@@ -134,9 +134,9 @@ async fn a_cancel_in_the_middle_of_ten_thousand_calls_answers_them_all() {
     answer_the_calls(&outcome);
     let begun = seen.all.load(Ordering::SeqCst);
     assert!((MANY / 2..MANY).contains(&begun), "{begun} were begun");
-    assert_eq!(seen.now.load(Ordering::SeqCst), 0, "none goes on");
+    assert_eq!(seen.now.load(Ordering::SeqCst), 0, "no call is running");
     for (n, result) in results(&outcome).into_iter().enumerate() {
-        // Those that were begun say so, also where they were cut; no other does.
+        // Started calls are reported as started, even if they were aborted; no other call is.
         assert_eq!(result.started, n < begun, "{n}: {result:?}");
         match result.status {
             ToolStatus::Ok => assert_eq!(result.content, n.to_string()),
@@ -144,7 +144,7 @@ async fn a_cancel_in_the_middle_of_ten_thousand_calls_answers_them_all() {
         }
     }
     assert_eq!(outcome.tool_calls as usize, begun, "the others do not count");
-    // The conversation goes on from there.
+    // The conversation can continue from there.
     let outcome = agent.run("go on").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{api}: {:?}", outcome.decided_by);
     let refused = refused.lock().unwrap();

@@ -1,5 +1,5 @@
-//! Agents within agents: a stop reaches the deepest, what is spent there counts above, and however
-//! an inner run ends, the outer one is told and ends once.
+//! Agents as tools of agents: a stop reaches the innermost run, its spending counts in the outer
+//! runs, and every ending of an inner run is reported to the outer one, which ends once.
 
 use crate::support::{agent, eventually, marker, processes_with};
 use endstop::agent::AgentEvent;
@@ -14,7 +14,7 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A dollar for a million prompt tokens, a thousand for as many that are generated.
+/// A dollar for a million prompt tokens, a thousand dollars for a million generated ones.
 fn price() -> Price {
     Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(1_000.0), ..Price::default() }
 }
@@ -23,7 +23,7 @@ fn ask(task: &str) -> Turn {
     Turn::call("ask", &json!({"task": task}))
 }
 
-/// A loop whose model asks another, and so on; the deepest runs a command that sleeps.
+/// A loop whose model calls an inner agent, and so on; the innermost runs a command that sleeps.
 fn deep(levels: usize, mark: &str) -> AgentBuilder {
     if levels == 0 {
         let command = format!("MARK={mark} sleep 1000 & MARK={mark} sleep 1000");
@@ -46,7 +46,7 @@ fn results(outcome: &Outcome) -> Vec<(ToolStatus, String)> {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_reaches_the_deepest_run_and_its_processes() {
+async fn stop_reaches_deepest_run_and_processes() {
     type Stop = fn(&AgentLoop);
     let stops: [(Stop, Termination); 3] = [
         (AgentLoop::cancel, Termination::Cancelled),
@@ -72,7 +72,7 @@ async fn a_stop_reaches_the_deepest_run_and_its_processes() {
 }
 
 #[tokio::test]
-async fn an_inner_limit_is_a_result_that_the_outer_run_goes_on_from() {
+async fn inner_limit_is_a_tool_error() {
     let agent = agent([ask("everything"), Turn::text("I could not find out.")])
         .tool(AgentTool::new("ask", "Asks.", || {
             AgentLoop::builder(ScriptedModel::new([ask("more")]).repeat_last())
@@ -98,7 +98,7 @@ fn agent_that_says(text: &str) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn an_inner_success_is_its_answer_and_its_cost_is_the_outer_runs() {
+async fn inner_success_returns_answer_and_cost() {
     let inner = || {
         let model = ScriptedModel::new([Turn::text("42").usage(1_000, 100)]).price(price());
         AgentLoop::builder(model)
@@ -117,7 +117,7 @@ async fn an_inner_success_is_its_answer_and_its_cost_is_the_outer_runs() {
 }
 
 #[tokio::test]
-async fn a_cost_that_nobody_knows_within_is_not_known_above() {
+async fn unknown_inner_cost_is_unknown_outside() {
     let model = ScriptedModel::new([ask("what"), Turn::text("42")]).price(price());
     let agent = AgentLoop::builder(model)
         .tool(AgentTool::new("ask", "Asks.", || agent([Turn::text("42").usage(9, 9)])))
@@ -126,7 +126,7 @@ async fn a_cost_that_nobody_knows_within_is_not_known_above() {
     assert!(agent.run("go").unwrap().await.cost_unknown);
 }
 
-/// An agent whose every turn generates as much as it may.
+/// An agent whose every turn generates as much as its cap allows.
 fn spender() -> AgentBuilder {
     let turn = ask("more").usage(100, 999);
     AgentLoop::builder(ScriptedModel::new([turn]).repeat_last().price(price()))
@@ -139,8 +139,8 @@ fn spender() -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn a_ceiling_holds_for_all_that_run_below_it() {
-    // A turn costs nearly a dollar: four fit, whoever makes them.
+async fn ceiling_holds_for_all_inner_runs() {
+    // A turn costs nearly a dollar, so four fit in total, in whichever run they happen.
     let ceiling = 4.2;
     let heard = Arc::new(Mutex::new(0));
     let count = Arc::clone(&heard);
@@ -160,10 +160,10 @@ async fn a_ceiling_holds_for_all_that_run_below_it() {
     assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd, "{outcome:?}");
     assert!(outcome.cost <= NanoUsd::from_usd(ceiling), "{}", outcome.cost);
     assert!(outcome.cost >= NanoUsd::from_usd(3.9), "{}", outcome.cost);
-    assert_eq!(*heard.lock().unwrap(), 1, "one ending is heard");
+    assert_eq!(*heard.lock().unwrap(), 1, "one ending is reported");
 }
 
-/// An agent that asks two others at once, and so on, with answers of so many tokens.
+/// An agent that calls two inner agents at once, and so on, with answers of this many tokens.
 fn family(levels: usize, output: u64) -> AgentBuilder {
     let two = ask("one").and_call("ask", &json!({"task": "two"})).usage(10, output);
     let turns = if levels == 0 { [Turn::text("so").usage(10, output)] } else { [two] };
@@ -207,7 +207,7 @@ async fn token_ceiling_holds_for_inner_runs() {
 
 #[tokio::test]
 async fn shared_budget_continues_a_cut_answer() {
-    // An outer ceiling that is far away lowers no cap of an inner run.
+    // A high ceiling of the outer run does not lower the caps of an inner run.
     let model = ScriptedModel::new([ask("it").usage(10, 10), Turn::text("done").usage(10, 10)]);
     let agent = AgentLoop::builder(model.price(price()))
         .tool(AgentTool::new("ask", "Asks.", || {
@@ -231,7 +231,7 @@ async fn shared_budget_continues_a_cut_answer() {
 }
 
 #[tokio::test]
-async fn inner_runs_at_once_share_what_is_left() {
+async fn parallel_inner_runs_share_remaining_budget() {
     let ceiling = NanoUsd::from_usd(3.2);
     let whole = SharedBudget::new(ceiling);
     let four =
@@ -261,7 +261,7 @@ async fn inner_runs_at_once_share_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_budget_that_the_outer_and_the_inner_run_were_both_given_is_booked_once() {
+async fn budget_given_twice_is_booked_once() {
     let whole = SharedBudget::new(NanoUsd::from_usd(10.0));
     let inner = whole.clone();
     let model = ScriptedModel::new([ask("it").usage(10, 1), Turn::text("done").usage(10, 1)]);
@@ -283,7 +283,7 @@ async fn a_budget_that_the_outer_and_the_inner_run_were_both_given_is_booked_onc
 }
 
 #[tokio::test]
-async fn without_a_price_nothing_runs_below_a_ceiling() {
+async fn ceiling_without_price_prevents_inner_run() {
     let model = ScriptedModel::new([ask("what").usage(1, 1), Turn::text("I cannot.").usage(1, 1)]);
     let agent = AgentLoop::builder(model.price(price()))
         .tool(AgentTool::new("ask", "Asks.", || agent_that_says("for free")))
@@ -299,7 +299,7 @@ async fn without_a_price_nothing_runs_below_a_ceiling() {
 }
 
 #[tokio::test]
-async fn what_an_inner_run_has_spent_counts_though_the_outer_one_is_stopped() {
+async fn stopped_run_counts_inner_spending() {
     for terminate in [false, true] {
         let inner = || {
             let turns =
@@ -339,8 +339,8 @@ async fn what_an_inner_run_has_spent_counts_though_the_outer_one_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_a_run_within_is_left_when_the_outer_one_is_terminated() {
-    /// Counts itself while it is there.
+async fn terminate_leaves_nothing_of_inner_run() {
+    /// Counts its live instances.
     struct There(Arc<Mutex<i32>>);
     impl Drop for There {
         fn drop(&mut self) {
@@ -373,12 +373,16 @@ async fn nothing_of_a_run_within_is_left_when_the_outer_one_is_terminated() {
         eventually("the inner tool runs", || *there.lock().unwrap() == 1).await;
         agent.terminate();
         assert_eq!(handle.await.termination, Termination::Terminated);
-        assert_eq!(*there.lock().unwrap(), 0, "it is gone before the ending is told");
+        assert_eq!(
+            *there.lock().unwrap(),
+            0,
+            "the inner run is gone before the ending is reported"
+        );
     }
 }
 
 #[test]
-fn a_call_cut_by_the_end_of_its_runtime_is_paid_for() {
+fn runtime_shutdown_charges_running_call() {
     let ceiling = NanoUsd::from_usd(5.0);
     let whole = SharedBudget::new(ceiling);
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,5 +1,5 @@
-//! Runs over Ollama's own format: a turn with a tool and a last one, streamed and whole; what the
-//! server is told; and how errors and empty loads end.
+//! Runs over Ollama's own format: a tool turn and a final turn, streamed and not; the request's
+//! options; and the endings for errors and empty loads.
 
 use crate::support::over;
 use endstop::provider::http::{HttpOptions, HttpProvider};
@@ -13,7 +13,7 @@ struct Place {
     at: String,
 }
 
-/// A provider of `ollama/script`, found as Ollama's own clients find their server.
+/// Creates a provider for `ollama/script`, with the address variable of Ollama's own clients.
 fn provider(server: &Server, options: HttpOptions) -> HttpProvider {
     let host = server.base_url().replace("http://", "").replace("/v1", "");
     let env = move |name: &str| match name {
@@ -25,7 +25,7 @@ fn provider(server: &Server, options: HttpOptions) -> HttpProvider {
 }
 
 #[tokio::test]
-async fn a_tool_turn_and_a_last_one() {
+async fn tool_turn_then_answer_succeeds() {
     for streaming in [true, false] {
         let server = Server::start(|request| {
             let turn = match request.number {
@@ -69,7 +69,7 @@ async fn a_tool_turn_and_a_last_one() {
 }
 
 #[tokio::test]
-async fn the_openai_route_is_at_the_same_address() {
+async fn openai_route_uses_same_address() {
     let server = Server::script([Turn::text("Hi.")]).unwrap();
     let options = HttpOptions { api: Some("openai-chat".to_owned()), ..HttpOptions::default() };
     let agent = AgentLoop::builder(provider(&server, options)).build().unwrap();
@@ -77,9 +77,9 @@ async fn the_openai_route_is_at_the_same_address() {
     assert_eq!(server.requests()[0].path, "/v1/chat/completions");
 }
 
-/// A window that nobody asked for could be more than the machine has memory for.
+/// A default window could need more memory than the machine has.
 #[tokio::test]
-async fn a_window_that_the_caller_does_not_know_is_left_to_the_server() {
+async fn unknown_window_is_left_to_server() {
     let server = Server::script([Turn::text("Hi.")]).unwrap();
     let agent = AgentLoop::builder(provider(&server, HttpOptions::default())).build().unwrap();
     assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
@@ -92,7 +92,7 @@ async fn a_window_that_the_caller_does_not_know_is_left_to_the_server() {
 }
 
 #[tokio::test]
-async fn a_model_that_was_only_loaded_is_no_answer() {
+async fn loaded_model_without_answer_is_error() {
     for streaming in [true, false] {
         let server = Server::script([Turn::text("").finish("load")]).unwrap();
         let agent = over(&server, "ollama").streaming(streaming).build().unwrap();
@@ -105,7 +105,7 @@ async fn a_model_that_was_only_loaded_is_no_answer() {
 }
 
 #[tokio::test]
-async fn an_error_in_mid_stream_is_retried_whole() {
+async fn mid_stream_error_is_retried() {
     let server = Server::start(|request| match request.number {
         1 => Reply::new(
             200,
@@ -121,7 +121,7 @@ async fn an_error_in_mid_stream_is_retried_whole() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_does_not_fit_ends_typed() {
+async fn oversized_prompt_ends_with_its_type() {
     let words = json!({"error": "the input length exceeds the context length"}).to_string();
     let server = Server::script([Turn::error(400, words)]).unwrap();
     let outcome = over(&server, "ollama").build().unwrap().run("m").unwrap().await;

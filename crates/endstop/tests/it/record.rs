@@ -1,5 +1,5 @@
-//! Record and replay in the library: what a recorded response says is the same from the file, whatever
-//! it is and however it came.
+//! Record and replay in the library: a replayed response decodes to the same result as the recorded
+//! one, for every kind of response and any split into chunks.
 
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::record::Recorder;
@@ -39,8 +39,8 @@ impl Write for Memory {
     }
 }
 
-/// A key that is random, and one that is words: neither is a reason to cut anything out of an answer
-/// that has no key in it.
+/// A random key, and a key of words. Neither may cause a redaction in a response that does not
+/// contain it.
 const KEYS: [&str; 2] = ["sk-proj-4fQ9xTz71LmN0pWv8aBcD2eFgH5iJkL", "correct-horse-battery-staple"];
 
 fn provider(server: &Server, api: &str) -> HttpProvider {
@@ -60,7 +60,7 @@ fn keyed(server: &Server, api: &str, key: &str) -> HttpProvider {
     HttpProvider::new(&options, &env).unwrap()
 }
 
-/// What a call comes to, without its deltas, whose number is the network's affair.
+/// Returns the result of a call without its deltas, whose number depends on the network.
 async fn called(provider: &HttpProvider) -> (String, CallEvent) {
     let messages = [Message::text(MessageId(1), Role::User, "Go on.")];
     let mut session = provider.open(SessionSpec { streaming: true, ..SessionSpec::default() });
@@ -83,7 +83,7 @@ fn rows(name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A set for each format.
+/// A set of recordings for each format.
 const NAMES: [&str; 8] = [
     "openai-chat.jsonl.gz",
     "anthropic-messages.jsonl.gz",
@@ -95,7 +95,7 @@ const NAMES: [&str; 8] = [
     "bedrock-invoke.jsonl.gz",
 ];
 
-/// A reply with a recorded response; every third is cut or broken somewhere.
+/// Returns a reply with a recorded response; every third one is truncated or reset at some point.
 fn reply(row: &Value, number: usize) -> Option<Reply> {
     use base64::Engine as _;
     let body = row["body"].as_str()?;
@@ -121,7 +121,7 @@ fn reply(row: &Value, number: usize) -> Option<Reply> {
 }
 
 #[tokio::test]
-async fn every_recorded_response_is_the_same_from_the_file() {
+async fn replayed_responses_equal_recorded_ones() {
     let mut compared = 0;
     for (key, name) in KEYS.iter().flat_map(|key| NAMES.map(|name| (*key, name))) {
         let replies: Vec<(Reply, String)> = rows(name)
@@ -156,7 +156,7 @@ async fn every_recorded_response_is_the_same_from_the_file() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_is_kept_as_far_as_it_came() {
+async fn dropped_call_is_recorded_in_part() {
     let turn = Turn::text("one two three four five six seven");
     let server = Server::start(move |request| match request.number {
         1 => Reply::turn(request, &turn).stall_after(600),
@@ -181,7 +181,7 @@ async fn a_call_that_is_dropped_is_kept_as_far_as_it_came() {
 }
 
 #[tokio::test]
-async fn a_recorder_keeps_one_provider_and_the_end_of_its_run() {
+async fn recorder_accepts_only_one_provider() {
     let server = Server::script([Turn::text("Yes.")]).unwrap();
     let file = Memory::default();
     let recorder = Recorder::new(file.clone());
@@ -196,7 +196,7 @@ async fn a_recorder_keeps_one_provider_and_the_end_of_its_run() {
     let recording = file.recording();
     assert_eq!(recording.header.task.as_deref(), Some("Is it?"));
     assert_eq!((recording.ended, recording.torn.clone()), (Some(Termination::Stop), None));
-    // Torn anywhere in its last line, it has what stands before it.
+    // Truncated anywhere in its last line, it still has the lines before.
     let bytes = file.bytes();
     let last = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
     for end in last + 1..bytes.len() - 1 {
@@ -206,7 +206,7 @@ async fn a_recorder_keeps_one_provider_and_the_end_of_its_run() {
     }
 }
 
-/// A file that takes this many bytes.
+/// A file that accepts this many bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -224,7 +224,7 @@ impl Write for Full {
 }
 
 #[tokio::test]
-async fn a_recording_that_cannot_be_written_stops_and_the_run_does_not() {
+async fn failed_recording_does_not_end_run() {
     let server = Server::start(|request| Reply::turn(request, &Turn::text("Yes."))).unwrap();
     let recorder = Recorder::new(Full(700));
     let live = provider(&server, "openai-chat").record(&recorder).unwrap();

@@ -68,7 +68,7 @@ async fn exit_status_is_not_error() {
 }
 
 #[tokio::test]
-async fn unreadable_timeout_is_answered_not_run() {
+async fn invalid_timeout_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ran");
     for wish in [json!("60"), json!(0), json!(-1), json!([]), json!(true)] {
@@ -114,7 +114,7 @@ async fn failing_commands_do_not_end_run() {
 }
 
 #[tokio::test]
-async fn model_may_ask_for_longer_command() {
+async fn model_may_request_longer_timeout() {
     let tick = Some(Duration::from_millis(300));
     let limits = Limits { tool_timeout: tick, cancel_grace: Duration::ZERO, ..Limits::default() };
     let longer = json!({"command": "sleep 1; echo done", "timeout_seconds": 10});
@@ -126,7 +126,7 @@ async fn model_may_ask_for_longer_command() {
 }
 
 #[tokio::test]
-async fn schema_tells_default_and_longest_timeout() {
+async fn schema_states_default_and_maximum_timeout() {
     let described = async |limits: Limits| {
         let server = Server::start(|request| Reply::turn(request, &Turn::text("done"))).unwrap();
         let agent = over(&server, "openai-chat").tool(Shell::default()).limits(limits);
@@ -162,7 +162,7 @@ async fn cancel_stops_whole_group() {
     let output = call.await;
     assert!(asked.elapsed() < SOON, "the grace was not waited out: {:?}", asked.elapsed());
     assert!(output.is_error);
-    assert_eq!(output.content, "begun\n[stopped before it was done: killed by signal 15]");
+    assert_eq!(output.content, "begun\n[stopped before it finished: killed by signal 15]");
     gone(mark);
 }
 
@@ -184,7 +184,7 @@ async fn deaf_command_is_killed_after_grace() {
     let output = call.await;
     let took = asked.elapsed();
     assert!(took >= grace && took < grace + SOON, "{took:?}");
-    assert_eq!(output.content, "[stopped before it was done: killed by signal 9]");
+    assert_eq!(output.content, "[stopped before it finished: killed by signal 9]");
     gone(mark);
 }
 
@@ -202,7 +202,7 @@ async fn cleanup_in_grace_is_reported() {
     // The trap is in place, because the shell sets it before it starts the sleep.
     tokens.call.cancel();
     let output = call.await;
-    assert_eq!(output.content, "cleaned\n[stopped before it was done: exit status 7]");
+    assert_eq!(output.content, "cleaned\n[stopped before it finished: exit status 7]");
     gone(mark);
 }
 
@@ -370,7 +370,7 @@ async fn held_pipe_does_not_delay_result() {
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert!(output.content.starts_with("done\n[exit status 0"), "{output:?}");
     // `setsid` may not have left the group yet when the group was killed.
-    if output.content.contains("may go on") {
+    if output.content.contains("may still be running") {
         soon("the daemon lives", || alive(mark).len() == 1);
     }
     for pid in alive(mark) {
@@ -397,7 +397,7 @@ async fn endless_output_can_be_cancelled() {
     assert!(waited.is_err());
     tokens.call.cancel();
     let output = call.await;
-    assert!(output.content.contains("stopped before it was done"), "{output:?}");
+    assert!(output.content.contains("stopped before it finished"), "{output:?}");
 }
 
 /// The environment of a process with threads cannot be changed safely, so this test runs itself again

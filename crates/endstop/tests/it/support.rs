@@ -1,5 +1,4 @@
-//! What the tests share: agents over scripts and servers, waiting without sleeping blindly, and
-//! finding processes.
+//! Shared helpers: agents with scripts and servers, waiting for a condition, and finding processes.
 
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{ScriptedModel, Server, Turn};
@@ -7,17 +6,17 @@ use endstop::{AgentBuilder, AgentLoop};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// An agent over a script.
+/// An agent with a scripted model.
 pub fn agent(turns: impl IntoIterator<Item = Turn>) -> AgentBuilder {
     AgentLoop::builder(ScriptedModel::new(turns))
 }
 
-/// An agent over a scripted server, in a wire format.
+/// An agent with a scripted server, in a wire format.
 pub fn over(server: &Server, api: &str) -> AgentBuilder {
     at(&server.base_url(), api)
 }
 
-/// An agent over whatever is at an address.
+/// An agent with the server at an address.
 pub fn at(base_url: &str, api: &str) -> AgentBuilder {
     let options = HttpOptions {
         model: "script".to_owned(),
@@ -28,7 +27,7 @@ pub fn at(base_url: &str, api: &str) -> AgentBuilder {
     AgentLoop::builder(HttpProvider::new(&options, &|_| None).unwrap())
 }
 
-/// Waits until something holds; fails after ten seconds.
+/// Waits until a condition holds; fails after ten seconds.
 pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -37,13 +36,13 @@ pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A text that no other process has in its environment.
+/// Returns a string that no other process has in its environment.
 pub fn marker() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("endstop-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// How many processes that are no zombies have `MARK=mark` in their environment.
+/// Returns the number of processes, except zombies, with `MARK=mark` in their environment.
 pub fn processes_with(mark: &str) -> usize {
     let wanted = format!("MARK={mark}");
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };

@@ -1,4 +1,4 @@
-//! Tools of closures, sets of tools, permissions, and the tools for files.
+//! Tools from closures, tool sets, permissions, and the file tools.
 
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{
@@ -36,7 +36,7 @@ async fn call(tool: &dyn Tool, dir: &Path, arguments: Value) -> ToolOutput {
 
 #[derive(Deserialize, JsonSchema)]
 struct Booking {
-    /// Where to.
+    /// The destination.
     city: String,
     nights: u8,
     #[serde(default)]
@@ -67,11 +67,11 @@ fn booking() -> impl Tool {
 }
 
 #[test]
-fn a_schema_is_derived_in_one_piece() {
+fn derived_schema_has_no_references() {
     let schema = booking().schema();
     assert_eq!(schema["type"], "object");
     assert_eq!(schema["required"], json!(["city", "nights"]));
-    assert_eq!(schema["properties"]["city"]["description"], "Where to.");
+    assert_eq!(schema["properties"]["city"]["description"], "The destination.");
     assert_eq!(schema["properties"]["nights"]["maximum"], 255);
     let text = schema.to_string();
     assert!(text.contains(r#""single""#) && !text.contains("$ref") && !text.contains("$schema"));
@@ -80,7 +80,7 @@ fn a_schema_is_derived_in_one_piece() {
 }
 
 #[tokio::test]
-async fn a_closure_is_called_with_typed_arguments() {
+async fn closure_receives_typed_arguments() {
     let tool = booking();
     let context = ToolContext::detached("call_1");
     let arguments = object(json!({"city": "Bergen", "nights": 2}));
@@ -98,7 +98,7 @@ async fn a_closure_is_called_with_typed_arguments() {
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_are_told_to_the_model() {
+async fn invalid_arguments_are_reported_to_model() {
     let tool = booking();
     for (arguments, said) in [
         (json!({"city": "Bergen"}), "missing field `nights`"),
@@ -107,13 +107,13 @@ async fn arguments_that_do_not_fit_are_told_to_the_model() {
     ] {
         let output = tool.call(object(arguments), ToolContext::detached("call_1")).await;
         assert!(output.is_error);
-        assert!(output.content.contains("do not fit"), "{}", output.content);
+        assert!(output.content.contains("invalid arguments"), "{}", output.content);
         assert!(output.content.contains(said), "{}", output.content);
     }
 }
 
 #[tokio::test]
-async fn a_tool_hears_that_it_must_stop() {
+async fn tool_receives_stop_request() {
     let whole_loop = CancellationToken::new();
     let context = ToolContext::new(
         "call_1".to_owned(),
@@ -135,7 +135,7 @@ async fn a_tool_hears_that_it_must_stop() {
 }
 
 #[test]
-fn a_set_refuses_what_would_be_ambiguous() {
+fn set_refuses_duplicate_and_invalid_names() {
     let mut tools = ToolSet::default();
     tools.add(Shell::default()).unwrap();
     tools.add(ReadFile::default()).unwrap();
@@ -174,7 +174,7 @@ fn built_in_tools_are_found_by_name() {
 }
 
 #[test]
-fn the_strictest_rule_counts() {
+fn strictest_permission_applies() {
     let rules = Permissions::default().allow("*").deny("shell");
     assert_eq!(rules.of("shell"), Permission::Deny);
     let rules = Permissions::default().touching_machine(Permission::Ask).allow("read_file");
@@ -189,7 +189,7 @@ fn the_strictest_rule_counts() {
 }
 
 #[tokio::test]
-async fn a_loop_keeps_the_rules_for_its_tools() {
+async fn loop_enforces_tool_rules() {
     let script = || [Turn::call("shell", &json!({"command": "echo no"})), Turn::text("Well.")];
     let loop_with = |permissions| {
         crate::support::agent(script()).tool(Shell::default()).permissions(permissions).build()
@@ -200,8 +200,11 @@ async fn a_loop_keeps_the_rules_for_its_tools() {
     let history = serde_json::to_string(&outcome.messages).unwrap();
     assert!(history.contains("permission denied"), "{history}");
     for (permissions, says) in [
-        (Permissions::default().deny("shel"), "`shel`, which is not there; there are: shell"),
-        (Permissions::default().ask("shell"), "there is nobody to ask"),
+        (
+            Permissions::default().deny("shel"),
+            "unknown tool `shel` in a permission: expected one of shell",
+        ),
+        (Permissions::default().ask("shell"), "but there is no approver"),
     ] {
         let refused = loop_with(permissions).err().unwrap().to_string();
         assert!(refused.contains(says), "{refused}");
@@ -220,7 +223,7 @@ async fn a_loop_keeps_the_rules_for_its_tools() {
 }
 
 #[tokio::test]
-async fn a_file_is_written_whole_and_read_in_parts() {
+async fn file_is_written_and_read_partially() {
     let dir = tempfile::tempdir().unwrap();
     let (read, write) = (ReadFile::default(), WriteFile::default());
     let text = "one\ntwo\nthrée\n";
@@ -235,7 +238,7 @@ async fn a_file_is_written_whole_and_read_in_parts() {
     assert_eq!(output, ToolOutput::ok("thrée\n"));
     let output = call(&read, dir.path(), json!({"path": "a/b/c.txt", "offset": 9})).await;
     assert_eq!(output, ToolOutput::error("a/b/c.txt: has no line 9; its last is 3"));
-    // Nothing but the file is left.
+    // The folder contains only the file.
     assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
 
     let output = call(&write, dir.path(), json!({"path": "a/b/c.txt", "content": ""})).await;
@@ -245,7 +248,7 @@ async fn a_file_is_written_whole_and_read_in_parts() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_an_error_with_the_path() {
+async fn unreadable_file_error_names_path() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("binary"), b"\x7fELF\0\0").unwrap();
     fs::write(dir.path().join("latin1"), b"caf\xe9\n").unwrap();
@@ -258,7 +261,7 @@ async fn what_cannot_be_read_is_an_error_with_the_path() {
         (json!({"path": "folder"}), "folder: is a folder"),
         (json!({"path": ""}), "the path is empty"),
         (json!({}), "the argument `path` is missing"),
-        (json!({"path": 3}), "the argument `path` must be a text"),
+        (json!({"path": 3}), "the argument `path` must be a string"),
         (json!({"path": "latin1", "offset": 0}), "the argument `offset` must be a whole number"),
     ] {
         let output = call(&read, dir.path(), arguments).await;
@@ -267,13 +270,13 @@ async fn what_cannot_be_read_is_an_error_with_the_path() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_cut_and_says_so() {
+async fn large_file_is_truncated_with_note() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("large"), "é\n".repeat(1_000_000)).unwrap();
     let read = ReadFile::default();
     let output = call(&read, dir.path(), json!({"path": "large"})).await;
     assert!(!output.is_error && output.content.len() < 66_000);
-    assert!(output.content.contains("the file has 3000000 bytes: read on with `offset`"));
+    assert!(output.content.contains("the file has 3000000 bytes: continue with `offset`"));
     let output = call(&read, dir.path(), json!({"path": "large", "offset": 999_999})).await;
     assert_eq!(output, ToolOutput::ok("é\né\n"));
 }
@@ -314,7 +317,7 @@ async fn writing_keeps_links_and_modes() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn what_leaves_the_root_is_refused() {
+async fn path_outside_root_is_refused() {
     use std::os::unix::fs::symlink;
     let outer = tempfile::tempdir().unwrap();
     let root = outer.path().join("root");
@@ -363,7 +366,7 @@ async fn what_leaves_the_root_is_refused() {
 }
 
 #[tokio::test]
-async fn a_write_that_was_stopped_leaves_the_old_file() {
+async fn stopped_write_keeps_old_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "old").unwrap();
     let context = context_in(dir.path());
@@ -390,7 +393,7 @@ fn tools_can_be_kept_as_objects() {
 }
 
 #[tokio::test]
-async fn finish_is_offered_beside_other_tools() {
+async fn finish_is_offered_with_other_tools() {
     let offered = |builder: fn(endstop::AgentBuilder) -> endstop::AgentBuilder| async move {
         let server = Server::start(|request| Reply::turn(request, &Turn::text("hi"))).unwrap();
         let agent = builder(crate::support::over(&server, "openai-chat")).build().unwrap();

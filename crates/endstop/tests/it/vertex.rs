@@ -1,5 +1,5 @@
-//! Whole runs over Vertex AI: the models of both makers, streamed and not, with a token that is set
-//! and with one that is fetched for a service account, from a server that checks who asks.
+//! Runs over Vertex AI: the models of both makers, streamed and not, with a configured token and
+//! with one fetched for a service account, from a server that checks the credentials.
 
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -22,7 +22,7 @@ struct Nothing {}
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// A model in the cloud that this server plays.
+/// A cloud model that the test server imitates.
 fn provider(server: &Server, model: &str, more: &[(&str, &str)]) -> HttpProvider {
     let base_url = server.base_url().replace("/v1", "");
     let set: Vec<(&str, &str)> = [
@@ -44,7 +44,7 @@ fn provider(server: &Server, model: &str, more: &[(&str, &str)]) -> HttpProvider
     provider
 }
 
-/// An agent over a model, with a tool.
+/// An agent with a model and a tool.
 fn over(provider: HttpProvider, streaming: bool) -> AgentLoop {
     let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
     AgentLoop::builder(provider).streaming(streaming).tool(look).build().unwrap()
@@ -69,7 +69,7 @@ fn assert_done(outcome: &Outcome) {
 }
 
 #[tokio::test]
-async fn a_run_with_a_tool_in_both_formats() {
+async fn tool_run_succeeds_in_both_formats() {
     for (model, path, once, streamed) in [
         (
             "gemini-2.5-flash",
@@ -124,7 +124,7 @@ fn key() -> &'static KeyPair {
     KEY.get_or_init(|| KeyPair::generate(KeySize::Rsa2048).unwrap())
 }
 
-/// The file of a service account, as Google writes it.
+/// A service account file in Google's format.
 fn service_account(token_uri: &str) -> Value {
     let key = STANDARD.encode(key().as_der().unwrap().as_ref());
     json!({
@@ -143,7 +143,7 @@ fn file(content: &Value) -> tempfile::NamedTempFile {
     file
 }
 
-/// What a service account says to get a token, where it is signed with its key.
+/// Returns the claims of a service account's token request if it is signed with the account's key.
 fn claims(request: &Request) -> Option<Value> {
     let form = std::str::from_utf8(&request.bytes).ok()?;
     let field = |name: &str| form.split('&').find_map(|pair| pair.strip_prefix(name));
@@ -155,7 +155,7 @@ fn claims(request: &Request) -> Option<Value> {
     serde_json::from_slice(&URL_SAFE.decode(signed.split_once('.')?.1).ok()?).ok()
 }
 
-/// A server that gives tokens that are good for so many seconds, each with its number.
+/// A server that issues numbered tokens valid for this many seconds.
 fn token_server(seconds: u64) -> Server {
     Server::start(move |request| match claims(request) {
         Some(_) => Reply::json(&json!({
@@ -173,9 +173,9 @@ fn token_uri(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn a_service_accounts_token_is_fetched_and_kept_until_it_ends() {
+async fn service_account_token_is_cached() {
     for model in ["gemini-2.5-flash", "claude-sonnet-4-5"] {
-        // One that is at its end is asked for anew.
+        // A token that is about to expire is fetched again.
         for (seconds, used) in [
             (3600, vec!["Bearer hunter-1", "Bearer hunter-1"]),
             (1, vec!["Bearer hunter-1", "Bearer hunter-2"]),
@@ -201,7 +201,7 @@ async fn a_service_accounts_token_is_fetched_and_kept_until_it_ends() {
     }
 }
 
-/// How a run ends whose credentials are these, and what it says.
+/// Returns the error of a run with these credentials.
 async fn refused(credentials: &str) -> String {
     let server = Server::script(script()).unwrap();
     let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", credentials)];
@@ -217,7 +217,7 @@ async fn refused(credentials: &str) -> String {
 }
 
 #[tokio::test]
-async fn without_a_token_the_run_ends_as_not_authenticated() {
+async fn missing_token_ends_as_not_authenticated() {
     let no_tokens = Server::start(|_| {
         Reply::new(400, "application/json", r#"{"error":"invalid_grant","seen":"hunter2"}"#)
     })
@@ -235,13 +235,21 @@ async fn without_a_token_the_run_ends_as_not_authenticated() {
     assert!(said.contains("GOOGLE_APPLICATION_CREDENTIALS is `"), "{said}");
 
     for (field, value, problem) in [
-        ("type", json!("authorized_user"), "its type is `authorized_user`"),
-        ("type", json!(["hunter2"]), "no credentials (line 1"),
+        ("type", json!("authorized_user"), "unsupported `type` `authorized_user`"),
+        ("type", json!(["hunter2"]), "not a credentials file (line 1"),
         ("private_key", json!("hunter2"), "failed to parse PKCS#8 RSA key pair"),
         ("private_key", json!(2), "(line 1"),
-        ("token_uri", json!("not an address"), "its `token_uri` is no address"),
-        ("token_uri", json!("http://h h/token"), "its `token_uri` is no address"),
-        ("token_uri", Value::Null, "its `token_uri` is no address"),
+        (
+            "token_uri",
+            json!("not an address"),
+            "invalid `token_uri`: expected an http or https URL",
+        ),
+        (
+            "token_uri",
+            json!("http://h h/token"),
+            "invalid `token_uri`: expected an http or https URL",
+        ),
+        ("token_uri", Value::Null, "invalid `token_uri`: expected an http or https URL"),
     ] {
         let mut account = account.clone();
         account[field] = value;
@@ -251,14 +259,14 @@ async fn without_a_token_the_run_ends_as_not_authenticated() {
 }
 
 #[tokio::test]
-async fn a_cancel_does_not_wait_for_a_token() {
+async fn cancel_does_not_wait_for_token() {
     let silent = Server::start(|_| Reply::json(&json!({})).stall_after(0)).unwrap();
     let server = Server::script(script()).unwrap();
     let file = file(&service_account(&token_uri(&silent)));
     let credentials = [("GOOGLE_APPLICATION_CREDENTIALS", file.path().to_str().unwrap())];
     let agent = agent(&server, "gemini-2.5-flash", true, &credentials);
     let run = agent.run("Look.").unwrap();
-    // The runtime, which has one thread here, goes on meanwhile.
+    // The runtime, which has one thread here, must not be blocked in the meantime.
     assert!(silent.until(|silent| silent.requests().len() == 1).await);
     let began = Instant::now();
     agent.cancel();
@@ -269,7 +277,7 @@ async fn a_cancel_does_not_wait_for_a_token() {
 }
 
 #[tokio::test]
-async fn a_recording_holds_no_token_and_needs_none() {
+async fn recording_holds_and_needs_no_token() {
     let token = "ya29.c.Kp8B4fQ9xTz71LmN0pWv8aBcD2eFgH5iJkL";
     let tokens =
         Server::start(move |_| Reply::json(&json!({"access_token": token, "expires_in": 3600})))
@@ -305,7 +313,7 @@ async fn a_recording_holds_no_token_and_needs_none() {
 }
 
 #[test]
-fn an_address_that_is_none_names_its_variable() {
+fn invalid_address_names_its_variable() {
     for (model, variable) in
         [("gemini-x", "GOOGLE_VERTEX_BASE_URL"), ("claude-x", "ANTHROPIC_VERTEX_BASE_URL")]
     {
@@ -314,12 +322,12 @@ fn an_address_that_is_none_names_its_variable() {
         };
         let options = HttpOptions { model: format!("vertex/{model}"), ..HttpOptions::default() };
         let problem = HttpProvider::new(&options, &env).unwrap_err();
-        assert!(problem.starts_with(&format!("{variable} is `localhost:8080`")), "{problem}");
+        assert!(problem.starts_with(&format!("invalid {variable} `localhost:8080`")), "{problem}");
     }
 }
 
 #[tokio::test]
-async fn a_gateway_of_ones_own_may_want_no_token() {
+async fn custom_gateway_may_need_no_token() {
     let server = Server::script(script()).unwrap();
     let options = HttpOptions {
         model: "vertex/claude-sonnet-4-5".to_owned(),

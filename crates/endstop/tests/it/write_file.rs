@@ -1,4 +1,5 @@
-//! What `write_file` writes into, what it refuses, and what of a file stays as it was.
+//! Tests of `write_file`: which files it writes, which it refuses, and which attributes it
+//! preserves.
 
 use endstop::tool::{Tool, ToolContext, ToolOutput, WriteFile};
 use serde_json::json;
@@ -38,7 +39,7 @@ fn is_root() -> bool {
 }
 
 #[tokio::test]
-async fn special_files_are_refused_and_stay() {
+async fn special_files_are_refused_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
@@ -55,7 +56,7 @@ async fn special_files_are_refused_and_stay() {
         refused(&write(&at(name), "x").await, why);
         assert_eq!(at(name).symlink_metadata().unwrap().ino(), before, "{name}");
     }
-    // A device of its own, so that a failure does no harm; not everyone may make one.
+    // A separate device node, so that a failure does no harm. Creating one needs privileges.
     let made = Command::new("mknod").arg(at("null")).args(["c", "1", "3"]).output().unwrap();
     if made.status.success() {
         refused(&write(&at("null"), "x").await, "is a device, not a file");
@@ -72,7 +73,7 @@ async fn special_files_are_refused_and_stay() {
 async fn system_settings_are_not_written() {
     let place = Path::new("/proc/self/comm");
     let before = fs::read(place).unwrap();
-    refused(&write(place, "x").await, "is a setting of the system, not a file");
+    refused(&write(place, "x").await, "is a setting of the kernel, not a file");
     assert_eq!(fs::read(place).unwrap(), before);
 }
 
@@ -86,7 +87,7 @@ async fn read_only_file_is_refused() {
 }
 
 #[tokio::test]
-async fn hard_links_are_not_parted() {
+async fn hard_links_stay_linked() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (dir.path().join("one"), dir.path().join("other"));
     with_mode(&one, "a longer old text", 0o640);
@@ -120,7 +121,7 @@ async fn owner_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     with_mode(&file, "old", 0o644);
-    // Only root can give a file away; for others the owner is who they are.
+    // Only root can give a file away; for other users the owner is themselves.
     let owner = if is_root() { 65534 } else { file.metadata().unwrap().uid() };
     std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
     assert!(!write(&file, "new").await.is_error);
@@ -134,7 +135,7 @@ async fn extended_attributes_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "old").unwrap();
-    // Not every file system has them.
+    // Some file systems do not support them.
     if setxattr(&file, "user.note", b"mine", XattrFlags::empty()).is_err() {
         return;
     }
@@ -145,7 +146,7 @@ async fn extended_attributes_are_kept() {
 }
 
 #[tokio::test]
-async fn private_text_never_lies_open() {
+async fn private_text_is_never_exposed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     with_mode(&file, "old", 0o600);
@@ -180,6 +181,6 @@ async fn dangling_link_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let link = dir.path().join("link");
     symlink("missing", &link).unwrap();
-    refused(&write(&link, "x").await, "is a link that leads nowhere");
+    refused(&write(&link, "x").await, "is a broken symbolic link");
     assert!(link.is_symlink() && !dir.path().join("missing").exists());
 }

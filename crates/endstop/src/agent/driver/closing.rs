@@ -1,7 +1,7 @@
-//! The end of a run: what still runs is stopped, and its one outcome is given to whoever waits, also where
-//! the run's task was dropped.
+//! Ends a run: stops the work in progress and delivers the one outcome, even if the run's task was
+//! dropped.
 //!
-//! ```ignore
+//! ```text
 //! driver.finish(outcome).await;
 //! ```
 
@@ -16,12 +16,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long what was told to stop may take before the outcome is given without it.
+/// Time that stopped work may take to end before the outcome is delivered without it.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 impl Driver {
-    /// Stops what still runs, and gives the outcome.
+    /// Stops the work in progress and delivers the outcome.
     pub(super) async fn finish(&mut self, mut outcome: Outcome) {
+        // Close the provider first: an open stream would keep generating, and costing, in the
+        // meantime.
         self.close();
         self.timer = None;
         for context in self.tools.values() {
@@ -31,8 +33,8 @@ impl Driver {
             task.abort();
         }
         if !self.tasks.is_empty() {
-            // Tools that were told to stop end their processes; those that do not are dropped,
-            // and with them what they hold.
+            // Tools end their processes when they are stopped. After the grace period the others
+            // are dropped, and with them the resources they hold.
             let grace = if outcome.termination == Termination::Terminated {
                 Duration::ZERO
             } else {
@@ -43,7 +45,7 @@ impl Driver {
             self.tasks.abort_all();
             let dropped = async {
                 while self.tasks.join_next().await.is_some() {}
-                // A run within one of them was terminated with it, and ends in its own time.
+                // A run inside one of them was terminated with it, but ends asynchronously.
                 for context in self.tools.values() {
                     context.aftermath().await;
                 }
@@ -51,7 +53,7 @@ impl Driver {
             let _ = tokio::time::timeout(LAST_WAIT, dropped).await;
         }
         let now = self.now();
-        // What they said to have spent until then is a part of what the run cost.
+        // Spending that tools have reported by now is part of the run's cost.
         for spent in self.tools.values().filter_map(ToolContext::take_spent) {
             let Spent { usage, cost, cost_unknown, unreported } = spent;
             outcome.add_spent(&usage, cost, cost_unknown, unreported);
@@ -66,15 +68,18 @@ impl Driver {
         self.give(outcome, true);
     }
 
-    /// Has the journal store the ending, on a thread that may block. A journal that another process
-    /// holds does not hold up the outcome of a run that was stopped: it is tried on without it.
+    /// Has the journal store the ending, on a thread that may block. If another process has the
+    /// journal locked, a stopped run does not wait for it: the write continues after the outcome is
+    /// delivered.
     async fn record_ending(&mut self, outcome: Outcome) -> Outcome {
         let Some(recorder) = self.recorder.take_if(|recorder| recorder.is_recording()) else {
             return outcome;
         };
         let stopped =
             matches!(outcome.termination, Termination::Cancelled | Termination::Terminated);
+        // The writing thread owns the outcome, so a run that may not wait for it needs a copy.
         let spare = stopped.then(|| outcome.clone());
+        // The token makes `settled` wait for the write even if the run does not.
         let under_way = self.shared.tasks.token();
         let mut pending =
             Pending::spawn((recorder, outcome, None), move |(recorder, outcome, problem)| {
@@ -100,34 +105,35 @@ impl Driver {
         outcome
     }
 
-    /// Lets go of the provider.
+    /// Closes the model call and the provider session.
     pub(super) fn close(&mut self) {
         self.hang_up();
         let (session, provider) = (self.session.take(), &*self.shared.config.provider);
-        // A panic of it cannot change the ending any more.
+        // A panic while the session is dropped can no longer change the ending.
         let _ = in_provider(provider, || drop(session));
     }
 
-    /// Whether the model has said anything since the run's input. If it has not, the conversation of
-    /// the loop stays as it was before the run: an input that the provider refuses would be sent again
-    /// by each later run, and refused again.
+    /// `true` if the model has answered anything since the run's input. If it has not, the loop's
+    /// conversation stays as it was before the run. Otherwise an input that the provider refuses
+    /// would be sent again, and refused again, by each later run.
     fn answered(&self, outcome: &Outcome) -> bool {
         let says =
             |message: &Message| message.role == Role::Assistant && Some(message.id) > self.input;
         outcome.turns > 0 || outcome.messages.iter().any(says)
     }
 
-    /// Gives the outcome: to the loop, to the observers, to whoever waits.
+    /// Delivers the outcome to the loop, the observers and all waiters.
     pub(super) fn give(&mut self, mut outcome: Outcome, whole: bool) {
         self.finished = true;
         self.report_ended(&outcome);
-        // Before anybody hears of the ending: who does may close what the spans go to.
+        // Before any observer: a caller that learns of the ending may shut down the span exporter.
         self.trace.ended(&outcome);
+        // The kernel has settled every call that it knows of; what is still reserved goes back.
         let reserved: Vec<EffectId> = self.reserved.keys().copied().collect();
         for id in reserved {
             self.settle(id, Amount::ZERO);
         }
-        // A success is never resumed.
+        // A successful run is never resumed, so the budget can forget it.
         if let (Some(budget), Some(id)) = (&self.shared.config.budget, &outcome.run_id)
             && outcome.is_success()
         {
@@ -138,8 +144,10 @@ impl Driver {
             self.tell_problem();
         }
         let event = AgentEvent::Ended(Arc::new(outcome.clone()));
-        // An observer that panics on the last event cannot change the ending any more.
+        // A panic of an observer on the last event can no longer change the ending.
         let _ = self.shared.tell(&self.control, &event);
+        // The loop is idle before the outcome is visible, so that a caller can start the next run
+        // at once.
         self.shared
             .finished(self.number, Some(&outcome).filter(|_| whole && self.answered(&outcome)));
         self.ending.write(outcome);
@@ -148,7 +156,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// The task was aborted, or the runtime went down: the run ends all the same.
+    /// Ends the run if its task was aborted or the runtime was shut down.
     fn drop(&mut self) {
         if self.finished {
             return;
@@ -173,7 +181,8 @@ impl Drop for Driver {
         if let Some(recorder) = self.recorder.as_mut().filter(|_| outcome.is_some()) {
             recorder.after(before, &effects, true);
         }
-        // What a call that was cut has cost is no gift to whoever shares the budget.
+        // Charge calls that were cut off, too. Otherwise other runs would spend their share of the
+        // budget again.
         for effect in effects {
             if let Effect::Settle { id, spent, tokens } = effect {
                 self.settle(id, Amount { usd: spent, tokens });
@@ -182,7 +191,8 @@ impl Drop for Driver {
         self.close();
         match outcome {
             Some(outcome) => self.give(outcome, true),
-            // The kernel went with its task: the conversation stays as it was before the run.
+            // The kernel was lost with its task, so the conversation stays as it was before the
+            // run.
             None => self.give(lost(terminated, at), false),
         }
     }

@@ -1,8 +1,8 @@
-//! Drives one run of the kernel on tokio: performs its effects, and feeds it what comes of them.
+//! Drives one run of the kernel on tokio: performs its effects and feeds the resulting events back.
 //!
-//! The driver decides nothing. It holds the model call, the tools and the questions under way;
-//! dropping it (its task is aborted, or the runtime goes down) stops all of them and still writes
-//! the run's one ending.
+//! The driver makes no decisions. It owns the model call, the tools and the open questions.
+//! Dropping it (because its task is aborted, or the runtime shuts down) stops all of them and still
+//! delivers the run's one outcome.
 
 mod closing;
 mod perform;
@@ -32,13 +32,13 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, Id, JoinSet, coop};
 use tokio::time::{Instant, Sleep};
 
-/// What a task works on.
+/// The work that a task performs.
 enum Work {
     Tool {
         id: EffectId,
         name: String,
     },
-    /// A hook, a person or a compactor is asked.
+    /// A question to a hook, an approver or a compactor.
     Question {
         id: EffectId,
         name: &'static str,
@@ -46,43 +46,44 @@ enum Work {
     },
 }
 
-/// A model call under way.
+/// A model call in progress.
 struct Call {
     id: EffectId,
     stream: CallStream,
-    /// Whether its stream was polled: the first poll sends the request.
+    /// `true` once the stream was polled; the first poll sends the request.
     started: bool,
 }
 
-/// How a run begins.
+/// The state in which a run begins.
 pub(crate) enum Beginning {
-    /// At its start.
+    /// A new run.
     New(Conversation),
-    /// Where it was.
+    /// A run resumed from its journal.
     Again(Box<Again>),
 }
 
-/// A run that goes on.
+/// A resumed run.
 pub(crate) struct Again {
     pub(super) opened: Opened,
     pub(super) step: Step,
     pub(super) perform: Vec<Effect>,
-    /// Time on its clock.
+    /// Time on the run's clock when it was interrupted.
     pub(super) at: Duration,
     pub(super) recorder: Box<Recorder>,
-    /// The run of the journal that is resumed.
+    /// The id of the journalled run that is resumed.
     pub(super) resumes: String,
-    /// The id that it has from here on.
+    /// The id of the run from now on.
     pub(super) id: String,
-    /// The newest message of the run's beginning.
+    /// The newest message of the run's original input.
     pub(super) input: Option<MessageId>,
 }
 
-/// What is done first.
+/// The first thing a driver does.
 enum First {
-    /// The journal takes the run.
+    /// Start the run's record in the journal.
     Keep(Box<RunHeader>),
-    /// These were asked for before; the run may have ended so.
+    /// Perform the effects that were pending at the interruption; if there is an outcome, the run
+    /// has ended with it.
     Perform(Vec<Effect>, Option<Box<Outcome>>),
 }
 
@@ -96,24 +97,24 @@ pub(crate) struct Driver {
     run: Option<Run>,
     session: Option<Box<dyn Session>>,
     began: Instant,
-    /// Time on the run's clock that was before.
+    /// Time on the run's clock before this process resumed it.
     earlier: Duration,
-    /// The newest message that was there before the model has said anything.
+    /// The newest message that existed before the model answered.
     input: Option<MessageId>,
-    /// Boxed, for a run without a journal to hold less.
+    /// Boxed so that a run without a journal uses less memory.
     recorder: Option<Box<Recorder>>,
     beginning: Option<First>,
     trace: Trace,
     call: Option<Call>,
     tasks: JoinSet<EventKind>,
-    /// Which effect a task works on, for one that panics.
+    /// The work of each task, to name it if it panics.
     task_of: HashMap<Id, Work>,
     tools: HashMap<EffectId, ToolContext>,
-    /// What is left of the run's ceilings on cost for the tools of this turn, together.
+    /// The part of the run's ceilings that the tools of this turn may spend together.
     purse: Option<SharedBudget>,
     asked: HashMap<EffectId, AbortHandle>,
     reserved: HashMap<EffectId, Amount>,
-    /// The run that this one works for.
+    /// The tool call of another run on whose behalf this run works.
     outer: Option<Box<Outer>>,
     timer: Option<Pin<Box<Sleep>>>,
     effects: Vec<Effect>,
@@ -163,6 +164,7 @@ impl Driver {
                 let config = &driver.shared.config;
                 let opened = Opened::new(config);
                 let id = crate::clock::run_id();
+                // Without a journal the run cannot be resumed, and the budget need not remember it.
                 if let (Some(budget), Some(_)) = (&config.budget, &config.journal) {
                     budget.saw_run(&id);
                 }
@@ -196,8 +198,8 @@ impl Driver {
                     Step::Ended(outcome) => Some(outcome),
                 };
                 if let Some(budget) = &config.budget {
-                    // A budget that did not see it spend must know of it: what it spent before is no
-                    // gift to the runs that share the budget.
+                    // If this budget has not counted the run's earlier spending, charge it now.
+                    // Otherwise the runs that share the budget would be granted that money again.
                     let spent = match (&ended, &driver.run) {
                         (Some(outcome), _) => Amount {
                             usd: outcome.cost_upper.unwrap_or(outcome.cost),
@@ -217,10 +219,10 @@ impl Driver {
         driver
     }
 
-    /// Drives the run to its end.
+    /// Drives the run until it ends.
     pub(crate) async fn drive(mut self) {
         let mut outcome = self.begin().await;
-        // Without its kernel nothing can end it: the drop guard does.
+        // If the kernel is lost, no event can end the run; the `Drop` implementation does.
         while outcome.is_none() && self.run.is_some() {
             let event = std::future::poll_fn(|cx| self.poll_next(cx)).await;
             outcome = self.feed(event).await;
@@ -230,7 +232,7 @@ impl Driver {
         }
     }
 
-    /// The run's first event, or what is to be done where it goes on.
+    /// Feeds the run's first event, or performs the pending effects of a resumed run.
     async fn begin(&mut self) -> Option<Box<Outcome>> {
         let mut starts = true;
         match self.beginning.take() {
@@ -245,14 +247,15 @@ impl Driver {
                         self.recorded().await;
                         self.tell_problem();
                     }
-                    // Without its keys nothing is written.
+                    // Without the credentials the journal cannot be redacted, so nothing is
+                    // written.
                     (Err(panicked), _) => self.queue.push_back(panicked.into()),
                     (Ok(_), None) => {}
                 }
             }
             Some(First::Perform(effects, ended)) => {
                 self.tell_problem();
-                // What was settled until now is booked with what the run has spent.
+                // Pending settlements are already part of the run's earlier spending.
                 for effect in effects {
                     if !matches!(effect, Effect::Settle { .. }) {
                         self.perform(effect);
@@ -264,11 +267,11 @@ impl Driver {
                 starts = self.run.as_ref().is_some_and(|run| run.phase() == "new");
             }
         }
-        // A cancel or terminate that came before the start stands before it.
+        // A cancel or terminate from before the start takes precedence over it.
         if let Some(request) = self.control.pending(None) {
             return self.feed(requested(request)).await;
         }
-        // What cannot even be opened is not begun.
+        // A run whose tools or provider cannot be opened ends before its first call.
         if let Some(fault @ EventKind::Fault { .. }) = self.queue.front().cloned() {
             self.queue.pop_front();
             return self.feed(fault).await;
@@ -285,8 +288,8 @@ impl Driver {
         self.feed(start).await
     }
 
-    /// Waits until what was recorded is on disk. A stop of the run is not held up by that: after it
-    /// nothing new starts.
+    /// Waits until the records are on disk. A stop of the run ends the wait, because nothing new
+    /// starts after a stop.
     async fn recorded(&mut self) {
         let Some(recorder) = &mut self.recorder else { return };
         let control = &self.control;
@@ -299,19 +302,19 @@ impl Driver {
         .await;
     }
 
-    /// Time on the run's clock.
+    /// Returns the time on the run's clock.
     fn now(&self) -> Duration {
         self.earlier.saturating_add(self.began.elapsed())
     }
 
-    /// Tells what is wrong with the journal, once.
+    /// Reports a failure of the journal, once.
     fn tell_problem(&mut self) {
         if let Some(problem) = self.recorder.as_mut().and_then(|recorder| recorder.problem()) {
             self.tell(AgentEvent::Warning(WarningEvent::new(problem)));
         }
     }
 
-    /// The next thing that happened: what was asked of the run first, then what it waits for.
+    /// Polls for the next event: stop requests first, then the work in progress.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<EventKind> {
         if let Some(request) = self.control.poll(self.heard, cx.waker()) {
             self.heard = Some(request);
@@ -331,8 +334,8 @@ impl Driver {
         }
         if let Poll::Ready(Some(joined)) = self.tasks.poll_join_next_with_id(cx) {
             let event = self.joined(joined);
-            // A request that came meanwhile stands before the result, which may come of it: a tool
-            // fails because it was told to stop, and that must not count as its mistake.
+            // A request that arrived in the meantime precedes the result, because it may have
+            // caused it: a tool that fails because it was stopped must not count as failed.
             if let Some(request) = self.control.pending(self.heard) {
                 self.heard = Some(request);
                 self.queue.push_front(event);
@@ -342,8 +345,8 @@ impl Driver {
         }
         if let Some(Call { id, stream, started }) = &mut self.call {
             let id = *id;
-            // A stream that is always ready would keep the timers from being heard, and a runtime of
-            // one thread from anything else.
+            // Give up the thread from time to time. A stream that is always ready would otherwise
+            // starve the timers, and on a single-threaded runtime everything else.
             let turn = std::task::ready!(coop::poll_proceed(cx));
             let provider = &*self.shared.config.provider;
             let trace = &self.trace;
@@ -372,7 +375,7 @@ impl Driver {
                         fault @ EventKind::Fault { .. } => self.queue.push_back(fault),
                         event => return Poll::Ready(event),
                     }
-                    // What was asked of the run stands before what failed.
+                    // A stop request takes precedence over the failure.
                     return self.poll_next(cx);
                 }
                 Ok(Poll::Pending) => {}
@@ -381,14 +384,14 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Lets go of the model call: that is the user's code as well.
+    /// Drops the model call. Its destructor is user code and may panic.
     fn hang_up(&mut self) {
         let (call, provider) = (self.call.take(), &*self.shared.config.provider);
         let gone = in_provider(provider, || drop(call));
         self.queue.extend(gone.err().map(EventKind::from));
     }
 
-    /// Reads what came of the model call.
+    /// Converts an item of the provider's stream into an event.
     fn called(&mut self, call: EffectId, event: Option<CallEvent>) -> EventKind {
         match event {
             Some(CallEvent::Delta(delta)) => {
@@ -412,6 +415,8 @@ impl Driver {
                 self.hang_up();
                 self.trace.failed(error.class, partial.as_deref());
                 let partial = partial.map(|response| {
+                    // A failed call is certain to have ended with an error, even if the provider
+                    // gave no signal.
                     let signal = response.signal.clone().unwrap_or_else(|| {
                         TerminationSignal::new(
                             endstop_core::SignalReason::ErrorTermination,
@@ -442,8 +447,10 @@ impl Driver {
         })
     }
 
-    /// Feeds the kernel and performs what it asks for; the outcome where the run has ended.
+    /// Feeds an event to the kernel and performs the effects. Returns the outcome if the run has
+    /// ended.
     async fn feed(&mut self, event: EventKind) -> Option<Box<Outcome>> {
+        // The kernel must know all spending before it decides, or it could exceed a ceiling.
         self.book_running();
         if let EventKind::ToolEnded { tool, report } = &event {
             self.trace.tool_ends(*tool, report.status);
@@ -460,13 +467,14 @@ impl Driver {
             }
             Step::Ended(outcome) => Some(outcome),
         };
-        // What is to stop is stopped first: neither a journal that is slow nor an observer holds it
-        // up. Each of these does nothing when it is performed again in its place.
+        // Perform stopping effects first, so that a slow journal or observer cannot delay them.
+        // They are idempotent; the loop below performs them a second time, in their order.
         for effect in effects.iter().filter(|effect| stops(effect)) {
             self.perform(effect.clone());
         }
         self.report();
-        // On disk before anything else of it is done.
+        // The event must be on disk before its other effects are performed. Otherwise a resumed run
+        // would repeat them.
         if let Some(recorder) = &mut self.recorder {
             recorder.after(before, &effects, outcome.is_some());
             self.recorded().await;
@@ -490,6 +498,7 @@ impl Driver {
     }
 
     fn tell_delta(&mut self, delta: &TurnDelta) {
+        // Cloning every delta costs time, so skip it if there is no observer and no reader.
         let heard = self.sink.is_open() || !self.shared.config.observers.is_empty();
         if heard {
             self.tell(AgentEvent::Delta(DeltaEvent::new(delta.clone())));
@@ -497,7 +506,7 @@ impl Driver {
     }
 }
 
-/// Whether the effect only stops what is under way.
+/// `true` if the effect only stops work in progress.
 fn stops(effect: &Effect) -> bool {
     matches!(effect, Effect::AbortModel { .. } | Effect::AbortTools { .. } | Effect::Abandon { .. })
 }
@@ -509,7 +518,7 @@ fn requested(request: Request) -> EventKind {
     }
 }
 
-/// Runs code of the provider's.
+/// Runs code of the provider and catches its panics.
 fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, Panicked> {
     user_code::guard(provider, "provider", "the provider", code)
 }

@@ -1,7 +1,7 @@
-//! What the kernel asks for is done: model calls, tools, questions, compactions; and what becomes of a
-//! task is told to it.
+//! Performs the kernel's effects: model calls, tools, questions and compactions. Converts the end
+//! of a task into an event for the kernel.
 //!
-//! ```ignore
+//! ```text
 //! for effect in effects { driver.perform(effect); }
 //! ```
 
@@ -24,6 +24,8 @@ impl Driver {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::CallModel { id, turn, attempt, output_cap } => {
+                // The tools after this call get a newly computed budget, because the call spends as
+                // well.
                 self.purse = None;
                 self.trace.call_begins(turn, attempt, output_cap);
                 self.call_model(id, output_cap);
@@ -45,6 +47,8 @@ impl Driver {
                 }
             }
             Effect::WakeAt { at } => {
+                // The kernel counts from the start of the run, also if an earlier process drove
+                // part of it.
                 let at = self.began + at.saturating_sub(self.earlier);
                 match &mut self.timer {
                     Some(timer) => timer.as_mut().reset(at),
@@ -56,6 +60,8 @@ impl Driver {
                 let least = Amount { usd: least, tokens: least_tokens };
                 let budget = self.shared.config.budget.as_ref();
                 let granted = budget.map_or(Ok(want), |budget| budget.reserve_amount(want, least));
+                // A refused reservation is recorded as zero, so that `settle` returns nothing to
+                // the budget.
                 self.reserved.insert(id, granted.unwrap_or(Amount::ZERO));
                 let (Ok(granted) | Err(granted)) = granted;
                 let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
@@ -83,6 +89,7 @@ impl Driver {
                 if let Some(task) = self.asked.remove(&id) {
                     task.abort();
                 }
+                // Returns the reservation if the effect was one; otherwise this does nothing.
                 self.settle(id, Amount::ZERO);
             }
             Effect::Emit(event) => {
@@ -106,7 +113,7 @@ impl Driver {
                 self.trace.call_panicked();
                 self.queue.push_back(panicked.into());
             }
-            // The run was stopped: the driver hears of it next.
+            // The run was stopped; the next poll delivers the request.
             None => self.trace.aborted(),
         }
     }
@@ -137,13 +144,14 @@ impl Driver {
         self.ask(id, name, what, async move {
             match answer(&hooks, approver.as_deref(), point, &control).await {
                 Some(answer) => EventKind::Answered { id, answer },
-                // Not asked, for the run was stopped: the driver hears of that first.
+                // The question was not asked because the run was stopped. The driver sees the
+                // request before this event, which does nothing.
                 None => EventKind::Tick,
             }
         });
     }
 
-    /// Asks on a task of its own: the answer may take its time, or never come.
+    /// Asks a question on a separate task, because the answer may take long or never come.
     pub(super) fn ask(
         &mut self,
         id: EffectId,
@@ -173,7 +181,7 @@ impl Driver {
             self.queue.push_back(EventKind::Compacted { id, result });
             return;
         };
-        // What it spends is booked as what a tool spends is.
+        // A compactor may call a model; its spending is booked like that of a tool.
         let context = self.context(String::new());
         self.tools.insert(id, context.clone());
         let config = &self.shared.config;
@@ -202,7 +210,7 @@ impl Driver {
         });
     }
 
-    /// A tool or a question ended.
+    /// Converts the end of a tool or a question into an event.
     pub(super) fn joined(&mut self, joined: Result<(Id, EventKind), JoinError>) -> EventKind {
         let (task, result) = match joined {
             Ok((task, event)) => (task, Ok(event)),
@@ -227,9 +235,9 @@ impl Driver {
         let provider = &*self.shared.config.provider;
         match (result, work) {
             (Ok(event), _) => event,
-            // The question was taken down: what becomes of it is nobody's concern.
+            // The question was cancelled, so its result no longer matters.
             (Err(_), Some(Work::Question { .. }) | None) if !waited => EventKind::Tick,
-            // A tool that panics fails as the documentation says: the run ends, once.
+            // A tool that panics ends the run, as documented.
             (Err(error), work) if error.is_panic() => {
                 let (name, what) = match work {
                     Some(Work::Tool { id, name }) => {
@@ -251,9 +259,8 @@ impl Driver {
     }
 }
 
-/// Runs a tool, unless the run was stopped or the call told to stop before its body has started. The
-/// check and the first poll of the body are one step for whoever stops the run: see
-/// [`Control::start`].
+/// Runs a tool, unless the run or the call was stopped before its body started. For a concurrent
+/// stop, the check and the first poll of the body are a single step; see [`Control::start`].
 async fn run_tool(
     tool: Arc<dyn Tool>,
     start: ToolStart,
@@ -272,6 +279,7 @@ async fn run_tool(
         report.started = false;
         return EventKind::ToolEnded { tool: id, report };
     };
+    // A tool that finished its work despite the stop keeps its result.
     let status = if context.is_cancelled() && is_error {
         ToolStatus::Aborted
     } else if is_error {

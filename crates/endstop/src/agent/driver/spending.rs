@@ -1,9 +1,9 @@
-//! What tools and compactions spend beside the model's own calls: what they may, what they did, and what
-//! was reserved for a call.
+//! Tracks what tools and compactions spend in addition to the run's own model calls, limits it, and
+//! settles reservations.
 //!
-//! ```ignore
-//! let context = driver.context(call_id);      // bound to what is left
-//! driver.book(context.take_spent());          // the kernel knows of it
+//! ```text
+//! let context = driver.context(call_id);      // limited to what is left
+//! driver.book(context.take_spent());          // books it in the kernel
 //! ```
 
 use super::Driver;
@@ -11,7 +11,8 @@ use crate::budget::{Amount, SharedBudget};
 use crate::tool::{Spent, ToolContext};
 use endstop_core::{EffectId, Event, EventKind, NanoUsd, Outcome, Run, Step, Unreported, Usage};
 
-/// The tool call of another run that this run works for, and what that run was told of its spending.
+/// The tool call of another run on whose behalf this run works, and the totals reported to that
+/// run.
 pub(super) struct Outer {
     context: ToolContext,
     usage: Usage,
@@ -31,7 +32,7 @@ impl Outer {
 }
 
 impl Driver {
-    /// Books what the tools that run have spent on models of their own: the kernel knows of it
+    /// Books what running tools have spent on models of their own, so that the kernel knows of it
     /// before it decides.
     pub(super) fn book_running(&mut self) {
         let spent: Vec<Spent> = self.tools.values().filter_map(ToolContext::take_spent).collect();
@@ -46,19 +47,19 @@ impl Driver {
         let Some(run) = self.run.take() else { return };
         let event =
             Event::new(self.now(), EventKind::Spent { usage, cost, cost_unknown, unreported });
-        // Written with the event that comes next, or by `spent`.
+        // Stored with the next event, or by `spent`.
         if let Some(recorder) = &mut self.recorder {
             recorder.add(&event);
         }
-        // This event asks for nothing and ends no run.
+        // `Spent` never ends a run and requests no effects.
         if let Step::Continue(run) = run.handle(event, &mut self.effects) {
             self.run = Some(run);
         }
         self.report();
     }
 
-    /// A tool has reported spending while it runs: it is journalled now, because the next event of
-    /// this run may be an hour away, and a process that dies until then must not forget it.
+    /// Books spending that a running tool has reported, and journals it at once: the next event of
+    /// this run may be an hour away, and a crash until then must not lose it.
     pub(super) fn spent(&mut self) {
         self.book_running();
         if let Some(recorder) = &mut self.recorder {
@@ -67,14 +68,14 @@ impl Driver {
         }
     }
 
-    /// Reports to the run that this one works for what it has spent since the last report.
+    /// Reports the spending since the last report to the run that this one works for.
     pub(super) fn report(&mut self) {
         let Some(run) = self.run.as_ref().filter(|_| self.outer.is_some()) else { return };
         let (usage, cost, unreported) = (run.usage().clone(), run.spent(), run.unreported());
         self.report_as(&usage, cost, false, unreported);
     }
 
-    /// As [`report`](Self::report), of a run that has ended.
+    /// Same as [`report`](Self::report), for a run that has ended.
     pub(super) fn report_ended(&mut self, outcome: &Outcome) {
         let unreported = outcome.unreported();
         self.report_as(&outcome.usage, outcome.cost, outcome.cost_unknown, unreported);
@@ -92,6 +93,7 @@ impl Driver {
         if same && !cost_unknown {
             return;
         }
+        // Report only the difference, because the outer context adds up what it receives.
         let (since, more) = (usage.since(&outer.usage), cost.saturating_sub(outer.cost));
         let beyond = unreported.since(outer.unreported);
         (outer.usage, outer.cost, outer.unreported) = (usage.clone(), cost, unreported);
@@ -105,7 +107,7 @@ impl Driver {
         }
     }
 
-    /// A context of something that may spend: a tool call, a compaction.
+    /// Creates the context of work that may spend: a tool call or a compaction.
     pub(super) fn context(&mut self, call_id: String) -> ToolContext {
         let context = ToolContext::new(
             call_id,
@@ -121,8 +123,8 @@ impl Driver {
         context
     }
 
-    /// What the tools of this turn may spend together. No model call of the run's own is under way
-    /// beside them, so that all that is left is theirs.
+    /// The budget that the tools of this turn share. The run makes no model call of its own at the
+    /// same time, so everything that is left is available to them.
     pub(super) fn purse(&mut self) -> Option<SharedBudget> {
         if self.purse.is_none() {
             let config = &self.shared.config;

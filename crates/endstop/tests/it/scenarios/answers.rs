@@ -1,4 +1,4 @@
-//! What is no answer is not taken for one, and what is said of an ending agrees with itself.
+//! Tests that only an answer counts as an answer, and that the fields of an outcome agree.
 
 use super::{STRICT, Strict, events, results};
 use crate::support::{agent, over};
@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
 
-/// No field contradicts another.
+/// Asserts that no field of the outcome contradicts another.
 fn agrees_with_itself(outcome: &Outcome) {
     let success = outcome.is_success();
     assert_eq!(success, outcome.category() == Category::Success, "{outcome:?}");
@@ -31,7 +31,7 @@ fn agrees_with_itself(outcome: &Outcome) {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_provider_is_no_success_in_any_field() {
+async fn provider_refusal_is_never_success() {
     for api in STRICT {
         for status in [400, 401, 403, 404, 413, 422, 429, 500, 503, 529] {
             let strict = Strict::new(api, [Turn::error(status, r#"{"error": {"message": "no"}}"#)]);
@@ -45,7 +45,7 @@ async fn a_refusal_of_the_provider_is_no_success_in_any_field() {
 }
 
 #[test]
-fn an_ending_that_nobody_knows_is_a_failure() {
+fn unknown_ending_is_a_failure() {
     for name in ["success", "completed", "error_from_tomorrow", "", "STOP"] {
         assert!(!Termination::is_success_str(name), "{name}");
         assert_ne!(Termination::category_str(name), Category::Success, "{name}");
@@ -57,7 +57,7 @@ fn an_ending_that_nobody_knows_is_a_failure() {
 }
 
 #[tokio::test]
-async fn a_turn_that_wants_tools_and_calls_none_is_no_success() {
+async fn tool_finish_without_call_is_failure() {
     for api in STRICT {
         let finish = if api == "openai-chat" { "tool_calls" } else { "tool_use" };
         let strict = Strict::new(api, [Turn::text("").finish(finish)]);
@@ -68,11 +68,11 @@ async fn a_turn_that_wants_tools_and_calls_none_is_no_success() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_cut_is_not_run_whatever_its_label() {
+async fn truncated_call_is_never_run() {
     for api in STRICT {
         let finish = if api == "openai-chat" { "tool_calls" } else { "tool_use" };
         let ran = Arc::new(AtomicUsize::new(0));
-        // The arguments do not end; and those that do fill the cap to its last token.
+        // One call with truncated arguments, and one that uses the cap to its last token.
         let cut = Turn::text("")
             .and_raw_call("act", r#"{"path": "/etc/pas"#)
             .finish(finish)
@@ -99,7 +99,7 @@ async fn a_call_that_was_cut_is_not_run_whatever_its_label() {
 }
 
 #[tokio::test]
-async fn an_unknown_finish_ends_the_run_and_keeps_the_raw_value() {
+async fn unknown_finish_keeps_raw_value() {
     for api in STRICT {
         let strict = Strict::new(api, [Turn::text("fine").finish("whatever_comes_next")]);
         let outcome = strict.agent().build().unwrap().run("hi").unwrap().await;
@@ -111,19 +111,22 @@ async fn an_unknown_finish_ends_the_run_and_keeps_the_raw_value() {
 }
 
 #[tokio::test]
-async fn empty_answers_are_few() {
+async fn empty_answers_are_bounded() {
     for api in STRICT {
         let strict = Strict::new(api, [Turn::text("")]);
         let outcome = strict.agent().build().unwrap().run("hi").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorNoProgress, "{api}: {outcome:?}");
-        assert_eq!(outcome.model_calls, 2, "{api}: one, and one more when it was told");
+        assert_eq!(
+            outcome.model_calls, 2,
+            "{api}: one, and one more after the message to the model"
+        );
         agrees_with_itself(&outcome);
         strict.accepted_all();
     }
 }
 
 #[tokio::test]
-async fn a_refusal_is_no_answer_and_a_pause_is_gone_on_with() {
+async fn refusal_fails_and_pause_continues() {
     let refusal = Strict::new("anthropic-messages", [Turn::text("I can't.").finish("refusal")]);
     let outcome = refusal.agent().build().unwrap().run("hi").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorContentFiltered);
@@ -151,11 +154,11 @@ async fn a_refusal_is_no_answer_and_a_pause_is_gone_on_with() {
 }
 
 #[tokio::test]
-async fn a_stream_that_closes_early_is_asked_again_and_runs_no_tool_twice() {
+async fn early_close_runs_no_tool_twice() {
     for api in STRICT {
         let ran = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&ran);
-        // The turn with the call comes whole; the one behind it is cut twice.
+        // The turn with the call is complete; the one after it is truncated twice.
         let server = Server::start(move |request| {
             let reply = |turn: &Turn| Reply::turn(request, turn);
             match request.number {
@@ -191,7 +194,7 @@ async fn a_stream_that_closes_early_is_asked_again_and_runs_no_tool_twice() {
 }
 
 #[tokio::test]
-async fn repairs_are_few_counted_anew_and_keep_what_was_said() {
+async fn repairs_are_bounded_and_keep_text() {
     let schema =
         json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
     let model = ScriptedModel::new([Turn::text("{\"n\": \"one\"}")]).repeat_last();
@@ -208,7 +211,7 @@ async fn repairs_are_few_counted_anew_and_keep_what_was_said() {
 }
 
 #[tokio::test]
-async fn a_phrase_in_the_prompt_ends_nothing() {
+async fn phrase_in_prompt_ends_nothing() {
     let turns = [Turn::text("Let me think."), Turn::text("FINAL(42)")];
     let agent = AgentLoop::builder(ScriptedModel::new(turns))
         .policy(FinalPattern::default())
@@ -223,7 +226,7 @@ async fn a_phrase_in_the_prompt_ends_nothing() {
 }
 
 #[tokio::test]
-async fn the_end_is_one_event_and_the_last() {
+async fn ended_event_is_single_and_last() {
     type Make = fn() -> AgentLoop;
     let endings: [(&str, Make); 4] = [
         ("an answer", || agent([Turn::text("hi")]).build().unwrap()),
@@ -253,7 +256,7 @@ async fn the_end_is_one_event_and_the_last() {
 }
 
 #[tokio::test]
-async fn the_same_call_id_again_is_not_new_work() {
+async fn repeated_call_id_is_not_new() {
     let turn = Turn::text("");
     let event = |id: &str| {
         let call = json!({"index": 0, "id": id, "type": "function",
@@ -284,8 +287,8 @@ async fn the_same_call_id_again_is_not_new_work() {
 }
 
 #[tokio::test]
-async fn the_cause_outranks_what_is_missing_because_of_it() {
-    // The cap stops the run before it could answer in the form that was asked for.
+async fn cause_outranks_its_consequence() {
+    // The cap stops the run before it could answer in the requested format.
     let schema = json!({"type": "object", "required": ["n"]});
     let model = ScriptedModel::new([Turn::call("act", &json!({}))]).repeat_last();
     let agent = AgentLoop::builder(model)
@@ -301,7 +304,7 @@ async fn the_cause_outranks_what_is_missing_because_of_it() {
 }
 
 #[tokio::test]
-async fn a_limit_keeps_the_answer_so_far() {
+async fn limit_preserves_answer_so_far() {
     let turns =
         [Turn::text("So far: three files read.").and_call("act", &json!({})), Turn::text("never")];
     let agent = agent(turns)
@@ -316,7 +319,7 @@ async fn a_limit_keeps_the_answer_so_far() {
 }
 
 #[tokio::test]
-async fn rate_limits_without_end_end_the_run() {
+async fn endless_rate_limits_end_run() {
     let server =
         Server::start(|_| Reply::new(429, "application/json", r#"{"error": {"message": "slow"}}"#))
             .unwrap();
@@ -325,7 +328,7 @@ async fn rate_limits_without_end_end_the_run() {
     let outcome = agent.run("hi").unwrap().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert_eq!((outcome.model_calls, outcome.turns), (3, 0), "the call and two retries");
-    // A wait that is too long is told instead of slept.
+    // A wait that is too long is reported instead of slept.
     let server = Server::start(|_| {
         Reply::new(429, "application/json", r#"{"error": {"message": "slow"}}"#)
             .header("retry-after", "3600")
@@ -336,7 +339,7 @@ async fn rate_limits_without_end_end_the_run() {
     assert_eq!(outcome.model_calls, 1);
 }
 
-/// A stream of chat completions with this text, and this finish value if there is one.
+/// A chat completion stream with this text, and this finish value if there is one.
 fn chat_stream(text: &str, finish: Option<&str>) -> Reply {
     let said = json!({"choices": [{"index": 0, "delta": {"content": text}}]});
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]});
@@ -372,7 +375,7 @@ async fn missing_finish_value_is_not_success() {
         let outcome = agent.build().unwrap().run("hi").unwrap().await;
         assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
     }
-    // A dialect that never sends one.
+    // A dialect that never sends a finish value.
     let server = Server::start(|_| chat_stream("Paris.", None)).unwrap();
     let outcome = over(&server, "snowflake").build().unwrap().run("hi").unwrap().await;
     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
@@ -388,6 +391,6 @@ async fn announced_call_without_call_is_not_success() {
         }
         let outcome = agent.build().unwrap().run("hi").unwrap().await;
         assert_eq!(outcome.termination, Termination::ErrorSchemaValidation, "{outcome:?}");
-        assert_eq!(outcome.turns, 2, "the model is told once");
+        assert_eq!(outcome.turns, 2, "the model gets one message");
     }
 }

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(3600);
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
 
-/// Counts how often something was reached, and then never answers.
+/// Counts how often a point was reached, and then never answers.
 #[derive(Clone, Default)]
 struct Reached(Arc<AtomicUsize>);
 
@@ -74,7 +74,7 @@ fn wait(reached: &Reached) -> impl endstop::tool::Tool + 'static {
     .parallel_safe()
 }
 
-/// A run that comes to a point and stays there: its name, the loop, and what counts when it is there.
+/// A run that reaches a point and stays there: its name, the loop, and the counter of the point.
 fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
     let mut all = Vec::new();
     let mut add = |name, make: &dyn Fn(&Reached) -> AgentBuilder| {
@@ -158,7 +158,7 @@ fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_is_itself_in_every_phase() {
+async fn stop_keeps_its_kind_in_phases() {
     for terminate in [false, true] {
         for (phase, builder, reached) in phases() {
             let agent = builder.build().unwrap();
@@ -189,20 +189,20 @@ async fn a_stop_is_itself_in_every_phase() {
 }
 
 #[tokio::test]
-async fn a_cancel_before_the_first_event_is_heard_and_makes_no_call() {
+async fn early_cancel_makes_no_call() {
     let server = Server::start(|request| Reply::turn(request, &Turn::text("hello"))).unwrap();
     let agent = over(&server, "openai-chat").build().unwrap();
     let handle = agent.run("one").unwrap();
     handle.cancel();
     assert_eq!(handle.await.termination, Termination::Cancelled);
     assert_eq!(server.requests().len(), 0);
-    // It was that run's alone: the next is answered.
+    // The cancel affected only that run: the next is answered.
     let outcome = agent.run("two").unwrap().await;
     assert_eq!((outcome.termination, server.requests().len()), (Termination::Stop, 1));
 }
 
 #[tokio::test]
-async fn a_cancel_ends_a_run_whose_server_never_answers() {
+async fn cancel_ends_run_of_silent_server() {
     for reply in ["silent", "headers without end"] {
         let server = Server::start(move |request| {
             let reply_ = Reply::turn(request, &Turn::text("late"));
@@ -221,7 +221,7 @@ async fn a_cancel_ends_a_run_whose_server_never_answers() {
 }
 
 #[tokio::test]
-async fn a_call_that_comes_in_the_stream_after_a_cancel_is_not_run() {
+async fn call_streamed_after_cancel_not_run() {
     let ran = Reached::default();
     let counted = ran.clone();
     let turn = Turn::text("first some words, then a call")
@@ -243,7 +243,7 @@ async fn a_call_that_comes_in_the_stream_after_a_cancel_is_not_run() {
     assert_eq!(ran.count(), 0);
 }
 
-/// Lets the first call through, and has the run cancelled while it is asked about the second.
+/// Approves the first call, and has the run cancelled while it is asked about the second.
 struct CancelsAtTheSecond(Arc<std::sync::OnceLock<AgentLoop>>, Reached);
 
 impl Hook for CancelsAtTheSecond {
@@ -260,7 +260,7 @@ impl Hook for CancelsAtTheSecond {
 }
 
 #[tokio::test]
-async fn a_cancel_while_calls_are_prepared_starts_none_that_waits() {
+async fn cancel_starts_no_waiting_call() {
     let (ran, asked) = (Reached::default(), Reached::default());
     let this = Arc::new(std::sync::OnceLock::new());
     let calls = Turn::call("wait", &json!({})).and_call("wait", &json!({"n": 2}));
@@ -274,13 +274,13 @@ async fn a_cancel_while_calls_are_prepared_starts_none_that_waits() {
     assert_eq!(outcome.termination, Termination::Cancelled);
     let results = results(&outcome);
     let told: Vec<_> = results.iter().map(|result| (result.status, result.started)).collect();
-    // The first is dispatched, and its body has not begun when the second is asked about.
+    // The first call is dispatched, but its body has not started when the second needs approval.
     assert_eq!(told, [(ToolStatus::Aborted, false), (ToolStatus::Aborted, false)]);
     assert_eq!((ran.count(), asked.count()), (0, 2), "what was prepared was not started");
 }
 
 #[tokio::test]
-async fn what_was_begun_is_never_said_not_to_have_run() {
+async fn started_tool_is_never_reported_unstarted() {
     let started = Reached::default();
     let calls = Turn::call("wait", &json!({})).and_call("later", &json!({}));
     let agent = agent([calls])
@@ -297,8 +297,8 @@ async fn what_was_begun_is_never_said_not_to_have_run() {
 }
 
 #[tokio::test]
-async fn an_ending_is_never_overwritten() {
-    // The answer comes at once after the cancel, and a tool lingers beyond the end.
+async fn outcome_is_never_overwritten() {
+    // The answer arrives right after the cancel, and a tool is still running after the end.
     let ended = Reached::default();
     let late = ended.clone();
     let agent = agent([Turn::call("linger", &json!({})), Turn::text("a late success")])
@@ -335,7 +335,7 @@ async fn an_ending_is_never_overwritten() {
 }
 
 #[tokio::test]
-async fn a_run_ends_after_the_runs_within_it() {
+async fn run_ends_after_its_inner_runs() {
     let inner_ended = Reached::default();
     let ended = inner_ended.clone();
     let agent = agent([Turn::call("ask", &json!({"task": "it"})), Turn::text("done")])
@@ -359,7 +359,7 @@ async fn a_run_ends_after_the_runs_within_it() {
 }
 
 #[tokio::test]
-async fn an_interrupt_leaves_a_conversation_that_goes_on() {
+async fn interrupted_conversation_can_continue() {
     for api in STRICT {
         let strict = Strict::answering(api, |number| match number {
             1 => Turn::text("a long answer").pace(Duration::from_millis(30)),
@@ -371,8 +371,8 @@ async fn an_interrupt_leaves_a_conversation_that_goes_on() {
         agent.cancel();
         let outcome = handle.await;
         assert_eq!(outcome.termination, Termination::Cancelled);
-        assert!(outcome.last_text.is_some(), "what was shown is kept");
-        // If nothing was said, the conversation is as it was before the run.
+        assert!(outcome.last_text.is_some(), "streamed text is preserved");
+        // If the model has not answered, the conversation is as it was before the run.
         let handle = agent.run("second").unwrap();
         handle.cancel();
         assert_eq!(handle.await.termination, Termination::Cancelled);

@@ -1,4 +1,5 @@
-//! A conversation outgrows its window: it is shortened, few times, and the run ends by what ends it.
+//! Conversations that outgrow the window: they are shortened few times, and the run ends for the
+//! right reason.
 
 use super::STRICT;
 use crate::support::{agent, over};
@@ -14,14 +15,14 @@ use std::sync::{Arc, Mutex};
 /// The window of the server's model, in tokens of four bytes.
 const WINDOW: u64 = 4_000;
 
-/// What the server saw that a provider would not have taken, or refused as too long.
+/// The requests that a provider would have rejected as invalid, or refused as too long.
 #[derive(Default)]
 struct Refused {
     torn: Vec<String>,
     too_long: u64,
 }
 
-/// A server that calls `read` for ever, and refuses what is torn or longer than its window.
+/// A server that calls `read` without end, and refuses invalid or too long conversations.
 fn small_window(api: &'static str) -> (Server, Arc<Mutex<Refused>>) {
     let refused = Arc::new(Mutex::new(Refused::default()));
     let seen = Arc::clone(&refused);
@@ -52,7 +53,7 @@ fn small_window(api: &'static str) -> (Server, Arc<Mutex<Refused>>) {
     (server.unwrap(), refused)
 }
 
-/// Gives a page, each another; the second is one that must not be forgotten.
+/// Returns a different page for each call; the second one must not be forgotten.
 fn read() -> impl Tool + 'static {
     let pages = AtomicU32::new(0);
     tool_fn("read", "Reads a page.", move |_: Map<String, Value>, _: ToolContext| {
@@ -72,7 +73,7 @@ fn pages(outcome: &Outcome) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn sixty_turns_in_a_small_window_end_by_their_cap() {
+async fn small_window_run_reaches_turn_limit() {
     for api in STRICT {
         for known in [true, false] {
             let (server, refused) = small_window(api);
@@ -88,7 +89,8 @@ async fn sixty_turns_in_a_small_window_end_by_their_cap() {
             assert_eq!(outcome.turns, 60);
             let refused = refused.lock().unwrap();
             assert!(refused.torn.is_empty(), "{api}: {:?}", refused.torn);
-            // With a known window nothing comes to be too long; else a refusal is one attempt more.
+            // With a known window the prompt is never too long; otherwise each refusal is an extra
+            // attempt.
             assert_eq!(refused.too_long == 0, known, "{api}");
             assert_eq!(u64::from(outcome.model_calls), 60 + refused.too_long);
             let (tried, least) = (outcome.compactions.len(), if known { 5 } else { 3 });
@@ -99,7 +101,7 @@ async fn sixty_turns_in_a_small_window_end_by_their_cap() {
                 assert_eq!(one.forced, !known);
             }
             assert_eq!(outcome.epoch, tried as u64);
-            // The task and what is pinned are there to the end, in full.
+            // The task and pinned messages remain in full until the end.
             assert_eq!(outcome.messages[0].plain_text(), "Read the book.");
             let pages = pages(&outcome);
             assert!(pages.contains(&"page 1:".to_owned()), "{pages:?}");
@@ -108,7 +110,7 @@ async fn sixty_turns_in_a_small_window_end_by_their_cap() {
     }
 }
 
-/// Says that it has shortened the conversation, and has not.
+/// Claims to have shortened the conversation, but has not.
 struct Lies(Arc<AtomicU32>);
 
 impl Compactor for Lies {
@@ -119,7 +121,7 @@ impl Compactor for Lies {
 }
 
 #[tokio::test]
-async fn a_compaction_that_does_not_shrink_is_tried_four_times_in_all() {
+async fn useless_compaction_is_tried_four_times() {
     for api in STRICT {
         let (server, refused) = small_window(api);
         let asked = Arc::new(AtomicU32::new(0));
@@ -142,7 +144,7 @@ async fn a_compaction_that_does_not_shrink_is_tried_four_times_in_all() {
 }
 
 #[tokio::test]
-async fn one_result_larger_than_the_window_is_cut_where_it_is_refused() {
+async fn oversized_result_is_cut_after_refusal() {
     for api in STRICT {
         let (server, refused) = small_window(api);
         let long = tool_fn("read", "Reads.", |_: Map<String, Value>, _: ToolContext| async {
@@ -164,7 +166,7 @@ async fn one_result_larger_than_the_window_is_cut_where_it_is_refused() {
     }
 }
 
-/// A conversation whose turns say how much they used.
+/// A conversation whose turns report their usage.
 fn talk(turns: usize) -> Vec<Turn> {
     (0..turns)
         .map(|n| Turn::call("read", &json!({"page": n})).usage(400 + 10 * n as u64, 5))
@@ -173,7 +175,7 @@ fn talk(turns: usize) -> Vec<Turn> {
 }
 
 #[tokio::test]
-async fn a_compaction_that_fails_ends_nothing_while_the_prompt_fits() {
+async fn failed_compaction_continues_if_prompt_fits() {
     let asked = Arc::new(AtomicU32::new(0));
     let model = ScriptedModel::new(talk(6)).context_window(600);
     let agent = AgentLoop::builder(model)
@@ -188,7 +190,7 @@ async fn a_compaction_that_fails_ends_nothing_while_the_prompt_fits() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_in_the_next_run_behind_a_compaction() {
+async fn next_run_continues_compacted_conversation() {
     let builder = agent(talk(8).into_iter().chain([Turn::text("Again.")]));
     let agent = builder
         .tool(read())

@@ -1,4 +1,4 @@
-//! After any ending the conversation is one that providers accept.
+//! After any ending, providers accept the conversation.
 
 use super::{STRICT, Strict, results};
 use endstop::hook::{Approver, HookFuture};
@@ -24,7 +24,7 @@ fn two_calls() -> Turn {
 }
 
 #[tokio::test]
-async fn an_error_after_a_tool_leaves_a_conversation_that_goes_on() {
+async fn conversation_continues_after_error() {
     for api in STRICT {
         let strict = Strict::answering(api, |number| match number {
             1 => two_calls(),
@@ -42,7 +42,7 @@ async fn an_error_after_a_tool_leaves_a_conversation_that_goes_on() {
 }
 
 #[tokio::test]
-async fn a_turn_cut_in_a_call_keeps_its_text_and_leaves_no_orphan() {
+async fn truncated_call_leaves_no_orphan() {
     for api in STRICT {
         let strict = Strict::answering(api, move |number| match number {
             1 => Turn::text("I shall act. ")
@@ -68,7 +68,7 @@ async fn a_turn_cut_in_a_call_keeps_its_text_and_leaves_no_orphan() {
 }
 
 #[tokio::test]
-async fn a_limit_never_parts_a_call_from_its_result() {
+async fn limit_keeps_calls_and_results_paired() {
     for api in STRICT {
         for (limits, termination) in [
             (Limits { max_turns: Some(1), ..Limits::default() }, Termination::ErrorMaxTurns),
@@ -82,7 +82,7 @@ async fn a_limit_never_parts_a_call_from_its_result() {
             let outcome = agent.run("go").unwrap().await;
             assert_eq!(outcome.termination, termination, "{api}: {outcome:?}");
             assert_eq!(results(&outcome).len(), 2, "{api}");
-            // The same conversation under other limits goes on from there.
+            // The same conversation continues under other limits.
             let agent = strict.agent().tool(act()).history(agent.messages()).build().unwrap();
             let outcome = agent.run("you may go on").unwrap().await;
             assert_eq!(outcome.termination, Termination::Stop, "{api}: a limit can be raised");
@@ -91,7 +91,7 @@ async fn a_limit_never_parts_a_call_from_its_result() {
     }
 }
 
-/// Lets every call but the first be run.
+/// Approves every call except the first.
 struct DeniesTheFirst(AtomicUsize);
 
 impl Approver for DeniesTheFirst {
@@ -103,7 +103,7 @@ impl Approver for DeniesTheFirst {
 }
 
 #[tokio::test]
-async fn one_call_of_two_denied_leaves_both_answered_and_none_run_twice() {
+async fn denied_call_leaves_both_answered() {
     for api in STRICT {
         let strict = Strict::new(api, [two_calls(), Turn::text("done")]);
         let agent = strict
@@ -122,7 +122,7 @@ async fn one_call_of_two_denied_leaves_both_answered_and_none_run_twice() {
 }
 
 #[tokio::test]
-async fn a_cancel_during_tools_leaves_a_conversation_that_goes_on() {
+async fn conversation_continues_after_tool_cancel() {
     for api in STRICT {
         for terminate_the_tools in [false, true] {
             let strict = Strict::answering(api, |number| match number {

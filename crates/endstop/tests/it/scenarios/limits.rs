@@ -1,4 +1,4 @@
-//! Each limit is kept, two of them do not undo one another, and what was spent is counted.
+//! Each limit is enforced, limits do not cancel each other out, and all spending is counted.
 
 use super::{Strict, results};
 use crate::support::{agent, eventually, over};
@@ -25,7 +25,7 @@ fn price() -> Price {
     Price { input: NanoUsd::from_usd(1.0), output: NanoUsd::from_usd(10.0), ..Price::default() }
 }
 
-/// A model that calls for ever, each time something else.
+/// A model that calls a tool without end, each time with other arguments.
 fn busy() -> ScriptedModel {
     let turns = (0..200).map(|n| Turn::call("act", &json!({"n": n})).usage(50, 50));
     ScriptedModel::new(turns).price(price())
@@ -55,7 +55,7 @@ async fn run(limits: Limits, model: ScriptedModel) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_limit_is_kept() {
+async fn every_limit_is_enforced() {
     use Termination as T;
     let off = Limits { max_unproductive_turns: None, max_turns: None, ..Limits::default() };
     let call = |name: &str| ScriptedModel::new([Turn::call(name, &json!({}))]).repeat_last();
@@ -150,14 +150,14 @@ async fn every_limit_is_kept() {
             "max_budget_usd" => assert!(outcome.cost <= NanoUsd::from_usd(0.01)),
             "max_tokens" => assert!(outcome.usage.total_tokens() <= 2_000),
             "timeout" => assert_eq!(took.as_secs(), 30, "{took:?}"),
-            // Two attempts, and at most a backoff between them.
+            // Two attempts, and at most one backoff between them.
             "turn_timeout" | "first_content_timeout" | "stall_timeout" => {
                 assert!(took >= s(10) && took < s(15), "{name}: {took:?}");
                 assert_eq!(outcome.model_calls, 2);
             }
             "tool_timeout" => assert!(took >= s(2) && took < s(5), "{took:?}"),
             "max_consecutive_mistakes" => assert_eq!(outcome.turns, 4),
-            // The first is new; the two behind it repeat it.
+            // The first is new; the two after it repeat it.
             "max_unproductive_turns" => assert_eq!(outcome.turns, 3),
             "max_empty_turns" => assert_eq!(outcome.model_calls, 4),
             "max_retries" => assert_eq!(outcome.model_calls, 5),
@@ -168,7 +168,7 @@ async fn every_limit_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_that_fired_is_named() {
+async fn expired_timeout_is_named() {
     let s = Duration::from_secs;
     let silent = || ScriptedModel::new([Turn::text("late").after(LONG)]).repeat_last();
     let base = Limits { max_retries: Some(0), ..Limits::default() };
@@ -182,7 +182,7 @@ async fn the_clock_that_fired_is_named() {
         let decided = format!("{} {}", outcome.decided_by.name, outcome.decided_by.evidence);
         assert!(decided.contains(word), "{word}: {decided}");
     }
-    // A tool that is slow and alive is not the provider's silence.
+    // A slow but active tool does not count as silence of the provider.
     let hang = ScriptedModel::new([Turn::call("hang", &json!({})), Turn::text("done")]);
     let limits = Limits { tool_timeout: Some(s(300)), stall_timeout: Some(s(5)), ..base };
     let outcome = run(limits, hang).await;
@@ -192,7 +192,7 @@ async fn the_clock_that_fired_is_named() {
 }
 
 #[tokio::test]
-async fn a_policy_and_a_limit_both_hold() {
+async fn policy_and_limit_both_apply() {
     let with = |max_turns| {
         AgentLoop::builder(busy())
             .tool(act())
@@ -222,7 +222,7 @@ async fn a_policy_and_a_limit_both_hold() {
 }
 
 #[tokio::test]
-async fn the_same_call_for_ever_is_noticed_by_default_also_within() {
+async fn endless_same_call_is_detected() {
     let stuck = || {
         let model =
             ScriptedModel::new([Turn::call("poll", &json!({"b": 1, "a": 2}))]).repeat_last();
@@ -244,8 +244,8 @@ async fn the_same_call_for_ever_is_noticed_by_default_also_within() {
 }
 
 #[tokio::test]
-async fn cycles_are_seen_whatever_stands_between() {
-    // Calls in a circle of two to four, with keys in another order and other ids each time.
+async fn cycles_are_detected_despite_other_calls() {
+    // Calls in cycles of two to four, each time with another order of keys and other ids.
     for length in 2..=4_usize {
         let turns = (0..40_usize).map(move |n| {
             let at = n % length;
@@ -263,7 +263,7 @@ async fn cycles_are_seen_whatever_stands_between() {
         assert_eq!(outcome.termination, Termination::ErrorNoProgress, "{length}: {outcome:?}");
         assert!(outcome.turns as usize <= length + 4, "{length}: {}", outcome.turns);
     }
-    // The same calls at once in one turn, in another order each time.
+    // The same calls in parallel in one turn, each time in another order.
     let turns = (0..20).map(|n| {
         let (a, b) = (json!({"n": 1}), json!({"n": 2}));
         let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
@@ -277,7 +277,7 @@ async fn cycles_are_seen_whatever_stands_between() {
 }
 
 #[tokio::test]
-async fn polling_that_moves_and_waiting_are_no_loop() {
+async fn progressing_polls_are_not_a_loop() {
     let twelve = || (0..12).map(|_| Turn::call("poll", &json!({}))).chain([Turn::text("done")]);
     let count = AtomicUsize::new(0);
     let moving = tool_fn("poll", "Polls.", move |_: Nothing, _| {
@@ -294,7 +294,7 @@ async fn polling_that_moves_and_waiting_are_no_loop() {
 }
 
 #[tokio::test]
-async fn counters_begin_anew_with_each_run() {
+async fn counters_restart_with_each_run() {
     let failing = tool_fn("fail", "Fails.", |_: Nothing, _| async { ToolOutput::error("no") });
     let turns = (0..4).flat_map(|_| {
         [Turn::call("fail", &json!({})), Turn::call("fail", &json!({})), Turn::text("I could not.")]
@@ -312,7 +312,7 @@ async fn counters_begin_anew_with_each_run() {
 }
 
 #[tokio::test]
-async fn a_stream_that_was_cancelled_is_paid_for() {
+async fn cancelled_stream_is_charged() {
     let budget = SharedBudget::new(NanoUsd::from_usd(1.0));
     let server = Server::start(|request| {
         Reply::turn(request, &Turn::text("word ".repeat(500)).pace(Duration::from_millis(2)))
@@ -337,7 +337,8 @@ async fn a_stream_that_was_cancelled_is_paid_for() {
     assert!(outcome.usage.estimated, "the provider counts at the end alone: this is an estimate");
     assert!(outcome.usage.output_tokens >= Some(100), "{:?}", outcome.usage);
     assert!(outcome.cost > NanoUsd::ZERO);
-    // What was not shown may have been generated: the budget counts the whole reservation.
+    // The part that was not streamed may have been generated, so the budget counts the whole
+    // reservation.
     let upper = outcome.cost_upper.unwrap();
     assert!(outcome.cost_unknown && upper > outcome.cost, "{outcome:?}");
     assert_eq!((budget.spent(), budget.reserved()), (upper, NanoUsd::ZERO));
@@ -345,7 +346,8 @@ async fn a_stream_that_was_cancelled_is_paid_for() {
 
 #[tokio::test]
 async fn cut_stream_counts_by_its_reservation() {
-    // One counts at the end of a stream alone, the other a few tokens at its beginning as well.
+    // One format counts only at the end of a stream, the other also counts a few tokens at the
+    // start.
     for api in ["openai-chat", "anthropic-messages"] {
         for reset in [false, true] {
             let server = Server::start(move |request| {
@@ -372,14 +374,14 @@ async fn cut_stream_counts_by_its_reservation() {
 }
 
 #[tokio::test]
-async fn without_a_price_a_ceiling_is_refused_and_no_run_begins() {
+async fn ceiling_without_price_is_refused() {
     let limits = Limits { max_budget_usd: Some(1.0), ..Limits::default() };
     let built = agent([Turn::text("free")]).limits(limits).build();
     assert!(matches!(built, Err(StartError::Config(what)) if what.contains("needs a price")));
 }
 
 #[tokio::test]
-async fn calls_at_once_do_not_pass_the_same_check() {
+async fn concurrent_calls_share_one_check() {
     // Eight runs at once under a ceiling that has room for two calls.
     let ceiling = NanoUsd::from_usd(0.007);
     let budget = SharedBudget::new(ceiling);
@@ -414,7 +416,7 @@ async fn calls_at_once_do_not_pass_the_same_check() {
 }
 
 #[tokio::test]
-async fn a_tool_that_never_settles_ends_in_time() {
+async fn hanging_tool_ends_in_time() {
     let strict = Strict::new(
         "openai-chat",
         [Turn::call("hang", &json!({})), Turn::text("It did not answer.")],

@@ -1,5 +1,5 @@
-//! Runs that end wrongly elsewhere, and how they end here: `docs/src/scenarios.md` lists them, and
-//! names for each the test that would have caught it.
+//! Scenarios in which other agents end wrongly, and how runs end here. `docs/src/scenarios.md`
+//! lists them with the test that covers each.
 
 mod answers;
 mod cancelling;
@@ -13,14 +13,14 @@ use endstop::{AgentBuilder, Outcome, Part, RunHandle, ToolResult};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// A server that answers in turn, and refuses what a provider would refuse.
+/// A server that sends its replies in turn, and refuses requests that a provider would refuse.
 pub struct Strict {
     server: Server,
     refused: Arc<Mutex<Vec<String>>>,
     api: &'static str,
 }
 
-/// The formats whose rules the others' are a part of.
+/// The formats with the strictest rules, which include those of the others.
 pub const STRICT: [&str; 2] = ["openai-chat", "anthropic-messages"];
 
 impl Strict {
@@ -50,14 +50,14 @@ impl Strict {
         crate::support::over(&self.server, self.api)
     }
 
-    /// Nothing that was sent is refused by the provider.
+    /// Asserts that a provider would accept everything that was sent.
     pub fn accepted_all(&self) {
         let refused = self.refused.lock().unwrap();
         assert!(refused.is_empty(), "{}: {refused:?}", self.api);
     }
 }
 
-/// What came of the calls, in order.
+/// Returns the results of the calls, in order.
 fn results(outcome: &Outcome) -> Vec<ToolResult> {
     let parts = outcome.messages.iter().flat_map(|message| &message.parts);
     parts
@@ -68,7 +68,7 @@ fn results(outcome: &Outcome) -> Vec<ToolResult> {
         .collect()
 }
 
-/// All events up to the end, and the outcome.
+/// Returns all events up to the end, and the outcome.
 pub async fn events(mut handle: RunHandle) -> (Vec<AgentEvent>, Outcome) {
     let mut events = Vec::new();
     while let Some(event) = handle.next().await {
@@ -83,7 +83,7 @@ fn source(path: &str) -> String {
 }
 
 #[test]
-fn every_row_of_the_page_names_tests_that_are_there() {
+fn every_row_names_existing_tests() {
     let page = source("docs/src/scenarios.md");
     let mut rows = 0;
     for line in page.lines().filter(|line| line.starts_with("| ") && line.contains(".rs`")) {
@@ -102,7 +102,7 @@ fn every_row_of_the_page_names_tests_that_are_there() {
         assert!(named > 0, "{line}");
     }
     assert!(rows >= 44, "{rows} rows");
-    // And no scenario is left out of the page.
+    // The page lists every scenario test.
     for room in ["answers", "cancelling", "compaction", "history", "limits"] {
         let text = source(&format!("crates/endstop/tests/it/scenarios/{room}.rs"));
         let mut lines = text.lines();

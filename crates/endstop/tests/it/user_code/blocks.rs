@@ -1,5 +1,5 @@
-//! User code that holds its thread: a stop returns at once all the same. Code on a task of its own
-//! does not hold the run up; code on the run's task does, until it returns.
+//! User code that blocks its thread. A stop returns at once anyway. Code on a separate task does
+//! not delay the run; code on the run's task does, until it returns.
 
 use super::Case;
 use super::code::{Code, Does};
@@ -10,11 +10,11 @@ use endstop::Termination;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Cases at once: fewer than there are threads to block.
+/// Number of cases at once: fewer than there are threads to block.
 const AT_ONCE: usize = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 10)]
-async fn a_stop_waits_for_no_code_that_blocks() {
+async fn stop_does_not_wait_for_code() {
     let mut cases = JoinSet::new();
     for stop in STOPS {
         for point in points() {
@@ -31,11 +31,11 @@ async fn a_stop_waits_for_no_code_that_blocks() {
 
 async fn blocks(case: Case, runs: Runs, answered: bool, stop: Stop) {
     let (point, code, agent) = (case.point, case.code.clone(), case.agent.clone());
-    // The start itself may block.
+    // Starting the run may block as well.
     let mut start = JoinSet::new();
     start.spawn(async move { agent.run("go").unwrap() });
     eventually(point, || code.was_reached()).await;
-    // It returns while the code blocks: nobody lets that go on before.
+    // The stop returns while the code blocks, because the code is released only later.
     stop.0(&case.agent);
     let outcome = if runs == Runs::Apart {
         let ending = case.ending(start.join_next().await.unwrap().unwrap());

@@ -1,4 +1,4 @@
-//! User code that misbehaves the first time that it is called, and never again.
+//! User code that misbehaves at its first call only.
 //!
 //! ```text
 //! let code = Code::new(Does::Panic);
@@ -18,17 +18,17 @@ pub const WORDS: &str = "asked to panic";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Does {
-    /// Says no, or halt: whoever calls it asks [`Code::vetoes`].
+    /// Vetoes or halts; its caller asks [`Code::vetoes`].
     Veto(Veto),
     Panic,
-    /// A future that is never ready; a function cannot.
+    /// A future that is never ready. Not possible in a function.
     Hang,
-    /// A future that panics when it is let go on.
+    /// A future that panics when it is released.
     PanicLater,
     /// Stops its own loop, and panics.
     CancelAndPanic,
     TerminateAndPanic,
-    /// Holds its thread until it is let go on.
+    /// Blocks its thread until it is released.
     Block,
 }
 
@@ -51,7 +51,7 @@ struct Inner {
     released: Mutex<Receiver<()>>,
 }
 
-/// Counts code that is under way.
+/// Counts code that is running.
 struct UnderWay(Arc<Inner>);
 
 impl Drop for UnderWay {
@@ -74,7 +74,7 @@ impl Code {
         }))
     }
 
-    /// Code that does as it should.
+    /// Creates code that behaves well.
     pub fn idle() -> Code {
         let code = Code::new(Does::Hang);
         code.0.reached.fetch_add(1, Ordering::SeqCst);
@@ -97,18 +97,18 @@ impl Code {
         self.0.agent.get().is_some_and(|agent| agent.lifecycle() == Lifecycle::Terminated)
     }
 
-    /// Lets the code go on that waits, or blocks.
+    /// Releases the code that waits or blocks.
     pub fn go_on(&self) {
         self.0.go_on.notify_one();
         self.0.release.send(()).unwrap();
     }
 
-    /// The code, in a function.
+    /// Executes the code in a function.
     pub fn now(&self) {
         drop(self.begin());
     }
 
-    /// The code, in a future.
+    /// Executes the code in a future.
     pub fn later(&self) -> impl Future<Output = ()> + Send + use<> {
         let code = self.clone();
         async move {
@@ -124,7 +124,7 @@ impl Code {
         }
     }
 
-    /// Whether it vetoes, this time.
+    /// `true` if the code vetoes this call.
     pub fn vetoes(&self) -> Option<Veto> {
         let first = self.0.reached.load(Ordering::SeqCst) == 1;
         match self.0.does {
@@ -151,7 +151,9 @@ impl Code {
             }
             Does::Block => {
                 let released = self.0.released.lock().unwrap();
-                released.recv_timeout(Duration::from_secs(20)).expect("nobody lets it go on");
+                released
+                    .recv_timeout(Duration::from_secs(20))
+                    .expect("the code was never released");
             }
             Does::Veto(_) | Does::Hang | Does::PanicLater => {}
         }

@@ -1,4 +1,4 @@
-//! What user code does by itself: it says no, panics, or hangs.
+//! Endings caused by user code: vetoes, panics and hangs.
 
 use super::code::{Code, Does, Veto, WORDS};
 use super::points::points;
@@ -6,7 +6,7 @@ use super::{Case, decided_by};
 use endstop::{Limits, Termination};
 use std::time::Duration;
 
-/// What becomes of a veto: the ending, and who decided.
+/// Returns the expected ending after a veto, and the name in `decided_by`.
 fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'static str)> {
     let halted = Termination::ErrorHalted;
     Some(match (point, veto) {
@@ -14,11 +14,12 @@ fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'stati
         ("pre_iteration", _) => (halted, "hook", "pre_iteration"),
         ("chat_params", _) => (halted, "hook", "chat_params"),
         ("pre_tool", Veto::Halt) => (halted, "hook", "pre_tool"),
-        // The answer was declared before the hook was asked, or on the step that the policy halts.
+        // The answer was declared before the hook was called, or in the step at which the policy
+        // halts.
         ("stop" | "step of text", Veto::Halt) => (Termination::Stop, "turn", "natural_completion"),
         ("approval", Veto::Halt) => (halted, "hook", "approval"),
         ("tool", Veto::Halt) => (halted, "tool", "act"),
-        // The model is told, and answers in its next turn.
+        // The model receives the veto and answers in its next turn.
         ("pre_tool" | "stop" | "approval" | "tool", Veto::No) => {
             (Termination::Stop, "turn", "natural_completion")
         }
@@ -36,7 +37,7 @@ fn vetoed(point: &str, veto: Veto) -> Option<(Termination, &'static str, &'stati
 }
 
 #[tokio::test]
-async fn a_veto_ends_the_run_or_is_told_to_the_model() {
+async fn veto_ends_run_or_reaches_model() {
     let mut seen = 0;
     for veto in [Veto::No, Veto::Halt] {
         for point in points() {
@@ -56,17 +57,17 @@ async fn a_veto_ends_the_run_or_is_told_to_the_model() {
     assert_eq!(seen, 28, "a veto that is not tried");
 }
 
-/// Where the model's answer is whole when the code is asked.
+/// The points at which the model's answer is complete when the code is called.
 const ANSWERED: [&str; 2] = ["stop", "step of text"];
 
 #[tokio::test]
-async fn a_panic_ends_the_run_once_and_the_outcome_names_who() {
+async fn panic_ends_run_and_names_code() {
     for point in points() {
         let code = Code::new(Does::Panic);
         let case = Case::new(point.name, &code, (point.make)(&code));
         let outcome = case.ending(case.agent.run("go").unwrap()).await;
         let name = point.name;
-        // A declared answer stands, and the panic is noted.
+        // A declared answer stands, and the panic is recorded next to it.
         if ANSWERED.contains(&name) {
             assert_eq!(outcome.termination, Termination::Stop, "{name}: {outcome:?}");
             assert_eq!(outcome.also, [Termination::ErrorDuringExecution], "{name}");
@@ -85,7 +86,7 @@ async fn a_panic_ends_the_run_once_and_the_outcome_names_who() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hang_is_bounded_by_the_deadline_of_the_run() {
+async fn run_deadline_bounds_a_hang() {
     let mut seen = 0;
     for point in points().into_iter().filter(|point| point.waits) {
         seen += 1;

@@ -1,4 +1,4 @@
-//! Journals of one's own that panic: the run goes on without, and says so.
+//! Custom journals that panic: the run continues without a journal, and reports that.
 
 use crate::support::agent;
 use endstop::agent::AgentEvent;
@@ -10,7 +10,7 @@ use endstop::tool::tool_fn;
 use endstop::{Outcome, Termination};
 use serde_json::{Map, Value, json};
 
-/// Panics as it begins, at a record, at the end, or as it is dropped after a record.
+/// Panics at the beginning, at a record, at the end, or when dropped after a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum At {
     Begin,
@@ -57,7 +57,7 @@ impl Drop for Log {
 }
 
 #[tokio::test]
-async fn a_journal_that_panics_is_given_up_and_the_run_is_not() {
+async fn panicking_journal_does_not_end_run() {
     let records = (1..=4).map(At::Record);
     for at in [At::Begin, At::End, At::Drop].into_iter().chain(records) {
         let look = tool_fn("look", "Looks.", |_: Map<String, Value>, _| async { "nothing" });

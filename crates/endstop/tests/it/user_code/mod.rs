@@ -1,7 +1,7 @@
-//! User code at every point where a run calls it: what says no, panics, hangs, blocks, or is stopped
-//! meanwhile; and the one ending of each.
+//! User code at every point at which a run calls it: code that vetoes, panics, hangs, blocks, or is
+//! stopped in the meantime, and the single ending of each run.
 //!
-//! [`code`] is what misbehaves, once; [`points`] are the places where it stands.
+//! [`code`] is the misbehaving code; [`points`] are the places that call it.
 
 mod blocks;
 mod code;
@@ -19,7 +19,7 @@ use endstop::{AgentBuilder, AgentLoop, Message, Outcome, RunHandle, StartError, 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A loop with user code in it, and what its observers heard.
+/// A loop with user code, and the events of its observers.
 struct Case {
     point: &'static str,
     agent: AgentLoop,
@@ -36,7 +36,8 @@ impl Case {
         Case { point, agent, code: code.clone(), busy }
     }
 
-    /// The outcome of the first run, which is the one ending and the last event.
+    /// Returns the outcome of the first run, and asserts that it is the only ending and the last
+    /// event.
     async fn ending(&self, handle: RunHandle) -> Outcome {
         let (events, outcome) = events(handle).await;
         let point = self.point;
@@ -47,20 +48,21 @@ impl Case {
         outcome
     }
 
-    /// Nothing is left, the conversation can be sent, and the loop can run again, or never.
+    /// Asserts that nothing is left, that providers accept the conversation, and that the loop can
+    /// run again unless it was terminated.
     ///
-    /// On real time: the conversation is sent to a server.
+    /// Needs real time, because the conversation is sent to a server.
     async fn afterwards(self, outcome: &Outcome) {
         let point = self.point;
         let settled = tokio::time::timeout(Duration::from_secs(10), self.agent.settled()).await;
-        assert!(settled.is_ok(), "{point}: something of the loop goes on");
-        assert_eq!(self.code.under_way(), 0, "{point}: the user's code goes on");
+        assert!(settled.is_ok(), "{point}: something of the loop is still running");
+        assert_eq!(self.code.under_way(), 0, "{point}: the user's code is still running");
         assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");
         goes_on(point, &outcome.messages).await;
         match self.agent.run("again") {
             Err(refused) => {
                 assert_eq!(refused, StartError::Terminated, "{point}");
-                assert!(self.code.terminated(), "{point}: nobody terminated it");
+                assert!(self.code.terminated(), "{point}: it was not terminated");
                 assert_eq!(*self.busy.lock().unwrap(), [true, false], "{point}");
             }
             Ok(handle) => {
@@ -73,7 +75,7 @@ impl Case {
     }
 }
 
-/// Providers take the conversation.
+/// Asserts that providers accept the conversation.
 async fn goes_on(point: &str, messages: &[Message]) {
     for api in STRICT {
         let strict = Strict::new(api, [Turn::text("fine")]);

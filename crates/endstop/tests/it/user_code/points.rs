@@ -1,4 +1,4 @@
-//! The points at which a run calls the user's code, and a loop that calls it at each.
+//! The points at which a run calls user code, with a loop that calls it at each.
 //!
 //! ```text
 //! for point in points() { let builder = (point.make)(&code); … }
@@ -24,14 +24,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Where the code runs.
+/// The place at which the code runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Runs {
-    /// On a task of its own.
+    /// On a separate task.
     Apart,
     /// On the run's task.
     Within,
-    /// On the run's task, within the kernel: what it does comes before what is asked meanwhile.
+    /// On the run's task, inside the kernel: its result precedes stop requests made in the
+    /// meantime.
     InKernel,
     /// On the thread that starts the run.
     AtStart,
@@ -40,16 +41,16 @@ pub enum Runs {
 pub struct Point {
     pub name: &'static str,
     pub runs: Runs,
-    /// Who has decided where it panics.
+    /// The name in `decided_by` if the code panics.
     pub decides: &'static str,
-    /// Whether it is a future, which may wait.
+    /// `true` for a future, which may wait.
     pub waits: bool,
-    /// Whether the answer is there already: it is never thrown away.
+    /// `true` if the answer already exists; it is never discarded.
     pub answered: bool,
     pub make: Box<dyn Fn(&Code) -> AgentBuilder>,
 }
 
-/// All of them.
+/// Returns all points.
 pub fn points() -> Vec<Point> {
     let mut all = Vec::new();
     let mut add = |name, runs, decides, make: Box<dyn Fn(&Code) -> AgentBuilder>| {
@@ -189,7 +190,7 @@ fn none() -> Hooks {
     Hooks::default()
 }
 
-/// Plays a script, and its last turn for ever: the run after this one plays on.
+/// Plays a script and repeats its last turn, so that the next run can continue.
 fn script(turns: impl IntoIterator<Item = Turn>) -> AgentBuilder {
     AgentLoop::builder(ScriptedModel::new(turns).repeat_last())
 }
@@ -198,7 +199,7 @@ fn says(text: &str) -> AgentBuilder {
     script([Turn::text(text)])
 }
 
-/// A turn with a tool, and one that answers.
+/// Returns a turn with a tool call, and one that answers.
 fn acts(code: &Code) -> AgentBuilder {
     let turns = [Turn::text("I look.").and_call("act", &json!({})), Turn::text("fine")];
     with_act(script(turns), code)
@@ -250,7 +251,7 @@ impl Compactor for Asked {
     }
 }
 
-/// A hook that says where it is asked.
+/// A hook for the given points.
 struct Lists(Code);
 
 impl Hook for Lists {
@@ -263,7 +264,7 @@ impl Hook for Lists {
     }
 }
 
-/// A tool, with the code in one of its functions.
+/// A tool that calls the code in one of its functions.
 struct Act(Code, &'static str);
 
 impl Act {
@@ -301,7 +302,7 @@ impl Tool for Act {
     }
 }
 
-/// A policy, with the code in one of its functions.
+/// A policy that calls the code in one of its functions.
 struct Watches(Code, &'static str);
 
 impl Watches {
@@ -340,7 +341,7 @@ impl TerminationPolicy for Watches {
     }
 }
 
-/// A provider, with the code in one of its functions; it says `fine`.
+/// A provider that calls the code in one of its functions; its answer is `fine`.
 #[derive(Clone)]
 struct Model(ScriptedModel, &'static str, Code);
 
@@ -376,7 +377,7 @@ impl Provider for Model {
             let reason = SignalReason::Unknown;
             return Some(TerminationSignal::new(reason, Confidence::Low));
         }
-        // `is_terminal` is asked where it says nothing.
+        // `is_terminal` is called only if this returns `None`.
         self.0.detect_termination(response).filter(|_| self.1 != "is_terminal")
     }
 }

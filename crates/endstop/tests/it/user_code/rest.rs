@@ -1,5 +1,6 @@
-//! Observers beside one that fails, code that fails as it is dropped, streams without a pause, keys
-//! in the words of a panic; and that connections and processes go with a run that a panic ends.
+//! Other failures of user code: observers next to a failing one, panics in destructors, streams
+//! without a pause, keys in panic messages, and the connections and processes of a run that a panic
+//! ends.
 
 use super::goes_on;
 use crate::support::{agent, eventually, marker, over, processes_with};
@@ -29,7 +30,7 @@ type Arguments = Map<String, Value>;
 type In = fn(AgentBuilder) -> AgentBuilder;
 
 #[tokio::test]
-async fn an_observer_that_panics_hides_nothing_from_the_others() {
+async fn panicking_observer_does_not_affect_others() {
     let heard = Arc::<Mutex<Vec<AgentEvent>>>::default();
     let seen = Arc::clone(&heard);
     let agent = agent([Turn::text("fine")])
@@ -49,7 +50,7 @@ async fn an_observer_that_panics_hides_nothing_from_the_others() {
 }
 
 #[tokio::test]
-async fn what_panics_after_the_end_changes_nothing() {
+async fn panic_after_end_changes_nothing() {
     let busy = Arc::<Mutex<Vec<bool>>>::default();
     let heard = Arc::clone(&busy);
     let agent = agent([Turn::text("fine"), Turn::text("fine")])
@@ -66,7 +67,7 @@ async fn what_panics_after_the_end_changes_nothing() {
 }
 
 #[tokio::test]
-async fn each_observer_hears_busy_and_idle_in_turn_whoever_stops_and_starts() {
+async fn observers_receive_busy_and_idle_alternately() {
     for terminate in [true, false] {
         let the_loop = Arc::<OnceLock<AgentLoop>>::default();
         let (acts, again) = (Arc::clone(&the_loop), AtomicUsize::new(0));
@@ -146,7 +147,7 @@ impl futures_core::Stream for PanicsAsItGoes {
 }
 
 #[tokio::test]
-async fn a_stream_that_panics_as_it_is_dropped_changes_neither_the_ending_nor_its_cost() {
+async fn stream_drop_panic_changes_nothing() {
     for terminate in [false, true] {
         let budget = SharedBudget::new(NanoUsd::from_usd(100.0));
         let agent = AgentLoop::builder(Streams(|| Box::pin(PanicsAsItGoes(0))))
@@ -184,7 +185,7 @@ impl futures_core::Stream for Restless {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_always_ready_holds_up_neither_clocks_nor_stops() {
+async fn always_ready_stream_starves_nothing() {
     let limits = Limits {
         turn_timeout: Some(Duration::from_millis(50)),
         max_retries: Some(0),
@@ -201,7 +202,7 @@ async fn a_stream_that_is_always_ready_holds_up_neither_clocks_nor_stops() {
     assert_eq!(handle.await.termination, Termination::Cancelled);
 }
 
-/// Never answers, and panics when the question is taken down.
+/// Never answers, and panics when the question is dismissed.
 struct PanicsWhenTakenDown(Arc<AtomicUsize>);
 
 impl Approver for PanicsWhenTakenDown {
@@ -221,7 +222,7 @@ impl Approver for PanicsWhenTakenDown {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_panics_as_it_is_taken_down_takes_no_grace_from_a_tool() {
+async fn dismissed_question_panic_keeps_tool_grace() {
     let asked = Arc::<AtomicUsize>::default();
     let tidy = tool_fn("tidy", "Tidies up.", |_: Arguments, context: ToolContext| async move {
         context.cancelled().await;
@@ -256,7 +257,7 @@ async fn a_question_that_panics_as_it_is_taken_down_takes_no_grace_from_a_tool()
     goes_on("a question", &outcome.messages).await;
 }
 
-/// Looks like no key, so that only who knows it can cut it out.
+/// Does not look like a key, so it can be redacted only by a provider that knows it.
 const KEY: &str = "correct-horse-4711-battery-0815";
 
 fn says_the_key() -> ! {
@@ -294,7 +295,7 @@ impl TerminationPolicy for Leaky {
 }
 
 #[tokio::test]
-async fn the_words_of_a_panic_have_no_key_of_the_provider() {
+async fn panic_message_has_no_provider_key() {
     let server = Server::start(|request| {
         Reply::turn(request, &Turn::text("I look.").and_call("leak", &json!({})))
     })
@@ -337,7 +338,7 @@ async fn the_words_of_a_panic_have_no_key_of_the_provider() {
 }
 
 #[tokio::test]
-async fn a_panic_in_mid_stream_closes_the_connection() {
+async fn panic_mid_stream_closes_connection() {
     let ways: [(&str, In); 2] = [
         ("leaky", |builder| builder.policy(Leaky(Hooks::default()))),
         ("observer", |builder| {
@@ -355,7 +356,10 @@ async fn a_panic_in_mid_stream_closes_the_connection() {
             let outcome = agent.run("go").unwrap().await;
             assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");
             assert_eq!(outcome.decided_by.name, name);
-            assert!(outcome.last_text.as_ref().unwrap().starts_with("word"), "what came is kept");
+            assert!(
+                outcome.last_text.as_ref().unwrap().starts_with("word"),
+                "received text is preserved"
+            );
             eventually("the connection is closed", || server.open_connections() == 0).await;
             agent.settled().await;
             goes_on(name, &outcome.messages).await;
@@ -365,7 +369,7 @@ async fn a_panic_in_mid_stream_closes_the_connection() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_panics_takes_the_processes_of_the_others_along() {
+async fn panicking_tool_kills_other_processes() {
     let mark = marker();
     let command = format!("MARK={mark} sleep 1000 & MARK={mark} sleep 1000");
     let inner = move || {

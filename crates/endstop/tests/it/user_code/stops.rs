@@ -1,4 +1,4 @@
-//! A cancel and a terminate while user code hangs, panics, or asks for them itself.
+//! A cancel and a terminate while user code hangs or panics, or requested by the code itself.
 
 use super::code::{Code, Does};
 use super::points::{Runs, points};
@@ -20,7 +20,7 @@ pub fn is_stopped(point: &str, outcome: &Outcome, (_, termination, name): Stop) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_a_hang() {
+async fn stop_ends_a_hang() {
     for stop in STOPS {
         for point in points().into_iter().filter(|point| point.waits) {
             let code = Code::new(Does::Hang);
@@ -30,7 +30,7 @@ async fn a_stop_ends_a_hang() {
             let asked = tokio::time::Instant::now();
             stop.0(&case.agent);
             let outcome = case.ending(handle).await;
-            // A tool has its grace, and some time to be dropped.
+            // A tool has its grace period, and some time to be dropped.
             assert!(asked.elapsed() < Duration::from_secs(5), "{}", point.name);
             is_stopped(point.name, &outcome, stop);
             tokio::time::resume();
@@ -41,7 +41,7 @@ async fn a_stop_ends_a_hang() {
 }
 
 #[tokio::test]
-async fn a_stop_outranks_a_panic_of_the_same_instant() {
+async fn stop_outranks_simultaneous_panic() {
     for stop in STOPS {
         for stop_first in [true, false] {
             for point in points().into_iter().filter(|point| point.waits) {
@@ -49,7 +49,7 @@ async fn a_stop_outranks_a_panic_of_the_same_instant() {
                 let case = Case::new(point.name, &code, (point.make)(&code));
                 let handle = case.agent.run("go").unwrap();
                 eventually(point.name, || code.was_reached()).await;
-                // Nothing of the run moves between these two: they are one instant to it.
+                // The run makes no progress between these two, so they are simultaneous for it.
                 if stop_first {
                     stop.0(&case.agent);
                     code.go_on();
@@ -66,15 +66,15 @@ async fn a_stop_outranks_a_panic_of_the_same_instant() {
 }
 
 #[tokio::test]
-async fn code_that_stops_its_own_loop_and_panics_is_a_stop() {
+async fn stop_outranks_own_later_panic() {
     for (stop, does) in STOPS.into_iter().zip([Does::CancelAndPanic, Does::TerminateAndPanic]) {
         for point in points() {
             let code = Code::new(does);
             let case = Case::new(point.name, &code, (point.make)(&code));
             let outcome = case.ending(case.agent.run("go").unwrap()).await;
             if point.runs == Runs::InKernel {
-                // The step that it was asked about comes before what was asked meanwhile.
-                // An answer of that step stands.
+                // The step that the code was called for precedes stop requests made in the
+                // meantime, so an answer in that step stands.
                 if point.name == "step of text" {
                     assert_eq!(outcome.termination, Termination::Stop, "{outcome:?}");
                     assert_eq!(outcome.also, [Termination::ErrorDuringExecution], "{outcome:?}");
