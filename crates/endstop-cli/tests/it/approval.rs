@@ -53,7 +53,7 @@ fn spelling_of_call_cannot_imitate_question() {
     terminal.types("n\n");
     let (code, seen) = terminal.finish();
     assert_eq!(code, 0);
-    assert!(seen.contains("the person who was asked refused it"), "{seen}");
+    assert!(seen.contains("the user denied this call at the approval prompt"), "{seen}");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn typed_ahead_input_answers_no_question() {
     terminal.types("n\n");
     let second = terminal.cli.path("two");
     let (code, seen) = terminal.finish();
-    assert!(seen.contains("the person who was asked refused it"), "{seen}");
+    assert!(seen.contains("the user denied this call at the approval prompt"), "{seen}");
     assert!(!second.exists());
     assert_eq!(code, 0);
 }

@@ -75,8 +75,8 @@ fn counts_are_those_of_the_runs() {
         "doing nothing",
         "SET repeat_call(3): at most 1 % of good runs stopped",
         "It stops 0 of 30 good runs, 0 % (95 %: 0–9.5 %)",
-        "With 30 good runs it cannot be ruled out",
-        "What a nudge",
+        "With only 30 good runs, it may stop",
+        "after a nudge",
     ] {
         assert!(told.contains(says), "no {says:?} in {told}");
     }
@@ -94,13 +94,11 @@ fn too_few_good_runs_are_no_ground() {
     cli.write("runs.jsonl", clear(19, 40));
     let told = cli.run(["backtest", "runs.jsonl"]).exits(0).stdout;
     assert!(told.contains("NOTHING IS RECOMMENDED"), "{told}");
-    assert!(told.contains("19 good runs of the at least 20"), "{told}");
+    assert!(told.contains("19 good runs of at least 20"), "{told}");
     let found = json_of(&cli.run(["backtest", "runs.jsonl", "--json"]).exits(0));
     assert!(found["recommended"].is_null());
     assert!(found["refused"].as_str().unwrap().contains("19 good runs"));
-    cli.run(["backtest", "runs.jsonl", "--write", "e.toml"])
-        .exits(2)
-        .notes(&["nothing is written"]);
+    cli.run(["backtest", "runs.jsonl", "--write", "e.toml"]).exits(2).notes(&["nothing to write"]);
     assert!(!cli.path("e.toml").exists());
 }
 
@@ -160,7 +158,7 @@ fn a_sweep_shows_its_front() {
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(40, 40));
     let told = cli.run(["backtest", "runs.jsonl", "--sweep"]).exits(0).stdout;
-    assert!(told.contains("that another one beats in both are left out"), "{told}");
+    assert!(told.contains("not shown, because another is better in both"), "{told}");
     assert!(told.contains("SET "), "{told}");
     // The names of the front alone: the table is short.
     assert!(told.lines().count() < 60, "{told}");
@@ -176,7 +174,7 @@ fn a_threshold_is_calibrated_and_written() {
     let args = ["backtest", "runs.jsonl", "--calibrate", "alpha=0.05"];
     let told = cli.run(args).exits(0).stdout;
     assert!(told.contains("CALIBRATED: at most 5 % of good tasks stopped"), "{told}");
-    assert!(told.contains("stops most failed runs of tasks that it was not chosen on"), "{told}");
+    assert!(told.contains("stops the most failed runs among the"), "{told}");
     let found = json_of(&cli.run(args.iter().chain(&["--json"])).exits(0));
     let chosen = found["calibrated"]["runs"].as_array().unwrap();
     assert_eq!(chosen.len(), 9);
@@ -262,23 +260,23 @@ fn what_is_not_sound_is_named_and_under_strict_refused() {
     }
     let whole = clear(2, 2);
     let cases = [
-        ("half.jsonl", format!("{whole}{}", &clear(1, 0)[..200]), "ends in the middle of a record"),
+        ("half.jsonl", format!("{whole}{}", &clear(1, 0)[..200]), "ends inside a record"),
         (
             "open.jsonl",
             format!("{whole}{}", lines([run("open", None, 3, 0)])),
             "without an outcome",
         ),
-        ("twice.jsonl", format!("{whole}{whole}"), "in the same file"),
+        ("twice.jsonl", format!("{whole}{whole}"), "duplicate in its file"),
         ("late.jsonl", format!("{whole}{}", lines([late])), "with steps out of order"),
         (
             "odd.jsonl",
             format!("{whole}{{\"schema\":\"neutral-traj/1\",\"steps\":7}}\n"),
-            "of another shape",
+            "invalid data for its format",
         ),
         (
             "next.jsonl",
             format!("{whole}{{\"schema\":\"neutral-traj/9\"}}\n"),
-            "of an unknown version",
+            "unknown format version",
         ),
         (
             "empty-run.jsonl",
@@ -289,13 +287,13 @@ fn what_is_not_sound_is_named_and_under_strict_refused() {
     for (name, text, says) in cases {
         cli.write(name, text);
         let told = cli.run(["backtest", name]).exits(0).stdout;
-        assert!(told.contains("WHAT WAS NOT READ") && told.contains(says), "{name}: {told}");
+        assert!(told.contains("NOT READ, OR UNUSUAL") && told.contains(says), "{name}: {told}");
         assert!(told.contains(name), "{name} is not named in {told}");
         cli.run(["backtest", name, "--strict"]).exits(2).notes(&["--strict", says, name]);
     }
     cli.write("sound.jsonl", &whole);
     let told = cli.run(["backtest", "sound.jsonl", "--strict"]).exits(0).stdout;
-    assert!(!told.contains("WHAT WAS NOT READ"), "{told}");
+    assert!(!told.contains("NOT READ, OR UNUSUAL"), "{told}");
     // The same runs in another file.
     cli.write("again.jsonl", &whole);
     cli.run(["backtest", "sound.jsonl", "again.jsonl", "--strict"])
@@ -310,7 +308,7 @@ fn what_holds_no_run_is_an_error() {
     cli.write("other.json", "{\"a\": 1}");
     cli.write("empty.jsonl", "");
     for name in ["note.txt", "other.json", "empty.jsonl", "gone.jsonl"] {
-        cli.run(["backtest", name]).exits(2).notes(&["no run was read", name]);
+        cli.run(["backtest", name]).exits(2).notes(&["no runs could be read", name]);
         let said = json_of(&cli.run(["backtest", name, "--json"]).exits(2));
         assert_eq!(said["type"], "error");
     }
@@ -332,7 +330,7 @@ fn what_holds_no_run_is_an_error() {
         cli.run(all).exits(2).notes(&[says]);
     }
     let twice = ["backtest", "runs.jsonl", "--policy", "no_new", "--policy", "no_new"];
-    cli.run(twice).exits(2).notes(&["there twice"]);
+    cli.run(twice).exits(2).notes(&["duplicate candidate"]);
 }
 
 #[test]
@@ -359,7 +357,7 @@ fn candidates_come_from_files() {
     let found = json_of(&cli.run(args.iter().chain(&["c.json"])).exits(0));
     assert_eq!(found["results"]["ALL"]["policies"]["three"]["steps_saved"], 21);
     for (file, says) in
-        [("bad.toml", "[[candidate]]"), ("bad.json", "max_turns"), ("none.json", "no candidate")]
+        [("bad.toml", "[[candidate]]"), ("bad.json", "max_turns"), ("none.json", "no candidates")]
     {
         cli.run(args.iter().chain(&[file])).exits(2).notes(&[file, says]);
     }
@@ -412,11 +410,9 @@ fn tokens_and_dollars_are_told_for_the_runs_that_have_them() {
     // The limit looks at what a step cost, which no step says.
     assert_eq!(all["candidates"][1]["lacking"], 3);
     let told = cli.run(args).exits(0).stdout;
-    for says in [
-        "Tokens are of 2 of 3 runs",
-        "Dollars are of 1 of 3 runs",
-        "limits could not fire in 3 runs",
-    ] {
+    for says in
+        ["Tokens cover 2 of 3 runs", "Dollars cover 1 of 3 runs", "limits could not fire in 3 runs"]
+    {
         assert!(told.contains(says), "no {says:?} in {told}");
     }
 }
@@ -442,8 +438,8 @@ fn what_a_recording_lacks_is_said_of_judged_runs_and_of_others() {
     let either = ["--policy", r#"{"any":["repeat_call","stuck"]}"#];
     let told = cli.run(args).exits(0).stdout;
     for says in [
-        "stuck(2,4,3,7) could not fire in 1 run: what it looks at is not recorded there.",
-        "default limits judged 1 run in part: some of what it looks at is not recorded there.",
+        "stuck(2,4,3,7) could not fire in 1 run: the data it needs was not recorded.",
+        "default limits evaluated 1 run in part: some of the data it needs was not recorded.",
     ] {
         assert!(told.contains(says), "no {says:?} in {told}");
     }
@@ -466,7 +462,7 @@ fn what_a_recording_lacks_is_said_of_judged_runs_and_of_others() {
     cli.write("o.json", r#"{"cursor": false}"#);
     let given = ["--outcomes", "o.json"];
     let told = cli.run(args.iter().chain(&either).chain(&given)).exits(0).stdout;
-    assert!(told.contains("judged 1 run in part"), "{told}");
+    assert!(told.contains("evaluated 1 run in part"), "{told}");
     let found = json_of(&cli.run(args.iter().chain(&given).chain(&["--json"])).exits(0));
     let all = found["figures"]["datasets"][0]["candidates"].as_array().unwrap();
     let lacking = |name: &str| {
@@ -489,7 +485,7 @@ fn runs_without_results_are_left_out_where_a_threshold_is_chosen() {
     cli.write("o.json", Value::Object(outcomes).to_string());
     let args = ["backtest", "cursor", "--outcomes", "o.json", "--calibrate", "alpha=0.05"];
     let told = cli.run(args.iter().chain(&["--report", "r.html"])).exits(0).stdout;
-    let says = "120 runs of cursor left out for repeat_call_res, same_error, any_error, no_new, stuck: what tools gave is not recorded there.";
+    let says = "120 runs of cursor left out for repeat_call_res, same_error, any_error, no_new, stuck: tool results were not recorded.";
     let flat = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains(says), "{told}");
     assert!(cli.read("r.html").contains(says));

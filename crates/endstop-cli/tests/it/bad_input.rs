@@ -170,7 +170,7 @@ fn limits_that_are_none() {
         (&["--max-output-tokens", "0"], cap),
         (&["--context-window", "wide"], &["--context-window", "1 or more"]),
         (&["--price", "in=3"], &["--price", "`out` is missing"]),
-        (&["--ask", "--tool", "shell"], &["--ask", "no terminal to ask on"]),
+        (&["--ask", "--tool", "shell"], &["--ask", "standard input is not a terminal"]),
         (&["--price", "in=NaN,out=1"], &["--price", "`in`", "such as 3 or 0.25"]),
         (&["--price", "in=1,output=1"], &["--price", "`output`", "in, out, cached, cache_write"]),
     ];
@@ -222,7 +222,7 @@ fn what_a_run_is_given_is_looked_at_before_the_first_call() {
 fn settings_that_are_none() {
     let cli = Cli::new();
     let key_in_the_line = format!("# settings\nkey = {ANTHROPIC_KEY}\n");
-    let text = ["wants a text in quotes"];
+    let text = ["expected a string"];
     let (limits, price) = ("[limits]", "`price`");
     for (toml, says) in [
         ("model = \"x\"\nsystem = \"unclosed\n", &["line 2", "not valid TOML"][..]),
@@ -236,14 +236,14 @@ fn settings_that_are_none() {
         ("[limits]\nmax_budget_usd = nan", &["`limits`", "`max_budget_usd`", "finite"]),
         ("[limits]\nmax_budget_usd = inf", &["`limits`", "`max_budget_usd`", "finite"]),
         ("[limits]\ntimeout = 10:00:00", &[limits, "`timeout`", "\"90s\""]),
-        ("limits = 5", &["`limits`", "wants a table"]),
+        ("limits = 5", &["`limits`", "expected a table"]),
         ("[price]\ninn = 3\nout = 15", &["price", "`inn`", "in, out, cached, cache_write"]),
         ("[price]\nin = 3", &["price", "`out` is missing"]),
         ("[price]\nin = nan\nout = 1", &[price, "`in`", "finite"]),
         ("[price]\nin = \"3\"\nout = 1", &[price, "in=3,out=15"]),
         ("price = 5", &[price, "in=3,out=15"]),
         ("price = \"in=3\"", &["price", "`out` is missing"]),
-        ("tools = \"shell\"", &["`tools`", "wants a list of names"]),
+        ("tools = \"shell\"", &["`tools`", "expected a list of tool names"]),
         ("tools = [\"shel\"]", &["`tools`", "`shel`", "shell, read_file, write_file"]),
         ("model = 5", &["`model`", text[0]]),
         ("dir = true", &["`dir`", text[0]]),
@@ -524,8 +524,8 @@ fn runs_that_cannot_be_explained() {
     for (file, says) in [
         (format!("{started}\n{{\"type\"\n{started}"), &["line 2", "not valid JSON"][..]),
         (r#"{"type":"user","message":"hi"}"#.to_owned(), &["line 1", "`user`", "`turn_started`"]),
-        (r#"{"role":"user"}"#.to_owned(), &["line 1", "no field `type`"]),
-        ("[1, 2]".to_owned(), &["line 1", "no field `type`"]),
+        (r#"{"role":"user"}"#.to_owned(), &["line 1", "missing field `type`"]),
+        ("[1, 2]".to_owned(), &["line 1", "missing field `type`"]),
         (r#"{"type":"turn_started"}"#.to_owned(), &["line 1", "missing field `turn`"]),
         (format!("{started}\n\n{{\"type\":\"outcome\"}}"), &["line 3", "`termination`"]),
         ("2026-01-01 INFO started".to_owned(), &["line 1", "not valid JSON"]),
@@ -537,7 +537,7 @@ fn runs_that_cannot_be_explained() {
     }
     // What a run that was killed leaves behind.
     cli.write("run.jsonl", format!("{started}\n{{\"type\":\"turn_en"));
-    let done = cli.run(["explain", "run.jsonl"]).exits(0).notes(&["the last line is cut"]);
+    let done = cli.run(["explain", "run.jsonl"]).exits(0).notes(&["the last line is incomplete"]);
     assert!(done.stdout.contains("turn 1") && done.stdout.contains("no outcome"), "{done:#?}");
     // A time that no clock has.
     cli.write("run.jsonl", started.replace("0.5", "1e300"));

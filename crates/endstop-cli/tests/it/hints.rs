@@ -210,7 +210,7 @@ fn replayed_run_is_not_resumed() {
         cli.write("other.toml", "model = \"openai/gpt-4.1-mini\"\n");
         let replay = [&["run", "--replay", "r.jsonl", "--journal", JOURNAL], &limit[..], config];
         let done = cli.run(replay.concat()).exits(20);
-        assert_eq!(row(&done, "next"), "raise --max-turns, or ask for less");
+        assert_eq!(row(&done, "next"), "raise --max-turns, or reduce the task");
         followed(&cli, &done);
         cli.run(["run", "--resume", "last", "--max-turns", "2", "--journal", JOURNAL])
             .exits(2)

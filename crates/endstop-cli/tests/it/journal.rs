@@ -149,7 +149,7 @@ fn what_has_changed_is_said_and_asked_for() {
     let other = [&other[..], &["Be quick.", "--trust-journal"], &JOURNAL].concat();
     let refused = cli.run(&other).exits(2);
     refused.notes(&[
-        "the run was begun otherwise",
+        "the configuration differs from the original run",
         "instructions: was none",
         "is Be quick.",
         "tool shell: was there",
@@ -176,12 +176,12 @@ fn a_journal_that_cannot_be_used_is_told_of() {
     cli.run(with("/proc/none/j.db")).exits(2).notes(&["--journal /proc/none/j.db"]);
     cli.run(with("off")).exits(0);
     cli.run(["runs", "--journal", "off"]).exits(2).notes(&["--journal FILE"]);
-    cli.run(["runs", "--journal", "none.db"]).exits(2).notes(&["there is no journal yet"]);
+    cli.run(["runs", "--journal", "none.db"]).exits(2).notes(&["no journal found"]);
     cli.run(["explain", "zzz", "--journal", "none.db"]).exits(2).notes(&["zzz: No such file"]);
     // The usual place that cannot be written ends nothing.
     let mut command = cli.command(agent_args(&server, "openai-chat", &["Is it?"]));
     command.env("XDG_STATE_HOME", "/proc/none").env("HOME", "/proc/none");
-    Started::new(command, "").finish().exits(0).notes(&["this run is not kept", "--journal off"]);
+    Started::new(command, "").finish().exits(0).notes(&["this run is not stored", "--journal off"]);
     // And the usual place that can.
     let mut command = cli.command(agent_args(&server, "openai-chat", &["Is it?"]));
     command.env("XDG_STATE_HOME", cli.path("state"));

@@ -48,7 +48,7 @@ fn a_server_that_cannot_be_used_costs_nothing() {
     let server = playing(looking());
     for (flag, words) in [
         ("files=echo no luck >&2; exit 3", "exit status 3; it said: no luck"),
-        ("files", "--mcp wants NAME=COMMAND"),
+        ("files", "expected NAME=COMMAND"),
         ("a b=true", "MCP server `a b`: a server's name is"),
         ("web=https://host/?key=abc", "as `$NAME` of a variable"),
     ] {

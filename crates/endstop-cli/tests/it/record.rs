@@ -105,7 +105,7 @@ fn a_full_disk_costs_the_recording_and_not_the_run() {
     let server = playing([Turn::text("Yes.")]);
     let done = cli.agent(&server, "openai-chat", &["Is it?", "--record", "/dev/full"]).exits(0);
     assert_eq!(done.stdout, "Yes.\n");
-    done.notes(&["--record /dev/full: No space left", "the recording is not whole"]);
+    done.notes(&["--record /dev/full: No space left", "the recording is incomplete"]);
 }
 
 #[cfg(target_os = "linux")]

@@ -156,7 +156,7 @@ fn a_cancelled_run_is_cancelled_again() {
         let outcome = timeless(second.outcome());
         assert_eq!(outcome, timeless(first.outcome()), "{api}");
         assert!(outcome["last_text"].as_str().unwrap().contains("word"));
-        second.notes(&["the recorded run was cancelled here"]);
+        second.notes(&["the recorded run was cancelled at this point"]);
     }
 }
 
@@ -324,7 +324,7 @@ fn a_file_that_is_no_recording_is_refused() {
     keyless(&cli, &["run", "Hi.", "--replay", "."]).exits(2).notes(&["--replay .: ", "directory"]);
     for flag in ["--model", "--api", "--base-url", "--record"] {
         let done = keyless(&cli, &["run", "Hi.", "--replay", "r.jsonl", flag, "x"]).exits(2);
-        done.notes(&[flag, "cannot be given with --replay"]);
+        done.notes(&[flag, "cannot be combined with --replay"]);
     }
 }
 

@@ -63,19 +63,19 @@ fn run_bounds_the_journal_and_says_so() {
     let (cli, server) = (Cli::new(), server());
     for _ in 0..6 {
         let done = run(&cli, &server, &["--journal-keep", "off"]);
-        assert!(!done.stderr.contains("the journal reached its bound"), "{}", done.stderr);
+        assert!(!done.stderr.contains("the journal exceeded its bound"), "{}", done.stderr);
     }
     let all = ids(&cli);
     let done = run(&cli, &server, &["--journal-keep", "4"]);
-    done.notes(&["the journal reached its bound: the oldest", "--journal-keep"]);
+    done.notes(&["the journal exceeded its bound: the oldest", "--journal-keep"]);
     let left = ids(&cli);
     // The new run was begun, or not, when the others were counted.
     assert!((4..=5).contains(&left.len()), "{left:?}");
     assert!(left.contains(&all[0]) && !left.contains(&all[5]), "{left:?} of {all:?}");
     let done = run(&cli, &server, &["--journal-keep", "100"]);
-    assert!(!done.stderr.contains("the journal reached its bound"), "{}", done.stderr);
+    assert!(!done.stderr.contains("the journal exceeded its bound"), "{}", done.stderr);
     let before = ids(&cli).len();
-    run(&cli, &server, &["--journal-max-size", "1"]).notes(&["the journal reached its bound"]);
+    run(&cli, &server, &["--journal-max-size", "1"]).notes(&["the journal exceeded its bound"]);
     assert!(ids(&cli).len() < before);
     let args = agent_args(&server, "openai-chat", &["x", "--journal-max-size", "much"]);
     cli.run(args).exits(2).notes(&["for example 500MB"]);

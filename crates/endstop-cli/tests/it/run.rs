@@ -212,7 +212,7 @@ fn a_retry_that_mends_it_is_a_success_and_what_was_shown_is_void() {
         });
         let done = cli.agent(&server, api, &["Hello."]).exits(0);
         assert!(done.stdout.ends_with("an answer of several words that is whole in the end\n"));
-        done.notes(&["the turn starts anew", "stopped: stop"]);
+        done.notes(&["the turn is restarted", "stopped: stop"]);
     }
 }
 
@@ -578,8 +578,8 @@ fn a_closed_standard_output_stops_the_run_and_not_the_cleaning_up() {
             let args = with(&["Talk.", "--events", "events.jsonl"], more);
             let done = unread(&cli, agent_args(&server, api, &args));
             assert_eq!(done.code(), 130, "{done:#?}");
-            let done = done.notes(&["nobody reads standard output any more"]);
-            assert_eq!(done.stderr.matches("nobody reads").count(), 1, "{done:#?}");
+            let done = done.notes(&["standard output was closed"]);
+            assert_eq!(done.stderr.matches("standard output was closed").count(), 1, "{done:#?}");
             eventually("the server sees the hang-up", || server.open_connections() == 0);
             let events = cli.read("events.jsonl");
             let outcome: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();

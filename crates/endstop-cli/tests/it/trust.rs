@@ -317,7 +317,7 @@ fn odd_settings_files_are_refused() {
         ("m\u{441}p = 1\n", "line 1: not valid TOML"),
         ("\"m\u{441}p\".x.command = \"id\"\n", "unknown name"),
         ("MCP = { x = { command = \"id\" } }\n", "unknown name"),
-        ("limits = 5\n", "`limits` wants a table"),
+        ("limits = 5\n", "`limits` expected a table"),
         ("[limits]\nmax_turns = nan\n", "finite"),
         ("[limits]\nmax_turns = -1\n", "max_turns"),
     ] {

@@ -103,5 +103,5 @@ fn moved_marks_do_not_count() {
         let _ = fs::copy(cli.path(name), other.path(name));
     }
     let resume = ["run", "--resume", "last", "--max-turns", "9", "--journal", "j.db"];
-    run_as(home.path(), &other, &resume).exits(2).notes(&["`verify`", "your mark"]);
+    run_as(home.path(), &other, &resume).exits(2).notes(&["`verify`", "your seal"]);
 }
