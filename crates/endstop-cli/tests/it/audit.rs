@@ -1,5 +1,5 @@
-//! `endstop audit`: sessions that agents have left, fixtures and such as the test writes: a loop, a claim
-//! that the record does not show, one that is cut off.
+//! `endstop audit`: sessions of agents, from fixtures and generated here: a loop, an unsupported
+//! claim, an interrupted session.
 
 use crate::backtest::transcript;
 use crate::cli::{ANTHROPIC_KEY, Cli, Started, playing};
@@ -11,7 +11,7 @@ fn fixtures(folder: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../endstop-trajectory/fixtures").join(folder)
 }
 
-/// A session of Claude Code, a record a line.
+/// A session of Claude Code, one record for each line.
 struct Transcript {
     lines: Vec<String>,
     model: &'static str,
@@ -35,7 +35,7 @@ impl Transcript {
         self.lines.push(record.to_string());
     }
 
-    /// What the model says and calls, with 1,000 tokens in and 100 out.
+    /// Adds a response with text and a call, which used 1,000 tokens in and 100 out.
     fn turn(&mut self, text: &str, command: Option<&str>) {
         let nth = self.lines.len();
         let mut content = Vec::new();
@@ -57,7 +57,7 @@ impl Transcript {
         );
     }
 
-    /// What the last call gave.
+    /// Adds the result of the last call.
     fn result(&mut self, content: &str, failed: bool) {
         let id = format!("t{}", self.lines.len() - 1);
         let result = json!({"type": "tool_result", "tool_use_id": id, "content": content, "is_error": failed});
@@ -79,7 +79,7 @@ fn looping() -> Transcript {
     session
 }
 
-/// The last test failed, and the final text says otherwise.
+/// The last test failed, but the final text claims success.
 fn claiming() -> Transcript {
     let mut session = Transcript::new("Fix the parser.");
     session.turn("I look.", Some("cargo test"));
@@ -90,7 +90,7 @@ fn claiming() -> Transcript {
     session
 }
 
-/// In the middle of a call.
+/// A session that ends during a call.
 fn cut() -> Transcript {
     let mut session = Transcript::new("Deploy it.");
     session.turn("I deploy.", Some("make deploy"));
@@ -107,12 +107,12 @@ fn written() -> Cli {
 }
 
 fn dollars(turns: f64) -> f64 {
-    // $5 a million in, $25 out.
+    // $5 per million tokens in, $25 out.
     turns * (1000.0 * 5.0 + 100.0 * 25.0) / 1e6
 }
 
 #[test]
-fn a_loop_a_claim_and_a_cut_session_are_told_with_what_they_cost() {
+fn audit_reports_loops_claims_and_costs() {
     let cli = written();
     let run = cli.run(["audit", "sessions", "--json"]);
     assert_eq!(run.code(), 0, "{}", run.stderr);
@@ -126,7 +126,7 @@ fn a_loop_a_claim_and_a_cut_session_are_told_with_what_they_cost() {
     assert_eq!(audit["ended"]["no_answer"]["sessions"], 1);
     assert_eq!(audit["signs"]["sessions"], 1);
     assert_eq!((&audit["loops"], &audit["looped"]), (&json!(1), &json!(1)));
-    // It fired in the third turn: six came behind it.
+    // The loop was detected in the third turn, so six turns came after it.
     assert_eq!(audit["behind_loops"]["turns"], 6);
     assert!((audit["behind_loops"]["usd"].as_f64().unwrap() - dollars(6.0)).abs() < 1e-9);
     assert_eq!(audit["stopped"], 1);
@@ -145,7 +145,7 @@ fn a_loop_a_claim_and_a_cut_session_are_told_with_what_they_cost() {
 }
 
 #[test]
-fn the_text_has_totals_first_and_fits_a_hundred_columns() {
+fn report_fits_hundred_columns() {
     let cli = written();
     let run = cli.run(["audit", "sessions", "--top", "2"]);
     assert_eq!(run.code(), 0, "{}", run.stderr);
@@ -170,7 +170,7 @@ fn the_text_has_totals_first_and_fits_a_hundred_columns() {
 }
 
 #[test]
-fn where_it_is_not_recorded_what_tools_gave_nothing_is_said_to_be_fine() {
+fn missing_tool_results_are_reported_unknown() {
     let cli = Cli::new();
     std::fs::create_dir_all(cli.path("cursor")).unwrap();
     cli.write("cursor/a.jsonl", transcript(3, "All tests pass now."));
@@ -195,7 +195,7 @@ fn where_it_is_not_recorded_what_tools_gave_nothing_is_said_to_be_fine() {
     let audit: Value = cli.run(["audit", "cursor", "--json"]).exits(0).lines().pop().unwrap();
     assert_eq!((&audit["sessions"], &audit["lacking_results"]), (&json!(2), &json!(2)));
 
-    // Beside sessions that say it, for how many it is unknown.
+    // Together with a complete session, the text reports for how many sessions it is unknown.
     cli.write("sound.jsonl", cut().text());
     let told = cli.run(["audit", "cursor", "sound.jsonl"]).exits(0).stdout;
     for says in [
@@ -212,7 +212,7 @@ fn where_it_is_not_recorded_what_tools_gave_nothing_is_said_to_be_fine() {
 }
 
 #[test]
-fn fixtures_of_two_agents_are_read_and_unknown_models_are_listed() {
+fn unknown_models_are_listed_without_price() {
     let cli = Cli::new();
     let run =
         cli.run(["audit".into(), fixtures("claude_code"), fixtures("codex"), "--json".into()]);
@@ -232,7 +232,7 @@ fn fixtures_of_two_agents_are_read_and_unknown_models_are_listed() {
 }
 
 #[test]
-fn find_says_where_it_looked_and_finds_what_is_there() {
+fn find_lists_folders_and_sessions() {
     let cli = Cli::new();
     let home = |name: &str| cli.path("home").join(name);
     let find = |more: &[&str]| {
@@ -267,7 +267,7 @@ fn find_says_where_it_looked_and_finds_what_is_there() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_input_is_reported() {
     let cli = Cli::new();
     std::fs::create_dir_all(cli.path("empty")).unwrap();
     let run = cli.run(["audit", "empty"]);
@@ -298,7 +298,7 @@ fn what_cannot_be_read_is_said() {
     assert_eq!(run.code(), 2);
     assert!(run.stderr.contains("no format `word`"), "{}", run.stderr);
 
-    // Half a line at the end: what came before counts.
+    // Half a line at the end: the records before it count.
     let mut text = claiming().text();
     text.push_str(r#"{"type":"assistant","mess"#);
     cli.write("half.jsonl", text);
@@ -312,7 +312,7 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_outside_and_shows_text_as_text() {
+fn page_is_self_contained_and_escaped() {
     let cli = written();
     let mut session = Transcript::new("<script>alert(1)</script>");
     session.turn("", Some("echo '<b>'"));
@@ -355,7 +355,7 @@ fn no_key_is_printed() {
 }
 
 #[test]
-fn advice_is_that_of_the_card() {
+fn advice_matches_the_card() {
     for (turn, args, status, says) in [
         (
             Turn::text("I would ").finish("content_filter"),

@@ -1,4 +1,4 @@
-//! The journal stays bounded: `endstop runs prune`, and what `endstop run` removes by itself.
+//! The journal stays bounded: `endstop runs prune`, and the removal by `endstop run`.
 
 use crate::cli::{Cli, agent_args, answering};
 use endstop::testkit::{Reply, Request, Server, Turn};
@@ -59,7 +59,7 @@ fn prune_without_a_usable_bound_is_refused() {
 }
 
 #[test]
-fn run_bounds_the_journal_and_says_so() {
+fn run_bounds_journal_and_reports_it() {
     let (cli, server) = (Cli::new(), server());
     for _ in 0..6 {
         let done = run(&cli, &server, &["--journal-keep", "off"]);
@@ -69,7 +69,7 @@ fn run_bounds_the_journal_and_says_so() {
     let done = run(&cli, &server, &["--journal-keep", "4"]);
     done.notes(&["the journal exceeded its bound: the oldest", "--journal-keep"]);
     let left = ids(&cli);
-    // The new run was begun, or not, when the others were counted.
+    // The new run may or may not exist yet when the others are counted.
     assert!((4..=5).contains(&left.len()), "{left:?}");
     assert!(left.contains(&all[0]) && !left.contains(&all[5]), "{left:?} of {all:?}");
     let done = run(&cli, &server, &["--journal-keep", "100"]);
