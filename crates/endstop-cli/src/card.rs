@@ -81,10 +81,12 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
     if let Some(diverged) = &beside.diverged {
         row("replay", &shorten(&format!("DIVERGED: {diverged}"), 400));
     }
+    // Never shortened, because a shortened command would not run.
     row("next", &beside.next);
     if let Some(run) = &beside.run {
         row("run", run);
     }
+    // The caller ends the last line.
     out.pop();
     out
 }
@@ -111,6 +113,7 @@ pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
         _ => of(format!("{estimated}{}", outcome.cost), max_usd),
     };
     let max_tokens = limits.max_tokens.map(thousands);
+    // Zero tokens after a call mean that the provider reported no usage.
     let counted = usage.total_tokens() > 0 || outcome.model_calls == 0;
     let used = if counted {
         of(format!("{estimated}{}", thousands(usage.total_tokens())), max_tokens)

@@ -59,6 +59,7 @@ impl EventFile {
             writeln!(self.file, "{}", self.secrets.out_of_json_text(line))?;
             if keep == Keep::Soon { Ok(()) } else { self.file.flush() }
         });
+        // Reported once, because a full disk fails every line.
         if let Err(error) = written
             && !std::mem::replace(&mut self.failed, true)
         {

@@ -57,6 +57,7 @@ impl Source {
     /// Reads the whole input as bytes.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
+        // One byte more than allowed shows that the input is too long without reading all of it.
         let read = self.open()?.take(LONGEST + 1).read_to_end(&mut bytes);
         if read.map_err(|error| self.wrong(error))? as u64 > LONGEST {
             return Err(self.wrong(format!("larger than {} MiB", LONGEST >> 20)));

@@ -57,6 +57,7 @@ pub(crate) fn is_ours(path: &Path) -> bool {
 
 /// Returns the application id of an SQLite file, or `None` for other files.
 fn header(path: &Path) -> Option<i64> {
+    // The application id is a big-endian number at offset 68 of the SQLite header.
     let mut begin = [0; 72];
     open_regular(path).and_then(|mut file| file.read_exact(&mut begin)).ok()?;
     let (application, _) = begin[68..].split_first_chunk()?;
@@ -96,6 +97,7 @@ fn each_of(
 ) -> std::result::Result<(), JournalError> {
     let journal = SqliteJournal::read(path)?;
     let mut ids: Vec<String> = journal.runs(u32::MAX)?.into_iter().map(|run| run.id).collect();
+    // `runs` lists the newest run first.
     ids.reverse();
     for (id, at) in ids.iter().zip(1..) {
         let file = path.display().to_string();
@@ -182,6 +184,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
         }) {
             match (told, turn) {
                 (RunEvent::TurnEnded { text, usage, cost, .. }, Some(turn)) => {
+                    // Without a price the reported cost is 0, which is not a known cost.
                     let known = priced || turn.cost.is_some();
                     let mut step = step(turn, text, usage);
                     step.at = run.wall_ms.get(nth).copied().and_then(iso_8601);

@@ -114,6 +114,7 @@ fn outlive_file_size_limit() {
 
 /// `true` if `--json` is among the arguments; used if they could not be parsed.
 fn asks_for_json() -> bool {
+    // After `--`, an argument is a value and not a flag.
     std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 

@@ -56,6 +56,8 @@ impl NewFile {
         #[cfg(unix)]
         {
             use std::os::unix::fs::OpenOptionsExt as _;
+            // Set at creation, because a later `chmod` would leave a moment in which others can
+            // open it.
             options.mode(0o600);
         }
         // `create_new` first: it neither follows a link nor opens a file that another process just

@@ -67,6 +67,7 @@ pub(crate) fn note(text: &str) {
 /// Writes a coloured line to standard error.
 pub(crate) fn painted_note(text: &str) {
     let mut err = io::stderr().lock();
+    // The last step before the stream, so that no path around the redaction exists.
     let _ = writeln!(err, "{}", hidden(text));
 }
 

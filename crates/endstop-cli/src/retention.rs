@@ -91,6 +91,7 @@ fn within(
     let spec = PruneSpec {
         keep: bounds.runs.filter(|most| runs > *most).map(nine_tenths),
         max_bytes: bounds.bytes.filter(|most| bytes > *most).map(nine_tenths),
+        // A run that was interrupted recently must still be resumable.
         unfinished: Some(RESUMABLE_FOR),
         ..PruneSpec::default()
     };

@@ -148,6 +148,7 @@ impl Screen {
                 }
                 self.end_line();
                 self.cost = *cost;
+                // The event has the total cost, but only this turn's usage.
                 self.usage.add(usage);
                 self.answered = true;
                 // With tool calls the next lines show the progress; on a terminal the status line
@@ -192,8 +193,9 @@ impl Screen {
                 ));
             }
             RunEvent::Told { why, text } => {
-                self.note(&format!("! told the model ({why}): {}", shorten(text, 200)));
+                self.note(&format!("! message to the model ({why}): {}", shorten(text, 200)));
             }
+            // A rule in the mode `observe` is not shown: its hits are only in the outcome.
             RunEvent::Fired(fired) if fired.mode >= WatchMode::Warn => {
                 self.end_line();
                 self.note(&format!("⚠ {} fired ({})", shorten(&fired.evidence, 200), fired.mode));
@@ -232,6 +234,7 @@ impl Screen {
         let text =
             if self.text_on_terminal { self.flow.visible(text).into() } else { Cow::from(text) };
         if self.text_on_terminal {
+            // Text in a pipe does not touch the status line.
             self.clear_status();
         }
         let mut out = io::stdout().lock();

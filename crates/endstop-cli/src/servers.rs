@@ -246,6 +246,7 @@ fn expanded(text: &str) -> std::result::Result<String, String> {
             continue;
         }
         let inner = after.strip_prefix('{').and_then(|after| after.split_once('}'));
+        // Without braces the name ends at the first character that a name cannot contain.
         let (name, after) = inner.unwrap_or_else(|| {
             let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
             after.split_at(after.find(|c| !fits(c)).unwrap_or(after.len()))
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_journal_keeps_has_no_value_of_a_header() {
+    fn saved_settings_have_no_header_literals() {
         let table =
             json!({"url": "http://a", "headers": {"A": "Bearer $PATH", "B": "written out"}});
         let read = ServerSettings::of_table("s", &table).unwrap();

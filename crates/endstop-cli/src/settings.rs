@@ -127,6 +127,8 @@ impl Settings {
             price: saved.price,
             limits: run.limits().clone(),
             policy: None,
+            // Always set, because the default rules of this version may differ from those of the
+            // run.
             watches: Some(header.spec.watches.clone()),
             output_schema: header.output_schema.clone(),
             journal: None,
@@ -218,6 +220,7 @@ impl Settings {
             settings.price = Some(price);
         }
         if !args.tools.is_empty() {
+            // Checked here, so that the error names the flag and not the file.
             known_tools("--tool", &args.tools)?;
             settings.tools.clone_from(&args.tools);
         }
@@ -229,6 +232,7 @@ impl Settings {
             settings.mcp.push(server);
         }
         settings.replay = args.replay.is_some();
+        // Combined with `or`, because these flags can only switch something on.
         settings.ask |= args.ask;
         settings.allow_http |= args.allow_http;
         settings.no_stream |= args.no_stream;

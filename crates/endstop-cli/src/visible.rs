@@ -65,6 +65,7 @@ fn odd(c: char) -> bool {
 
 pub(crate) fn is_mark(c: char) -> bool {
     static SET: OnceLock<Set> = OnceLock::new();
+    // The comparison first, because it is cheap and rules out almost all text.
     c >= '\u{300}' && SET.get_or_init(|| Set::of(&MARKS)).has(c)
 }
 

@@ -79,6 +79,7 @@ impl Facts {
                 "the user halted the run at an approval prompt".to_owned()
             }
             (Termination::ErrorHalted, "hook") => format!("the hook `{name}` halted the run"),
+            // These endings usually come from a limit, so the policy must be named.
             (Termination::ErrorNoProgress | Termination::ErrorConsecutiveMistakes, "policy") => {
                 format!("the policy `{name}` stopped the run: {}", meaning(self.termination))
             }
@@ -98,6 +99,7 @@ impl Facts {
     pub(crate) fn asks_for_resume(&self) -> bool {
         self.is_raised()
             || matches!(self.termination, Termination::Cancelled | Termination::Terminated)
+            // A resume repeats the failed call. A fault in the code would only happen again.
             || self.termination == Termination::ErrorDuringExecution
                 && matches!(self.layer.as_str(), "provider" | "caller")
     }

@@ -112,6 +112,7 @@ fn enough(recorded: &RecordedRun, mut limits: Limits, limit: &str) -> Option<Str
     // too.
     for _ in 0..DOUBLINGS {
         let value = doubled(&limits, limit)?;
+        // As for flags: numbers parse as JSON, durations stay strings.
         let read = serde_json::from_str(&value).unwrap_or(Value::String(value.clone()));
         limits.set(limit, &read).ok()?;
         if continues(recorded, limits.clone()) {
@@ -138,6 +139,7 @@ fn doubled(limits: &Limits, limit: &str) -> Option<String> {
 
 /// `true` if the run continues under these limits.
 fn continues(recorded: &RecordedRun, limits: Limits) -> bool {
+    // The callers have refused a run whose spec cannot be rebuilt, so the fallback is not used.
     let spec = || recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
     let with = Resumption { limits: Some(limits), ..Resumption::default() };
     go_on(spec, recorded.events.clone(), with).is_ok()

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn book_gives_the_advice_of_the_table() {
+    fn book_matches_the_advice_table() {
         for row in &TABLE {
             let book = in_the_book(row.termination);
             assert_eq!(book.as_deref(), Some(row.advice), "endings.md, `{}`", row.termination);

@@ -102,6 +102,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
     row("verify", json!(text(&settings.verify)));
     row("context_window", json!(settings.context_window));
     row("stream", json!(!settings.no_stream));
+    // Without a setting the default file is shown, because it is what a run would use.
     let journal = settings.journal.clone().or_else(kept::usual);
     row("journal", json!(journal.map(|path| path.display().to_string())));
     row("price", json!(settings.price));

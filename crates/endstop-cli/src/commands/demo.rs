@@ -183,6 +183,7 @@ fn chapter(number: u64) -> Turn {
         "write_file",
         &json!({"path": format!("chapter-{number}.txt"), "content": format!("Chapter {number}.\n")}),
     )
+    // The prompt grows with each chapter, so that the ceiling ends the run after a few turns.
     .usage(10_000 + 2_000 * number, 1_500)
 }
 

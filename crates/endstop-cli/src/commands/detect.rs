@@ -51,6 +51,8 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
         let _ = match found {
             Ok(found) => output::json(&found),
             Err(problem) => {
+                // One invalid line does not hide the others: reading continues, and the status
+                // reports it.
                 status = 2;
                 let problem = format!("line {number}: {problem}");
                 output::note(&format!("endstop: {}: {problem}", source.name()));

@@ -36,6 +36,7 @@ pub(crate) fn run(args: &PruneArgs, as_json: bool) -> Result {
     }
     let _ = output::line(&summary(&pruned, args.dry_run));
     if pruned.spared > 0 {
+        // Explains why a bound is still exceeded.
         let hint = if args.unfinished {
             "a process is driving them"
         } else {

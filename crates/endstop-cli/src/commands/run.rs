@@ -72,12 +72,16 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
     let place = Place::of(args.journal.as_deref(), settings.folder_journal())?;
+    // Printed commands need `--journal` only for a file that a flag or a settings file named: the
+    // variable and the default are found again without it.
     let named_journal =
         args.journal.clone().or_else(|| settings.folder_journal().map(Path::to_owned));
     let journal = kept::to_write(&place)?;
+    // The seal covers the journal's path, so the settings need it before they are stored.
     settings.stored_in = place.path().ok().map(Path::to_owned);
     // A missing task is reported before the servers start, because starting them may take long.
     check_task(args, &tape)?;
+    // Bound to a name, because `_` alone would drop it at once and stop its work.
     let _retention = Retention::begin(journal.as_ref(), args);
     let runtime = runtime()?;
     // The agent is built before standard input is read, so that a wrong setting is reported without
@@ -177,6 +181,7 @@ impl Earlier {
             count(turns as u64, "response"),
             shorten(recorded.task(), 100)
         );
+        // A custom policy cannot be rebuilt here. The replay without it only affects this display.
         let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
         // The recorded events hold inputs only. The kernel is replayed on them to learn which tool
         // call each id belongs to.
@@ -459,6 +464,7 @@ impl Job {
             Some(file) => Some(EventFile::create(file, self.secrets.clone())?),
             None => None,
         };
+        // Registered before the run starts, because until then a signal kills the process.
         let mut signals = Signals::listen()?;
         let mut screen = Screen::new(limits.clone());
         screen.answer_only = self.answer_only;
@@ -613,6 +619,8 @@ impl Job {
                 output::note(&format!(
                     "endstop: --verify {command:?} could not be started: {error}"
                 ));
+                // A verifier that cannot start counts as a rejection, so that the run is not
+                // reported as verified.
                 return (Some(false), heard);
             }
         };
@@ -621,6 +629,8 @@ impl Job {
             output::note(&format!("endstop: process {pid}, {told}"));
         }
         let text = done.output.text();
+        // With --json the output of a successful verifier is noise, but a failure needs its
+        // explanation.
         let shown = !self.json || !done.success();
         if shown && !text.trim().is_empty() {
             output::note(&format!("verify: {}", text.trim_end().replace('\n', "\nverify: ")));
@@ -715,6 +725,8 @@ impl Job {
                 question = next(&mut questions), if asked.is_none() => {
                     screen.pause();
                     let Question { call, answer } = question;
+                    // One question at a time: the others wait in the channel until this one is
+                    // answered.
                     asked = Some(Asked { typed: approval::ask(call), answer });
                 }
                 typed = answered(&mut asked), if asked.is_some() => {
@@ -764,6 +776,7 @@ fn show_answer(outcome: &Outcome, alone: bool) {
     }
     let Some(answer) = outcome.answer() else { return };
     if alone || outcome.last_text.as_deref() != Some(answer.as_str()) {
+        // A pipe gets the answer unchanged, because a program reads it.
         let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
         let _ = output::raw_line(&shown);
     }
@@ -799,6 +812,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Heard::Interrupt,
             _ = self.terminate.recv() => Heard::Terminate,
+            // A hangup ends the run like SIGTERM, because its terminal is gone.
             _ = self.hangup.recv() => Heard::Terminate,
         }
     }

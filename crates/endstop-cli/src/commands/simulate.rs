@@ -43,6 +43,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
                 output::json(&object)
             }
             Err(problem) => {
+                // One invalid line does not hide the others: reading continues, and the status
+                // reports it.
                 status = 2;
                 let problem = format!("line {number}: {problem}");
                 output::note(&format!("endstop: {}: {problem}", source.name()));

@@ -98,7 +98,7 @@ fn list(json: bool) -> Result {
         let now = match FolderFile::find(Path::new(&one.path).parent().unwrap_or(Path::new("."))) {
             Ok(Some(folder)) if folder.file.sha256 == one.sha256 => "",
             Ok(Some(_)) => "  (changed since: not trusted)",
-            Ok(None) => "  (gone)",
+            Ok(None) => "  (deleted)",
             Err(_) => "  (not readable: not trusted)",
         };
         let _ = output::line(&format!("{}  {}{now}", one.at, shown(&one.path)));

@@ -155,6 +155,8 @@ impl Client {
             let status = response.status();
             let mut body = Vec::new();
             while let Some(more) = response.chunk().await? {
+                // The rest of a long answer is dropped, because a hostile collector could fill the
+                // memory.
                 if body.len() + more.len() > MOST_OF_AN_ANSWER {
                     break;
                 }

@@ -53,6 +53,7 @@ impl Spans {
     /// Sends the remaining spans, and reports those that were lost.
     pub(crate) fn end(self) {
         let Some(Sent { provider, to, lost }) = self.0 else { return };
+        // Bounded, because a collector that hangs must not delay the exit.
         let ended = provider.shutdown_with_timeout(LAST);
         if let Some((spans, why)) = lost.told() {
             output::note(&format!("endstop: {spans} did not reach the collector at {to}: {why}"));

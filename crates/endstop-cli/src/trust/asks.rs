@@ -152,6 +152,7 @@ fn variables(text: &str) -> impl Iterator<Item = &str> {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
         after.find(|c| !fits(c)).unwrap_or(after.len())
     };
+    // The first part is before any `$`, so it names no variable.
     text.split('$').skip(1).filter_map(move |after| {
         let after = after.strip_prefix('{').unwrap_or(after);
         Some(&after[..name(after)]).filter(|name| !name.is_empty())

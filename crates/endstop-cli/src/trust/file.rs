@@ -112,6 +112,7 @@ pub(crate) fn regular(path: &Path, most: u64) -> io::Result<(Vec<u8>, Metadata)>
 /// Reads all bytes, up to a bound.
 fn bounded(reader: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that the file is too large without reading all of it.
     reader.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::other(format!("it is larger than {} KiB", most >> 10)));

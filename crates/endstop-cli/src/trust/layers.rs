@@ -142,6 +142,7 @@ impl Layers {
     /// A file cannot be read or is not TOML, or another user owns the user's own file.
     pub(crate) fn find(args: &RunArgs) -> Result<Layers> {
         let user = user_file()?;
+        // `--config` replaces the folder's file, so that `--config /dev/null` runs without it.
         let (folder, config) = match &args.config {
             Some(path) => {
                 let bytes = file::named(path)?;

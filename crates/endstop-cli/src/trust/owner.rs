@@ -26,6 +26,7 @@ pub(crate) fn problem(metadata: &Metadata, forbidden: u32) -> Option<String> {
     let mode = metadata.mode() & 0o7777;
     let open = mode & forbidden;
     (open != 0).then(|| {
+        // Write access is the worse problem, so it is the one that is named.
         let what = if open & WRITE == 0 { "read" } else { "change" };
         let fix = if forbidden & !WRITE == 0 { "chmod go-w" } else { "chmod go-rwx" };
         format!("other users can {what} it (mode {mode:04o}); run `{fix}` on it")

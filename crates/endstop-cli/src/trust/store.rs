@@ -133,6 +133,7 @@ impl Store {
         let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let one = Trusted { path: path.to_owned(), sha256: sha256.to_owned(), at };
         self.change(|all| {
+            // One entry for each path: new consent replaces the old hash.
             all.retain(|other| other.path != one.path);
             all.push(one);
         })

@@ -503,7 +503,8 @@ fn explain_reads_every_event_kind() {
         assert!(written.contains(&format!("{kind:?}")), "no {kind} in {written}");
     }
     let explained = cli.run(["explain", "run.jsonl"]).exits(0).stdout;
-    for says in ["failed: server_error", "read_file error", "told the model", "ended as stop"] {
+    for says in ["failed: server_error", "read_file error", "message to the model", "ended as stop"]
+    {
         assert!(explained.contains(says), "no {says:?} in {explained}");
     }
 }

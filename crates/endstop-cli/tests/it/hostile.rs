@@ -181,7 +181,7 @@ fn failed_commands_do_not_end_run() {
 
 /// With a limit on file sizes that the journal and the events file reach during the run.
 #[test]
-fn file_size_limit_does_not_end_run() {
+fn file_size_limit_ends_no_run() {
     let cli = Cli::new();
     let long = "x".repeat(400_000);
     let lines = [format!("echo {long} | head -c 60000"), "head -c 1000000 /dev/zero > big".into()];

@@ -357,7 +357,7 @@ fn explain_shows_verifier_result() {
 }
 
 #[test]
-fn refused_resume_does_not_claim_to_continue() {
+fn refused_resume_announces_nothing() {
     let cli = Cli::new();
     let server = answering(steps(4));
     cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
@@ -366,7 +366,7 @@ fn refused_resume_does_not_claim_to_continue() {
 }
 
 #[test]
-fn resumed_run_shows_result_with_its_call() {
+fn resumed_run_shows_earlier_call() {
     let cli = Cli::new();
     let server = answering(steps(4));
     cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);

@@ -40,7 +40,7 @@ fn prune_removes_reports_and_keeps() {
 }
 
 #[test]
-fn prune_without_a_usable_bound_is_refused() {
+fn prune_requires_a_usable_bound() {
     let (cli, server) = (Cli::new(), server());
     run(&cli, &server, &[]);
     for (args, says) in [

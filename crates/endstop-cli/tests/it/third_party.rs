@@ -21,7 +21,7 @@ const LOG: &str = "CREATE TABLE log (key INTEGER PRIMARY KEY, at_ns INTEGER, wal
     name TEXT, event TEXT, effects TEXT)";
 
 #[test]
-fn endless_journal_is_a_problem_in_audit() {
+fn audit_reports_endless_journal() {
     let cli = Cli::new();
     std::fs::create_dir(cli.path("runs")).unwrap();
     let good = r#"{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]}"#;

@@ -23,6 +23,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
+    // Sessions are files of other programs and may contain keys of this environment.
     let keys = endstop::process::environment_secrets();
     output::hide(&keys);
     for path in args.paths.iter().filter(|path| *path != Path::new("-")) {
@@ -186,6 +187,7 @@ fn since(text: &str, now_ms: u64) -> Result<i64> {
     };
     let units = [('d', 86_400_000u64), ('h', 3_600_000), ('m', 60_000)];
     let ago = units.iter().find_map(|(unit, ms)| {
+        // Saturating, so that an absurd age means the beginning of time instead of an overflow.
         text.strip_suffix(*unit)?.parse::<u64>().ok().map(|many| many.saturating_mul(*ms))
     });
     match ago {

@@ -102,6 +102,7 @@ fn models(out: &mut String, found: &Found) {
     out.push_str("<section><h2>By model</h2>");
     let mut models: Vec<_> = found.audit.models.iter().collect();
     models.sort_by_key(|(_, spent)| std::cmp::Reverse((spent.usd.0, spent.tokens())));
+    // The most expensive models first; the others would only lengthen the page.
     for (name, spent) in models.into_iter().take(30) {
         let _ =
             write!(out, "<p><code>{}</code> {}</p>", escape(name), escape(&words::spent(spent)));
@@ -128,6 +129,7 @@ fn one(out: &mut String, session: &Session) {
     if let Some(sign) = &session.sign {
         said("warn", &words::sign(sign));
     }
+    // Bounded, because one session may have a great number of loops and stops.
     for one in session.loops.iter().take(20) {
         said("warn", &words::looped(one));
     }

@@ -94,6 +94,7 @@ fn bar(out: &mut String, y: &mut f64, width: f64, font: f64, title: &str, parts:
     );
     *y += font * 1.5;
     let mut x = 4.0;
+    // Without a total there is nothing to divide by, and only the legend is drawn.
     for part in parts.iter().filter(|_| all > 0.0) {
         let wide = (width - 8.0) * part.value / all;
         let _ = write!(

@@ -68,6 +68,7 @@ pub(super) fn report(found: &Found) -> Vec<String> {
         one(nth + 1, session, &mut out);
     }
     let text = out.concat();
+    // Only the signs that occur in the report are explained.
     let used: Vec<_> =
         words::SIGNS.iter().filter(|(sign, _)| text.contains(&format!("{sign}$"))).collect();
     if !used.is_empty() {
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_wrap_and_long_words_split() {
+    fn long_lines_and_words_are_wrapped() {
         let mut out = Vec::new();
         wrap(&format!("  {} {}", "word ".repeat(30).trim(), "x".repeat(250)), "    ", &mut out);
         assert!(out.iter().all(|line| line.chars().count() <= WIDTH), "{out:?}");

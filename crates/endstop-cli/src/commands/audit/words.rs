@@ -46,6 +46,7 @@ pub(super) fn money(spent: &Spent) -> String {
         (true, true) => "≈",
     };
     let usd = spent.usd.to_usd();
+    // Below a dollar, two decimals would round most sessions to nothing.
     if usd >= 1.0 {
         let cents = (usd * 100.0).round() as u64;
         format!("{sign}${}.{:02}", thousands(cents / 100), cents % 100)
@@ -334,6 +335,7 @@ pub(super) fn stop(one: &Stop) -> String {
 pub(super) fn advice(session: &Session) -> Option<String> {
     let mut advice = Vec::new();
     if let Some(rule) = session.loops.first().and_then(|one| one.rules.first()) {
+        // The name without its thresholds, which `--watch` spells differently.
         let name = rule.split(['(', ' ']).next().unwrap_or("stuck");
         advice.push(format!(
             "`--watch stop:{name}` ends such a loop, and `nudge:{name}` warns the model"

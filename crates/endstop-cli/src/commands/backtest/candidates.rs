@@ -111,6 +111,7 @@ fn usual() -> Result<Vec<Candidate>> {
         times("no_new", 2),
         json!({"any": [times("total_repeat", 3), times("same_error", 3)]}),
     ];
+    // Plain turn caps, because a detector that does not beat them is not needed.
     list.extend([10, 20, 30, 50].map(|steps| json!({"max_steps": {"steps": steps}})));
     let mut all = Candidate::read(&Value::Array(list)).map_err(|error| fault(&error))?;
     all.push(Candidate::default_limits());

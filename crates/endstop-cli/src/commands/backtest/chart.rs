@@ -33,6 +33,7 @@ struct Canvas {
 
 impl Canvas {
     fn x(&self, harm: f64) -> f64 {
+        // Logarithmic, but finite at zero, at which the best candidates are.
         let at = |harm: f64| (1.0 + harm / STRETCH).ln();
         let share = at(harm.clamp(0.0, self.most_harm)) / at(self.most_harm);
         self.left + (self.right - self.left) * share
@@ -116,8 +117,10 @@ pub(super) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
     let cap = cap_harm(&dataset.cap);
     let largest = dataset.candidates.iter().map(harm).fold(cap, f64::max);
     let largest = best.map_or(largest, |one| largest.max(one.harm().high));
+    // At least 2 %, so that the axis does not magnify differences that mean nothing.
     let most_harm = TICKS.into_iter().find(|tick| *tick >= largest.max(0.02)).unwrap_or(1.0);
     let saved = dataset.candidates.iter().map(|one| one.saved);
+    // Some space above the highest point, for its name.
     let most_saved = (saved.fold(dataset.cap.saved, f64::max) * 1.08).clamp(0.05, 1.0);
     let mut canvas = Canvas {
         out: String::new(),
@@ -229,6 +232,7 @@ fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
         canvas.line((x, bottom), (x, bottom + 5.0), "stroke=\"var(--soft)\"");
         let text = words::share(tick);
         let long = wide(&text, font);
+        // A number that would overlap the one before it is left out.
         if x - long / 2.0 >= free {
             canvas.text(x, bottom + font * 1.5, "middle", "fill:var(--soft)", &text);
             free = x + long / 2.0 + 6.0;
@@ -245,6 +249,7 @@ fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
         (allowed, bottom),
         "stroke=\"var(--bad)\" stroke-width=\"2\" stroke-dasharray=\"6 4\"",
     );
+    // Names must not cover the line of the allowed harm.
     canvas.taken.push([allowed - 2.0, top, allowed + 2.0, bottom]);
     let most = format!("at most {}", words::share(report.max_harm));
     let half = wide(&most, font) / 2.0;

@@ -191,6 +191,7 @@ fn judge(
         candidates,
         census: done.census,
         outcomes: done.outcomes,
+        // The readers skipped the journals in folders, but these were read here.
         passed_over: done.skipped.saturating_sub((input.journals.len() - input.named) as u64),
         max_harm: args.max_harm,
         alpha: args.calibrate,

@@ -201,6 +201,7 @@ impl Found {
         let fired = candidates.iter().zip(&self.judged.fired);
         fired
             .filter_map(|(candidate, at)| {
+                // A stop at the last step would have changed nothing.
                 let at = at.filter(|at| *at < turns)?;
                 Some((candidate.name.as_str(), at, u64::from(turns - at)))
             })
@@ -245,7 +246,7 @@ impl Found {
 fn in_short(step: &Step<'_>) -> String {
     let line = |text: &str, most: usize| shorten(text, most).replace('\n', " ⏎ ");
     if step.calls.is_empty() && step.results.is_empty() {
-        return format!("said {:?}", line(&step.text, 80));
+        return format!("text {:?}", line(&step.text, 80));
     }
     let calls: Vec<String> = step
         .calls

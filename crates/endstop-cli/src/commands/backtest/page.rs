@@ -21,6 +21,7 @@ pub(super) fn page(report: &Report) -> String {
             chart(report, whole, 380.0),
         );
         advice(&mut out, report);
+        // The total is the last dataset, and comes first on the page.
         for dataset in report.figures.datasets.iter().rev() {
             table(&mut out, report, dataset);
         }

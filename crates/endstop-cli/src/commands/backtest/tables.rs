@@ -67,6 +67,8 @@ pub(super) fn rows(report: &Report, dataset: &DatasetFigures) -> Vec<Row> {
     let mut shown = shown(report, dataset);
     if report.sweep {
         let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
+        // A sweep has many candidates, so they are ordered as on the front: by harm, then by
+        // savings.
         shown.sort_by(|a, b| harm(a).total_cmp(&harm(b)).then(a.saved.total_cmp(&b.saved)));
     }
     let mut rows: Vec<Row> = shown
@@ -100,6 +102,7 @@ fn candidate(one: &CandidateFigures, dataset: &DatasetFigures, best: bool, most:
             )
         },
     );
+    // For a candidate that could evaluate no run, 0 % would be a false claim.
     let lacks = one.lacking >= dataset.runs && one.counts.fired == 0;
     Row {
         name: one.name.clone(),

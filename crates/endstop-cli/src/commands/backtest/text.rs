@@ -27,6 +27,7 @@ pub(super) fn report(report: &Report) -> Vec<String> {
             saved(&mut out, report, whole, place, paint);
             hints(&mut out, report, whole);
             if several {
+                // The last dataset is the total, which was shown above.
                 for dataset in report.figures.datasets.split_last().map_or(&[][..], |all| all.1) {
                     let place = format!(" in {}", words::fitted(&dataset.name, 40));
                     out.push(String::new());

@@ -18,6 +18,7 @@ pub(super) fn percent(share: f64) -> String {
     } else if (percent - percent.round()).abs() < 1e-9 {
         format!("{percent:.0}")
     } else if percent.abs() < 0.01 {
+        // A share above zero must not be shown as zero.
         "<0.01".to_owned()
     } else if percent.abs() < 0.1 {
         format!("{percent:.2}")
@@ -250,6 +251,7 @@ pub(super) fn fitted(name: &str, most: usize) -> String {
         return chars.into_iter().collect();
     }
     let head = (most - 1) / 2;
+    // One character is for the ellipsis.
     let tail = most - 1 - head;
     let (begin, end) = (&chars[..head], &chars[chars.len() - tail..]);
     begin.iter().chain(['…'].iter()).chain(end).collect()

@@ -88,6 +88,7 @@ fn read(path: &Path) -> Result<Vec<Value>> {
                 source.name()
             ))
         };
+        // An invalid line is tolerated only as the last one.
         if let Some(before) = cut.take() {
             return Err(before);
         }
@@ -109,6 +110,7 @@ fn read(path: &Path) -> Result<Vec<Value>> {
             Some("outcome") => {
                 return Err(wrong("outcome without `termination` or `decided_by`"));
             }
+            // These lines come from the agent loop, so they are not events of the kernel.
             Some("delta" | "warning") => {}
             Some(_) => {
                 RunEvent::deserialize(&event)
@@ -232,7 +234,7 @@ fn timeline(story: &Story) -> Vec<String> {
             }
             "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
             "turn_ended" => format!(
-                "  said {:?} ({} = {:?}, {} tokens, {})",
+                "  text {:?} ({} = {:?}, {} tokens, {})",
                 shorten(&text(&event["text"]), 100),
                 text(&event["signal"]["provider_specific"]["original_field"]),
                 text(&event["signal"]["provider_specific"]["original_value"]),
@@ -260,7 +262,7 @@ fn timeline(story: &Story) -> Vec<String> {
                 shorten(&text(&event["content"]).replace('\n', " ⏎ "), 120)
             ),
             "told" => format!(
-                "  ! told the model ({}): {}",
+                "  ! message to the model ({}): {}",
                 text(&event["why"]),
                 shorten(&text(&event["text"]), 120)
             ),

@@ -105,6 +105,7 @@ fn limits(out: &mut String, story: &Story, end: &Boundary) {
     let decided = story.outcome.as_ref().map(|outcome| words::text(&outcome["decided_by"]["name"]));
     for check in &end.checks {
         let Some(max) = check.max else { continue };
+        // A limit of zero is used up from the start.
         let share = if max > 0.0 { (check.value / max).clamp(0.0, 1.0) * 100.0 } else { 100.0 };
         let ended_it = decided.as_deref() == Some(check.limit);
         let _ = write!(
@@ -147,6 +148,7 @@ fn each_turn(out: &mut String, story: &Story, turns: &[Turn<'_>]) {
     for turn in turns {
         let again = story.repeats.iter().position(|repeat| repeat.turns.contains(&turn.number));
         let tools: Vec<&str> = turn.tools.iter().map(|tool| tool.name).collect();
+        // Turns carry the total cost so far, and the summary shows the difference.
         let spent = turn.cost.unwrap_or(before);
         let summary = format!(
             "turn {}: {}{}",
@@ -179,6 +181,7 @@ fn each_turn(out: &mut String, story: &Story, turns: &[Turn<'_>]) {
             );
         }
         if !turn.text.is_empty() {
+            // Long texts are shortened, so that a page with many turns still loads on a phone.
             let _ = write!(out, "<pre>{}</pre>", escape(&words::shorten(turn.text, 20_000)));
         }
         for tool in &turn.tools {

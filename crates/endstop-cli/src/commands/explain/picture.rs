@@ -21,6 +21,7 @@ struct Canvas {
 
 impl Canvas {
     fn x(&self, ms: f64) -> f64 {
+        // The lower bound avoids a division by zero for a run without duration.
         self.left + (self.width - self.left - 12.0) * (ms / self.end_ms.max(0.001)).clamp(0.0, 1.0)
     }
 
@@ -45,6 +46,7 @@ impl Canvas {
             "<g><title>{}</title><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{height}\" rx=\"2\" fill=\"{fill}\"/>",
             escape(title)
         );
+        // A label that does not fit is left out; the tooltip has the details.
         if wide > self.font * 0.8 * letter.len() as f64 && !letter.is_empty() {
             let _ = write!(
                 self.out,
@@ -60,6 +62,7 @@ impl Canvas {
     /// Draws a step curve from zero to the last value, and the limit as a dashed line.
     fn steps(&mut self, points: &[(f64, f64)], max: Option<f64>, color: &str) {
         let height = 60.0;
+        // The limit counts too, so that its line is inside the chart.
         let most = points.iter().map(|point| point.1).fold(max.unwrap_or(0.0), f64::max);
         let (bottom, end) = (self.y + height, self.end_ms);
         let at = |value: f64| bottom - height * 0.92 * if most > 0.0 { value / most } else { 0.0 };
@@ -87,6 +90,7 @@ impl Canvas {
 /// Draws the chart with the given width: 1000 for a screen, 380 for a phone.
 pub(super) fn picture(story: &Story, turns: &[Turn<'_>], width: f64) -> String {
     let end_ms = story.end_ms().max(0.001);
+    // The narrow chart is scaled less, so smaller letters look the same.
     let font = if width < 500.0 { 13.0 } else { 15.0 };
     let mut canvas = Canvas { out: String::new(), width, left: 8.0, y: 6.0, end_ms, font };
     model(&mut canvas, turns);
@@ -139,7 +143,8 @@ fn tools(canvas: &mut Canvas, story: &Story, turns: &[Turn<'_>]) {
         for tool in &turn.tools {
             let to = tool.to.unwrap_or(canvas.end_ms);
             let (from_x, to_x) = (canvas.x(tool.from), canvas.x(to).max(canvas.x(tool.from) + 3.0));
-            // Six lanes show a typical set of parallel calls; more would overlap in the last lane.
+            // Compared in pixels, because short calls are drawn wider than they lasted. Six lanes show
+            // a typical set of parallel calls; further ones overlap in the last lane.
             let lane = match lanes.iter().position(|until| *until <= from_x) {
                 Some(lane) => lane,
                 None if lanes.len() < 6 => {
@@ -240,6 +245,7 @@ fn cost(canvas: &mut Canvas, story: &Story, turns: &[Turn<'_>]) {
         .filter(|point| point.1 > 0.0)
         .collect();
     let total = story.outcome.as_ref().and_then(|outcome| outcome["cost_usd"].as_f64());
+    // The last point is the outcome's total, so that the curve reaches the final cost.
     points.extend(total.filter(|total| *total > 0.0).map(|total| (canvas.end_ms, total)));
     let Some((_, last)) = points.last().copied() else { return };
     let max = story
@@ -297,6 +303,7 @@ fn axis(canvas: &mut Canvas, story: &Story) {
     let _ = write!(
         canvas.out,
         "<line x1=\"{to:.1}\" x2=\"{to:.1}\" y1=\"4\" y2=\"{y:.1}\" stroke=\"var(--bad)\" stroke-width=\"{}\"/>",
+        // Without an outcome the real end is unknown, so no end line is drawn.
         if story.outcome.is_some() { 2 } else { 0 }
     );
     canvas.y += font * 2.0;

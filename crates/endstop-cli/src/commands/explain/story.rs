@@ -148,6 +148,7 @@ impl Story {
             let resumed = matches!(event.kind, EventKind::Resumed(_));
             let effects = replay.feed(event.clone()).to_vec();
             let asked: Vec<Value> = effects.iter().filter_map(brief).collect();
+            // Only the first difference is reported, because later ones may follow from it.
             if run.effects.get(nth).is_some_and(|was| *was != asked) && !differs {
                 differs = true;
                 story.problems.push(format!(
@@ -233,6 +234,8 @@ impl Story {
                     number(&outcome["cost_upper_usd"]).or(number(&outcome["cost_usd"]))
                 }
                 "timeout" => number(&outcome["duration_ms"]).map(|ms| ms / 1e3),
+                // The outcome does not contain the final value of other limits, but a limit that
+                // decided was reached.
                 _ if decided => check.max,
                 _ => None,
             };
@@ -251,12 +254,14 @@ impl Story {
             let kind = text("type");
             if kind == "turn_started" {
                 let number = event["turn"].as_u64().unwrap_or(0);
+                // A later attempt starts the same turn again.
                 if turns.last().is_none_or(|turn| turn.number != number) {
                     turns.push(Turn { number, ..Turn::default() });
                 }
             }
             let Some(turn) = turns.last_mut() else { continue };
             match kind {
+                // An empty reason marks an attempt whose end was not seen yet.
                 "turn_started" => turn.attempts.push((at, at, Some(String::new()))),
                 "attempt_failed" => {
                     if let Some(attempt) = turn.attempts.last_mut() {
@@ -286,6 +291,8 @@ impl Story {
                 }),
                 "tool_ended" => {
                     let (name, status) = (text("name"), text("status"));
+                    // Parallel calls of the same tool are matched in the order in which they
+                    // started.
                     let open = turn.tools.iter_mut().find(|t| t.to.is_none() && t.name == name);
                     match open {
                         Some(tool) => {
@@ -345,6 +352,7 @@ impl Story {
                     result: tool.content.to_owned(),
                 })
                 .collect();
+            // Sorted, because the order of the calls in a turn does not matter.
             calls.sort_by(|a, b| (&a.name, &a.arguments).cmp(&(&b.name, &b.arguments)));
             match repeats.iter_mut().find(|repeat| repeat.calls == calls) {
                 Some(repeat) => {
@@ -355,6 +363,7 @@ impl Story {
             }
         }
         repeats.retain(|repeat| repeat.turns.len() > 1);
+        // Files of earlier versions have a cost of 0 if no price was known.
         let unknown = |outcome: &Value| {
             outcome["cost_unknown"] == true && outcome["cost_usd"].as_f64() == Some(0.0)
         };
