@@ -101,25 +101,25 @@ impl ServerSettings {
             let texts = value
                 .as_array()
                 .and_then(|all| all.iter().map(|one| one.as_str().map(str::to_owned)).collect());
-            texts.map(Some).ok_or_else(|| format!("`{key}` expected a list of strings"))
+            texts.map(Some).ok_or_else(|| format!("`{key}`: expected a list of strings"))
         };
         let time = |key: &str| match table.get(key) {
             None => Ok(None),
             Some(Value::String(text)) if parse_duration(text).is_some() => Ok(Some(text.clone())),
-            Some(_) => Err(format!("`{key}` expected a duration such as \"90s\" or \"10m\"")),
+            Some(_) => Err(format!("`{key}`: expected a duration such as \"90s\" or \"10m\"")),
         };
         if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            return Err(format!("`{key}` is an {}", unknown_key(key, &KEYS)));
+            return Err(format!("`{key}`: {}", unknown_key(key, &KEYS)));
         }
         let at = match (table.get("command"), table.get("url")) {
             (Some(Value::String(line)), None) => At::Line(line.clone()),
             (Some(_), None) => At::Words(
                 texts("command")
-                    .map_err(|_| "`command` expected a string or a list of strings")?
+                    .map_err(|_| "`command`: expected a string or a list of strings")?
                     .unwrap_or_default(),
             ),
             (None, Some(Value::String(url))) => At::Url(url.clone()),
-            (None, Some(_)) => return Err("`url` expected a string".to_owned()),
+            (None, Some(_)) => return Err("`url`: expected a string".to_owned()),
             _ => return Err("expected either `command` or `url`".to_owned()),
         };
         let is_url = matches!(at, At::Url(_));
@@ -131,14 +131,14 @@ impl ServerSettings {
         }
         let mut settings = ServerSettings::new(name, at)?;
         if let Some(headers) = table.get("headers") {
-            let problem = "`headers` expected a table of strings";
+            let problem = "`headers`: expected a table of strings";
             for (name, value) in headers.as_object().ok_or(problem)? {
                 let value = value.as_str().ok_or(problem)?;
                 settings.headers.insert(name.clone(), Some(value.to_owned()));
             }
         }
         settings.env = texts("env")
-            .map_err(|_| "`env` expected a list of the variables that the server may read")?
+            .map_err(|_| "`env`: expected a list of the variables that the server may read")?
             .unwrap_or_default();
         settings.tools = texts("tools")?;
         settings.timeout = time("timeout")?;
@@ -350,13 +350,13 @@ mod tests {
             (json!("x"), "expected a table"),
             (json!({}), "either `command` or `url`"),
             (json!({"command": "a", "url": "b"}), "either"),
-            (json!({"command": 1}), "`command` expected"),
-            (json!({"url": 1}), "`url` expected"),
+            (json!({"command": 1}), "`command`: expected"),
+            (json!({"url": 1}), "`url`: expected"),
             (json!({"url": "http://a", "env": ["X"]}), "`env` requires `command`"),
             (json!({"command": "a", "headers": {}}), "`headers` requires `url`"),
             (json!({"url": "http://a", "headers": {"k": 1}}), "table of strings"),
             (json!({"command": "a", "env": {"K": "v"}}), "list of the variables"),
-            (json!({"command": "a", "timeout": "soon"}), "`timeout` expected a duration"),
+            (json!({"command": "a", "timeout": "soon"}), "`timeout`: expected a duration"),
             (json!({"comand": "a"}), "did you mean `command`"),
         ] {
             let problem = ServerSettings::of_table("s", &table).unwrap_err();

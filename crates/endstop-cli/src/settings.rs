@@ -286,7 +286,7 @@ impl Settings {
         let value = &entry.value;
         let (key, member) = entry.parts();
         let member = member.unwrap_or_default();
-        let wrong = |what: &str| Failure::usage(format!("{name}: `{}` {what}", shown(key)));
+        let wrong = |what: &str| Failure::usage(format!("{name}: `{}`: {what}", shown(key)));
         // Quoted text comes from the file and may hold control characters.
         let in_table = |problem: String| {
             let table = if key == "mcp" { format!("mcp.{member}") } else { key.to_owned() };
@@ -350,7 +350,7 @@ impl Settings {
             _ => {
                 let known: Vec<&str> = tighten::KEYS.iter().map(|(name, _)| *name).collect();
                 let problem = endstop::core::limits::unknown_key(key, &known);
-                return Err(wrong(&format!("is an {}", shown(&problem))));
+                return Err(wrong(&shown(&problem)));
             }
         }
         Ok(())

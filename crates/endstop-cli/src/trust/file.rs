@@ -75,7 +75,7 @@ impl SettingsFile {
                 continue;
             };
             let Value::Object(members) = value else {
-                return Err(Failure::usage(format!("{name}: `{table}` expected a table")));
+                return Err(Failure::usage(format!("{name}: `{table}`: expected a table")));
             };
             let members = members.into_iter();
             entries.extend(members.map(|(key, value)| Entry::new(Some(table), key, value)));

@@ -103,7 +103,7 @@ fn long_call_can_be_viewed() {
     assert!(rows[..4].iter().any(|row| row.starts_with("? The model asks")), "{rows:#?}");
     let shown = rows.concat();
     assert!(shown.contains("line1.") && shown.contains("touch ran"), "{rows:#?}");
-    assert!(shown.contains("more rows, v shows them") && !shown.contains("line30."), "{rows:#?}");
+    assert!(shown.contains("more rows; v shows them") && !shown.contains("line30."), "{rows:#?}");
     terminal.types("v\n");
     for page in 1..=6 {
         let read = usize::from(ROWS - 2) * page;

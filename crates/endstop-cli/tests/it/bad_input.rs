@@ -247,7 +247,7 @@ fn invalid_settings_are_refused() {
         ("tools = [\"shel\"]", &["`tools`", "`shel`", "shell, read_file, write_file"]),
         ("model = 5", &["`model`", text[0]]),
         ("dir = true", &["`dir`", text[0]]),
-        ("stream = \"yes\"", &["`stream`", "wants true or false"]),
+        ("stream = \"yes\"", &["`stream`", "expected true or false"]),
         ("max_output_tokens = \"9\"", &["`max_output_tokens`", "1 or more"]),
         ("context_window = 0", &["`context_window`", "1 or more"]),
         (
@@ -530,7 +530,7 @@ fn unexplainable_runs_are_refused() {
         (r#"{"type":"turn_started"}"#.to_owned(), &["line 1", "missing field `turn`"]),
         (format!("{started}\n\n{{\"type\":\"outcome\"}}"), &["line 3", "`termination`"]),
         ("2026-01-01 INFO started".to_owned(), &["line 1", "not valid JSON"]),
-        ("\n\n".to_owned(), &["there are no events in it"]),
+        ("\n\n".to_owned(), &["no events found"]),
     ] {
         cli.write("run.jsonl", file);
         let says = [says, &["run.jsonl: ", "`endstop run --events`"]].concat();

@@ -176,12 +176,12 @@ fn recurring_ending_has_no_command() {
     let same = Turn::call("shell", &json!({"command": "true"}));
     let failing = Turn::call("nothing", &json!({}));
     for (turn, args, status, words) in [
-        (filtered, &[][..], 30, "the same words are refused again"),
+        (filtered, &[][..], 30, "the same wording will be refused again"),
         (cut, &[], 20, "raise --max-output-tokens, or allow --max-continuations"),
         (same, &["--tool", "shell"], 20, "say in the task what is in the way"),
         (failing, &["--tool", "shell"], 20, "read the tool errors"),
         (Turn::error(400, r#"{"error": {"message": "no"}}"#), &[], 30, "fix the request"),
-        (Turn::error(404, r#"{"error": {"message": "no"}}"#), &[], 30, "the name of the model"),
+        (Turn::error(404, r#"{"error": {"message": "no"}}"#), &[], 30, "the model name"),
     ] {
         let cli = Cli::new();
         let done = run(&cli, &playing([turn]), args).exits(status);
@@ -214,7 +214,7 @@ fn replayed_run_is_not_resumed() {
         followed(&cli, &done);
         cli.run(["run", "--resume", "last", "--max-turns", "2", "--journal", JOURNAL])
             .exits(2)
-            .notes(&["it was played from a recording", "--model PROVIDER/MODEL"]);
+            .notes(&["it was replayed from a recording", "--model PROVIDER/MODEL"]);
     }
 }
 
@@ -225,7 +225,7 @@ fn demo_advice_is_for_other_runs() {
         let mut command = cli.command(["demo", name]);
         command.env("ENDSTOP_JOURNAL", cli.path("j.db"));
         let done = Started::new(command, "").finish().exits(status);
-        assert!(row(&done, "next").starts_with("(of your own run, since this is a demo) "));
+        assert!(row(&done, "next").starts_with("(for a run of your own, because this is a demo) "));
         assert!(!row(&done, "next").contains("--resume"), "{done:#?}");
     }
 }

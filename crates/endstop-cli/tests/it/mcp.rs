@@ -50,7 +50,7 @@ fn unusable_server_costs_nothing() {
         ("files=echo no luck >&2; exit 3", "exit status 3; it said: no luck"),
         ("files", "expected NAME=COMMAND"),
         ("a b=true", "MCP server `a b`: a server's name is"),
-        ("web=https://host/?key=abc", "as `$NAME` of a variable"),
+        ("web=https://host/?key=abc", "use a variable as `$NAME`"),
     ] {
         let done = cli.agent(&server, "openai-chat", &["go", "--mcp", flag]).exits(2);
         assert!(done.stderr.contains(words), "{flag}: {}", done.stderr);

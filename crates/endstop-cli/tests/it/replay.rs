@@ -336,7 +336,7 @@ fn events_file_cannot_be_the_recording() {
     let before = cli.read("r.jsonl");
     for flag in ["--replay", "--record"] {
         let args = ["run", "Hi.", "--model", "openai/x", flag, "r.jsonl", "--events", "./r.jsonl"];
-        cli.run(args).exits(2).notes(&["--events ./r.jsonl", flag, "written over"]);
+        cli.run(args).exits(2).notes(&["--events ./r.jsonl", flag, "overwritten"]);
     }
     assert_eq!(cli.read("r.jsonl"), before);
 }

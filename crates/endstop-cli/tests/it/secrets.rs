@@ -302,7 +302,7 @@ fn redacted_conversation_needs_acceptance() {
         with(&cli, &secret, &resume).exits(2).notes(&[refused, "--accept-redacted"]);
         assert_eq!(server.requests().len(), 2, "the model was asked");
         let accept = [&resume[..], &["--accept-redacted"]].concat();
-        with(&cli, &secret, &accept).exits(30).notes(&["2 secrets were cut out"]);
+        with(&cli, &secret, &accept).exits(30).notes(&["2 secrets were removed"]);
         assert!(server.requests()[2].body.to_string().contains("It is [redacted]."));
         // The resumed run has the same redactions, also without the secret in the environment.
         with(&cli, &[], &resume).exits(2).notes(&[refused]);

@@ -197,7 +197,7 @@ fn hostile_settings_need_consent() {
         // The original bytes are trusted again, until they are revoked.
         victim.cli.write("endstop.toml", text);
         victim.run(&["trust", "--json"]).exits(0);
-        victim.run(&["trust", "--revoke"]).exits(0).notes(&["not trusted any more"]);
+        victim.run(&["trust", "--revoke"]).exits(0).notes(&["no longer trusted"]);
         victim.run(&["run"]).exits(2).notes(&refused);
         assert_eq!(victim.asked(), asked, "{toml}");
         assert!(!victim.cli.path("mark").exists(), "{toml}");
@@ -313,11 +313,11 @@ fn odd_settings_files_are_refused() {
         ("limits.max_turns = 1\nlimits.max_turns = 9\n", "duplicate key"),
         ("[limits]\nmax_turns = 1\n[limits]\nmax_turns = 9\n", "duplicate key"),
         ("\"\\u001b]0;owned\\u0007\\u202e\" = 1\n", "\\u{1b}]0;owned\\u{7}\\u{202e}"),
-        ("\"limits.max_turns\" = 9\n", "`limits.max_turns` is an unknown name"),
+        ("\"limits.max_turns\" = 9\n", "`limits.max_turns`: unknown name"),
         ("m\u{441}p = 1\n", "line 1: not valid TOML"),
         ("\"m\u{441}p\".x.command = \"id\"\n", "unknown name"),
         ("MCP = { x = { command = \"id\" } }\n", "unknown name"),
-        ("limits = 5\n", "`limits` expected a table"),
+        ("limits = 5\n", "`limits`: expected a table"),
         ("[limits]\nmax_turns = nan\n", "finite"),
         ("[limits]\nmax_turns = -1\n", "max_turns"),
     ] {
@@ -353,7 +353,7 @@ fn trust_belongs_to_one_folder() {
     victim.run(&["trust"]).exits(2).notes(&["--yes"]);
     assert!(!victim.state("trust.json").exists());
     let done = victim.run(&["trust", "--yes"]).exits(0);
-    for line in ["verify = touch '", "tighten what you have now:\n    limits.max_turns = 3"] {
+    for line in ["verify = touch '", "only tighten yours:\n    limits.max_turns = 3"] {
         assert!(done.stdout.contains(line), "{done:#?}");
     }
     let listed = victim.run(&["trust", "--list", "--json"]).exits(0).lines();
@@ -465,7 +465,7 @@ fn damaged_trust_store_is_no_consent() {
     if rustix::process::geteuid().is_root() {
         for path in [&store, &victim.state("")] {
             std::os::unix::fs::chown(path, Some(65_534), None).unwrap();
-            refused("belongs to the user 65534");
+            refused("belongs to user 65534");
             std::os::unix::fs::chown(path, Some(0), None).unwrap();
         }
     }

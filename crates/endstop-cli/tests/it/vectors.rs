@@ -251,8 +251,8 @@ fn detect_names_likely_format() {
     let cli = Cli::new();
     let stream = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n";
     let done = cli.feed(["detect", "--api", "openai-chat"], stream).exits(0);
-    let says = "this looks like anthropic-messages; give";
-    assert!(done.stderr.contains(&format!("{says} --api anthropic-messages")), "{done:#?}");
+    let says = "this looks like anthropic-messages";
+    assert!(done.stderr.contains(&format!("{says}; pass --api anthropic-messages")), "{done:#?}");
     let found = done.lines().remove(0);
     for message in [&found["signal"]["message"], &found["error"]["message"]] {
         assert!(message.as_str().unwrap().contains(says), "{found}");

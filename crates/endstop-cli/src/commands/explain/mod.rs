@@ -53,12 +53,12 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
 fn recorded(args: &ExplainArgs) -> Result<Story> {
     let name = args.run.to_string_lossy();
     let journal = kept::to_read(&Place::of(args.journal.as_deref(), None)?).map_err(|error| {
-        Failure::usage(format!("{name}: no such file, and no such run: {}", error.message))
+        Failure::usage(format!("{name}: No such file, and no such run: {}", error.message))
     })?;
     let wrong = |error: JournalError| Failure::usage(error.to_string());
     let id = journal.find(&name).map_err(|error| match error.kind {
         JournalErrorKind::NotFound if name != "last" => Failure::usage(format!(
-            "{name}: no such file, and {}: {}",
+            "{name}: No such file, and {}: {}",
             error.journal, error.problem
         )),
         _ => wrong(error),
