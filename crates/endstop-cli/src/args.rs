@@ -185,8 +185,8 @@ pub(crate) struct RunArgs {
     /// The model's context window, in tokens; it is also sent to Ollama.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) context_window: Option<u64>,
-    /// How to shorten the conversation if the context window is known and nearly full, or if the
-    /// prompt was refused as too long: on, off, or strategies in order, for example
+    /// Strategies that shorten the conversation if the context window is known and nearly full, or
+    /// if the prompt was refused as too long: on, off, or strategies in order, for example
     /// elide,drop,summarise [default: on].
     #[arg(long, value_name = "HOW")]
     pub(crate) compact: Option<String>,

@@ -20,7 +20,7 @@ impl NewFile {
     /// file that cannot be written.
     ///
     /// # Errors
-    /// It is a directory, or it is not empty and may not be replaced.
+    /// The file is a directory, or is not empty and may not be replaced.
     pub(crate) fn of(flag: &'static str, path: &Path, overwrite: bool) -> Result<NewFile> {
         let file = NewFile { flag, path: path.to_owned(), overwrite };
         match std::fs::metadata(path) {

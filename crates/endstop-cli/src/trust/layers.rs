@@ -77,7 +77,7 @@ impl FolderFile {
     /// Reads the file of this folder, if there is one.
     ///
     /// # Errors
-    /// It is not a regular file, is too large, or is not TOML.
+    /// The file is not a regular file, is too large, or is not TOML.
     pub(crate) fn find(folder: &Path) -> Result<Option<FolderFile>> {
         let at = if folder == Path::new(".") {
             PathBuf::from(FOLDER_FILE)
@@ -290,7 +290,7 @@ fn quoted(entries: &[&Entry]) -> String {
 /// Reads the user's own settings file, if there is one.
 ///
 /// # Errors
-/// It cannot be read, is not TOML, or another user may have written it.
+/// The file cannot be read, is not TOML, or another user may have written it.
 pub(crate) fn user_file() -> Result<Option<SettingsFile>> {
     let Some(path) = user_path() else { return Ok(None) };
     let name = path.display().to_string();

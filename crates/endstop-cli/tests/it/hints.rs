@@ -178,7 +178,7 @@ fn recurring_ending_has_no_command() {
     for (turn, args, status, words) in [
         (filtered, &[][..], 30, "the same wording will be refused again"),
         (cut, &[], 20, "raise --max-output-tokens, or allow --max-continuations"),
-        (same, &["--tool", "shell"], 20, "say in the task what is in the way"),
+        (same, &["--tool", "shell"], 20, "describe the obstacle in the task"),
         (failing, &["--tool", "shell"], 20, "read the tool errors"),
         (Turn::error(400, r#"{"error": {"message": "no"}}"#), &[], 30, "fix the request"),
         (Turn::error(404, r#"{"error": {"message": "no"}}"#), &[], 30, "the model name"),

@@ -128,9 +128,9 @@ pub(super) fn repeated(repeat: &Repeat) -> String {
     } else {
         format!("turns {}", turns.join(", "))
     };
-    let again = repeat.turns.len() as u64 - 1;
+    let again = count(repeat.turns.len() as u64 - 1, "time");
     format!(
-        "{which}: the same calls with the same results, repeated {again} times from turn {} on{cost}",
+        "{which}: the same calls with the same results, repeated {again} from turn {} on{cost}",
         repeat.turns.get(1).copied().unwrap_or(first)
     )
 }
