@@ -301,7 +301,7 @@ fn unreadable_files_are_refused() {
     refused(&cli, &["simulate", "empty"], &["empty: not valid JSON", "line 1"]);
     refused(&cli, &["simulate", "latin"], &["latin: not UTF-8", "index 23"]);
     refused(&cli, &["explain", "latin"], &["latin: line 1: not UTF-8", "byte 24"]);
-    refused(&cli, &["explain", "empty"], &["empty: there are no events", "--events"]);
+    refused(&cli, &["explain", "empty"], &["empty: no events found", "--events"]);
     // Empty input is a valid stream.
     for command in [
         &["simulate", "--jsonl", "empty"][..],
