@@ -1,4 +1,4 @@
-//! `--ask`: shows a call to a person and asks whether it may run.
+//! Approval prompts (`--ask`): shows a tool call and asks the user whether it may run.
 //!
 //! ```text
 //! ? The model asks to run `shell`:
@@ -7,11 +7,12 @@
 //! ? Run it? y = yes, n = no, h = halt the run:
 //! ```
 //!
-//! What is shown is what runs: the arguments as they were parsed, printed again. Every row of them
-//! begins with `│ ` and fits the terminal, so that none of the call's text can stand where a row of
-//! ours begins. Characters without a shape are shown as JSON escapes.
+//! The prompt shows what will run: the arguments as they were parsed, printed again. Every row of
+//! them begins with `│ ` and fits the terminal, so that no text of the call can imitate a row of
+//! the prompt. Characters without a visible shape are shown as JSON escapes.
 //!
-//! A question that was not asked yet cannot be answered: what was typed before it is discarded.
+//! Input that was typed before the question appeared is discarded, so that it cannot answer the
+//! question.
 
 mod rows;
 
@@ -22,16 +23,16 @@ use rows::Shown;
 use std::io::{self, IsTerminal, Write};
 use tokio::sync::{mpsc, oneshot};
 
-/// Asks on the terminal before each tool call.
+/// An approver that asks on the terminal before each tool call.
 pub(crate) struct AskOnTerminal(mpsc::UnboundedSender<Question>);
 
-/// A call that waits for a person's answer.
+/// A call that waits for the user's answer.
 pub(crate) struct Question {
     pub(crate) call: ToolCall,
     pub(crate) answer: oneshot::Sender<Answer>,
 }
 
-/// The questions, in order. Whoever draws the screen asks them.
+/// The pending questions, in order; the code that draws the screen asks them.
 pub(crate) type Questions = mpsc::UnboundedReceiver<Question>;
 
 impl AskOnTerminal {
@@ -48,18 +49,18 @@ impl Approver for AskOnTerminal {
             let asked = self.0.send(Question { call, answer });
             match (asked, answered.await) {
                 (Ok(()), Ok(answer)) => answer,
-                _ => Answer::Deny("there is no terminal to ask on".to_owned()),
+                _ => Answer::Deny("no terminal is available for the approval prompt".to_owned()),
             }
         })
     }
 }
 
-/// Asks about a call. A thread of its own waits for the answer: a read of the terminal cannot be
-/// taken back, and must not hold up the end of the run.
+/// Asks about a call. A separate thread waits for the answer, because a read of the terminal cannot
+/// be cancelled and must not delay the end of the run.
 pub(crate) fn ask(call: ToolCall) -> oneshot::Receiver<Answer> {
     let (sender, answer) = oneshot::channel();
     std::thread::spawn(move || {
-        // The run may have ended meanwhile.
+        // The receiver is gone if the run ended before the answer.
         let _ = sender.send(question(&call));
     });
     answer
@@ -67,10 +68,12 @@ pub(crate) fn ask(call: ToolCall) -> oneshot::Receiver<Answer> {
 
 fn question(call: &ToolCall) -> Answer {
     if !io::stdin().is_terminal() {
-        return Answer::Deny("there is no terminal to ask on".to_owned());
+        return Answer::Deny("no terminal is available for the approval prompt".to_owned());
     }
     let shown = Shown::of(call);
     loop {
+        // The size is read for each prompt, because the user may have resized the terminal to view
+        // the call.
         let (width, height) = size();
         let rows = shown.fitting(width, height);
         write(&rows.text);
@@ -79,16 +82,21 @@ fn question(call: &ToolCall) -> Answer {
         match typed.as_deref() {
             Some("y" | "yes") => return Answer::Proceed,
             Some("h" | "halt") => {
-                return Answer::Halt("halted by the person who was asked".to_owned());
+                return Answer::Halt("the user halted the run at the approval prompt".to_owned());
             }
             Some("v" | "view") => page(&shown.rows(width), height),
-            _ => return Answer::Deny("the person who was asked refused it".to_owned()),
+            // Any other input, also a closed terminal, denies: only an explicit yes may run a
+            // command.
+            _ => {
+                return Answer::Deny("the user denied this call at the approval prompt".to_owned());
+            }
         }
     }
 }
 
-/// Shows all rows, a screen at a time.
+/// Shows all rows, one screen at a time.
 fn page(rows: &[String], height: usize) {
+    // Two rows stay free for the prompt and the cursor.
     let pages = rows.chunks(height.saturating_sub(2).max(1));
     let last = pages.len();
     for (at, page) in pages.enumerate() {
@@ -104,7 +112,7 @@ fn page(rows: &[String], height: usize) {
     }
 }
 
-/// The columns and rows of the terminal.
+/// Returns the columns and rows of the terminal.
 fn size() -> (usize, usize) {
     terminal_size::terminal_size()
         .map_or((80, 24), |(width, height)| (usize::from(width.0), usize::from(height.0)))
@@ -115,8 +123,8 @@ fn write(text: &str) {
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }
 
-/// Asks for a line, and reads it without the blanks around it. What was typed before is discarded.
-/// `None`: the input has ended.
+/// Asks for a line and returns it without surrounding blanks. Input typed before the question is
+/// discarded. Returns `None` if the input has ended.
 pub(crate) fn line(question: &str) -> Option<String> {
     discard_typed();
     write(&output::hidden(question));
@@ -126,7 +134,7 @@ pub(crate) fn line(question: &str) -> Option<String> {
         match read(&mut byte) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(1) if byte[0] == b'\n' => break,
-            // More is no answer to any question.
+            // No valid answer is longer, so the rest of the line is read and dropped.
             Ok(1) if typed.len() < 100 => typed.push(byte[0]),
             Ok(1) => {}
             _ if typed.is_empty() => return None,
@@ -136,8 +144,8 @@ pub(crate) fn line(question: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&typed).trim().to_owned())
 }
 
-/// Reads from standard input past the buffer of `io::stdin`, in which lines would wait for a
-/// question that comes later.
+/// Reads one byte from standard input without the buffer of `io::stdin`, which could hold lines
+/// back for a later question.
 #[cfg(unix)]
 fn read(byte: &mut [u8; 1]) -> io::Result<usize> {
     Ok(rustix::io::read(io::stdin(), byte)?)
@@ -150,7 +158,7 @@ fn read(byte: &mut [u8; 1]) -> io::Result<usize> {
 
 #[cfg(unix)]
 fn discard_typed() {
-    // It fails where standard input is not a terminal, and then no question is asked.
+    // This fails if standard input is not a terminal, in which case no question is asked.
     let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
 }
 

@@ -1,4 +1,4 @@
-//! The arguments of every command: one struct each, with the words of `--help`.
+//! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[command(name = "endstop", version, about, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 success, 10 retryable, 20 capacity (a limit), 30 fatal, \
     130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, 2 usage or bad \
-    input, 70 a fault of ours.")]
+    input, 70 an internal fault.")]
 pub(crate) struct Args {
     /// Print JSON instead of text.
     #[arg(long, global = true)]
@@ -19,25 +19,25 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run an agent and say why it ended.
+    /// Run an agent and report why it ended.
     Run(Box<RunArgs>),
     /// Show an ending live, without a key: fix, loop, cut, budget, cancel, filtered.
     Demo(DemoArgs),
-    /// Read a provider's raw response and say why the turn ended.
+    /// Read a provider's raw response and report why the turn ended.
     Detect(DetectArgs),
     /// Read steps and print a policy's verdicts.
     Decide(DecideArgs),
-    /// Run the kernel on a script in virtual time and print the outcome it would have.
+    /// Run the kernel on a script in virtual time and print the outcome.
     Simulate(SimulateArgs),
-    /// List the runs that were kept, the newest first.
+    /// List the stored runs, newest first.
     Runs(RunsArgs),
     /// Show the timeline of a run, the limits at each turn, and what ended it.
     Explain(ExplainArgs),
-    /// Look through the sessions that coding agents have left on disk: how each ended, what its loops cost.
+    /// Scan sessions that coding agents left on disk: how each ended and what its loops cost.
     Audit(AuditArgs),
-    /// Would other limits have been better? Replay recorded runs under them.
+    /// Replay recorded runs under other limits and compare the results.
     Backtest(Box<BacktestArgs>),
-    /// List the providers that are understood, with their keys and endpoints.
+    /// List the supported providers, with their keys and endpoints.
     Providers(ProvidersArgs),
     /// List the termination policies with their defaults.
     Policies,
@@ -57,41 +57,41 @@ pub(crate) enum ConfigCommand {
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "A settings file found in the working folder may only tighten limits. What else it \
-    asks for is shown here and stored with the file's hash: one changed byte revokes it."
+        asks for is shown here and, once allowed, stored with the file's hash: changing one byte revokes it."
 )]
 pub(crate) struct TrustArgs {
     /// The folder of the settings file.
     #[arg(default_value = ".")]
     pub(crate) folder: PathBuf,
-    /// Do not ask.
+    /// Allow without asking.
     #[arg(long, short, conflicts_with_all = ["list", "revoke"])]
     pub(crate) yes: bool,
-    /// List the files that are trusted.
+    /// List the trusted files.
     #[arg(long, conflicts_with = "revoke")]
     pub(crate) list: bool,
-    /// Trust the file of this folder no longer.
+    /// Revoke the trust in this folder's file.
     #[arg(long)]
     pub(crate) revoke: bool,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RunArgs {
-    /// The task; also from standard input.
+    /// The task; read from standard input if it is `-` or omitted.
     pub(crate) task: Option<String>,
-    /// The model, as PROVIDER/MODEL: anthropic/claude-sonnet-4-5, gemini/gemini-2.5-flash,
-    /// ollama/qwen3.
+    /// The model, as PROVIDER/MODEL, for example anthropic/claude-sonnet-4-5,
+    /// gemini/gemini-2.5-flash or ollama/qwen3.
     #[arg(long, short)]
     pub(crate) model: Option<String>,
-    /// The wire format, where the provider's own is not wanted: openai-chat, openai-responses,
+    /// The wire format, if it is not the provider's default: openai-chat, openai-responses,
     /// anthropic-messages, gemini, bedrock-converse, bedrock-invoke, cohere-v2 or ollama.
     #[arg(long)]
     pub(crate) api: Option<String>,
-    /// The address of an OpenAI-compatible server, or with --api of one that speaks that format. It
-    /// is sent the key of the model's provider, or that of the format (OPENAI_API_KEY …).
+    /// The address of an OpenAI-compatible server or, with --api, of a server that speaks that
+    /// format. It receives the key of the model's provider, or else the key of the format (for
+    /// example OPENAI_API_KEY).
     #[arg(long)]
     pub(crate) base_url: Option<String>,
-    /// Send a key over http:// to a machine other than this one, where everyone on the way can read
-    /// it.
+    /// Send a key over http:// to another machine, even though the connection is not encrypted.
     #[arg(long)]
     pub(crate) allow_http: bool,
     /// Instructions for the model.
@@ -101,21 +101,21 @@ pub(crate) struct RunArgs {
     #[arg(long = "tool", value_name = "NAME")]
     pub(crate) tools: Vec<String>,
     /// An MCP server whose tools the model may use: NAME=COMMAND, for the shell, or NAME=https://…
-    /// May be repeated; keys and headers go into endstop.toml.
+    /// May be repeated; set keys and headers in endstop.toml.
     #[arg(long, value_name = "SERVER")]
     pub(crate) mcp: Vec<String>,
     /// Ask before each tool call.
     #[arg(long)]
     pub(crate) ask: bool,
-    /// The folder that tools work in; it is no sandbox.
+    /// The folder that tools work in; it is not a sandbox.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// A termination policy: a name, NAME={json config}, a JSON object, or a TOML file.
     #[arg(long, value_name = "SPEC")]
     pub(crate) policy: Option<String>,
-    /// A rule that watches the run, and what it does when it fires (observe, warn, nudge, stop):
-    /// stop:stuck, warn:repeat_call={"times":4}; or `off`. May be repeated; `endstop policies` lists the
-    /// rules. [default: observe:stuck]
+    /// A rule that watches the run, and what it does when it fires (observe, warn, nudge, stop),
+    /// for example stop:stuck or warn:repeat_call={"times":4}; or `off`. May be repeated; `endstop
+    /// policies` lists the rules. [default: observe:stuck]
     #[arg(long = "watch", value_name = "MODE:RULE")]
     pub(crate) watches: Vec<String>,
     /// A file with the JSON Schema that the answer must satisfy.
@@ -124,155 +124,158 @@ pub(crate) struct RunArgs {
     /// The output cap of each model call, in tokens.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) max_output_tokens: Option<u64>,
-    /// A command that says whether the work is right, once the run has succeeded.
+    /// A command that checks the work after the run has succeeded.
     #[arg(long, value_name = "CMD")]
     pub(crate) verify: Option<String>,
-    /// Print nothing but the answer to standard output: no text of turns before it, and nothing if the
-    /// run is not a success.
+    /// Print only the final answer to standard output: no text of earlier turns, and nothing if the
+    /// run does not succeed.
     #[arg(long)]
     pub(crate) answer_only: bool,
-    /// Write every event to this file, a line of JSON each.
+    /// Write every event to this file, as JSON Lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
-    /// Keep what is asked of the model and answered in this new file, a line of JSON each exchange;
-    /// keys are cut out.
+    /// Record the requests to the model and its responses in this new file, as JSON Lines; keys are
+    /// removed.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// Replace the files of --events and --record if they exist and are not empty.
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// Play what --record kept, without a network or a key. The task is the recorded one unless another
-    /// is given; tools run as always, and must be given again. A run that is not the recorded one exits
-    /// with 2.
+    /// Replay a file written by --record, without a network or a key. The task is the recorded one
+    /// unless another is given; tools run for real and must be given again. If the run differs from
+    /// the recorded one, the exit status is 2.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
-    /// If a replay is not the recorded run, exit all the same as the replayed run ended.
+    /// If a replay differs from the recorded run, exit with the replayed run's status instead of 2.
     #[arg(long, requires = "replay")]
     pub(crate) accept_divergence: bool,
-    /// Go on with a run that was kept: one whose process died, or that ended otherwise than as a success
-    /// and has now what it lacked (raise the limit that ended it). Its id, the beginning of it, or
-    /// `last`. Task and settings are the run's own; flags stand above them.
+    /// Resume a stored run: one whose process died, or one that did not succeed and can now
+    /// continue (raise the limit that ended it). Give its id, a prefix of the id, or `last`. Task
+    /// and settings come from the stored run; flags override them.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["task", "replay", "config"])]
     pub(crate) resume: Option<String>,
-    /// Go on although the model, the tools, the instructions, the policy or the schema are not those that
-    /// the run began with.
+    /// Resume although the model, the tools, the instructions, the policy or the schema differ from
+    /// the original run.
     #[arg(long, requires = "resume")]
     pub(crate) accept_changes: bool,
-    /// With --resume and a journal that is not your own: start the commands, use the tools and ask the
-    /// hosts that are stored with the run.
+    /// With --resume and a journal that is not your own: start the commands, use the tools and
+    /// contact the hosts that are stored with the run.
     #[arg(long, requires = "resume")]
     pub(crate) trust_journal: bool,
-    /// Resume although secrets were cut out of the conversation when it was journalled: the model is sent
-    /// `[redacted]` instead.
+    /// Resume although secrets were removed from the conversation when it was journalled: the model
+    /// receives `[redacted]` instead.
     #[arg(long, requires = "resume")]
     pub(crate) accept_redacted: bool,
-    /// Where runs are kept: a file, or `off` [default: journal.db in the user's state folder].
+    /// The journal file that stores runs, or `off` [default: journal.db in the user's state
+    /// folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
-    /// How many runs the journal keeps: beyond that the oldest are removed; a number or `off`
-    /// [default: 10000].
+    /// Maximum number of runs in the journal, beyond which the oldest are removed; a number or
+    /// `off` [default: 10000].
     #[arg(long, value_name = "N", value_parser = crate::quantity::runs_or_off)]
     pub(crate) journal_keep: Option<Bound>,
-    /// How large the journal's file may get before the oldest runs are removed; as 500MB, or `off`
-    /// [default: 1GiB].
+    /// Maximum size of the journal file, beyond which the oldest runs are removed; for example
+    /// 500MB, or `off` [default: 1GiB].
     #[arg(long, value_name = "SIZE", value_parser = crate::quantity::size_or_off)]
     pub(crate) journal_max_size: Option<Bound>,
-    /// What the model costs, in US dollars per million tokens: in=3,out=15, and if you like cached=0.3
+    /// The model's price in US dollars per million tokens: in=3,out=15, optionally with cached=0.3
     /// and cache_write=3.75.
     #[arg(long, value_name = "PRICE")]
     pub(crate) price: Option<String>,
-    /// The model's context window, in tokens; Ollama is told it.
+    /// The model's context window, in tokens; it is also sent to Ollama.
     #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
     pub(crate) context_window: Option<u64>,
-    /// How the conversation is shortened where the context window is known and nearly full, or the
-    /// prompt was refused as too long: on, off, or strategies in order, as elide,drop,summarise
-    /// [default: on].
+    /// Strategies that shorten the conversation if the context window is known and nearly full, or
+    /// if the prompt was refused as too long: on, off, or strategies in order, for example
+    /// elide,drop,summarise [default: on].
     #[arg(long, value_name = "HOW")]
     pub(crate) compact: Option<String>,
-    /// Ask for whole responses instead of streams.
+    /// Request whole responses instead of streams.
     #[arg(long)]
     pub(crate) no_stream: bool,
-    /// Read this settings file instead of endstop.toml in this folder, and do all that it says.
+    /// Read this settings file instead of endstop.toml in this folder, and trust all of it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }
 
-/// Limits as flags; `off` switches one off. They stand above endstop.toml. A negative number
-/// is taken as a value, so that it is refused by the name of its limit.
+/// Limits as flags; `off` disables one. They override endstop.toml. A negative number is accepted
+/// as a value here, so that the error names its limit instead of an unknown flag.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Limits (a value of `off` switches one off)")]
+#[command(next_help_heading = "Limits (a value of `off` disables one)")]
 pub(crate) struct LimitArgs {
-    /// Model responses that are kept [default: 25].
+    /// Maximum number of model responses [default: 25].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_turns: Option<String>,
     /// Cost ceiling in US dollars.
     #[arg(long, value_name = "USD", allow_negative_numbers = true)]
     max_budget_usd: Option<String>,
-    /// Ceiling on prompt and generated tokens together.
+    /// Token ceiling, prompt and generated tokens together.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_tokens: Option<String>,
     /// Wall-clock ceiling of the run: 90s, 10m, 2h.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     timeout: Option<String>,
-    /// How long one model call may take [default: 10m].
+    /// Maximum time of one model call [default: 10m].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     turn_timeout: Option<String>,
-    /// Time until the first content of a response; a model may think in silence [default: 10m].
+    /// Maximum time until the first content of a response; a model may think without sending
+    /// anything [default: 10m].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     first_content_timeout: Option<String>,
-    /// Time between two pieces of content of a stream [default: 60s].
+    /// Maximum time between two chunks of content in a stream [default: 60s].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     stall_timeout: Option<String>,
-    /// How long one tool call may take [default: 60s].
+    /// Maximum time of one tool call [default: 60s].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     tool_timeout: Option<String>,
-    /// The longest time that the model may ask for in a `shell` call [default: 10m].
+    /// Maximum time that the model may request for a `shell` call [default: 10m].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     max_tool_timeout: Option<String>,
-    /// How long stopped tools have to end [default: 2s].
+    /// Time that stopped tools have to end [default: 2s].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     cancel_grace: Option<String>,
-    /// Turns in a row all of whose tool calls failed [default: 3].
+    /// Maximum number of consecutive turns in which every tool call failed [default: 3].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_consecutive_mistakes: Option<String>,
-    /// Turns in a row that repeat themselves [default: 3].
+    /// Maximum number of consecutive turns that repeat themselves [default: 3].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_unproductive_turns: Option<String>,
-    /// Repairs of a structured answer [default: 2].
+    /// Maximum number of repairs of a structured answer [default: 2].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_structured_output_retries: Option<String>,
-    /// How long a turn is retried after transient provider errors [default: 60s].
+    /// Time during which a turn is retried after transient provider errors [default: 60s].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     retry_for: Option<String>,
-    /// Retries of a turn after transient provider errors [default: as many as fit into --retry-for].
+    /// Maximum number of retries of a turn after transient provider errors [default: as many as fit
+    /// into --retry-for].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_retries: Option<String>,
-    /// Blank answers in a row that are answered with a nudge [default: 1].
+    /// Maximum number of consecutive blank answers that get a nudge [default: 1].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_empty_turns: Option<String>,
-    /// Times that an answer cut by the token limit is continued [default: 0].
+    /// Maximum number of times that an answer cut by the token limit is continued [default: 0].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_continuations: Option<String>,
-    /// Tool calls that run at once [default: 4].
+    /// Maximum number of tool calls that run at the same time [default: 4].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     tool_concurrency: Option<String>,
-    /// Take a whole answer with an unknown finish value as an answer.
+    /// Accept a complete answer that has an unknown finish value.
     #[arg(long)]
     accept_unknown_finish: bool,
 }
 
-/// A number of tokens that a model can work with.
+/// Parses a number of tokens; 0 is refused because a model cannot work with it.
 fn tokens(text: &str) -> Result<u64, &'static str> {
     text.parse()
         .ok()
         .filter(|tokens| *tokens > 0)
-        .ok_or("wants a whole number of tokens, 1 or more")
+        .ok_or("expected a whole number of tokens, 1 or more")
 }
 
 impl LimitArgs {
-    /// The limits that were given, by name.
+    /// Returns the limits that were given, by their names in endstop.toml.
     pub(crate) fn given(&self) -> Vec<(&'static str, String)> {
         let mut given: Vec<(&'static str, String)> = [
             ("max_turns", &self.max_turns),
@@ -306,20 +309,21 @@ impl LimitArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Which ending: fix, loop, cut, budget, cancel, filtered.
+    /// The ending: fix, loop, cut, budget, cancel, filtered.
     #[arg(default_value = "fix")]
     pub(crate) name: String,
-    /// For fix: plant a bug that the scripted agent cannot repair.
+    /// For fix: plant a bug that the scripted agent cannot fix.
     #[arg(long)]
     pub(crate) unfixable: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DetectArgs {
-    /// The wire format or provider: openai-chat, anthropic-messages, gemini … [default: found by the body]
+    /// The wire format or provider: openai-chat, anthropic-messages, gemini … [default: detected
+    /// from the body]
     #[arg(long)]
     pub(crate) api: Option<String>,
-    /// The response body; standard input where it is left out or `-`. With --jsonl, the lines.
+    /// The response body; standard input if omitted or `-`. With --jsonl, a file of such lines.
     pub(crate) file: Option<PathBuf>,
     /// The response's HTTP status.
     #[arg(long, default_value_t = 200, allow_negative_numbers = true)]
@@ -328,7 +332,7 @@ pub(crate) struct DetectArgs {
     /// A response header, as 'name: value'. May be repeated.
     #[arg(long = "header", value_name = "HEADER")]
     pub(crate) headers: Vec<String>,
-    /// Read a recorded response a line, and print a line for each.
+    /// Read one recorded response per line, and print one line for each.
     #[arg(long, conflicts_with = "api")]
     pub(crate) jsonl: bool,
 }
@@ -338,7 +342,7 @@ pub(crate) struct DecideArgs {
     /// The policy: a name, NAME={json config}, a JSON object, or a TOML file.
     #[arg(long, value_name = "SPEC")]
     pub(crate) policy: String,
-    /// The steps, a line of JSON each; standard input where it is left out or `-`.
+    /// The steps, as JSON Lines; standard input if omitted or `-`.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -347,7 +351,7 @@ pub(crate) struct SimulateArgs {
     /// The scenario; `-` for standard input.
     #[arg(default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Read {"id", "scenario"} a line, and print a line for each.
+    /// Read one {"id", "scenario"} object per line, and print one line for each.
     #[arg(long)]
     pub(crate) jsonl: bool,
 }
@@ -357,85 +361,85 @@ pub(crate) struct SimulateArgs {
 pub(crate) struct RunsArgs {
     #[command(subcommand)]
     pub(crate) command: Option<RunsCommand>,
-    /// How many.
+    /// Maximum number of runs to list.
     #[arg(short, long, value_name = "N", default_value_t = 20)]
     pub(crate) number: u32,
-    /// Where the runs are kept [default: journal.db in the user's state folder].
+    /// The journal file [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RunsCommand {
-    /// Remove old runs and give their disk space back.
+    /// Remove old runs and free their disk space.
     Prune(PruneArgs),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("bound").required(true).multiple(true),
-    after_help = "All bounds that are given hold afterwards. A run that a process drives is never \
-    removed. One that has not ended can be resumed, and stays unless --unfinished is given."
+    after_help = "All given bounds apply together. A run that a process is driving is never \
+        removed. A run that has not ended can be resumed, and stays unless --unfinished is given."
 )]
 pub(crate) struct PruneArgs {
     /// Remove runs that ended longer ago than this: 12h, 30d.
     #[arg(long, value_name = "AGE", group = "bound", value_parser = crate::quantity::age)]
     pub(crate) older_than: Option<std::time::Duration>,
-    /// Keep so many runs, the newest.
+    /// Keep only this many runs, the newest.
     #[arg(long, value_name = "N", group = "bound")]
     pub(crate) keep: Option<u64>,
-    /// Remove the oldest runs until the file is no larger: 500MB, 1GB, 2GiB.
+    /// Remove the oldest runs until the file is at most this large: 500MB, 1GB, 2GiB.
     #[arg(long, value_name = "SIZE", group = "bound", value_parser = crate::quantity::size)]
     pub(crate) max_size: Option<u64>,
-    /// Also remove runs that have not ended, if no process drives them.
+    /// Also remove runs that have not ended, if no process is driving them.
     #[arg(long)]
     pub(crate) unfinished: bool,
-    /// Only say what would be removed.
+    /// Only print what would be removed.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Where the runs are kept [default: journal.db in the user's state folder].
+    /// The journal file [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
 }
 
-/// A bound that `off` lifts.
+/// A bound; `off` is `None`, which means no bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound(pub(crate) Option<u64>);
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
-    /// The run: its id, the beginning of it, `last`, or a file that `endstop run --events` wrote.
+    /// The run: its id, a prefix of the id, `last`, or a file written by `endstop run --events`.
     #[arg(default_value = "last")]
     pub(crate) run: PathBuf,
-    /// Write a page of one file with a picture of the run.
+    /// Write a self-contained HTML page with a chart of the run.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Replace the file of --html if it exists and is not empty.
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// Where the runs are kept [default: journal.db in the user's state folder].
+    /// The journal file [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AuditArgs {
-    /// Files with sessions, and folders of them; `-` for standard input.
+    /// Files and folders with sessions; `-` for standard input.
     #[arg(value_name = "PATH", required_unless_present = "find")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Look in the places where agents keep their sessions, and say which those are.
+    /// Search the default session folders of known agents, and print which were searched.
     #[arg(long)]
     pub(crate) find: bool,
-    /// The format of the files: claude-code, codex … [default: each file's own is found out].
+    /// The format of the files: claude-code, codex … [default: detected for each file].
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
-    /// Only sessions that went on after this: 7d, 12h, or a day as 2026-11-21.
+    /// Only sessions that were active after this: 7d, 12h, or a day such as 2026-11-21.
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<String>,
-    /// How many of the worst sessions are told.
+    /// Number of worst sessions to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
-    /// Write a page of one file, with a picture of how they ended.
+    /// Write a self-contained HTML page with a chart of how the sessions ended.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Replace the file of --report if it exists and is not empty.
@@ -445,94 +449,96 @@ pub(crate) struct AuditArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "A replay says what a stop would have done. What a nudge would have changed \
-    nobody knows."
+    after_help = "A replay shows what a stop would have done. It cannot show what the model would \
+        have done after a nudge."
 )]
 pub(crate) struct BacktestArgs {
-    /// Recorded runs: files and folders of any format that is read, a journal of `endstop run`, or `-`.
+    /// Recorded runs: files and folders in any supported format, a journal of `endstop run`, or
+    /// `-`.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// What is tried: `default`, `reference`, or a list of candidates in a .json or .toml file.
+    /// The candidates to try: `default`, `reference`, or a .json or .toml file that lists them.
     #[arg(long, value_name = "SET")]
     pub(crate) policies: Option<String>,
     /// Try this rule or policy: a name, NAME={json config}, or a JSON object. May be repeated.
     #[arg(long = "policy", value_name = "SPEC")]
     pub(crate) policy: Vec<String>,
-    /// Try limits, all of them together: max_turns=20. May be repeated.
+    /// Try limits, several as one candidate: max_turns=20. May be repeated.
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     pub(crate) limits: Vec<String>,
     /// Try each detector at several strengths, and caps on turns.
     #[arg(long)]
     pub(crate) sweep: bool,
-    /// Choose a threshold of each rule under which at most this share of good tasks is stopped:
-    /// alpha=0.05.
+    /// Choose for each rule a threshold that stops at most this share of good tasks: alpha=0.05.
     #[arg(long, value_name = "alpha=SHARE", value_parser = alpha)]
     pub(crate) calibrate: Option<f64>,
-    /// The share of good runs that a recommendation may stop.
+    /// Maximum share of good runs that a recommendation may stop.
     #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = share)]
     pub(crate) max_harm: f64,
-    /// Show one run: its steps, where each candidate fires, and what a stop there would have saved.
+    /// Show one run: its steps, the step at which each candidate fires, and what a stop there would
+    /// have saved.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["report", "parquet", "write"])]
     pub(crate) explain: Option<String>,
-    /// The format of the files, where it is not to be found out.
+    /// The format of the files [default: detected for each file].
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<String>,
-    /// Whether runs succeeded, where their recordings do not say: JSON or CSV, by run id.
+    /// A file that states which runs succeeded, if their recordings do not: JSON or CSV, by run id.
     #[arg(long, value_name = "FILE")]
     pub(crate) outcomes: Option<PathBuf>,
-    /// Refuse anything that cannot be read or judged: a run without an outcome, one that is there twice,
+    /// Refuse anything that cannot be read or evaluated: a run without an outcome, a duplicate run,
     /// steps out of order.
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Write a page of one file with a picture of what each candidate saves and costs.
+    /// Write a self-contained HTML page with a chart of what each candidate saves and costs.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
-    /// Write a table with a row a run: the step at which each candidate fires.
+    /// Write a table with one row for each run: the step at which each candidate fires.
     #[cfg(feature = "parquet")]
     #[arg(long, value_name = "FILE")]
     pub(crate) parquet: Option<PathBuf>,
-    /// Write the recommended setting, or the calibrated one, for `endstop run --config`.
+    /// Write the recommended setting, or the calibrated one, to a file for `endstop run --config`.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) write: Option<PathBuf>,
-    /// Replace the files that are written if they exist and are not empty.
+    /// Replace existing output files that are not empty.
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// What the rule that is written does when it fires: observe, warn, nudge, stop [default: observe].
+    /// The mode of the written rule when it fires: observe, warn, nudge, stop [default: observe].
     #[arg(long, value_name = "MODE", requires = "write", value_parser = mode)]
     pub(crate) mode: Option<endstop::WatchMode>,
 }
 
-/// A share from 0 to 1: `0.01`, `1%`.
+/// Parses a share from 0 to 1: `0.01`, `1%`.
 fn share(text: &str) -> Result<f64, &'static str> {
     let (number, of) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let share: Option<f64> = number.trim().parse().ok();
     share
         .map(|share| share / of)
         .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or("wants a share from 0 to 1, or a percentage: 0.01, 1%")
+        .ok_or("expected a share from 0 to 1 or a percentage, for example 0.01 or 1%")
 }
 
-/// `alpha=0.05`, or the share alone.
+/// Parses `alpha=0.05`, or the share alone. The ends of the range are refused because no threshold
+/// can be calibrated for them.
 fn alpha(text: &str) -> Result<f64, &'static str> {
     share(text.strip_prefix("alpha=").unwrap_or(text))
         .ok()
         .filter(|alpha| *alpha > 0.0 && *alpha < 1.0)
-        .ok_or("wants alpha=SHARE, a share between 0 and 1: alpha=0.05")
+        .ok_or("expected alpha=SHARE with a share between 0 and 1, for example alpha=0.05")
 }
 
 fn mode(text: &str) -> Result<endstop::WatchMode, String> {
     let known = endstop::WatchMode::ALL;
     known.into_iter().find(|mode| mode.as_str() == text).ok_or_else(|| {
         let names = known.map(endstop::WatchMode::as_str).join(", ");
-        format!("is no mode; known are {names}")
+        format!("unknown mode; expected one of {names}")
     })
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ProvidersArgs {
-    /// Show one provider: its endpoint, its keys, its finish values and where each leads.
+    /// Show one provider: its endpoint, its keys, and the ending that each finish value leads to.
     pub(crate) name: Option<String>,
-    /// Also list its models, as far as they are known, with their context windows and output caps.
+    /// Also list its known models, with their context windows and output caps.
     #[arg(long, requires = "name")]
     pub(crate) models: bool,
 }

@@ -1,12 +1,12 @@
-//! The ending, as a card: what, why, who decided on which evidence, what was spent of what was
-//! allowed, and what to do next.
+//! The card printed at the end of a run: the termination, its meaning, the component that decided
+//! and its evidence, the resources spent and their limits, and the next step.
 //!
 //! ```text
 //! ── stopped: error_max_turns (capacity) ───────────────────────────
 //!   why      the turn cap was reached
 //!   decided  limit `max_turns`: 25 of 25 turns
 //!   spent    25/25 turns · 25 model calls · 30 tool calls · 41,230 tokens · $0.12 · 48.1 s
-//!   next     raise --max-turns, or ask for less
+//!   next     raise --max-turns, or reduce the task
 //! ```
 
 use crate::advice::Facts;
@@ -15,23 +15,24 @@ use endstop::{Category, Limits, Outcome};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What the card says beside the outcome.
+/// The lines of the card that do not come from the outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    /// What to do now.
+    /// The next step.
     pub(crate) next: String,
-    /// The run's id in the journal, with the command that explains it.
+    /// The run's id in the journal, with the `endstop explain` command for it.
     pub(crate) run: Option<String>,
-    /// Where the run differs from the recording that was played.
+    /// The first difference from the recording that was replayed.
     pub(crate) diverged: Option<String>,
-    /// The verifier was stopped before it had an answer.
+    /// `true` if the verifier was stopped before it gave a result.
     pub(crate) unverified: bool,
 }
 
-/// The card of an outcome; `color` paints its head.
+/// Formats the card of an outcome; `color` colours its first line.
 pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: bool) -> String {
     let termination = outcome.termination;
     let head = format!("stopped: {termination} ({})", termination.category());
+    // 66 columns keep the card within a terminal of 80, also in a quoted mail or an issue.
     let rule = "─".repeat(66usize.saturating_sub(head.chars().count() + 4));
     let painted = match (color, termination.category()) {
         (false, _) => head,
@@ -46,6 +47,7 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
             let _ = writeln!(out, "  {name:<9}{line}");
         }
     };
+    // 400 characters keep a long answer or an error body from pushing the rest off the screen.
     row("why", &shorten(&Facts::of(outcome).meaning(), 400));
     let by = &outcome.decided_by;
     row("decided", &shorten(&format!("{} `{}`: {}", by.layer, by.name, by.evidence), 400));
@@ -66,7 +68,7 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
     }
     if !outcome.also.is_empty() {
         let also: Vec<&str> = outcome.also.iter().map(|t| t.as_str()).collect();
-        row("also", &format!("{} (true at the same time, not what decided)", also.join(", ")));
+        row("also", &format!("{} (also true at that moment, but did not decide)", also.join(", ")));
     }
     for fired in &outcome.fired {
         let what = format!("in turn {} ({}): {}", fired.turn, fired.mode, fired.evidence);
@@ -79,15 +81,17 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
     if let Some(diverged) = &beside.diverged {
         row("replay", &shorten(&format!("DIVERGED: {diverged}"), 400));
     }
+    // Never shortened, because a shortened command would not run.
     row("next", &beside.next);
     if let Some(run) = &beside.run {
         row("run", run);
     }
+    // The caller ends the last line.
     out.pop();
     out
 }
 
-/// What was spent of what was allowed.
+/// Formats the resources that were spent, each with its limit if there is one.
 pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
     let of = |used: String, allowed: Option<String>| match allowed {
         Some(allowed) => format!("{used}/{allowed}"),
@@ -96,7 +100,8 @@ pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
     let usage = &outcome.usage;
     let estimated = if usage.estimated { "~" } else { "" };
     let max_usd = limits.max_budget_usd.map(|max| endstop::NanoUsd::from_usd(max).to_string());
-    // What was not counted, or has no price, did not cost nothing.
+    // A call without a reported usage or without a price must not be shown as $0.00, because it did
+    // cost something.
     let cost = match outcome.cost_upper {
         None if outcome.cost.0 == 0 => "cost unknown (no price)".to_owned(),
         Some(upper) if upper > outcome.cost && outcome.cost.0 == 0 => {
@@ -108,6 +113,7 @@ pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
         _ => of(format!("{estimated}{}", outcome.cost), max_usd),
     };
     let max_tokens = limits.max_tokens.map(thousands);
+    // Zero tokens after a call mean that the provider reported no usage.
     let counted = usage.total_tokens() > 0 || outcome.model_calls == 0;
     let used = if counted {
         of(format!("{estimated}{}", thousands(usage.total_tokens())), max_tokens)
@@ -125,22 +131,22 @@ pub(crate) fn spent(outcome: &Outcome, limits: &Limits) -> String {
     .join(" · ")
 }
 
-/// What the verifier found; `stopped`: it was stopped before it had an answer.
+/// Describes the verifier's result; `stopped` means that it was stopped before it gave one.
 pub(crate) fn verified(found: Option<bool>, stopped: bool) -> Option<&'static str> {
     match found {
         Some(true) => Some("yes"),
-        Some(false) => Some("NO: the verifier says that the work is not right"),
-        None if stopped => Some("not known: the verifier was stopped before it had an answer"),
+        Some(false) => Some("NO: the verifier rejected the work"),
+        None if stopped => Some("unknown: the verifier was stopped before it gave a result"),
         None => None,
     }
 }
 
-/// `1 tool call`, `2 tool calls`.
+/// Formats a count with its noun: `1 tool call`, `2 tool calls`.
 pub(crate) fn count(n: u64, what: &str) -> String {
     format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
 }
 
-/// `41,230`.
+/// Formats a number with separators: `41,230`.
 pub(crate) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -153,7 +159,7 @@ pub(crate) fn thousands(n: u64) -> String {
     out
 }
 
-/// `48.1 s`, `3 min 20 s`.
+/// Formats a duration: `48.1 s`, `3 min 20 s`.
 pub(crate) fn seconds(time: Duration) -> String {
     let secs = time.as_secs();
     if secs >= 120 {
@@ -165,7 +171,7 @@ pub(crate) fn seconds(time: Duration) -> String {
     }
 }
 
-/// At most `most` characters, on lines that are not blank, without what a terminal would obey.
+/// Returns at most `most` characters without blank lines, with control characters made visible.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     let kept: String = text.chars().take(most).collect();
     let cut = if kept.len() < text.len() { "…" } else { "" };
@@ -178,7 +184,7 @@ mod tests {
     use super::shorten;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown() {
+    fn control_characters_are_made_visible() {
         assert_eq!(shorten("\x1b[2Jgone\r\nand\x07\u{9b}1m", 99), "␛[2Jgone\nand␇<U+009B>1m");
         assert_eq!(shorten("a\tb\n\nc", 3), "a\tb…");
     }

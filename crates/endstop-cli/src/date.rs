@@ -1,21 +1,17 @@
-//! Times of the wall clock, as a person reads and writes them, in UTC.
-//!
-//! ```ignore
-//! assert_eq!(date(1_795_290_254_190), "2026-11-21 19:44:14 UTC");
-//! ```
+//! Formats wall-clock times for the user, in UTC.
 
 use jiff::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now, in Unix milliseconds.
+/// Returns the current time in Unix milliseconds.
 #[expect(clippy::disallowed_methods, reason = "how long ago, for a person")]
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Unix milliseconds as a date in UTC.
+/// Formats Unix milliseconds as a date in UTC.
 pub(crate) fn date(unix_ms: u64) -> String {
-    // What no calendar has is as late as one has.
+    // Out of range times become the latest date, because the values come from files.
     let time = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
@@ -23,7 +19,7 @@ pub(crate) fn date(unix_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn date_formats_calendar_dates() {
         for (unix_ms, date) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_400_000, "2000-02-29 00:00:00 UTC"),

@@ -1,11 +1,4 @@
-//! The file of `--events`: events on disk, a line each, with the time since the start.
-//!
-//! ```ignore
-//! let Some(file) = EventFile::of(&args)? else { return };
-//! let mut events = EventFile::create(&file, secrets)?;
-//! events.write(&event, Keep::Now);
-//! events.finish();
-//! ```
+//! Writes the file of `--events`: one event for each line, with the time since the start.
 
 use crate::args::RunArgs;
 use crate::new_file::NewFile;
@@ -17,6 +10,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+/// An open file of events.
 pub(crate) struct EventFile {
     file: BufWriter<File>,
     path: PathBuf,
@@ -25,23 +19,24 @@ pub(crate) struct EventFile {
     failed: bool,
 }
 
-/// When a line must be on disk.
+/// The time by which a line must be on disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
+    /// Immediately.
     Now,
-    /// With what comes next: a crash may lose it.
+    /// With the next line that must be; a crash may lose it.
     Soon,
 }
 
 impl EventFile {
-    /// The file that the flags name.
+    /// Checks the file that the flags name.
     pub(crate) fn of(args: &RunArgs) -> Result<Option<NewFile>> {
         let file = args.events.as_deref();
         let file = file.map(|path| NewFile::of("--events", path, args.overwrite)).transpose()?;
         Ok(file)
     }
 
-    /// A new file; these keys do not come to it.
+    /// Creates the file. These keys are redacted from its lines.
     pub(crate) fn create(file: &NewFile, secrets: KnownKeys) -> Result<EventFile> {
         Ok(EventFile {
             file: BufWriter::new(file.create()?),
@@ -64,11 +59,12 @@ impl EventFile {
             writeln!(self.file, "{}", self.secrets.out_of_json_text(line))?;
             if keep == Keep::Soon { Ok(()) } else { self.file.flush() }
         });
+        // Reported once, because a full disk fails every line.
         if let Err(error) = written
             && !std::mem::replace(&mut self.failed, true)
         {
             output::note(&format!(
-                "endstop: --events {}: {error}; the run goes on without it",
+                "endstop: --events {}: {error}; the run continues without this file",
                 self.path.display()
             ));
         }

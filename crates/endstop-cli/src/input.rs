@@ -1,4 +1,5 @@
-//! Files and standard input, read whole or line by line, within bounds, with the name in every error.
+//! Reads files and standard input, whole or line by line, within bounds. Every error names the
+//! input.
 
 use crate::{Failure, Result};
 use endstop::core::bounded_json;
@@ -7,13 +8,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// The longest input that is read whole. A device such as `/dev/zero` has no end.
+/// Maximum size in bytes of an input that is read whole. A bound is needed because a device such as
+/// `/dev/zero` has no end.
 const LONGEST: u64 = 64 << 20;
 
-/// The longest line.
+/// Maximum length of a line, in bytes. It is larger than the bound on whole inputs because a line
+/// of a recorded run holds a complete conversation.
 const LONGEST_LINE: u64 = 256 << 20;
 
-/// Where input comes from.
+/// The source of input.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     Stdin,
@@ -21,7 +24,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// `-` or nothing is standard input.
+    /// Returns the source for a path: `-` or no path is standard input.
     pub(crate) fn of(path: Option<&Path>) -> Source {
         match path {
             Some(path) if path != Path::new("-") => Source::File(path.to_owned()),
@@ -29,7 +32,7 @@ impl Source {
         }
     }
 
-    /// Its name, for errors.
+    /// Returns the name for errors.
     pub(crate) fn name(&self) -> String {
         match self {
             Source::Stdin => "standard input".to_owned(),
@@ -51,29 +54,31 @@ impl Source {
         }
     }
 
-    /// All of it, as bytes.
+    /// Reads the whole input as bytes.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
+        // One byte more than allowed shows that the input is too long without reading all of it.
         let read = self.open()?.take(LONGEST + 1).read_to_end(&mut bytes);
         if read.map_err(|error| self.wrong(error))? as u64 > LONGEST {
-            return Err(self.wrong(format!("longer than {} MiB, which is not read", LONGEST >> 20)));
+            return Err(self.wrong(format!("larger than {} MiB", LONGEST >> 20)));
         }
         Ok(bytes)
     }
 
-    /// All of it, as text; bytes that are no UTF-8 are an error.
+    /// Reads the whole input as text; invalid UTF-8 is an error.
     pub(crate) fn text(&self) -> Result<String> {
         String::from_utf8(self.bytes()?)
             .map_err(|error| self.wrong(format!("not UTF-8: {}", error.utf8_error())))
     }
 
-    /// All of it, as JSON.
+    /// Reads the whole input as JSON.
     pub(crate) fn json(&self) -> Result<Value> {
         bounded_json::from_str(&self.text()?)
             .map_err(|error| self.wrong(format!("not valid JSON: {error}")))
     }
 
-    /// Each line with its number, from 1; whether it is text is for the reader to say, line by line.
+    /// Calls `line` with each line and its number, from 1. Lines are bytes, so that the caller can
+    /// report invalid UTF-8 for one line and continue.
     pub(crate) fn each_line(&self, mut line: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut reader = self.open()?;
         let mut bytes = Vec::new();
@@ -86,10 +91,9 @@ impl Source {
             }
             number += 1;
             if bytes.len() as u64 > LONGEST_LINE {
-                return Err(self.wrong(format!(
-                    "line {number}: longer than {} MiB, which is not read",
-                    LONGEST_LINE >> 20
-                )));
+                return Err(
+                    self.wrong(format!("line {number}: longer than {} MiB", LONGEST_LINE >> 20))
+                );
             }
             line(number, bytes.trim_ascii_end())?;
         }

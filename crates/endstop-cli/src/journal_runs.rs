@@ -1,11 +1,5 @@
-//! Runs of our own journal: as recorded runs for the detectors, and through the kernel by their own
-//! events.
-//!
-//! ```text
-//! for journal in in_folder(path) {
-//!     each(&journal, &mut |run| test.run_by("journal", &run?.trajectory, &|setting| ends_after(…)))?;
-//! }
-//! ```
+//! Reads runs of an Endstop journal for `audit` and `backtest`: as trajectories for the detectors,
+//! and as recorded events, which the kernel replays under other limits.
 
 use crate::{Failure, Result};
 use endstop::core::replay::Replay;
@@ -23,10 +17,10 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
-/// How a file of SQLite begins.
+/// The first bytes of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// The format, as a report calls it.
+/// The name of the format in reports.
 const FORMAT: &str = "endstop-journal";
 
 /// A run of a journal.
@@ -35,22 +29,23 @@ pub(crate) struct Run {
     pub(crate) recorded: RecordedRun,
 }
 
-/// Whether a file is one of SQLite, as a journal is.
+/// `true` if a file is an SQLite database, as a journal is.
 pub(crate) fn is_one(path: &Path) -> bool {
     path.is_file() && header(path).is_some()
 }
 
-/// The journals in a folder, in the order of their names.
+/// Returns the journals in a folder, ordered by name.
 pub(crate) fn in_folder(path: &Path) -> impl Iterator<Item = PathBuf> {
     let walk = path.is_dir().then(|| Walk::new(path)).into_iter().flatten();
     walk.filter_map(|source| Some(source.ok()?.path().to_owned())).filter(|file| is_ours(file))
 }
 
-/// Whether a file that nobody named is a journal.
+/// `true` if a file that was found in a folder is a journal.
 pub(crate) fn is_ours(path: &Path) -> bool {
     match header(path) {
         Some(SqliteJournal::APPLICATION_ID) => true,
-        // Whoever was killed has left all that it wrote in the file beside it.
+        // The application id is 0 if the process was killed before the first checkpoint: all that
+        // it wrote is still in the `-wal` file.
         Some(0) => {
             let mut beside = path.as_os_str().to_owned();
             beside.push("-wal");
@@ -60,20 +55,22 @@ pub(crate) fn is_ours(path: &Path) -> bool {
     }
 }
 
-/// The application that a file of SQLite says it is of; `None`: it is no such file.
+/// Returns the application id of an SQLite file, or `None` for other files.
 fn header(path: &Path) -> Option<i64> {
+    // The application id is a big-endian number at offset 68 of the SQLite header.
     let mut begin = [0; 72];
     open_regular(path).and_then(|mut file| file.read_exact(&mut begin)).ok()?;
     let (application, _) = begin[68..].split_first_chunk()?;
     begin.starts_with(MAGIC).then(|| i64::from(u32::from_be_bytes(*application)))
 }
 
-/// The dataset of its runs: its file's name without the ending.
+/// Returns the name of the dataset for its runs: the file name without its extension.
 pub(crate) fn dataset(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Each run of a journal that somebody named, the oldest first, or what is wrong with one.
+/// Calls `with` for each run of a journal that the user named, oldest first, or with the problem of
+/// a run.
 pub(crate) fn each(
     path: &Path,
     with: &mut dyn FnMut(std::result::Result<Run, Problem>),
@@ -81,7 +78,8 @@ pub(crate) fn each(
     each_of(path, with).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// The same of one that was found: what cannot be opened is a problem like others.
+/// Does the same for a journal that was found. If it cannot be opened, this is reported as a
+/// problem and not as an error.
 pub(crate) fn each_found(path: &Path, with: &mut dyn FnMut(std::result::Result<Run, Problem>)) {
     if let Err(error) = each_of(path, with) {
         with(Err(Problem {
@@ -99,6 +97,7 @@ fn each_of(
 ) -> std::result::Result<(), JournalError> {
     let journal = SqliteJournal::read(path)?;
     let mut ids: Vec<String> = journal.runs(u32::MAX)?.into_iter().map(|run| run.id).collect();
+    // `runs` lists the newest run first.
     ids.reverse();
     for (id, at) in ids.iter().zip(1..) {
         let file = path.display().to_string();
@@ -119,10 +118,11 @@ fn each_of(
     Ok(())
 }
 
-/// After which turn these limits, this policy and these rules would have ended the run, if they would.
+/// Returns the turn after which these limits, this policy and these rules would have ended the run,
+/// or `None` if they would not.
 pub(crate) fn ends_after(run: &RecordedRun, setting: &Setting) -> Option<u32> {
     let policy = match &setting.policy {
-        // It was built once before.
+        // The spec was built once before, so it cannot fail here.
         Some(spec) => Some(Registry::new().build(spec).ok()?.into_inner()),
         None => None,
     };
@@ -135,7 +135,8 @@ pub(crate) fn ends_after(run: &RecordedRun, setting: &Setting) -> Option<u32> {
     replay_events(spec, &events).map(|outcome| outcome.turns)
 }
 
-/// An event without the limits that a run went on with: others are tried.
+/// Returns the event without the limits of a resume, because they would replace those that are
+/// tried.
 fn under_those(event: &Event) -> Event {
     let mut event = event.clone();
     if let EventKind::Resumed(with) = &mut event.kind {
@@ -144,7 +145,7 @@ fn under_those(event: &Event) -> Event {
     event
 }
 
-/// The run as others are recorded.
+/// Converts the run to a trajectory.
 fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     let header = &run.header;
     let mut made = traj::Trajectory::new(header.id.clone());
@@ -161,7 +162,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
         ..traj::Step::new(traj::Role::User)
     });
     made.notes.extend(run.damage.iter().map(|what| format!("damaged: {what}")));
-    // Without the policy's code its turns are told all the same.
+    // Without the policy's code its turns can still be listed.
     let spec = run.spec(None).unwrap_or_else(|_| header.spec.again(None));
     let mut replay = Replay::new(spec);
     let mut priced = false;
@@ -183,10 +184,12 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
         }) {
             match (told, turn) {
                 (RunEvent::TurnEnded { text, usage, cost, .. }, Some(turn)) => {
+                    // Without a price the reported cost is 0, which is not a known cost.
                     let known = priced || turn.cost.is_some();
                     let mut step = step(turn, text, usage);
                     step.at = run.wall_ms.get(nth).copied().and_then(iso_8601);
                     let cost = cost.map(NanoUsd::to_usd);
+                    // The kernel reports the total cost, and a step needs its own.
                     step.cost_usd = cost.filter(|_| known).map(|cost| (cost - spent).max(0.0));
                     spent = cost.unwrap_or(spent);
                     made.steps.push(step);
@@ -238,7 +241,7 @@ fn step(turn: &ModelTurn, text: &str, usage: &Usage) -> traj::Step<'static> {
     }
 }
 
-/// Arguments as the model wrote them; what is no JSON is a string of it.
+/// Returns the arguments as the model wrote them; invalid JSON becomes a JSON string.
 fn as_json(arguments: &str) -> String {
     match serde_json::from_str::<serde::de::IgnoredAny>(arguments) {
         Ok(_) => arguments.to_owned(),
@@ -246,7 +249,7 @@ fn as_json(arguments: &str) -> String {
     }
 }
 
-/// A success is one that no verifier found wrong.
+/// Sets the ending. A success counts as good unless the verifier rejected it.
 fn ended(made: &mut traj::Trajectory<'static>, outcome: &Value, verified: Option<bool>) {
     let Some(name) = outcome["termination"].as_str() else { return };
     let verified = verified.or_else(|| outcome["verified"].as_bool());
@@ -263,7 +266,7 @@ fn ended(made: &mut traj::Trajectory<'static>, outcome: &Value, verified: Option
     });
 }
 
-/// How others call it.
+/// Returns the name of the ending in the vocabulary of trajectories.
 fn reason(termination: Termination) -> &'static str {
     match termination {
         Termination::Stop => "final",

@@ -1,35 +1,30 @@
-//! Where runs are kept: `--journal`, `journal` in endstop.toml, `ENDSTOP_JOURNAL`, `journal` in the
-//! user's own settings, or the user's state folder.
-//!
-//! ```ignore
-//! let journal = kept::to_write(&place)?;   // None: switched off, or it cannot be written
-//! let journal = kept::to_read(&place)?;    // for `runs`, `explain`
-//! ```
+//! Locates and opens the journal. In order of precedence: `--journal`, `journal` in endstop.toml,
+//! `ENDSTOP_JOURNAL`, `journal` in the user's own settings, and the user's state folder.
 
 use crate::trust::layers;
 use crate::{Failure, Result, output};
 use endstop::journal::{JournalErrorKind, SqliteJournal};
 use std::path::{Path, PathBuf};
 
-/// The variable that names a journal.
+/// The environment variable that names the journal.
 pub(crate) const VARIABLE: &str = "ENDSTOP_JOURNAL";
 
-/// Where the journal is.
+/// The location of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Here, as was asked for.
+    /// A file that the user named.
     Asked(PathBuf),
-    /// Here, as is usual.
+    /// The default file.
     Usual(PathBuf),
-    /// Nowhere.
+    /// Switched off.
     Off,
-    /// Nowhere, for there is no home.
+    /// Not available, because the user has no home folder.
     Homeless,
 }
 
 impl Place {
-    /// What the flag says, else the setting of this folder's file or of `--config`, else the
-    /// environment, else the user's own settings.
+    /// Chooses the journal: the flag, else the setting of this folder's file or of `--config`, else
+    /// the environment, else the user's own settings, else the default file.
     ///
     /// # Errors
     /// The user's own settings cannot be read.
@@ -49,21 +44,24 @@ impl Place {
         match self {
             Place::Asked(path) | Place::Usual(path) => Ok(path),
             Place::Off => Err(Failure::usage(
-                "the journal is switched off (`off`): give its file with --journal FILE",
+                "the journal is switched off (`off`); set its file with --journal FILE",
             )),
             Place::Homeless => Err(Failure::usage(
-                "there is no home folder to keep a journal in: give a file with --journal FILE",
+                "no home folder for the journal; set its file with --journal FILE",
             )),
         }
     }
 }
 
-/// The journal that runs are kept in. One that cannot be written ends nothing: it is said, and the
-/// run goes on without it, unless it was asked for.
+/// Opens the journal that stores a new run. The default journal is optional: if it cannot be
+/// written, a note reports it and the run continues without it. If the user named the file, the
+/// same problem is an error.
 pub(crate) fn to_write(place: &Place) -> Result<Option<SqliteJournal>> {
     let Ok(path) = place.path() else { return Ok(None) };
     match SqliteJournal::open(path) {
         Ok(journal) => {
+            // The journal writes prompts and results, so secrets of the environment are redacted
+            // from the first record on.
             journal.hide(endstop::process::environment_secrets());
             if let Some(how) = journal.exposed() {
                 output::note(&format!("endstop: {}: {how}", path.display()));
@@ -72,7 +70,7 @@ pub(crate) fn to_write(place: &Place) -> Result<Option<SqliteJournal>> {
         }
         Err(error) if matches!(place, Place::Usual(_)) => {
             output::note(&format!(
-                "endstop: this run is not kept: {error} (--journal FILE gives another place, --journal off says that it is meant)"
+                "endstop: this run is not stored: {error} (set another file with --journal FILE, or switch storage off with --journal off)"
             ));
             Ok(None)
         }
@@ -80,13 +78,13 @@ pub(crate) fn to_write(place: &Place) -> Result<Option<SqliteJournal>> {
     }
 }
 
-/// The journal that is looked into.
+/// Opens the journal for reading.
 pub(crate) fn to_read(place: &Place) -> Result<SqliteJournal> {
     let path = place.path()?;
     SqliteJournal::read(path).map_err(|error| {
         if error.kind == JournalErrorKind::Io && !path.exists() {
             return Failure::usage(format!(
-                "{}: there is no journal yet: `endstop run` makes one, and --journal FILE gives another",
+                "{}: no journal found; `endstop run` creates one, or set another file with --journal FILE",
                 path.display()
             ));
         }
@@ -94,12 +92,14 @@ pub(crate) fn to_read(place: &Place) -> Result<SqliteJournal> {
     })
 }
 
-/// The journal that the environment names.
+/// Returns the journal that the environment names. An empty variable counts as unset, because a
+/// shell has no other simple way to unset it for one command.
 pub(crate) fn variable() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The user's folder for what a program keeps from run to run.
+/// Returns the folder for state that persists between runs. Relative paths in the environment are
+/// ignored, as the XDG specification requires.
 pub(crate) fn state_folder() -> Option<PathBuf> {
     let folder =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -114,7 +114,7 @@ pub(crate) fn state_folder() -> Option<PathBuf> {
     state.map(|state| state.join("endstop"))
 }
 
-/// The journal in it.
+/// Returns the default journal file.
 pub(crate) fn usual() -> Option<PathBuf> {
     state_folder().map(|folder| folder.join("journal.db"))
 }

@@ -1,5 +1,5 @@
-//! The `endstop` command. `main` parses the arguments, hands them to a command, and turns what
-//! comes back into the exit status; it is the only place that does.
+//! The `endstop` command. `main` parses the arguments, calls a command, and turns its result into
+//! the exit status; no other place sets the status.
 
 mod advice;
 mod approval;
@@ -31,19 +31,23 @@ use std::borrow::Cow;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // This may be a process that keeps a command: it needs no arguments, settings or runtime.
+    // This process may have been started as a keeper of a tool's command, which needs no arguments,
+    // settings or runtime.
     if let Some(code) = endstop::process::keeper::serve_if_asked() {
         return code;
     }
-    // A command that kills its keeper must leave no process behind. Without it (another system than
-    // Linux) the processes that are found are killed.
+    // If a command kills its keeper, the orphans become children of this process, which can then
+    // end them. On systems other than Linux, which cannot do this, the processes that are found are
+    // killed.
     endstop::process::keeper::adopt_orphans();
     #[cfg(unix)]
     outlive_file_size_limit();
+    // Keys are in this process's memory and environment; a tool's command must not read them.
     endstop::process::hide_from_other_processes();
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // What a panic says may have a secret in it: it is shown without, or by its place alone.
+        // The panic message may contain a secret. If it does, print it with the secret removed and
+        // without the default report, which would show it.
         let said = info.payload();
         let said = said
             .downcast_ref::<&str>()
@@ -61,7 +65,8 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are no errors; a bare `endstop` is one, and is answered with help.
+            // Help and version are not errors. A bare `endstop` is an error, but its text is the
+            // help itself, without an `error:` prefix.
             let status = if error.use_stderr() { 2 } else { 0 };
             if status == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
                 let _ = error.print();
@@ -97,41 +102,42 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes a write beyond the limit on file sizes (`ulimit -f`) an error, as on a full disk, because the
-/// signal would end the process without an outcome. A handler and not an ignored signal: commands
-/// would inherit that.
+/// Turns a write beyond the file size limit (`ulimit -f`) into an error, as on a full disk, because
+/// SIGXFSZ would end the process without an outcome. A handler is installed instead of ignoring the
+/// signal, because child commands inherit ignored signals but not handlers.
 #[cfg(unix)]
 fn outlive_file_size_limit() {
     let heard = std::sync::Arc::default();
-    // It fails for signals that cannot be handled, and this is not one.
+    // Registration fails only for signals that cannot be handled, and SIGXFSZ can.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, heard);
 }
 
-/// Whether `--json` is among the arguments; asked where they could not be parsed.
+/// `true` if `--json` is among the arguments; used if they could not be parsed.
 fn asks_for_json() -> bool {
+    // After `--`, an argument is a value and not a flag.
     std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 
-/// A command that could not do its work.
+/// An error that ends a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What is wrong, where, and what to do.
+    /// The error message: the place, the problem, and the fix.
     pub(crate) message: String,
-    /// 2: usage or bad input; 70: a fault of ours.
+    /// The exit status. 2: usage or bad input; 70: an internal fault.
     status: u8,
 }
 
 impl Failure {
-    /// Usage or bad input.
+    /// Creates an error for wrong usage or bad input.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), status: 2 }
     }
 
-    /// A fault of ours.
+    /// Creates an error for an internal fault.
     pub(crate) fn fault(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), status: 70 }
     }
 }
 
-/// The exit status, or why there is none.
+/// The exit status, or the error that replaces it.
 pub(crate) type Result<T = u8> = std::result::Result<T, Failure>;

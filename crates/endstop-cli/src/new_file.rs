@@ -1,11 +1,6 @@
-//! The files that a command writes: `--events`, `--record`, `--html`, `--report`, `--parquet`, `--write`.
-//! One rule for all: a file that is not empty is replaced only with `--overwrite`, and only its owner may
-//! read what a run said and did.
-//!
-//! ```ignore
-//! let file = NewFile::of("--html", path, args.overwrite)?; // refused before the work
-//! file.write(&page)?;                                      // and again if it appeared meanwhile
-//! ```
+//! Creates the files that a command writes: `--events`, `--record`, `--html`, `--report`,
+//! `--parquet`, `--write`. All follow one rule: a file that is not empty is replaced only with
+//! `--overwrite`, and only its owner can read it, because it contains the data of a run.
 
 use crate::{Failure, Result, output};
 use std::fs::{File, OpenOptions};
@@ -21,19 +16,21 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// The file that a flag names.
+    /// Checks the file that a flag names. Called before the work, so that a run is not wasted on a
+    /// file that cannot be written.
     ///
     /// # Errors
-    /// It is there and not empty, and may not be replaced.
+    /// The file is a directory, or is not empty and may not be replaced.
     pub(crate) fn of(flag: &'static str, path: &Path, overwrite: bool) -> Result<NewFile> {
         let file = NewFile { flag, path: path.to_owned(), overwrite };
         match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => {
-                Err(file.failure("it is a directory; give the name of a file"))
+                Err(file.failure("it is a directory; set the path of a file"))
             }
             Ok(found) if found.is_file() && found.len() > 0 && !overwrite => {
                 Err(file.failure(NOT_EMPTY))
             }
+            // Pipes and devices have no content that could be lost, so they are always accepted.
             _ => Ok(file),
         }
     }
@@ -42,12 +39,12 @@ impl NewFile {
         &self.path
     }
 
-    /// The file, empty. Pipes and devices are opened as they are.
+    /// Opens the file, emptied. Pipes and devices are opened as they are.
     pub(crate) fn create(&self) -> Result<File> {
         self.open().map_err(|error| self.failure(&error.to_string()))
     }
 
-    /// Writes all of it.
+    /// Writes the whole text.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         let wrong = |error: io::Error| self.failure(&error.to_string());
         self.create()?.write_all(text.as_bytes()).map_err(wrong)
@@ -59,8 +56,12 @@ impl NewFile {
         #[cfg(unix)]
         {
             use std::os::unix::fs::OpenOptionsExt as _;
+            // Set at creation, because a later `chmod` would leave a moment in which others can
+            // open it.
             options.mode(0o600);
         }
+        // `create_new` first: it neither follows a link nor opens a file that another process just
+        // made.
         let file = match options.clone().create_new(true).open(&self.path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => options.open(&self.path)?,
             opened => return opened,
@@ -70,6 +71,7 @@ impl NewFile {
             if !self.overwrite {
                 return Err(io::Error::new(ErrorKind::AlreadyExists, NOT_EMPTY));
             }
+            // Truncated only after the check above, because the file may have appeared since `of`.
             file.set_len(0)?;
         }
         tighten(&file, &self.path);
@@ -81,7 +83,7 @@ impl NewFile {
     }
 }
 
-/// Takes a file that was there from all users but its owner, before it has any content; a pipe or a
+/// Removes the access of other users from an existing file before content is written. A pipe or a
 /// terminal stays as it is.
 #[cfg(unix)]
 fn tighten(file: &File, path: &Path) {
@@ -95,15 +97,15 @@ fn tighten(file: &File, path: &Path) {
     let tight = std::fs::Permissions::from_mode(mode & 0o700);
     if file.set_permissions(tight).is_err() {
         output::note(&format!(
-            "endstop: {}: other users may read it (mode {mode:04o}), and that cannot be changed",
+            "endstop: {}: other users can read it (mode {mode:04o}), and its mode could not be changed",
             path.display()
         ));
     }
 }
 
-/// Other systems have no such modes.
+/// Does nothing, because other systems have no such modes.
 #[cfg(not(unix))]
 fn tighten(_: &File, _: &Path) {}
 
 const NOT_EMPTY: &str =
-    "the file exists and is not empty; give another name, or --overwrite to replace it";
+    "the file exists and is not empty; set another path, or pass --overwrite to replace it";

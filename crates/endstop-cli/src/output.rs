@@ -1,7 +1,8 @@
-//! Standard output and error, written so that a closed one is no panic: the cleaning up goes on.
+//! Writes to standard output and standard error. A closed stream is an error value and not a panic,
+//! so that a run can still clean up.
 //!
-//! Lines for people go through [`visible`]: a name or an error may quote a file, a server or a
-//! model. What is painted has gone through it before the paint was added.
+//! Lines for the user pass through [`visible`], because a name or an error may quote a file, a
+//! server or a model. Coloured lines passed through it before the colours were added.
 
 use crate::visible::visible;
 use endstop::wire::redact::KnownKeys;
@@ -10,16 +11,17 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::{LazyLock, OnceLock};
 
-/// Writes a line for a person to standard output.
+/// Writes a line for the user to standard output, with control characters made visible.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     raw_line(&visible(text))
 }
 
-/// Writes a line to standard output as it is: JSON, an answer to a program, or painted text.
+/// Writes a line to standard output unchanged: JSON, an answer for a program, or coloured text.
 pub(crate) fn raw_line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
+    // Flushed line by line, because a program may wait for each line of JSON.
     out.flush()
 }
 
@@ -29,45 +31,49 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     raw_line(&text)
 }
 
-/// Writes a value as one line of JSON to standard output, without secrets.
+/// Writes a value as one line of JSON to standard output, with secrets redacted.
 pub(crate) fn json_without(value: &impl Serialize, keys: &KnownKeys) -> io::Result<()> {
     raw_line(&keys.out_of_json_text(serde_json::to_string(value)?))
 }
 
-/// The secrets of the run, which must not come to standard error from here on.
+/// Sets the secrets of the run, which are redacted from standard error from now on.
 pub(crate) fn hide(keys: &KnownKeys) {
     let _ = OF_RUN.set(keys.clone());
 }
 
-/// A process has one run, and one standard error.
+/// The secrets of the run. A static, because a process has one run and one standard error.
 static OF_RUN: OnceLock<KnownKeys> = OnceLock::new();
 
+/// The secrets in the environment, used until the run sets its own.
 static OF_ENVIRONMENT: LazyLock<KnownKeys> = LazyLock::new(endstop::process::environment_secrets);
 
-/// Text for standard error or a page, without secrets.
+/// Redacts secrets from text for standard error or for a page.
 pub(crate) fn hidden(text: &str) -> Cow<'_, str> {
     keys().out_of_text(text)
 }
 
-/// The secrets that are known: those of the run, else those of the environment.
+/// Returns the known secrets: those of the run, or those of the environment before a run has set
+/// its own.
 pub(crate) fn keys() -> &'static KnownKeys {
     OF_RUN.get().unwrap_or_else(|| &*OF_ENVIRONMENT)
 }
 
-/// Writes a line for a person to standard error; a closed one is not told to anybody.
+/// Writes a line for the user to standard error; errors are ignored, because no other place could
+/// report them.
 pub(crate) fn note(text: &str) {
     painted_note(&visible(text));
 }
 
-/// The same for a line that was painted.
+/// Writes a coloured line to standard error.
 pub(crate) fn painted_note(text: &str) {
     let mut err = io::stderr().lock();
+    // The last step before the stream, so that no path around the redaction exists.
     let _ = writeln!(err, "{}", hidden(text));
 }
 
-/// Says what went wrong: on standard error, and as an object on standard output under `--json`.
+/// Reports an error: on standard error and, with `--json`, as an object on standard output.
 pub(crate) fn problem(message: &str, as_json: bool) {
-    // A key that is given where something else belongs is quoted like anything else.
+    // Error messages quote their input, and a key may have been passed in the wrong place.
     let message = hidden(message);
     if as_json {
         let _ = json(&serde_json::json!({"type": "error", "message": message}));

@@ -1,10 +1,4 @@
-//! What the pages of HTML have in common: their look, and text that is safe in them.
-//!
-//! ```ignore
-//! let mut page = begin("error_max_turns");
-//! let _ = write!(page, "<section><h1>{}</h1></section>", escape(text));
-//! page.push_str(END);
-//! ```
+//! The shared parts of the HTML pages: styles, content security policy, and escaping.
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d8dde4;--card:#fff;--back:#f5f6f8;--bad:#c62828;--warn:#b26a00;--good:#1b7f3b;--bar:#9db2cf}
@@ -21,14 +15,14 @@ svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font-family:sy
 details{border-top:1px solid var(--line);padding:6px 0}summary{cursor:pointer;overflow-wrap:anywhere}pre{white-space:pre-wrap;overflow-wrap:anywhere;font:0.85em ui-monospace,monospace;margin:6px 0;max-height:24em;overflow:auto}
 ";
 
-/// What a browser may load for a page: its own styles and pictures within it. There is no script, so that
-/// markup that got past [`escape`] would do nothing.
+/// The content security policy: a page may load only its own styles and inline images. Scripts are
+/// blocked, so that markup that got past [`escape`] does nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
 /// The end of a page.
 pub(crate) const END: &str = "</main></body></html>\n";
 
-/// The beginning of a page with this title, which needs nothing from outside.
+/// Returns the beginning of a page with this title. The page loads no external resource.
 pub(crate) fn begin(title: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} · Endstop</title><style>{STYLE}</style></head><body><main>\n",
@@ -36,9 +30,11 @@ pub(crate) fn begin(title: &str) -> String {
     )
 }
 
-/// Text as HTML, without secrets, because a page is made to be shown; what a page cannot have is shown as what it is.
+/// Escapes text for HTML. Secrets are redacted, because pages are made to be shared, and characters
+/// that HTML cannot contain are shown as symbols.
 pub(crate) fn escape(text: &str) -> String {
     crate::card::visible(&crate::output::hidden(text))
+        // `&` first, because the other replacements add it.
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

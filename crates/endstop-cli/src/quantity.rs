@@ -1,9 +1,4 @@
-//! Sizes and ages as flags spell them.
-//!
-//! ```ignore
-//! assert_eq!(size("1.5GB"), Ok(1_500_000_000));
-//! assert_eq!(age("30d"), Ok(Duration::from_secs(30 * 86_400)));
-//! ```
+//! Parses sizes and ages as flags spell them.
 
 use crate::args::Bound;
 use endstop::core::limits::parse_duration;
@@ -20,7 +15,7 @@ const UNITS: [(&str, u64); 8] = [
     ("gib", 1 << 30),
 ];
 
-/// Bytes: `500MB`, `1.5GiB`, or a bare number.
+/// Parses a size in bytes: `500MB`, `1.5GiB`, or a number without a unit.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = || "expected a size, for example 500MB, 1GB or 2GiB".to_owned();
     let text = text.trim();
@@ -29,11 +24,12 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let unit = unit.trim().to_ascii_lowercase();
     let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
     let bytes = number.parse::<f64>().map_err(|_| wrong())? * *factor as f64;
-    // Beyond this a float skips bytes, and no disk has as many.
+    // Above 2^53 a float cannot represent every integer, and no disk is that large.
     if bytes < (1u64 << 53) as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
-/// An age: `12h`, `30d`.
+/// Parses an age: `12h`, `30d`. A unit is required, because a bare number would be seconds, and a
+/// forgotten `d` would remove almost all runs.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
     let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
     let age = parse_duration(text).filter(|_| has_unit);

@@ -1,10 +1,5 @@
-//! Keeps the journal bounded: `endstop run` removes the oldest runs in the background if there are too
+//! Bounds the journal: `endstop run` removes the oldest runs in the background if there are too
 //! many, or if the file is too large.
-//!
-//! ```ignore
-//! let _retention = Retention::begin(journal.as_ref(), args);
-//! run();  // when it is dropped, it reports in one line what was removed
-//! ```
 
 use crate::args::RunArgs;
 use crate::card::{count, thousands};
@@ -15,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Unless `--journal-keep` says otherwise.
+/// Maximum number of runs, unless `--journal-keep` sets another.
 pub(crate) const KEEP: u64 = 10_000;
-/// Unless `--journal-max-size` says otherwise: 1 GiB.
+/// Maximum size of the file in bytes, 1 GiB, unless `--journal-max-size` sets another.
 pub(crate) const MAX_BYTES: u64 = 1 << 30;
-/// Pieces of the work that are done although the run has ended already.
+/// Number of batches that are processed even if the run has already ended.
 const LEAST: u32 = 2;
-/// A run that could be resumed is kept so long, whatever the bounds.
+/// Time for which a run that can be resumed is exempt from the bounds.
 const RESUMABLE_FOR: Duration = Duration::from_secs(30 * 86_400);
 
 /// The bounds of a journal.
@@ -31,7 +26,7 @@ struct Bounds {
     bytes: Option<u64>,
 }
 
-/// Removes runs in the background as long as it lives.
+/// The background removal; dropping it stops the work and reports the removed runs.
 pub(crate) struct Retention {
     work: Option<JoinHandle<Result<Option<Pruned>, JournalError>>>,
     stop: Arc<AtomicBool>,
@@ -48,11 +43,12 @@ impl Retention {
         let work = journal.cloned().and_then(|journal| {
             let asked = AtomicU32::new(0);
             let more = move || {
-                // At least this much, so that a series of short runs bounds the journal as well.
+                // A minimum, because otherwise a series of short runs would never bound the
+                // journal.
                 asked.fetch_add(1, Ordering::Relaxed) < LEAST || !stopped.load(Ordering::Relaxed)
             };
             let work = move || within(&journal, bounds, &more);
-            // Without a thread the journal is bounded by a later run.
+            // If no thread can be started, a later run bounds the journal.
             std::thread::Builder::new().name("journal retention".to_owned()).spawn(work).ok()
         });
         Retention { work, stop }
@@ -61,12 +57,12 @@ impl Retention {
 
 impl Drop for Retention {
     fn drop(&mut self) {
-        // What is left is removed by the next run.
+        // The next run removes what is left.
         self.stop.store(true, Ordering::Relaxed);
         match self.work.take().map(JoinHandle::join) {
             Some(Ok(Ok(Some(pruned)))) if !pruned.removed.is_empty() => {
                 output::note(&format!(
-                    "endstop: the journal reached its bound: the oldest {} removed ({} bytes freed); --journal-keep and --journal-max-size set it",
+                    "endstop: the journal exceeded its bound: the oldest {} removed ({} bytes freed); set it with --journal-keep and --journal-max-size",
                     match pruned.removed.len() {
                         1 => "run was".to_owned(),
                         runs => format!("{} were", count(runs as u64, "run")),
@@ -74,7 +70,7 @@ impl Drop for Retention {
                     thousands(pruned.freed())
                 ));
             }
-            // Another process holds the file, or removes runs itself.
+            // A busy journal is not reported: another process uses it, or removes runs itself.
             Some(Ok(Err(error))) if error.kind != JournalErrorKind::Busy => {
                 output::note(&format!("endstop: old runs were not removed: {error}"));
             }
@@ -83,8 +79,8 @@ impl Drop for Retention {
     }
 }
 
-/// Removes the oldest runs if a bound is exceeded, down to nine tenths of it, so that this is not the
-/// work of each run.
+/// Removes the oldest runs if a bound is exceeded, down to nine tenths of the bound, so that not
+/// every run has to remove some.
 fn within(
     journal: &SqliteJournal,
     bounds: Bounds,
@@ -95,6 +91,7 @@ fn within(
     let spec = PruneSpec {
         keep: bounds.runs.filter(|most| runs > *most).map(nine_tenths),
         max_bytes: bounds.bytes.filter(|most| bytes > *most).map(nine_tenths),
+        // A run that was interrupted recently must still be resumable.
         unfinished: Some(RESUMABLE_FOR),
         ..PruneSpec::default()
     };

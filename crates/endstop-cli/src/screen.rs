@@ -1,5 +1,5 @@
-//! What a person sees while a run goes on: the model's text on standard output, calls, cost and
-//! limits on standard error; on a terminal the last line moves.
+//! The live view of a run: the model's text on standard output; calls, cost and limits on standard
+//! error. On a terminal, the last line is a status line that is redrawn.
 
 use crate::card::{count, seconds, shorten, thousands, visible};
 use crate::visible::Flow;
@@ -10,38 +10,39 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
+/// The live view of a run.
 pub(crate) struct Screen {
     limits: Limits,
     began: Instant,
-    /// Whether the notes go to a terminal, which then has a line that moves.
+    /// `true` if standard error is a terminal, which then has a status line.
     pub(crate) terminal: bool,
-    /// Whether the text goes to the terminal, too.
+    /// `true` if standard output is a terminal, too.
     text_on_terminal: bool,
     color: bool,
     turn: u32,
-    /// `None`: no price is known.
+    /// The cost so far; `None` if no price is known.
     cost: Option<NanoUsd>,
     usage: Usage,
-    /// A response was kept, whatever it says of its usage.
+    /// `true` once a response was accepted, even if it reported no usage.
     answered: bool,
-    /// Characters of this turn's text that were shown.
+    /// Bytes of this turn's text that were shown.
     shown: usize,
     at_line_start: bool,
-    /// About how many columns of the line the text has filled.
+    /// Approximate number of columns of the current line that the text fills.
     column: usize,
     status: Status,
     flow: Flow,
-    /// What happens while a question is open, shown once it is answered.
+    /// Events that arrive while a question is open; shown after the answer.
     held: Option<Vec<AgentEvent>>,
-    /// Standard output is closed: nobody reads.
+    /// `true` if standard output was closed by its reader.
     pub(crate) closed: bool,
-    /// The text of turns is not shown.
+    /// `true` if the text of turns is not shown.
     pub(crate) answer_only: bool,
-    /// The calls of a resumed run that were made before it was resumed: name and arguments.
+    /// Calls that a resumed run made before it was resumed: name and arguments by id.
     earlier: HashMap<String, (String, String)>,
 }
 
-/// Where the moving line stands.
+/// The position of the status line.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Status {
     #[default]
@@ -52,14 +53,15 @@ enum Status {
     Below,
 }
 
-/// A name as a part of a line: a model may call a tool by any, and by none it begins a line of ours.
+/// Prepares a name for use inside a line. The model chooses tool names freely, and a line break in
+/// a name could imitate a line of this program.
 fn in_line(name: &str) -> String {
     shorten(&name.replace(['\n', '\r'], " "), 100)
 }
 
 impl Screen {
     pub(crate) fn new(limits: Limits) -> Screen {
-        // A dumb terminal has neither colours nor a line that moves.
+        // A dumb terminal supports neither colours nor a line that is redrawn.
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = io::stderr().is_terminal() && !dumb;
         Screen {
@@ -84,24 +86,24 @@ impl Screen {
         }
     }
 
-    /// The run was resumed: the calls that it made before, by their ids, of which a result may be shown
-    /// now.
+    /// Sets the calls that the run made before it was resumed, by id, because their results may
+    /// only arrive now.
     pub(crate) fn run_resumed(&mut self, calls: HashMap<String, (String, String)>) {
         self.earlier = calls;
     }
 
-    /// Whether the card may be painted.
+    /// `true` if the card may use colours.
     pub(crate) fn color(&self) -> bool {
         self.color
     }
 
-    /// Leaves the terminal to a question, until [`resume`](Self::resume).
+    /// Stops drawing while a question is open, until [`resume`](Self::resume).
     pub(crate) fn pause(&mut self) {
         self.end_line();
         self.held = Some(Vec::new());
     }
 
-    /// Shows what has happened meanwhile.
+    /// Shows the events that arrived since [`pause`](Self::pause).
     pub(crate) fn resume(&mut self) {
         for event in self.held.take().into_iter().flatten() {
             self.show(&event);
@@ -133,21 +135,24 @@ impl Screen {
             RunEvent::TurnStarted { turn, attempt } => {
                 if *attempt > 1 && self.shown > 0 {
                     self.end_line();
-                    self.note("↻ the turn starts anew; what was shown of it is void");
+                    self.note("↻ the turn is restarted; discard its text above");
                 }
                 self.turn = *turn;
                 self.shown = 0;
                 self.flow = Flow::default();
             }
             RunEvent::TurnEnded { text, cost, usage, tool_calls, signal, .. } => {
-                // A response that was not streamed, or whose deltas were dropped.
+                // A response that was not streamed, or whose deltas were dropped, is shown here.
                 if self.shown == 0 && !text.trim().is_empty() {
                     self.text(text);
                 }
                 self.end_line();
                 self.cost = *cost;
+                // The event has the total cost, but only this turn's usage.
                 self.usage.add(usage);
                 self.answered = true;
+                // With tool calls the next lines show the progress; on a terminal the status line
+                // does.
                 if *tool_calls == 0 && !self.terminal {
                     self.note(&format!("· {} ({})", self.status_text(), signal.reason));
                 }
@@ -155,12 +160,14 @@ impl Screen {
             RunEvent::AttemptFailed { error, retry_in_ms, .. } => {
                 self.end_line();
                 let then = match retry_in_ms {
-                    Some(wait) => format!("; again in {wait} ms"),
+                    Some(wait) => format!("; retrying in {wait} ms"),
                     None => String::new(),
                 };
                 self.note(&format!("✗ {}{then}", shorten(&error.to_string(), 300)));
             }
             RunEvent::ToolStarted { call_id, name, arguments } => {
+                // A call that starts again is shown with its own line, so the earlier one is not
+                // needed.
                 self.earlier.remove(call_id);
                 let arguments = shorten(&arguments.replace('\n', " "), 200);
                 self.note(&format!("→ {} {arguments}", in_line(name)));
@@ -172,7 +179,8 @@ impl Screen {
                 }
                 let mut lines = content.lines().filter(|line| !line.trim().is_empty());
                 let first = lines.next().unwrap_or("");
-                // How a command ended stands in its last line: `ok` says only that it ran.
+                // The status `ok` only means that the command ran; its exit status is in the last
+                // line.
                 let ended = lines
                     .next_back()
                     .filter(|line| line.starts_with("[exit status ") && *line != "[exit status 0]");
@@ -185,8 +193,9 @@ impl Screen {
                 ));
             }
             RunEvent::Told { why, text } => {
-                self.note(&format!("! told the model ({why}): {}", shorten(text, 200)));
+                self.note(&format!("! message to the model ({why}): {}", shorten(text, 200)));
             }
+            // A rule in the mode `observe` is not shown: its hits are only in the outcome.
             RunEvent::Fired(fired) if fired.mode >= WatchMode::Warn => {
                 self.end_line();
                 self.note(&format!("⚠ {} fired ({})", shorten(&fired.evidence, 200), fired.mode));
@@ -225,6 +234,7 @@ impl Screen {
         let text =
             if self.text_on_terminal { self.flow.visible(text).into() } else { Cow::from(text) };
         if self.text_on_terminal {
+            // Text in a pipe does not touch the status line.
             self.clear_status();
         }
         let mut out = io::stdout().lock();
@@ -239,7 +249,7 @@ impl Screen {
         }
     }
 
-    /// Ends the model's line, so that what follows begins one.
+    /// Ends the line of the model's text, so that the next output starts on a new line.
     pub(crate) fn end_line(&mut self) {
         self.clear_status();
         if !self.at_line_start {
@@ -270,7 +280,7 @@ impl Screen {
         } else {
             thousands(self.usage.total_tokens())
         };
-        // Without a price nothing adds up to a cost, and $0.00 would be a claim.
+        // Without a price no cost is known, and $0.00 would be a false claim.
         let cost = self.cost.filter(|cost| cost.0 > 0 || budget.is_some());
         let cost = cost.map(|cost| of(cost.to_string(), budget));
         [
@@ -288,11 +298,12 @@ impl Screen {
         .join(" · ")
     }
 
-    /// Draws the moving line: where the cursor is, or below text that is being written.
+    /// Draws the status line at the cursor, or below text that is being streamed.
     pub(crate) fn draw_status(&mut self) {
         if !self.terminal || self.held.is_some() {
             return;
         }
+        // One column is left free, because a full line makes some terminals wrap and scroll.
         let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
         let mut line: String = self.status_text().chars().take(width.saturating_sub(1)).collect();
         if self.color {
@@ -301,12 +312,13 @@ impl Screen {
         let (drawn, status) = if self.at_line_start || !self.text_on_terminal {
             (format!("\r\x1b[2K{line}"), Status::Here)
         } else if self.column.is_multiple_of(width.max(1)) {
-            // The cursor hangs at the line's end, which not every terminal keeps in mind.
+            // The cursor waits at the end of a full line, a state that not every terminal saves and
+            // restores.
             return;
         } else {
-            // Down (a vertical tab, which the terminal driver passes on as it is) and up makes room
-            // below and keeps the column, at the screen's end too; then the cursor is kept, the line
-            // below drawn, and the cursor put back.
+            // Moving down (a vertical tab, which the terminal driver does not translate) and up
+            // makes room for a line below and keeps the column, even on the last row of the screen.
+            // Then the cursor is saved, the line below is drawn, and the cursor is restored.
             (format!("\x0b\x1b[1A\x1b7\x1b[1B\r\x1b[2K{line}\x1b8"), Status::Below)
         };
         let mut err = io::stderr().lock();

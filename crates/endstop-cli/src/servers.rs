@@ -1,10 +1,4 @@
-//! MCP servers of a run: `[mcp.NAME]` in endstop.toml, and `--mcp` above it.
-//!
-//! ```ignore
-//! let settings = ServerSettings::of_flag("files=mcp-server-filesystem /srv/data")?;
-//! let servers = Servers::connect(&[settings], None, false).await?;
-//! servers.close().await; // no process is left
-//! ```
+//! MCP servers of a run: `[mcp.NAME]` in endstop.toml, and `--mcp`, which overrides it.
 
 use crate::trust::shown;
 use crate::{Failure, Result, output};
@@ -23,13 +17,14 @@ use tokio::task::JoinSet;
 
 const KEYS: [&str; 7] = ["command", "url", "headers", "env", "tools", "timeout", "start_timeout"];
 
-/// A server as it is configured. Values of headers are kept as they were written: `$NAME` stands for
-/// a variable, and is read when the run begins.
+/// The configuration of a server. Header values are stored as written: `$NAME` stands for a
+/// variable and is expanded when the run begins.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerSettings {
     pub(crate) name: String,
     at: At,
-    /// `None`: it was written out, and a journal does not keep it.
+    /// Header values by name. `None` means that the value was a literal, which a journal does not
+    /// store because it may be a key.
     headers: BTreeMap<String, Option<String>>,
     env: Vec<String>,
     tools: Option<Vec<String>>,
@@ -37,17 +32,18 @@ pub(crate) struct ServerSettings {
     start_timeout: Option<String>,
 }
 
+/// The transport of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum At {
-    /// For the shell.
+    /// A command line, for the shell.
     Line(String),
     /// A program and its arguments.
     Words(Vec<String>),
     Url(String),
 }
 
-/// What a server is, for a person.
+/// The command or the address of a server, for display.
 pub(crate) enum ServerPlace<'a> {
     Command(String),
     Url(&'a str),
@@ -55,19 +51,20 @@ pub(crate) enum ServerPlace<'a> {
 
 impl fmt::Debug for ServerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A header has its key, and so may a command line.
+        // Only the name: a header contains a key, and so may a command line.
         f.debug_struct("ServerSettings").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl ServerSettings {
     fn new(name: &str, at: At) -> std::result::Result<ServerSettings, String> {
+        // A `$NAME` is only expanded when the run begins, so it never reaches the journal.
         if let At::Url(url) = &at
             && !url.contains('$')
             && address(url) != *url
         {
             return Err(format!(
-                "{}: a credential in the address would be kept with the run: give it as `$NAME` of a variable, or as a header",
+                "{}: the journal would store the credential in this address; use a variable as `$NAME`, or a header",
                 address(url)
             ));
         }
@@ -82,13 +79,13 @@ impl ServerSettings {
         })
     }
 
-    /// `NAME=COMMAND ARGS…` or `NAME=https://…`.
+    /// Parses `NAME=COMMAND ARGS…` or `NAME=https://…`.
     pub(crate) fn of_flag(text: &str) -> Result<ServerSettings> {
         let parts = text.split_once('=').map(|(name, place)| (name.trim(), place.trim()));
         let Some((name, place)) =
             parts.filter(|(name, place)| !name.is_empty() && !place.is_empty())
         else {
-            return Err(Failure::usage("--mcp wants NAME=COMMAND, or NAME=https://…"));
+            return Err(Failure::usage("invalid --mcp: expected NAME=COMMAND or NAME=https://…"));
         };
         let is_url = place.starts_with("http://") || place.starts_with("https://");
         let at = if is_url { At::Url(place.to_owned()) } else { At::Line(place.to_owned()) };
@@ -96,52 +93,52 @@ impl ServerSettings {
             .map_err(|problem| Failure::usage(format!("--mcp {name}: {problem}")))
     }
 
-    /// A table of endstop.toml. The error begins with the key.
+    /// Reads a table of endstop.toml. The error begins with the key.
     pub(crate) fn of_table(name: &str, value: &Value) -> std::result::Result<Self, String> {
-        let table = value.as_object().ok_or("wants a table")?;
+        let table = value.as_object().ok_or("expected a table")?;
         let texts = |key: &str| -> std::result::Result<Option<Vec<String>>, String> {
             let Some(value) = table.get(key) else { return Ok(None) };
             let texts = value
                 .as_array()
                 .and_then(|all| all.iter().map(|one| one.as_str().map(str::to_owned)).collect());
-            texts.map(Some).ok_or_else(|| format!("`{key}` wants a list of texts"))
+            texts.map(Some).ok_or_else(|| format!("`{key}`: expected a list of strings"))
         };
         let time = |key: &str| match table.get(key) {
             None => Ok(None),
             Some(Value::String(text)) if parse_duration(text).is_some() => Ok(Some(text.clone())),
-            Some(_) => Err(format!("`{key}` wants a duration such as \"90s\" or \"10m\"")),
+            Some(_) => Err(format!("`{key}`: expected a duration such as \"90s\" or \"10m\"")),
         };
         if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            return Err(format!("`{key}` is an {}", unknown_key(key, &KEYS)));
+            return Err(format!("`{key}`: {}", unknown_key(key, &KEYS)));
         }
         let at = match (table.get("command"), table.get("url")) {
             (Some(Value::String(line)), None) => At::Line(line.clone()),
             (Some(_), None) => At::Words(
                 texts("command")
-                    .map_err(|_| "`command` wants a text, or a list of texts")?
+                    .map_err(|_| "`command`: expected a string or a list of strings")?
                     .unwrap_or_default(),
             ),
             (None, Some(Value::String(url))) => At::Url(url.clone()),
-            (None, Some(_)) => return Err("`url` wants a text in quotes".to_owned()),
-            _ => return Err("wants either `command` or `url`".to_owned()),
+            (None, Some(_)) => return Err("`url`: expected a string".to_owned()),
+            _ => return Err("expected either `command` or `url`".to_owned()),
         };
         let is_url = matches!(at, At::Url(_));
         for (key, fits) in [("headers", is_url), ("env", !is_url)] {
             if table.contains_key(key) && !fits {
                 let other = if is_url { "`command`" } else { "`url`" };
-                return Err(format!("`{key}` goes with {other}"));
+                return Err(format!("`{key}` requires {other}"));
             }
         }
         let mut settings = ServerSettings::new(name, at)?;
         if let Some(headers) = table.get("headers") {
-            let problem = "`headers` wants a table of texts";
+            let problem = "`headers`: expected a table of strings";
             for (name, value) in headers.as_object().ok_or(problem)? {
                 let value = value.as_str().ok_or(problem)?;
                 settings.headers.insert(name.clone(), Some(value.to_owned()));
             }
         }
         settings.env = texts("env")
-            .map_err(|_| "`env` wants a list of names of variables that it may see")?
+            .map_err(|_| "`env`: expected a list of the variables that the server may read")?
             .unwrap_or_default();
         settings.tools = texts("tools")?;
         settings.timeout = time("timeout")?;
@@ -149,28 +146,30 @@ impl ServerSettings {
         Ok(settings)
     }
 
-    /// What it starts or asks, for a person: a command line, or an address as it is written.
+    /// Returns the command line or the address, as written, for display.
     pub(crate) fn place(&self) -> ServerPlace<'_> {
         match &self.at {
             At::Line(line) => ServerPlace::Command(line.clone()),
-            // As a list, so that no blank hides where a word ends.
+            // Shown as a list, because joined with spaces it would hide the word boundaries.
             At::Words(words) => ServerPlace::Command(format!("{words:?}")),
             At::Url(url) => ServerPlace::Url(url),
         }
     }
 
-    /// The headers that are sent, as they are written; a value that is not stored is empty.
+    /// Returns the headers as written; a value that is not stored is empty.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.headers.iter().map(|(name, value)| (name.as_str(), value.as_deref().unwrap_or("")))
     }
 
-    /// The variables that its command may see although their names look like those of secrets.
+    /// Returns the variables that its command may read although their names look like those of
+    /// secrets.
     pub(crate) fn variables(&self) -> &[String] {
         &self.env
     }
 
-    /// What a journal keeps: no value of a header that was written out.
+    /// Returns a copy for the journal, without literal header values.
     pub(crate) fn saved(&self) -> ServerSettings {
+        // A value with `$` refers to a variable and holds no secret itself.
         let mut saved = self.clone();
         for value in saved.headers.values_mut() {
             value.take_if(|value| !value.contains('$'));
@@ -178,7 +177,7 @@ impl ServerSettings {
         saved
     }
 
-    /// The server, with the variables read.
+    /// Builds the server, with variables expanded.
     fn server(
         &self,
         dir: Option<&Path>,
@@ -189,10 +188,11 @@ impl ServerSettings {
             At::Words(words) => McpServer::command(&self.name, words),
             At::Url(url) => {
                 let whole = expanded(url)?;
-                // What is in a variable may be a secret, whatever the parameter is called.
+                // A variable may hold a secret under any parameter name, so every expanded address
+                // is protected.
                 if *url != whole && !allow_http && in_clear(&whole) {
                     return Err(format!(
-                        "{}: its variables would be sent unencrypted to another machine: use https://, or allow it with --allow-http",
+                        "{}: its variables would be sent unencrypted to another machine; use https://, or pass --allow-http",
                         shown(url)
                     ));
                 }
@@ -205,7 +205,7 @@ impl ServerSettings {
         for (name, value) in &self.headers {
             let Some(value) = value else {
                 return Err(format!(
-                    "the header `{name}` was written out, and is not kept: write it as `$NAME` of a variable, or begin a new run"
+                    "the value of header `{name}` was not stored with the run because it was a literal; use a variable as `$NAME`, or start a new run"
                 ));
             };
             server = server.header(name, expanded(value)?);
@@ -228,13 +228,13 @@ impl ServerSettings {
     }
 }
 
-/// Whether what is sent to this address can be read on the way to another machine.
+/// `true` if requests to this address reach another machine unencrypted.
 fn in_clear(url: &str) -> bool {
     reqwest::Url::parse(url)
         .is_ok_and(|url| url.scheme() == "http" && !url.host_str().is_some_and(is_loopback))
 }
 
-/// A text with `$NAME` and `${NAME}` as in the environment; `$$` is a dollar.
+/// Expands `$NAME` and `${NAME}` from the environment; `$$` is a dollar sign.
 fn expanded(text: &str) -> std::result::Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
@@ -246,12 +246,15 @@ fn expanded(text: &str) -> std::result::Result<String, String> {
             continue;
         }
         let inner = after.strip_prefix('{').and_then(|after| after.split_once('}'));
+        // Without braces the name ends at the first character that a name cannot contain.
         let (name, after) = inner.unwrap_or_else(|| {
             let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
             after.split_at(after.find(|c| !fits(c)).unwrap_or(after.len()))
         });
-        let value = std::env::var(name)
-            .map_err(|_| format!("the variable `{name}` is not set (`$$` is a dollar)"))?;
+        // An unset variable is an error: an empty value would send a request without its key.
+        let value = std::env::var(name).map_err(|_| {
+            format!("the variable `{name}` is not set (write `$$` for a dollar sign)")
+        })?;
         out.push_str(&value);
         rest = after;
     }
@@ -259,7 +262,7 @@ fn expanded(text: &str) -> std::result::Result<String, String> {
     Ok(out)
 }
 
-/// The servers of a run that are there. Where it is dropped their processes are killed.
+/// The connected servers of a run. Their processes are killed on drop.
 #[derive(Default)]
 pub(crate) struct Servers {
     all: Vec<Arc<McpTools>>,
@@ -267,14 +270,14 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Connects to all of them at once; the first that cannot be used is the error.
+    /// Connects to all servers at the same time; the first one that cannot be used is the error.
     pub(crate) async fn connect(
         settings: &[ServerSettings],
         dir: Option<&Path>,
         allow_http: bool,
     ) -> Result<Servers> {
         let mut secrets = KnownKeys::default();
-        // Where one cannot be used the others are let go of.
+        // Dropping the set aborts the other connections if one fails.
         let mut connecting = JoinSet::new();
         for (at, settings) in settings.iter().enumerate() {
             let server = settings.server(dir, allow_http).map_err(|problem| {
@@ -283,6 +286,8 @@ impl Servers {
             secrets = secrets.and(&server.known_keys());
             connecting.spawn(async move { (at, server.connect().await) });
         }
+        // Ordered by position in the settings, because they finish connecting in any order and the
+        // tools must be sent in a stable order.
         let mut all = BTreeMap::new();
         while let Some(one) = connecting.join_next().await {
             let (at, connected) = one.map_err(|error| Failure::fault(format!("--mcp: {error}")))?;
@@ -299,18 +304,18 @@ impl Servers {
         self.all.iter().flat_map(|server| server.tools())
     }
 
-    /// The values of their headers.
+    /// The values of the servers' headers.
     pub(crate) fn secrets(&self) -> &KnownKeys {
         &self.secrets
     }
 
-    /// Ends all of them at once; returns when they are gone.
+    /// Closes all servers at the same time, and returns when their processes have ended.
     pub(crate) async fn close(&self) {
         let mut closing = JoinSet::new();
         for server in self.all.iter().map(Arc::clone) {
             closing.spawn(async move { server.close().await });
         }
-        // Each has a bound of its own.
+        // No timeout here, because each close has its own.
         while closing.join_next().await.is_some() {}
     }
 }
@@ -321,7 +326,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_flag_names_a_command_or_an_address() {
+    fn flag_names_command_or_address() {
         let line = ServerSettings::of_flag("files=npx -y server --root=/x").unwrap();
         assert_eq!(
             (line.name.as_str(), line.at),
@@ -337,21 +342,21 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_and_its_mistakes_are_named() {
+    fn table_errors_name_the_key() {
         let table = json!({"command": ["a", "b"], "env": ["X"], "tools": ["t"], "timeout": "5s"});
         let read = ServerSettings::of_table("s", &table).unwrap();
         assert_eq!(read.at, At::Words(vec!["a".into(), "b".into()]));
         for (table, words) in [
-            (json!("x"), "wants a table"),
+            (json!("x"), "expected a table"),
             (json!({}), "either `command` or `url`"),
             (json!({"command": "a", "url": "b"}), "either"),
-            (json!({"command": 1}), "`command` wants"),
-            (json!({"url": 1}), "`url` wants"),
-            (json!({"url": "http://a", "env": ["X"]}), "`env` goes with `command`"),
-            (json!({"command": "a", "headers": {}}), "`headers` goes with `url`"),
-            (json!({"url": "http://a", "headers": {"k": 1}}), "table of texts"),
-            (json!({"command": "a", "env": {"K": "v"}}), "names of variables"),
-            (json!({"command": "a", "timeout": "soon"}), "`timeout` wants a duration"),
+            (json!({"command": 1}), "`command`: expected"),
+            (json!({"url": 1}), "`url`: expected"),
+            (json!({"url": "http://a", "env": ["X"]}), "`env` requires `command`"),
+            (json!({"command": "a", "headers": {}}), "`headers` requires `url`"),
+            (json!({"url": "http://a", "headers": {"k": 1}}), "table of strings"),
+            (json!({"command": "a", "env": {"K": "v"}}), "list of the variables"),
+            (json!({"command": "a", "timeout": "soon"}), "`timeout`: expected a duration"),
             (json!({"comand": "a"}), "did you mean `command`"),
         ] {
             let problem = ServerSettings::of_table("s", &table).unwrap_err();
@@ -360,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_journal_keeps_has_no_value_of_a_header() {
+    fn saved_settings_have_no_header_literals() {
         let table =
             json!({"url": "http://a", "headers": {"A": "Bearer $PATH", "B": "written out"}});
         let read = ServerSettings::of_table("s", &table).unwrap();
@@ -370,11 +375,11 @@ mod tests {
             !saved.to_string().contains("written out") && !format!("{read:?}").contains("written")
         );
         let again: ServerSettings = serde_json::from_value(saved).unwrap();
-        assert!(again.server(None, true).unwrap_err().contains("header `B` was written out"));
+        assert!(again.server(None, true).unwrap_err().contains("header `B` was not stored"));
     }
 
     #[test]
-    fn variables_are_read() {
+    fn variables_are_expanded() {
         let path = std::env::var("PATH").unwrap();
         assert_eq!(expanded("a $PATH/b ${PATH}c $$").unwrap(), format!("a {path}/b {path}c $"));
         assert!(expanded("$ENDSTOP_NO_SUCH_VARIABLE").unwrap_err().contains("is not set"));

@@ -1,5 +1,5 @@
-//! Settings: files, then flags above them. Every error names the file and the key. Which files are
-//! read, and what each may do, is decided in [`trust`].
+//! Merges the settings of a run from settings files and flags. Every error names the file and the
+//! key. Which files are read, and what each file may set, is decided in [`trust`].
 
 use crate::args::RunArgs;
 use crate::input::Source;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a run is configured with.
+/// The merged settings of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) model: Option<String>,
@@ -35,22 +35,23 @@ pub(crate) struct Settings {
     pub(crate) price: Option<Price>,
     pub(crate) limits: Limits,
     pub(crate) policy: Option<Policy>,
-    /// `None`: the usual ones.
+    /// The watch rules; `None` means the default rules.
     pub(crate) watches: Option<Vec<Watch>>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) journal: Option<PathBuf>,
     pub(crate) compaction: CompactionConfig,
-    /// A recording is played (`--replay`).
+    /// `true` if a recording is replayed (`--replay`).
     pub(crate) replay: bool,
     pub(crate) allow_http: bool,
-    /// The journal that the run is stored in: what it stores there is marked as the user's own.
+    /// The journal that stores the run. Settings stored there carry a seal that marks them as the
+    /// user's own.
     pub(crate) stored_in: Option<PathBuf>,
-    /// Where each value comes from, by name: `model`, `limits.max_turns`, `mcp.files`. A name that is
-    /// not there has its default.
+    /// The origin of each value, by name: `model`, `limits.max_turns`, `mcp.files`. A name that is
+    /// missing has its default value.
     pub(crate) origins: BTreeMap<String, Origin>,
 }
 
-/// What a journal keeps of the settings.
+/// The settings that a journal stores, so that the run can be resumed.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     model: Option<String>,
@@ -66,10 +67,10 @@ struct Saved {
     context_window: Option<u64>,
     no_stream: bool,
     price: Option<Price>,
-    /// As configuration spells it; `None`: as is usual.
+    /// Spelled as in configuration; `None` means the default.
     #[serde(default)]
     compaction: Option<Value>,
-    /// It was played from a recording: no server was asked.
+    /// `true` if the run was replayed from a recording, without a server.
     #[serde(default)]
     replay: bool,
     #[serde(default)]
@@ -77,7 +78,7 @@ struct Saved {
 }
 
 impl Settings {
-    /// The settings of a run: the files, and the flags above them.
+    /// Reads the settings of a new run: the files, and the flags over them.
     pub(crate) fn of(args: &RunArgs) -> Result<Settings> {
         let layers = Layers::find(args)?;
         let mut settings = layers.settings(args)?;
@@ -86,9 +87,11 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The settings of a run that was kept, and the flags above them. `journal` is where it was found:
-    /// what a journal asks for that is not the user's own needs consent.
-    /// `not_own`: why the journal is not the user's own, as it was before it was opened.
+    /// Reads the settings of a stored run, and the flags over them.
+    ///
+    /// `journal` is the file that the run was found in: if it is not the user's own, its settings
+    /// need consent. `not_own` is the reason why the journal is not the user's own, determined
+    /// before it was opened.
     pub(crate) fn of_kept(
         run: &RecordedRun,
         args: &RunArgs,
@@ -98,11 +101,14 @@ impl Settings {
         let header = &run.header;
         let wrong = |problem: String| Failure::usage(format!("run {}: {problem}", header.id));
         let saved: Saved = serde_json::from_value(header.settings.clone()).map_err(|_| {
-            wrong("it was not begun by `endstop run`, and goes on only where it was".to_owned())
+            wrong(
+                "it was not started by `endstop run`; resume it with the program that started it"
+                    .to_owned(),
+            )
         })?;
         if saved.replay && args.model.is_none() {
             return Err(wrong(
-                "it was played from a recording (--replay), which has no server to continue with; give --model PROVIDER/MODEL and --accept-changes, or play the recording again".to_owned(),
+                "it was replayed from a recording (--replay), so it has no server to continue with; pass --model PROVIDER/MODEL and --accept-changes, or replay the recording again".to_owned(),
             ));
         }
         let mut settings = Settings {
@@ -121,6 +127,8 @@ impl Settings {
             price: saved.price,
             limits: run.limits().clone(),
             policy: None,
+            // Always set, because the default rules of this version may differ from those of the
+            // run.
             watches: Some(header.spec.watches.clone()),
             output_schema: header.output_schema.clone(),
             journal: None,
@@ -139,6 +147,8 @@ impl Settings {
             let policy = Registry::default().build(spec);
             settings.policy = Some(policy.map_err(|error| wrong(format!("its policy: {error}")))?);
         }
+        // Consent is asked before the flags are merged, because flags come from the user and need
+        // none.
         if !seal::fits(&header.settings, journal) {
             trust::journal::consent(&settings, &header.id, args, journal, not_own)?;
         }
@@ -146,7 +156,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What a journal keeps of them, to go on with the run. The rest it knows by itself.
+    /// Returns the settings to store in the journal. The journal stores the others (limits, policy,
+    /// schema) in the run's header.
     pub(crate) fn saved(&self) -> Value {
         let saved = Saved {
             model: self.model.clone(),
@@ -155,7 +166,7 @@ impl Settings {
             tools: self.tools.clone(),
             mcp: self.mcp.iter().map(ServerSettings::saved).collect(),
             ask: self.ask,
-            // Where it was: it may be gone on with from another folder.
+            // Stored as an absolute path, because the run may be resumed from another folder.
             dir: std::env::current_dir().ok().map(|here| match &self.dir {
                 Some(dir) => here.join(dir),
                 None => here,
@@ -170,6 +181,8 @@ impl Settings {
             allow_http: self.allow_http,
         };
         let mut saved = serde_json::to_value(saved).unwrap_or_default();
+        // The seal covers everything that a resume would execute or contact, so it is computed
+        // last.
         let seal = self.stored_in.as_deref().and_then(|journal| seal::of(&saved, journal));
         if let (Some(seal), Some(members)) = (seal, saved.as_object_mut()) {
             members.insert(seal::MEMBER.to_owned(), seal.into());
@@ -177,14 +190,14 @@ impl Settings {
         saved
     }
 
-    /// The journal that the folder's file or that of `--config` names: it stands above the
-    /// environment, as the user's own file does not.
+    /// Returns the journal that the folder's file or the `--config` file names. It overrides the
+    /// environment, unlike the journal in the user's own file.
     pub(crate) fn folder_journal(&self) -> Option<&Path> {
         let own = matches!(self.origins.get("journal"), Some(Origin::User(_)));
         self.journal.as_deref().filter(|_| !own)
     }
 
-    /// Takes the flags.
+    /// Merges the flags into the settings.
     pub(crate) fn above(&mut self, args: &RunArgs) -> Result<()> {
         let settings = self;
         for (name, flag) in flags::given(args) {
@@ -201,20 +214,25 @@ impl Settings {
         take(&mut settings.system, &args.system);
         take(&mut settings.verify, &args.verify);
         if let Some(text) = &args.price {
-            // The error begins with `price:`, which here is the flag.
+            // The error already begins with `price:`, so that `--` in front makes it the flag's
+            // name.
             let price = parse_price(text).map_err(|error| Failure::usage(format!("--{error}")))?;
             settings.price = Some(price);
         }
         if !args.tools.is_empty() {
+            // Checked here, so that the error names the flag and not the file.
             known_tools("--tool", &args.tools)?;
             settings.tools.clone_from(&args.tools);
         }
         for flag in &args.mcp {
             let server = ServerSettings::of_flag(flag)?;
+            // A flag replaces the server of the same name instead of adding to it, so that a file's
+            // command is never combined with a flag's address.
             settings.mcp.retain(|other| other.name != server.name);
             settings.mcp.push(server);
         }
         settings.replay = args.replay.is_some();
+        // Combined with `or`, because these flags can only switch something on.
         settings.ask |= args.ask;
         settings.allow_http |= args.allow_http;
         settings.no_stream |= args.no_stream;
@@ -222,14 +240,15 @@ impl Settings {
         settings.max_output_tokens = args.max_output_tokens.or(settings.max_output_tokens);
         settings.context_window = args.context_window.or(settings.context_window);
         for (name, text) in args.limits.given() {
-            // Numbers and switches are read as such, the rest (10m, off) as text.
+            // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
             let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
             settings.limits.set(name, &value).map_err(|error| {
                 Failure::usage(format!("--{}: {}", name.replace('_', "-"), error.problem))
             })?;
         }
         if let Some(text) = &args.compact {
-            // The strategies are the flag's; the rest of it is the file's.
+            // The flag sets only the strategies; the other compaction settings stay those of the
+            // file.
             let said = CompactionConfig::read(&Value::String(text.clone()))
                 .map_err(|problem| Failure::usage(format!("--compact: {problem}")))?;
             settings.compaction.strategies = said.strategies;
@@ -244,7 +263,7 @@ impl Settings {
             let watch = Watch::parse(word)
                 .map_err(|problem| Failure::usage(format!("--watch {word}: {problem}")))?;
             let watches = settings.watches.get_or_insert_with(Watch::usual);
-            // The flag stands above what is said of the same rule elsewhere.
+            // The flag overrides an entry of the same rule from the defaults or a file.
             watches.retain(|other| other.rule.name() != watch.rule.name());
             watches.push(watch);
         }
@@ -262,24 +281,23 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes one setting of a file.
+    /// Merges one entry of a settings file; `name` is the file's name for errors.
     pub(crate) fn take(&mut self, entry: &Entry, name: &str) -> Result<()> {
         let value = &entry.value;
         let (key, member) = entry.parts();
         let member = member.unwrap_or_default();
-        let wrong = |what: &str| Failure::usage(format!("{name}: `{}` {what}", shown(key)));
-        // What is quoted is the file's: it must not move the cursor.
+        let wrong = |what: &str| Failure::usage(format!("{name}: `{}`: {what}", shown(key)));
+        // Quoted text comes from the file and may hold control characters.
         let in_table = |problem: String| {
             let table = if key == "mcp" { format!("mcp.{member}") } else { key.to_owned() };
             Failure::usage(format!("{name}: {}", shown(&format!("[{table}]: {problem}"))))
         };
-        let text =
-            || value.as_str().map(str::to_owned).ok_or_else(|| wrong("wants a text in quotes"));
+        let text = || value.as_str().map(str::to_owned).ok_or_else(|| wrong("expected a string"));
         let tokens = || {
             let tokens = value.as_u64().filter(|tokens| *tokens > 0);
-            tokens.ok_or_else(|| wrong("wants a whole number of tokens, 1 or more"))
+            tokens.ok_or_else(|| wrong("expected a whole number of tokens, 1 or more"))
         };
-        let switch = || value.as_bool().ok_or_else(|| wrong("wants true or false"));
+        let switch = || value.as_bool().ok_or_else(|| wrong("expected true or false"));
         match key {
             "model" => self.model = Some(text()?),
             "api" => self.api = Some(text()?),
@@ -288,8 +306,11 @@ impl Settings {
             "system" => self.system = Some(text()?),
             "verify" => self.verify = Some(text()?),
             "price" => {
-                let text = price_text(value)
-                    .ok_or_else(|| wrong("wants \"in=3,out=15\", or a table of such dollars"))?;
+                let text = price_text(value).ok_or_else(|| {
+                    wrong(
+                        "expected a string such as \"in=3,out=15\" or a table of prices in dollars",
+                    )
+                })?;
                 let price = parse_price(&text).map_err(|error| {
                     Failure::usage(format!("{name}: {}", shown(&error.to_string())))
                 })?;
@@ -305,7 +326,7 @@ impl Settings {
                 let names = value.as_array().and_then(|names| {
                     names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
                 });
-                self.tools = names.ok_or_else(|| wrong("wants a list of names"))?;
+                self.tools = names.ok_or_else(|| wrong("expected a list of tool names"))?;
                 known_tools(&format!("{name}: `tools`"), &self.tools)?;
             }
             "mcp" => {
@@ -329,26 +350,27 @@ impl Settings {
             _ => {
                 let known: Vec<&str> = tighten::KEYS.iter().map(|(name, _)| *name).collect();
                 let problem = endstop::core::limits::unknown_key(key, &known);
-                return Err(wrong(&format!("is an {}", shown(&problem))));
+                return Err(wrong(&shown(&problem)));
             }
         }
         Ok(())
     }
 }
 
-/// Whether `--resume` has what it needs to continue a run: the run asked a server, which its settings
-/// name.
+/// `true` if `--resume` can continue the run: its settings name a model or a server, and it was not
+/// replayed from a recording.
 pub(crate) fn is_resumable(header: &RunHeader) -> bool {
     serde_json::from_value::<Saved>(header.settings.clone())
         .is_ok_and(|saved| !saved.replay && (saved.model.is_some() || saved.base_url.is_some()))
 }
 
-/// A price as `--price` takes it: such a text, or a table of its fields.
+/// Converts a price to the form of `--price`: a string is taken as it is, a table is joined.
 fn price_text(value: &Value) -> Option<String> {
     if let Some(text) = value.as_str() {
         return Some(text.to_owned());
     }
-    // Dollars are written out: the shortest form of a small number has an exponent.
+    // Formatted by `Display`, because JSON writes small numbers with an exponent, which `--price`
+    // does not accept.
     let field = |(name, dollars): (&String, &Value)| {
         let dollars =
             dollars.as_i64().map(|n| n.to_string()).or(dollars.as_f64().map(|n| n.to_string()));
@@ -357,9 +379,9 @@ fn price_text(value: &Value) -> Option<String> {
     Some(value.as_object()?.iter().map(field).collect::<Option<Vec<_>>>()?.join(","))
 }
 
-/// Refuses a name that no tool has; `place` is where the names stand.
+/// Refuses unknown tool names; `place` is the key or flag that the error names.
 fn known_tools(place: &str, names: &[String]) -> Result<()> {
-    // `finish` comes with any tool, and may be named.
+    // `finish` is added with any tool and has no built-in entry, but naming it is allowed.
     for name in names.iter().filter(|name| *name != "finish") {
         endstop::tool::built_in(name)
             .map_err(|problem| Failure::usage(format!("{place}: {}", shown(&problem))))?;
@@ -367,7 +389,7 @@ fn known_tools(place: &str, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A policy from `--policy`: a TOML file, or what the registry reads.
+/// Reads the policy of `--policy`: a TOML file, or text that the registry parses.
 pub(crate) fn policy(spec: &str) -> Result<Policy> {
     let registry = Registry::default();
     let path = Path::new(spec);

@@ -1,10 +1,4 @@
-//! What a run is recorded to (`--record`) or played from (`--replay`).
-//!
-//! ```ignore
-//! let tape = Tape::of(&args, &settings)?;
-//! let provider = tape.provider(&options)?; // records, or plays
-//! tape.ended(&outcome);
-//! ```
+//! Records a run (`--record`) or replays a recording (`--replay`).
 
 use crate::args::RunArgs;
 use crate::new_file::NewFile;
@@ -18,23 +12,24 @@ use endstop::wire::redact::KnownKeys;
 use endstop::{Outcome, Termination};
 use std::path::Path;
 
+/// The recording that a run writes, or the recording that it replays. At most one of them is set.
 #[derive(Default)]
 pub(crate) struct Tape {
-    /// Where the run is recorded.
+    /// The file that the run is recorded to, and its recorder once the provider exists.
     record: Option<(NewFile, Option<Recorder>)>,
     replay: Option<Replay>,
 }
 
 impl Tape {
-    /// The tape that the flags ask for. A recording that is to be played is read; one that is to be
-    /// made is begun with the provider.
+    /// Checks the flags and reads the recording to replay. A new recording is only created together
+    /// with the provider, so that a wrong setting leaves no file behind.
     pub(crate) fn of(args: &RunArgs, settings: &Settings) -> Result<Tape> {
         for (flag, file) in [("--record", &args.record), ("--replay", &args.replay)] {
             if let (Some(file), Some(events)) = (file, &args.events)
                 && same_file(file, events)
             {
                 return Err(Failure::usage(format!(
-                    "--events {0}: it is the file of {flag}, and would be written over: give another name",
+                    "--events {0}: {flag} uses the same file, which would be overwritten; set another file",
                     events.display()
                 )));
             }
@@ -46,18 +41,21 @@ impl Tape {
             .map(|file| (file, None));
         let Some(path) = &args.replay else { return Ok(Tape { record, replay: None }) };
         for (flag, given, why) in [
-            ("--model", args.model.is_some(), "the model is that of the recording"),
-            ("--api", args.api.is_some(), "the wire format is that of the recording"),
-            ("--base-url", args.base_url.is_some(), "no server is asked"),
-            ("--record", args.record.is_some(), "it would be a copy of the recording"),
+            ("--model", args.model.is_some(), "the recording sets the model"),
+            ("--api", args.api.is_some(), "the recording sets the wire format"),
+            ("--base-url", args.base_url.is_some(), "a replay contacts no server"),
+            ("--record", args.record.is_some(), "the new file would be a copy of the recording"),
         ] {
             if given {
-                return Err(Failure::usage(format!("{flag} cannot be given with --replay: {why}")));
+                return Err(Failure::usage(format!(
+                    "{flag} cannot be combined with --replay: {why}"
+                )));
             }
         }
         let mut recording =
             Recording::read(path).map_err(|error| Failure::usage(format!("--replay {error}")))?;
-        // What endstop.toml says of the model is meant for another run; a flag is meant for this one.
+        // Price and window in endstop.toml belong to the configured model, not to the recorded one,
+        // so only flags override the recording.
         if args.price.is_some() {
             recording.header.price = settings.price;
         }
@@ -67,17 +65,17 @@ impl Tape {
         Ok(Tape { record: None, replay: Some(Replay::new(recording)) })
     }
 
-    /// Whether anything is recorded.
+    /// `true` if the run is recorded.
     pub(crate) fn records(&self) -> bool {
         self.record.is_some()
     }
 
-    /// The recording that is played.
+    /// The recording that is replayed.
     pub(crate) fn recording(&self) -> Option<&Recording> {
         self.replay.as_ref().map(Replay::recording)
     }
 
-    /// The provider that records, or plays.
+    /// Returns the provider, which contacts the server (and records) or replays.
     pub(crate) fn provider(&mut self, options: &HttpOptions) -> Result<HttpProvider> {
         if let Some(replay) = &self.replay {
             return HttpProvider::replay(replay)
@@ -90,31 +88,32 @@ impl Tape {
         provider.record(made).map_err(Failure::fault)
     }
 
-    /// These must not come to the recording.
+    /// Keeps these values out of the recording.
     pub(crate) fn hide(&self, keys: &KnownKeys) {
         if let Some((_, Some(recorder))) = &self.record {
             recorder.hide(keys);
         }
     }
 
-    /// The run is about to begin, with this task.
+    /// Records the task; called before the run begins.
     pub(crate) fn task(&self, task: &str) {
         if let Some((_, Some(recorder))) = &self.record {
             recorder.task(task);
         }
     }
 
-    /// What is not as it was recorded, since the last look.
+    /// Returns the differences from the recording since the last call.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.replay.as_ref().map(Replay::warnings).unwrap_or_default()
     }
 
-    /// The first place where the run was not the recorded one.
+    /// Returns the first difference from the recording.
     pub(crate) fn divergence(&self) -> Option<Warning> {
         self.replay.as_ref().and_then(Replay::divergence)
     }
 
-    /// Waits for a place where the recorded run hung up; says how it was stopped, where it was.
+    /// Waits until the replay reaches the point at which the recorded run was stopped. Returns how
+    /// it was stopped, if it was.
     pub(crate) async fn hung_up(&self) -> Option<Termination> {
         match &self.replay {
             Some(replay) => replay.hung_up().await,
@@ -122,7 +121,7 @@ impl Tape {
         }
     }
 
-    /// The run has ended.
+    /// Records the outcome, or compares it with the recorded one.
     pub(crate) fn ended(&self, outcome: &Outcome) {
         if let Some(replay) = &self.replay {
             replay.ended(outcome);
@@ -136,14 +135,15 @@ impl Tape {
     }
 }
 
-/// Whether two names are those of one file; one that is not there yet has its name alone.
+/// `true` if two paths name the same file. A file that does not exist cannot be resolved, so only
+/// equal paths match.
 fn same_file(a: &Path, b: &Path) -> bool {
     a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 fn incomplete(path: &Path, problem: &str) {
     output::note(&format!(
-        "endstop: --record {}: {problem}; the recording is not whole",
+        "endstop: --record {}: {problem}; the recording is incomplete",
         path.display()
     ));
 }

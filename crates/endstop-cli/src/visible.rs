@@ -1,31 +1,31 @@
-//! Makes visible what a terminal would obey, swallow or draw over: control characters, characters
-//! that turn the direction of text, and characters that have no shape.
+//! Makes characters visible that a terminal would obey, hide or overdraw: control characters,
+//! characters that change the text direction, and characters without a shape.
 //!
-//! ```ignore
-//! assert_eq!(visible("a\u{202e}b\u{7}"), "a<U+202E>b␇");
+//! Text of a model, a tool, a file or a server passes through this module before it is shown.
+//!
+//! ```text
+//! "a\u{202e}b\u{7}"  is shown as  a<U+202E>b␇
 //! ```
-//!
-//! Text of a model, a tool, a file or a server goes through here before a person sees it.
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, HirKind};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
-/// Characters without a shape of their own, and those that change how others are shown: controls,
-/// formats, private ones, separators, variation selectors, fillers, what is not a character.
+/// Characters that have no shape or change how others are shown: control, format, private-use and
+/// separator characters, variation selectors, fillers, noncharacters.
 const INVISIBLE: [&str; 2] = [
     r"[\p{C}\p{Zl}\p{Zp}\p{Variation_Selector}\u{2800}--\p{Cn}]",
     r"[\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}]",
 ];
 
-/// Blanks other than the space, and characters that Unicode does not know yet.
+/// Blanks other than the space, and unassigned characters.
 const ODD: [&str; 1] = [r"[\p{Zs}\p{Cn}--\u{20}]"];
 
-/// Characters that are drawn over the one before them.
+/// Combining marks, which are drawn over the character before them.
 const MARKS: [&str; 1] = [r"\p{M}"];
 
-/// The most marks on one character: the longest that languages need; more are drawn over the lines
-/// above and below.
+/// Maximum number of marks on one character, enough for every language. More would be drawn over
+/// the lines above and below.
 const MOST_MARKS: usize = 4;
 
 /// A set of characters.
@@ -37,8 +37,8 @@ impl Set {
         for pattern in patterns {
             match regex_syntax::parse(pattern).map(regex_syntax::hir::Hir::into_kind) {
                 Ok(HirKind::Class(Class::Unicode(class))) => set.union(&class),
-                // The patterns above are classes. If one were not, all but ASCII would be shown by
-                // number, which hides nothing.
+                // The patterns above are classes. If one were not, everything but ASCII would be
+                // shown as a number, which is safe.
                 _ => set.push(ClassUnicodeRange::new('\u{80}', char::MAX)),
             }
         }
@@ -46,7 +46,7 @@ impl Set {
     }
 
     fn has(&self, c: char) -> bool {
-        // In order, and none overlaps another.
+        // The ranges are sorted and do not overlap, so a binary search finds the only candidate.
         let ranges = self.0.ranges();
         let after = ranges.partition_point(|range| range.start() <= c);
         after > 0 && c <= ranges[after - 1].end()
@@ -65,10 +65,11 @@ fn odd(c: char) -> bool {
 
 pub(crate) fn is_mark(c: char) -> bool {
     static SET: OnceLock<Set> = OnceLock::new();
+    // The comparison first, because it is cheap and rules out almost all text.
     c >= '\u{300}' && SET.get_or_init(|| Set::of(&MARKS)).has(c)
 }
 
-/// Whether a character must be shown by its number where nothing may be hidden.
+/// `true` if a character must be shown as a number in places where nothing may be hidden.
 pub(crate) fn is_hidden(c: char) -> bool {
     match c {
         ' '..='~' => false,
@@ -76,13 +77,13 @@ pub(crate) fn is_hidden(c: char) -> bool {
     }
 }
 
-/// The text with a picture in the place of each control character but the end of a line and the
-/// tab, and with the number of each other character that has no shape.
+/// Returns the text with symbols for control characters, except line feed and tab, and with numbers
+/// for other characters without a shape.
 pub(crate) fn visible(text: &str) -> String {
     Flow::default().visible(text)
 }
 
-/// The same for text that comes in chunks.
+/// The same conversion for text that arrives in chunks.
 #[derive(Default)]
 pub(crate) struct Flow {
     last: Option<char>,
@@ -90,11 +91,12 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// The next chunk, made visible.
+    /// Converts the next chunk.
     pub(crate) fn visible(&mut self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         let mut chars = text.chars().peekable();
         while let Some(c) = chars.next() {
+            // CR LF is an ordinary line end; a CR alone would let the rest overwrite the line.
             if c == '\r' && chars.peek() == Some(&'\n') {
                 continue;
             }
@@ -106,7 +108,7 @@ impl Flow {
                     shown.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'));
                 }
                 c if (!invisible(c) || self.joins(c)) && self.marks <= MOST_MARKS => shown.push(c),
-                // A `String` takes every write.
+                // Writing to a `String` cannot fail.
                 c => drop(write!(shown, "<U+{:04X}>", u32::from(c))),
             }
             self.last = Some(c);
@@ -114,8 +116,8 @@ impl Flow {
         shown
     }
 
-    /// Whether a character that has no shape belongs to the one before it: in emoji and in scripts
-    /// whose letters are joined, never in ASCII.
+    /// `true` if an invisible character belongs to the one before it, as in emoji and in scripts
+    /// with joined letters. This is never so after ASCII.
     fn joins(&self, c: char) -> bool {
         matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}')
             && self.last.is_some_and(|last| !last.is_ascii() && !is_hidden(last))

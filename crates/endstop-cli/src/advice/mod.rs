@@ -1,10 +1,5 @@
-//! What each ending means and what to do about it: one table for the card, `explain`, `audit` and the
-//! page of endings in the book, which a test compares with it.
-//!
-//! ```ignore
-//! let facts = Facts::of(&outcome);
-//! println!("why  {}\nnext {}", facts.meaning(), facts.next(again.as_ref()));
-//! ```
+//! Advice about endings: the meaning of each ending and the next step. The card, `explain`, `audit`
+//! and the endings page of the book share one table, and a test compares the book with it.
 
 mod resume;
 mod table;
@@ -19,20 +14,20 @@ use std::time::Duration;
 
 /// Advice about a run of `endstop demo`, which has no flags of its own.
 pub(crate) fn of_demo(next: &str) -> String {
-    format!("(of your own run, since this is a demo) {next}")
+    format!("(for a run of your own, because this is a demo) {next}")
 }
 
-/// What the advice about an ending depends on.
+/// The parts of an outcome that the advice depends on.
 #[derive(Debug)]
 pub(crate) struct Facts {
     termination: Termination,
-    /// The layer and the name of what decided.
+    /// The layer and the name of the component that decided.
     layer: String,
     name: String,
     verified: Option<bool>,
     retry_after: Option<Duration>,
     provider: Option<String>,
-    /// What would have let the next call be made.
+    /// The limits under which the next call would have been allowed.
     fits: Option<WouldFit>,
 }
 
@@ -49,7 +44,8 @@ impl Facts {
         }
     }
 
-    /// The same of an outcome as JSON. `None`: a newer version's ending, about which nothing is known.
+    /// Reads the same facts from an outcome as JSON. Returns `None` for the ending of a newer
+    /// version, for which the table has no row.
     pub(crate) fn of_json(outcome: &Value) -> Option<Facts> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let by = &outcome["decided_by"];
@@ -64,23 +60,26 @@ impl Facts {
         })
     }
 
-    /// What the ending means, naming what decided if the ending alone does not tell.
+    /// Describes the ending, and names the component that decided if the ending alone does not
+    /// identify it.
     pub(crate) fn meaning(&self) -> String {
-        // The name comes from configuration, a tool or a file.
+        // The name comes from configuration, a tool or a file, so it may hold control characters.
         let name = visible(&self.name).replace('\n', " ");
         match (self.termination, self.layer.as_str()) {
             (Termination::ErrorDuringExecution, _) if self.name == "unknown_finish" => {
-                "it is not known whether the answer is whole".to_owned()
+                "the provider sent an unknown finish value, so the answer may be incomplete"
+                    .to_owned()
             }
             (Termination::ErrorDuringExecution, "fault") => {
-                format!("the code behind `{name}` failed")
+                format!("the code of `{name}` failed")
             }
             (Termination::ErrorHalted, "policy") => format!("the policy `{name}` stopped the run"),
             (Termination::ErrorHalted, "tool") => format!("the tool `{name}` halted the run"),
             (Termination::ErrorHalted, "hook") if self.name == "approval" => {
-                "the person who was asked halted the run".to_owned()
+                "the user halted the run at an approval prompt".to_owned()
             }
             (Termination::ErrorHalted, "hook") => format!("the hook `{name}` halted the run"),
+            // These endings usually come from a limit, so the policy must be named.
             (Termination::ErrorNoProgress | Termination::ErrorConsecutiveMistakes, "policy") => {
                 format!("the policy `{name}` stopped the run: {}", meaning(self.termination))
             }
@@ -91,20 +90,21 @@ impl Facts {
         }
     }
 
-    /// Whether the work is not done, or was found to be wrong.
+    /// `true` if the work is not done, or if the verifier rejected it.
     pub(crate) fn is_failure(&self) -> bool {
         !self.termination.is_success() || self.verified == Some(false)
     }
 
-    /// Whether resuming the run is what to do about its ending.
+    /// `true` if resuming the run is the right response to its ending.
     pub(crate) fn asks_for_resume(&self) -> bool {
         self.is_raised()
             || matches!(self.termination, Termination::Cancelled | Termination::Terminated)
+            // A resume repeats the failed call. A fault in the code would only happen again.
             || self.termination == Termination::ErrorDuringExecution
                 && matches!(self.layer.as_str(), "provider" | "caller")
     }
 
-    /// The limit that a resumed run needs more of.
+    /// The limit that must be raised before the run can be resumed.
     pub(crate) fn limit(&self) -> Option<&str> {
         self.is_raised().then_some(self.name.as_str())
     }
@@ -119,10 +119,11 @@ impl Facts {
                     | Termination::ErrorTimeout
                     | Termination::ErrorMaxStructuredOutputRetries
             )
+            // A shared budget is not a flag of this run, so the resume command could not raise it.
             && self.name != "shared_budget"
     }
 
-    /// What to do now. `again` is a command that resumes the run and was found to be possible.
+    /// Returns the next step. `again` is a command that resumes the run; it was checked to work.
     pub(crate) fn next(&self, again: Option<&Again>) -> String {
         let table = || advice(self.termination);
         if let Some(again) = again.filter(|_| self.asks_for_resume()) {
@@ -148,7 +149,7 @@ impl Facts {
                 "raise the shared budget, or run fewer agents at once".to_owned()
             }
             (Termination::ErrorDuringExecution, _, "unknown_finish") => {
-                "if this server means a whole answer by it, add --accept-unknown-finish".to_owned()
+                "if the answer is complete, add --accept-unknown-finish".to_owned()
             }
             (Termination::ErrorDuringExecution, "fault", _) => {
                 "run again; if it fails again, fix the code that \"decided\" names, or report it"
@@ -162,7 +163,7 @@ impl Facts {
                 "run again; if it repeats, raise --stall-timeout or --turn-timeout, or check the provider's status".to_owned()
             }
             (Termination::ErrorProviderRejected, _, "not_found") => {
-                "check the name of the model and the address".to_owned()
+                "check the model name and the address".to_owned()
             }
             (Termination::ErrorProviderRejected, _, "quota_exhausted") => {
                 "check the plan and the billing of the provider's account".to_owned()
@@ -172,11 +173,11 @@ impl Facts {
                 table().replace("NAME", &visible(name))
             }
             (Termination::ErrorHalted, "policy", name) => format!(
-                "if it stopped too early, change the policy `{}`; if not, ask for less",
+                "if it stopped too early, change the policy `{}`; otherwise reduce the task",
                 visible(name)
             ),
             (Termination::ErrorConsecutiveMistakes, "policy", _) => {
-                "read what the policy saw: the tools, the task or the policy may be wrong"
+                "read the policy's evidence: the tools, the task or the policy may be wrong"
                     .to_owned()
             }
             (Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens, ..) => {
@@ -186,7 +187,7 @@ impl Facts {
         }
     }
 
-    /// Which ceiling or output cap would have let the next call be made.
+    /// Names the ceiling or the output cap under which the next call would have been allowed.
     fn fitting(&self) -> Option<String> {
         let fits = self.fits?;
         let ceiling = match self.termination {

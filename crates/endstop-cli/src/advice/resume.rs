@@ -1,5 +1,5 @@
-//! The command that resumes a run, printed only if it works: what it would do was tried on the run's
-//! own events first.
+//! The command that resumes a run. It is printed only after a resume under those limits was tried
+//! on the run's recorded events, so that the hint works.
 
 use super::Facts;
 use crate::settings::is_resumable;
@@ -10,7 +10,8 @@ use endstop::{Limits, Resumption};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// How often a limit is doubled until the run can continue under it.
+/// Number of times a limit is doubled before the search for a value that lets the run continue
+/// ends.
 const DOUBLINGS: u32 = 24;
 
 /// A command that resumes a run.
@@ -18,14 +19,15 @@ const DOUBLINGS: u32 = 24;
 pub(crate) struct Again {
     run: String,
     journal: Option<PathBuf>,
-    /// The run has no mark that says whose it is, because there is no state folder for the key.
+    /// `true` if the run has no seal that marks it as the user's own, because there is no state
+    /// folder for the key.
     unmarked: bool,
-    /// The flag of the limit that is raised.
+    /// The flag that raises the limit.
     raised: Option<String>,
 }
 
 impl Again {
-    /// The command that resumes this run, which ended so. `None`: no command does.
+    /// Returns the command that resumes an ended run, or `None` if no command can.
     pub(crate) fn of(
         facts: &Facts,
         recorded: &RecordedRun,
@@ -38,6 +40,8 @@ impl Again {
             return None;
         }
         let limits = recorded.limits().clone();
+        // A run that hit a limit ends at once if it is resumed under the same limit, so the command
+        // must raise it.
         let raised = if let Some(limit) = facts.limit() {
             Some(enough(recorded, limits, limit)?)
         } else if continues(recorded, limits) {
@@ -50,7 +54,7 @@ impl Again {
         Some(Again { run: run.to_owned(), journal, unmarked, raised })
     }
 
-    /// The command that resumes a run whose process died. `None`: no command does.
+    /// Returns the command that resumes a run whose process died, or `None` if no command can.
     pub(crate) fn of_interrupted(
         recorded: &RecordedRun,
         run: &str,
@@ -71,6 +75,8 @@ impl Again {
             command.push(' ');
             command.push_str(flag);
         }
+        // Without this flag the command would stop and ask, because a journal outside the state
+        // folder that carries no seal may come from another user.
         if self.journal.is_some() && self.unmarked {
             command.push_str(" --trust-journal");
         }
@@ -82,7 +88,7 @@ fn is_unmarked(recorded: &RecordedRun) -> bool {
     recorded.header.settings.get(seal::MEMBER).is_none()
 }
 
-/// The command, with the flag of a journal that is not found without it.
+/// Appends `--journal` to a command if the journal is not found without it.
 pub(crate) fn in_journal(command: &str, journal: Option<&Path>) -> String {
     match journal {
         Some(path) => format!("{command} --journal {}", quoted(&path.display().to_string())),
@@ -90,7 +96,7 @@ pub(crate) fn in_journal(command: &str, journal: Option<&Path>) -> String {
     }
 }
 
-/// A word for a shell.
+/// Quotes a word for the shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -100,10 +106,13 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// The flag with the first doubled value under which the run continues.
+/// Returns the flag with the first doubled value under which the run continues.
 fn enough(recorded: &RecordedRun, mut limits: Limits, limit: &str) -> Option<String> {
+    // One doubling is not always enough: the cost of the next call may exceed the raised ceiling
+    // too.
     for _ in 0..DOUBLINGS {
         let value = doubled(&limits, limit)?;
+        // As for flags: numbers parse as JSON, durations stay strings.
         let read = serde_json::from_str(&value).unwrap_or(Value::String(value.clone()));
         limits.set(limit, &read).ok()?;
         if continues(recorded, limits.clone()) {
@@ -113,8 +122,9 @@ fn enough(recorded: &RecordedRun, mut limits: Limits, limit: &str) -> Option<Str
     None
 }
 
-/// Twice the value of a limit, as its flag takes it.
+/// Returns twice the value of a limit, in the form that its flag accepts.
 fn doubled(limits: &Limits, limit: &str) -> Option<String> {
+    // The `max` calls keep a limit of 0 from staying 0, however often it is doubled.
     Some(match limit {
         "max_turns" => limits.max_turns?.max(1).checked_mul(2)?.to_string(),
         "max_budget_usd" => (limits.max_budget_usd?.max(0.005) * 2.0).to_string(),
@@ -127,8 +137,9 @@ fn doubled(limits: &Limits, limit: &str) -> Option<String> {
     })
 }
 
-/// Whether the run continues under these limits.
+/// `true` if the run continues under these limits.
 fn continues(recorded: &RecordedRun, limits: Limits) -> bool {
+    // The callers have refused a run whose spec cannot be rebuilt, so the fallback is not used.
     let spec = || recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
     let with = Resumption { limits: Some(limits), ..Resumption::default() };
     go_on(spec, recorded.events.clone(), with).is_ok()
@@ -139,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn journal_is_named_as_shells_read_it() {
+    fn journal_path_is_quoted_for_shell() {
         let named = |path: &str| in_journal("endstop runs", Some(Path::new(path)));
         assert_eq!(named("a/b.db"), "endstop runs --journal a/b.db");
         assert_eq!(named("my runs.db"), "endstop runs --journal 'my runs.db'");

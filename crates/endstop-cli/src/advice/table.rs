@@ -1,14 +1,14 @@
-//! The table: each ending, what it means, and what to do about it.
+//! The advice table: the meaning of each ending, and the next step.
 
 use clap::CommandFactory as _;
 use endstop::Termination;
 use std::fmt::Write as _;
 
-/// An ending, for a person.
+/// An ending, described for the user.
 struct Row {
     termination: Termination,
     meaning: &'static str,
-    /// As the book has it: settings by their names in backticks.
+    /// The advice as the book prints it: settings by their names in backticks.
     advice: &'static str,
 }
 
@@ -19,26 +19,30 @@ const fn row(termination: Termination, meaning: &'static str, advice: &'static s
 const TABLE: [Row; 22] = [
     row(
         Termination::Stop,
-        "the model answered, asked for no tool, and its answer is whole",
+        "the model gave a complete answer and requested no tool",
         "nothing: the work is done",
     ),
-    row(Termination::Submitted, "the answer was declared", "nothing: the work is done"),
+    row(Termination::Submitted, "the model submitted its answer", "nothing: the work is done"),
     row(
         Termination::ErrorMaxTurns,
         "the turn cap was reached",
-        "raise `max_turns`, or ask for less",
+        "raise `max_turns`, or reduce the task",
     ),
     row(
         Termination::ErrorMaxBudgetUsd,
-        "the cost ceiling was reached, or the next call could pass it",
-        "raise `max_budget_usd`, or ask for less",
+        "the cost ceiling was reached, or the next call could exceed it",
+        "raise `max_budget_usd`, or reduce the task",
     ),
     row(
         Termination::ErrorMaxTokens,
-        "the token ceiling was reached, or the next call could pass it",
-        "raise `max_tokens`, or ask for less",
+        "the token ceiling was reached, or the next call could exceed it",
+        "raise `max_tokens`, or reduce the task",
     ),
-    row(Termination::ErrorTimeout, "the run's time was up", "raise `timeout`, or ask for less"),
+    row(
+        Termination::ErrorTimeout,
+        "the run's time limit was reached",
+        "raise `timeout`, or reduce the task",
+    ),
     row(
         Termination::ErrorMaxStructuredOutputRetries,
         "the answer never satisfied the schema",
@@ -57,21 +61,21 @@ const TABLE: [Row; 22] = [
     row(
         Termination::ErrorNoProgress,
         "the run was stuck: it repeated itself",
-        "say in the task what is in the way, or give the model a tool that can do it",
+        "describe the obstacle in the task, or give the model a tool that can handle it",
     ),
     row(
         Termination::ErrorThinkingStarved,
-        "the output budget went into reasoning; nothing visible came",
+        "reasoning used the whole output budget; the model wrote no visible text",
         "raise `max_output_tokens`, or lower the model's thinking effort",
     ),
     row(
         Termination::ErrorOutputTruncated,
-        "the answer was cut by the token limit; it is not whole",
+        "the answer was cut off by the token limit, so it is incomplete",
         "raise `max_output_tokens`, or allow `max_continuations`",
     ),
     row(
         Termination::ErrorDuringExecution,
-        "a failure; running again may help",
+        "a failure; another attempt may succeed",
         "run again; if it fails again, check the address and the provider's status",
     ),
     row(
@@ -82,16 +86,16 @@ const TABLE: [Row; 22] = [
     row(
         Termination::ErrorContentFiltered,
         "the model refused, or a filter cut its answer",
-        "change the task: the same words are refused again",
+        "change the task, because the same wording will be refused again",
     ),
     row(
         Termination::ErrorProviderRejected,
-        "the provider refuses the request; repeating it will not help",
-        "fix the request, the name of the model or the account",
+        "the provider rejected the request; repeating it will not help",
+        "fix the request, the model name or the account",
     ),
     row(
         Termination::GaveUp,
-        "the model says that the task cannot be done",
+        "the model reported that the task cannot be done",
         "read the model's reason, and change the task or the tools",
     ),
     row(
@@ -106,17 +110,17 @@ const TABLE: [Row; 22] = [
     ),
     row(
         Termination::ErrorProviderAuth,
-        "the key is missing, wrong, or may not do this",
+        "the API key is missing, invalid, or not permitted to do this",
         "check the key: `endstop providers NAME` shows its variable",
     ),
     row(
         Termination::Cancelled,
-        "it was cancelled",
+        "the run was cancelled",
         "nothing: it was stopped on purpose, and nothing is left running",
     ),
     row(
         Termination::Terminated,
-        "it was terminated",
+        "the run was terminated",
         "nothing: it was stopped on purpose, and nothing is left running",
     ),
 ];
@@ -125,17 +129,18 @@ fn of(termination: Termination) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.termination == termination)
 }
 
-/// What an ending means.
+/// Returns the meaning of an ending.
 pub(crate) fn meaning(termination: Termination) -> &'static str {
     of(termination).map_or("", |row| row.meaning)
 }
 
-/// What to do about an ending, with settings spelled as flags of `endstop run`.
+/// Returns the next step for an ending, with settings spelled as flags of `endstop run`.
 pub(crate) fn advice(termination: Termination) -> String {
     of(termination).map_or_else(String::new, |row| as_flags(row.advice))
 }
 
-/// `raise `max_turns`` as `raise --max-turns`.
+/// Replaces each setting in backticks by its flag, so that `` raise `max_turns` `` becomes `raise
+/// --max-turns`.
 fn as_flags(text: &str) -> String {
     let args = crate::args::Args::command();
     let run = args.find_subcommand("run");
@@ -160,7 +165,7 @@ fn as_flags(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What stands behind `To do:` under the heading of an ending, on one line.
+    /// Returns the text after `To do:` under the heading of an ending, joined into one line.
     fn in_the_book(termination: Termination) -> Option<String> {
         let book = include_str!("../../../../docs/src/endings.md");
         let section = book
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn book_gives_the_advice_of_the_table() {
+    fn book_matches_the_advice_table() {
         for row in &TABLE {
             let book = in_the_book(row.termination);
             assert_eq!(book.as_deref(), Some(row.advice), "endings.md, `{}`", row.termination);
@@ -190,7 +195,7 @@ mod tests {
 
     #[test]
     fn settings_are_shown_as_flags() {
-        assert_eq!(advice(Termination::ErrorMaxTurns), "raise --max-turns, or ask for less");
+        assert_eq!(advice(Termination::ErrorMaxTurns), "raise --max-turns, or reduce the task");
         for row in &TABLE {
             let shown = advice(row.termination);
             let other = shown.split('`').skip(1).step_by(2);

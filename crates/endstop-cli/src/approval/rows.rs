@@ -1,4 +1,4 @@
-//! A call as rows for a terminal: its arguments as they were parsed, escaped, wrapped and cut.
+//! Formats a call as terminal rows: the parsed arguments, escaped, wrapped and shortened to fit.
 
 use crate::output;
 use crate::visible::{is_hidden, is_mark, visible};
@@ -9,33 +9,36 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
-/// The most blanks in a row that are shown as blanks: more could push text out of sight.
+/// Maximum number of consecutive blanks that are shown as blanks, because more could push text out
+/// of sight.
 const MOST_BLANKS: usize = 16;
 
-/// The most marks on a character (accents, vowels) that are shown on it.
+/// Maximum number of combining marks (accents, vowels) on a character that are shown as such,
+/// because stacked marks can cover other rows.
 const MOST_MARKS: usize = 2;
 
-/// The most notes about keys that are given twice.
+/// Maximum number of notes about duplicate keys.
 const MOST_NOTES: usize = 3;
 
-/// The rows of a long argument in a small terminal: its first, how many are left out, its last.
+/// Minimum number of rows of a long argument in a small terminal: its first row, the number of
+/// omitted rows, and its last row.
 const LEAST_ROWS: usize = 3;
 
-/// The most rows that a small terminal is made to scroll by, so that each argument is seen.
+/// Maximum number of rows by which a small terminal may scroll, so that each argument is visible.
 const MOST_SCROLLED: usize = 15;
 
-/// What a person is shown of a call.
+/// A call, prepared for display.
 pub(super) struct Shown {
     title: String,
-    /// The lines of each argument, still to be wrapped.
+    /// The lines of each argument before wrapping.
     arguments: Vec<Vec<String>>,
     notes: Vec<String>,
 }
 
-/// Rows that fit a terminal.
+/// The rows that fit the terminal.
 pub(super) struct Fitting {
     pub(super) text: String,
-    /// Whether rows were left out.
+    /// `true` if rows were omitted.
     pub(super) cut: bool,
 }
 
@@ -44,19 +47,20 @@ impl Shown {
         let name = visible(&call.name).replace(['\n', '\t'], " ");
         let (arguments, mut notes) = match call.parsed_arguments() {
             Ok(arguments) => (lines_of(&arguments), given_twice(&call.arguments)),
-            // The kernel refuses such a call before anyone is asked.
+            // The kernel refuses a call with invalid arguments before it asks, so this is only a
+            // fallback.
             Err(_) => (vec![vec![quote_key(&call.arguments)]], Vec::new()),
         };
         if notes.len() > MOST_NOTES {
             let more = notes.len() - MOST_NOTES;
             notes.truncate(MOST_NOTES);
-            notes.push(format!("! … and {more} more that are given twice"));
+            notes.push(format!("! … and {more} more duplicate keys"));
         }
         let without = if arguments.is_empty() { ", without arguments" } else { "" };
         Shown { title: format!("? The model asks to run `{name}`{without}:"), arguments, notes }
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub(super) fn rows(&self, width: usize) -> Vec<String> {
         self.wrapped(width).into_iter().flatten().collect()
     }
@@ -66,17 +70,18 @@ impl Shown {
         self.arguments.iter().map(wrap).collect()
     }
 
-    /// As many rows as the terminal holds with the question below them. Of an argument that is too
-    /// long its beginning and its end are shown, so that none hides another.
+    /// Returns as many rows as the terminal holds together with the question. Of an argument that
+    /// is too long, the beginning and the end are shown, so that no argument hides another.
     pub(super) fn fitting(&self, width: usize, height: usize) -> Fitting {
         let notes: Vec<String> = self.notes.iter().map(|note| cut_to(note, width)).collect();
-        // The title, the notes, and the question, which may take two rows.
+        // Four rows: the title, the question, which may wrap once, and the cursor's row.
         let mut room = height.saturating_sub(4 + notes.len()).max(6);
         let mut arguments = self.wrapped(width);
         let least: usize = arguments.iter().map(|rows| rows.len().min(LEAST_ROWS)).sum();
         if least <= room.max(MOST_SCROLLED) {
             room = room.max(least);
         } else {
+            // Too many arguments for a part of each: they are shown as one text, beginning and end.
             arguments = vec![arguments.concat()];
         }
         let total: usize = arguments.iter().map(Vec::len).sum();
@@ -91,7 +96,7 @@ impl Shown {
                 let _ = writeln!(text, "{row}");
             }
             if left_out > 0 {
-                let _ = writeln!(text, "… {left_out} more rows, v shows them");
+                let _ = writeln!(text, "… {left_out} more rows; v shows them");
                 for row in &rows[head + left_out..] {
                     let _ = writeln!(text, "{row}");
                 }
@@ -104,9 +109,10 @@ impl Shown {
     }
 }
 
-/// How many rows each argument gets: the short ones all of theirs, the long ones an equal part of
-/// the rest.
+/// Divides the rows among the arguments: short ones get all their rows, and long ones share the
+/// rest equally.
 fn shares(lengths: &[usize], mut room: usize) -> Vec<usize> {
+    // Shortest first, so that the rows that short arguments do not use go to the long ones.
     let mut order: Vec<usize> = (0..lengths.len()).collect();
     order.sort_by_key(|at| lengths[*at]);
     let mut shares = vec![0; lengths.len()];
@@ -133,8 +139,8 @@ fn lines_of(arguments: &Map<String, Value>) -> Vec<Vec<String>> {
     arguments.iter().enumerate().map(line).collect()
 }
 
-/// Prints a value at the end of the last line, over more lines if it has parts. The depth is bounded
-/// by the parser that made it.
+/// Prints a value at the end of the last line, and over more lines if it has members. The recursion
+/// is safe because the parser bounded the depth.
 fn print(value: &Value, indent: usize, lines: &mut Vec<String>) {
     let push = |text: &str, lines: &mut Vec<String>| match lines.last_mut() {
         Some(line) => line.push_str(text),
@@ -143,7 +149,7 @@ fn print(value: &Value, indent: usize, lines: &mut Vec<String>) {
     let inner = " ".repeat(indent + 2);
     let parts: Vec<(String, &Value)> = match value {
         Value::String(text) => {
-            // A row for each line of the text.
+            // Each line of the string starts a new row.
             let quoted = quote(&output::hidden(text));
             let mut pieces = quoted.split(LINE_END);
             push(pieces.next().unwrap_or_default(), lines);
@@ -172,17 +178,17 @@ fn print(value: &Value, indent: usize, lines: &mut Vec<String>) {
     push(close, lines);
 }
 
-/// Stands after the escape of a line's end in a quoted string, where a row may end. A quoted string
-/// has no other such character.
+/// Marks the places in a quoted string at which a row may end, after the escape of a line end. A
+/// quoted string contains no other such character, because `quote` escapes them.
 const LINE_END: char = '\n';
 
-/// A key as JSON has it, on one line.
+/// Quotes a key as JSON on one line.
 fn quote_key(key: &str) -> String {
     quote(key).replace(LINE_END, "")
 }
 
-/// A string as JSON has it, with escapes for all that has no shape, and a [`LINE_END`] after each
-/// line.
+/// Quotes a string as JSON, with escapes for all characters without a visible shape, and with a
+/// [`LINE_END`] after each line.
 fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -190,7 +196,7 @@ fn quote(text: &str) -> String {
     let end_blanks = |blanks: &mut usize, quoted: &mut String| {
         match *blanks {
             few @ 0..=MOST_BLANKS => quoted.extend(std::iter::repeat_n(' ', few)),
-            // A `String` takes every write.
+            // Writing to a `String` cannot fail.
             many => drop(write!(quoted, "\\u0020×{many} ")),
         }
         *blanks = 0;
@@ -224,12 +230,13 @@ fn quote(text: &str) -> String {
     quoted
 }
 
-/// Columns of a character: terminals differ on others than ASCII, and none takes more than two.
+/// Returns the columns that a character may take. Terminals disagree on non-ASCII characters, but
+/// none uses more than two.
 fn columns(c: char) -> usize {
     if c.is_ascii() { 1 } else { 2 }
 }
 
-/// A line as rows that fit, each with the mark of the call before it.
+/// Wraps a line into rows that fit, each with the `│ ` mark of the call.
 fn wrap(line: &str, width: usize) -> Vec<String> {
     let room = width.saturating_sub(4).max(8);
     let mut rows = vec![String::from("│ ")];
@@ -247,7 +254,7 @@ fn wrap(line: &str, width: usize) -> Vec<String> {
     rows
 }
 
-/// A row of ours, cut to the width.
+/// Shortens a row of the prompt itself to the width.
 fn cut_to(row: &str, width: usize) -> String {
     let mut filled = 0;
     let fits = |c: &char| {
@@ -262,7 +269,8 @@ fn cut_to(row: &str, width: usize) -> String {
     kept
 }
 
-/// Notes on keys that an object has twice: the last one counts, which a reader may not know.
+/// Returns a note for each duplicate key of an object. Parsers use the last value, and a reader may
+/// not expect that.
 fn given_twice(arguments: &str) -> Vec<String> {
     let mut notes = Vec::new();
     find_twice(arguments, &mut notes);
@@ -281,7 +289,7 @@ fn find_twice(json: &str, notes: &mut Vec<String>) {
                 } else {
                     let key = quote_key(key);
                     let value = visible(&output::hidden(value.get())).replace(['\n', '\t'], " ");
-                    notes.push(format!("! {key} is given twice; not used is {value}"));
+                    notes.push(format!("! duplicate key {key}: unused value {value}"));
                 }
             }
         }
@@ -295,7 +303,7 @@ fn find_twice(json: &str, notes: &mut Vec<String>) {
     }
 }
 
-/// The pairs of an object, also of keys that it has twice.
+/// The pairs of an object, including those with duplicate keys, which a map would drop.
 struct Pairs<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> serde::Deserialize<'de> for Pairs<'de> {
@@ -331,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_string_is_hidden() {
+    fn quote_escapes_hidden_characters() {
         let hidden = "a\u{202e}b\u{200d}c\u{a0}d\u{e0041}e\r\tf\u{7}g\u{9b}h\\u0020\"";
         let quoted = r#""a\u202eb\u200dc\u00a0d\udb40\udc41e\r\tf\u0007g\u009bh\\u0020\"""#;
         assert_eq!(quote_key(hidden), quoted);
@@ -341,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_call_is_marked_and_fits() {
+    fn call_rows_are_marked_and_fit() {
         let text = format!("{}\n? Run it?\n{}", "x".repeat(500), "漢".repeat(500));
         let call =
             shown(&serde_json::json!({"command": text, "k\ney": [1, {"a": {}}]}).to_string());
@@ -355,12 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn key_given_twice_is_named_with_unused_value() {
+    fn duplicate_key_is_noted_with_value() {
         let call = shown(r#"{"command": "ls", "x": [{"a": 1, "a": 2}], "command": "rm -r ."}"#);
         assert_eq!(call.rows(80)[0], "│ \"command\": \"rm -r .\",");
         let notes = [
-            "! \"command\" is given twice; not used is \"ls\"",
-            "! \"a\" is given twice; not used is 1",
+            "! duplicate key \"command\": unused value \"ls\"",
+            "! duplicate key \"a\": unused value 1",
         ];
         assert_eq!(call.notes, notes);
         assert!(call.fitting(80, 24).text.ends_with(&format!("{}\n{}\n", notes[0], notes[1])));
@@ -368,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn no_argument_hides_another() {
+    fn long_argument_hides_no_other() {
         let long = "x\n".repeat(1000);
         let arguments = serde_json::json!({"a": long, "command": "rm -r .", "b": long});
         let call = shown(&arguments.to_string());

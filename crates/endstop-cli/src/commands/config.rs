@@ -1,4 +1,4 @@
-//! `endstop config show`: the settings that a run would have, each with its origin.
+//! `endstop config show`: prints the settings that a run would have, each with its origin.
 
 use crate::args::RunArgs;
 use crate::kept;
@@ -13,7 +13,7 @@ use endstop::{Limits, TerminationPolicy as _, Watch};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What stands for a value that may be a secret.
+/// The replacement for a value that may be a secret.
 const REDACTED: &str = "[redacted]";
 
 pub(crate) fn show(args: &RunArgs, json: bool) -> Result {
@@ -48,7 +48,7 @@ pub(crate) fn show(args: &RunArgs, json: bool) -> Result {
         let names: Vec<String> =
             refused.iter().map(|entry: &&Entry| format!("`{}`", shown(&entry.name))).collect();
         output::note(&format!(
-            "endstop: {} also asks for {}, and is not trusted: `endstop trust` shows and allows it",
+            "endstop: {} is not trusted but also asks for {}; run `endstop trust` to see and allow it",
             shown(&folder.path.display().to_string()),
             names.join(", ")
         ));
@@ -81,13 +81,14 @@ impl Row {
     }
 }
 
-/// Every setting, in the order of the documentation.
+/// Returns every setting, in the order of the documentation.
 fn rows(settings: &Settings) -> Vec<Row> {
     let origin = |name: &str| settings.origins.get(name).cloned();
     let mut rows = Vec::new();
     let mut row = |name: &str, value: Value| {
         rows.push(Row { name: name.to_owned(), value, origin: origin(name) });
     };
+    // Commands and instructions may contain keys, because users paste them there.
     let text = |text: &Option<String>| text.as_deref().map(secrets_out);
     row("model", json!(settings.model));
     row("api", json!(settings.api));
@@ -101,6 +102,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
     row("verify", json!(text(&settings.verify)));
     row("context_window", json!(settings.context_window));
     row("stream", json!(!settings.no_stream));
+    // Without a setting the default file is shown, because it is what a run would use.
     let journal = settings.journal.clone().or_else(kept::usual);
     row("journal", json!(journal.map(|path| path.display().to_string())));
     row("price", json!(settings.price));
@@ -120,7 +122,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
     rows
 }
 
-/// A limit as a file spells it.
+/// Formats a limit as a file spells it.
 fn limit(value: &Value) -> Value {
     let duration = || -> Option<Duration> {
         let nanos = u32::try_from(value.get("nanos")?.as_u64()?).ok()?;
@@ -133,7 +135,7 @@ fn limit(value: &Value) -> Value {
     }
 }
 
-/// A server, without anything that may be a secret.
+/// Describes a server without any value that may be a secret.
 fn server_value(server: &ServerSettings) -> Value {
     let headers: Value =
         server.headers().map(|(name, _)| (name.to_owned(), json!(REDACTED))).collect();
@@ -145,7 +147,7 @@ fn server_value(server: &ServerSettings) -> Value {
     }
 }
 
-/// What variables say of settings that no file and no flag gives.
+/// Adds the values that environment variables give to settings that no file and no flag sets.
 fn environment(settings: &Settings, rows: &mut [Row]) {
     let mut set = |name: &str, value: Value, variable: &str| {
         if let Some(row) = rows.iter_mut().find(|row| row.name == name) {
@@ -154,6 +156,7 @@ fn environment(settings: &Settings, rows: &mut [Row]) {
         }
     };
     let named = settings.origins.get("journal");
+    // The variable overrides the user's own file, but not the folder's file or a flag.
     if let Some(path) = kept::variable().filter(|_| matches!(named, None | Some(Origin::User(_)))) {
         set("journal", json!(path.display().to_string()), kept::VARIABLE);
     }

@@ -1,4 +1,4 @@
-//! `endstop decide`: steps in, a policy's verdicts out.
+//! `endstop decide`: reads steps and prints a policy's verdicts.
 
 use crate::args::DecideArgs;
 use crate::input::Source;
@@ -18,7 +18,8 @@ pub(crate) fn run(args: &DecideArgs) -> Result {
                 let _ = output::json(&verdict);
             }
             Some(Err(error)) => {
-                // The line's place in the output is kept, so that lines still match.
+                // An invalid line still prints one line of output, so that input and output lines
+                // stay aligned.
                 status = 2;
                 let _ = output::json(
                     &json!({"type": "error", "line": number, "error": error.to_string()}),

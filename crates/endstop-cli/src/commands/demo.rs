@@ -1,6 +1,6 @@
-//! `endstop demo NAME`: the endings, live, without a key. A script plays the model on a loopback
-//! server; everything else is real: the encoder, the socket, the decoder, the kernel, the tools,
-//! which work in a temporary folder.
+//! `endstop demo NAME`: shows the endings live, without a key. A script plays the model on a
+//! loopback server. Everything else is real: the encoder, the socket, the decoder, the kernel, and
+//! the tools, which work in a temporary folder.
 
 use super::run::{Begin, Job, runtime};
 use crate::args::DemoArgs;
@@ -18,28 +18,29 @@ use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-/// The demos: name, what it shows.
+/// The demos: name and description.
 const DEMOS: [(&str, &str); 6] = [
-    ("fix", "a failing test is repaired with real tools: submitted, and verified"),
+    ("fix", "a failing test is fixed with real tools: submitted, and verified"),
     ("loop", "an agent that repeats itself: error_no_progress"),
-    ("cut", "an answer cut by the token limit: error_output_truncated, never success"),
+    ("cut", "an answer cut off by the token limit: error_output_truncated, never success"),
     (
         "budget",
-        "a cost ceiling that holds before the call that would pass it: error_max_budget_usd",
+        "a cost ceiling that stops the run before the call that would exceed it: error_max_budget_usd",
     ),
-    ("cancel", "a cancel in mid-stream (press Ctrl-C, or wait): cancelled"),
+    ("cancel", "a cancel during a stream (press Ctrl-C, or wait): cancelled"),
     ("filtered", "a refusal: error_content_filtered"),
 ];
 
-/// The project that the `fix` demo works on.
+/// The test of the project that the `fix` demo works on.
 const TEST: &str = "#!/bin/sh
 # The test of calc.sh.
 . ./calc.sh
 got=$(add 2 3)
 if [ \"$got\" = 5 ]; then echo 'ok: 2 + 3 = 5'; else echo \"FAIL: 2 + 3 gave $got\"; exit 1; fi
 ";
+/// The bug that the script can fix.
 const BUG: &str = "# Adds two numbers.\nadd() {\n    echo $(( $1 - $2 ))\n}\n";
-/// One that the script does not know.
+/// A bug that the script cannot fix.
 const OTHER_BUG: &str = "# Adds two numbers.\nadd() {\n    echo $(( $1 * $2 + 1 ))\n}\n";
 
 pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
         output::note(&format!("demo `{name}`: {about}\n"));
     }
     let limits = limits(name);
-    // Kept as any other run, to be explained.
+    // Stored like any other run, so that the user can try `endstop explain` on it.
     let journal = kept::to_write(&Place::of(None, None)?)?;
     let agent = agent(name, &server, dir, &limits, journal.as_ref())?;
     let verify = (*name == "fix").then(|| "sh test.sh".to_owned());
@@ -90,7 +91,8 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
     };
     if *name == "cancel" {
         let agent = agent.clone();
-        // A thread: the demo is also a test that a cancel comes in from outside.
+        // A separate thread, because the demo also shows that a cancel can come from outside the
+        // run.
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(1500));
             agent.cancel();
@@ -129,7 +131,7 @@ fn agent(
         }),
         ..HttpOptions::default()
     };
-    // No variable of the environment is looked at: a demo needs no key, and sends none.
+    // Reads no environment variables, because a demo needs no key and must not send one.
     let provider = HttpProvider::new(&options, &|_| None).map_err(Failure::fault)?;
     let mut builder = AgentLoop::builder(provider)
         .system("You are a careful engineer. Work in the current folder.")
@@ -155,7 +157,7 @@ fn tools(mut builder: AgentBuilder, name: &str) -> Result<AgentBuilder> {
     Ok(builder)
 }
 
-/// The script that plays the model: from the request to its answer.
+/// Returns the script that plays the model: it maps a request to its answer.
 fn script(name: &str) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
     let name = name.to_owned();
     move |request| {
@@ -181,10 +183,12 @@ fn chapter(number: u64) -> Turn {
         "write_file",
         &json!({"path": format!("chapter-{number}.txt"), "content": format!("Chapter {number}.\n")}),
     )
+    // The prompt grows with each chapter, so that the ceiling ends the run after a few turns.
     .usage(10_000 + 2_000 * number, 1_500)
 }
 
-/// An engineer of few ideas: runs the test, reads the code, mends the one bug that it knows.
+/// Plays an engineer who runs the test, reads the code, and fixes the one bug that the script
+/// knows.
 fn fix(request: &Request) -> Turn {
     let last = last_tool_result(request);
     match last {
@@ -196,7 +200,7 @@ fn fix(request: &Request) -> Turn {
                 "write_file",
                 &json!({"path": "calc.sh", "content": content.replace("$1 - $2", "$1 + $2")}),
             )
-            .and_text("It subtracts where it should add. I mend that."),
+            .and_text("It subtracts instead of adding. I fix that."),
             "write_file" => Turn::call("shell", &json!({"command": "sh test.sh"}))
                 .and_text("Now the test again."),
             "shell" if content.contains("ok:") => Turn::call(
@@ -209,7 +213,8 @@ fn fix(request: &Request) -> Turn {
             "shell" if !has_read(request) => {
                 Turn::call("read_file", &json!({"path": "calc.sh"})).and_text("I read the code.")
             }
-            // It knows no other bug: it looks once more, and once more.
+            // The script knows no other bug, so it runs the test again and again, until a limit
+            // ends the run.
             _ => Turn::call("shell", &json!({"command": "sh test.sh"})),
         },
     }
@@ -219,7 +224,7 @@ fn messages(request: &Request) -> &[Value] {
     request.body["messages"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The tool that answered last, and what it answered.
+/// Returns the name of the tool that answered last, and its result.
 fn last_tool_result(request: &Request) -> Option<(String, String)> {
     let messages = messages(request);
     let result = messages.iter().rev().find(|message| message["role"] == "tool")?;

@@ -1,4 +1,4 @@
-//! `endstop detect`: a provider's raw response in, the turn's signal out.
+//! `endstop detect`: reads a provider's raw response and prints the turn's signal.
 
 use crate::args::DetectArgs;
 use crate::input::Source;
@@ -13,7 +13,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
         let mut headers = Map::new();
         for header in &args.headers {
             let (name, value) = header.split_once(':').ok_or_else(|| {
-                Failure::usage(format!("--header {header:?}: wants 'name: value'"))
+                Failure::usage(format!("invalid --header {header:?}: expected 'name: value'"))
             })?;
             headers.insert(name.trim().to_ascii_lowercase(), value.trim().into());
         }
@@ -21,16 +21,17 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
             "api": args.api,
             "status": args.status,
             "headers": headers,
+            // Base64, because a body may be compressed or in a binary event stream.
             "body_encoding": "base64",
             "body": base64(&source.bytes()?),
         });
         let seen = detect::look(&row).map_err(|error| {
-            // What is a field of a line is a flag here.
+            // The error names the field of a line; on the command line it is a flag.
             Failure::usage(error.to_string().replacen("`api` is", "--api is", 1))
         })?;
         let _ = output::json(&seen.object);
         if let Some(family) = seen.looks_like {
-            output::note(&format!("endstop: this looks like {family}; give --api {family}"));
+            output::note(&format!("endstop: this looks like {family}; pass --api {family}"));
         }
         return Ok(0);
     }
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
             return Ok(());
         }
         let row = parse_json(line);
-        // The lines of a recording that are no exchange.
+        // A recording also has lines that are not exchanges.
         let kind = row.as_ref().ok().and_then(|row| row["type"].as_str());
         if matches!(kind, Some("recording" | "ended")) {
             return Ok(());
@@ -50,6 +51,8 @@ pub(crate) fn run(args: &DetectArgs) -> Result {
         let _ = match found {
             Ok(found) => output::json(&found),
             Err(problem) => {
+                // One invalid line does not hide the others: reading continues, and the status
+                // reports it.
                 status = 2;
                 let problem = format!("line {number}: {problem}");
                 output::note(&format!("endstop: {}: {problem}", source.name()));

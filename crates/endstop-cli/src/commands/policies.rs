@@ -1,4 +1,4 @@
-//! `endstop policies`: what is registered, with defaults, printed from the code.
+//! `endstop policies`: prints the registered policies and rules with their defaults.
 
 use crate::output;
 use endstop::Registry;
@@ -24,6 +24,8 @@ pub(crate) fn run(as_json: bool) -> u8 {
     }
     for policy in registry.policies() {
         let mark = if policy.name == registry.default_name() { " (default)" } else { "" };
+        // Printed from the registry and not from a list, so that the output cannot differ from the
+        // code.
         let _ = output::line(&format!("{}{mark}\n  {}", policy.name, policy.description));
         if let Some(config) = policy.default_config.as_object() {
             for (key, value) in config {
@@ -32,13 +34,13 @@ pub(crate) fn run(as_json: bool) -> u8 {
         }
     }
     let _ = output::line(
-        "\nA run has none of them unless it is given one: --policy NAME. The default is what a specification without a name means.",
+        "\nA run has no policy unless you set one with --policy NAME. A specification without a name selects the default.",
     );
     let _ = output::line(
         "Combine them: --policy '{\"any\": [\"final_pattern\", {\"confidence\": {\"confidence_threshold\": 0.9}}]}'",
     );
     let _ = output::line(
-        "\nDetectors: policies like those above, or rules that watch a run, --watch MODE:RULE (observe, warn, nudge, stop). `stuck` observes every run unless it is told otherwise.\n",
+        "\nDetectors: policies like those above, or rules that watch a run, --watch MODE:RULE (observe, warn, nudge, stop). `stuck` observes every run by default.\n",
     );
     for rule in Rule::known() {
         let _ = output::line(&format!("{}\n  {}", rule.name, rule.description));

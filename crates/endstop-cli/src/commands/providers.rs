@@ -1,4 +1,4 @@
-//! `endstop providers`: what is understood, printed from the code.
+//! `endstop providers`: prints the supported providers, from the catalogue in the code.
 
 use crate::args::ProvidersArgs;
 use crate::{Failure, Result, output};
@@ -94,13 +94,13 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
                 "    {raw:<32} {:<22} {:<10} {}",
                 signal.reason.as_str(),
                 signal.confidence.as_str(),
-                signal.reason.ends_as().map_or("(goes on)", |ending| ending.as_str()),
+                signal.reason.ends_as().map_or("(continues)", |ending| ending.as_str()),
             ));
         }
     }
     let _ = output::line(
-        "  Where no policy, hook or limit decides. A tool call outranks a natural end; errors are\n  \
-         retried first where that may help.",
+        "  Unless a policy, a hook or a limit decides. A tool call outranks a natural end; errors are\n  \
+         retried first if that may help.",
     );
     if !found.notes.is_empty() {
         let _ = output::line(&format!("  note       {}", found.notes));
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &ProvidersArgs, as_json: bool) -> Result {
     Ok(0)
 }
 
-/// A line of the list: name, formats, address, variables.
+/// Returns a row of the list: name, formats, address, variables.
 fn row(provider: &Provider) -> [String; 4] {
     let mut keys: Vec<String> = provider.key_vars.iter().map(|key| key.name.to_owned()).collect();
     keys.extend(provider.signing.map(|pair| format!("{} and {}", pair.id, pair.secret)));
@@ -130,7 +130,7 @@ fn row(provider: &Provider) -> [String; 4] {
     [provider.id.to_owned(), apis.join(", "), provider.base_url.to_owned(), keys]
 }
 
-/// The finish values of a format, and the signal that each alone leads to.
+/// Returns the finish values of a format, each with the signal that it leads to by itself.
 fn finish_values(api: Family) -> Vec<(&'static str, TerminationSignal)> {
     known(api)
         .iter()
@@ -138,7 +138,7 @@ fn finish_values(api: Family) -> Vec<(&'static str, TerminationSignal)> {
             let facts = Facts {
                 finish: *finish,
                 raw,
-                // What asks for tools has a call.
+                // A finish value for tools needs a call, because without one the signal is a lost call.
                 calls: usize::from(*finish == Finish::ToolUse),
                 text_blank: false,
                 terminated: true,

@@ -1,4 +1,4 @@
-//! `endstop runs prune`: removes old runs from the journal and gives their space back.
+//! `endstop runs prune`: removes old runs from the journal and frees their disk space.
 
 use crate::args::PruneArgs;
 use crate::card::{count, thousands};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(crate) fn run(args: &PruneArgs, as_json: bool) -> Result {
     let wrong = |error: endstop::journal::JournalError| Failure::usage(error.to_string());
-    // A journal that is not there is an error, and is not made.
+    // Opened for reading first, because `open` would create a missing journal.
     let path = kept::to_read(&Place::of(args.journal.as_deref(), None)?)?.path().to_owned();
     let journal = SqliteJournal::open(&path).map_err(wrong)?;
     let spec = PruneSpec {
@@ -36,10 +36,11 @@ pub(crate) fn run(args: &PruneArgs, as_json: bool) -> Result {
     }
     let _ = output::line(&summary(&pruned, args.dry_run));
     if pruned.spared > 0 {
+        // Explains why a bound is still exceeded.
         let hint = if args.unfinished {
-            "a process drives them"
+            "a process is driving them"
         } else {
-            "they have not ended, and can be resumed; --unfinished removes those that no process drives"
+            "they have not ended, and can be resumed; --unfinished removes those that no process is driving"
         };
         let _ =
             output::line(&format!("{} beyond the bound stay: {hint}", count(pruned.spared, "run")));

@@ -1,4 +1,4 @@
-//! `endstop run`: run an agent and say why it ended.
+//! `endstop run`: runs an agent, or resumes a stored run, and reports why it ended.
 
 use super::demo;
 use crate::advice::{Again, Facts, in_journal, of_demo};
@@ -35,20 +35,20 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-const NO_MODEL: &str = "no model is configured: playing the built-in `fix` demo instead.
-Give one with --model PROVIDER/MODEL (`endstop providers` lists them), or in endstop.toml.";
+const NO_MODEL: &str = "no model is configured: showing the built-in `fix` demo instead.
+Set one with --model PROVIDER/MODEL (`endstop providers` lists them), or in endstop.toml.";
 
 const NO_TASK: &str = "no task: give it as an argument, or on standard input";
 
 const EMPTY_TASK: &str = "the task is empty: give it as an argument, or on standard input";
 
-/// How long a verifier has to end once a signal came.
+/// Time that a verifier has to end after a signal.
 const VERIFIER_GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     if args.answer_only && json {
         return Err(Failure::usage(
-            "--answer-only cannot be given with --json, whose last line has the answer",
+            "--answer-only cannot be combined with --json, whose last line already contains the answer",
         ));
     }
     if let Some(name) = &args.resume {
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     if !configured && tape.recording().is_none() {
         if args.task.is_some() || tape.records() {
             return Err(Failure::usage(
-                "no model is configured: give one with --model PROVIDER/MODEL (`endstop providers` lists them), or `model = \"…\"` in endstop.toml; `endstop run` without a task plays a demo",
+                "no model is configured; set one with --model PROVIDER/MODEL (`endstop providers` lists them) or `model = \"…\"` in endstop.toml; `endstop run` without a task shows a demo",
             ));
         }
         output::note(&format!("endstop: {NO_MODEL}\n"));
@@ -72,14 +72,20 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
     let place = Place::of(args.journal.as_deref(), settings.folder_journal())?;
+    // Printed commands need `--journal` only for a file that a flag or a settings file named: the
+    // variable and the default are found again without it.
     let named_journal =
         args.journal.clone().or_else(|| settings.folder_journal().map(Path::to_owned));
     let journal = kept::to_write(&place)?;
+    // The seal covers the journal's path, so the settings need it before they are stored.
     settings.stored_in = place.path().ok().map(Path::to_owned);
+    // A missing task is reported before the servers start, because starting them may take long.
     check_task(args, &tape)?;
+    // Bound to a name, because `_` alone would drop it at once and stop its work.
     let _retention = Retention::begin(journal.as_ref(), args);
     let runtime = runtime()?;
-    // Before the task is read: what cannot run should not wait for its input.
+    // The agent is built before standard input is read, so that a wrong setting is reported without
+    // waiting for the input.
     let Built { agent, servers, secrets, questions } =
         build(settings, &mut tape, journal.as_ref(), &runtime)?;
     let task = task(args, &tape)?;
@@ -101,13 +107,15 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     job.perform(runtime, &agent, Begin::Task(task), &limits, dir.as_deref())
 }
 
-/// Goes on with a run that was kept.
+/// Resumes a stored run.
 fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     let place = Place::of(args.journal.as_deref(), None)?;
+    // Checked before the journal is opened, because opening removes the access of other users, which
+    // the check looks for.
     let not_own = trust::journal::not_own(place.path()?);
     let journal = kept::to_write(&place)?.ok_or_else(|| {
         Failure::usage(
-            "--resume: there is no journal to find the run in: give its file with --journal FILE",
+            "--resume: the journal could not be opened; set its file with --journal FILE",
         )
     })?;
     let wrong = |error: JournalError| Failure::usage(format!("--resume: {error}"));
@@ -130,7 +138,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     }
     if args.accept_redacted && recorded.redacted > 0 {
         output::note(&format!(
-            "⚠ {} cut out of the conversation when it was journalled: the model is sent `[redacted]` instead",
+            "⚠ {} removed from the conversation when it was journalled; the model receives `[redacted]` instead",
             match recorded.redacted {
                 1 => "one secret was".to_owned(),
                 cuts => format!("{cuts} secrets were"),
@@ -156,11 +164,11 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     job.perform(runtime, &agent, begin, &limits, dir.as_deref())
 }
 
-/// What a resumed run has behind it.
+/// The part of a resumed run that happened before the resume.
 pub(crate) struct Earlier {
-    /// What to say once the run continues.
+    /// The message shown once the run continues.
     words: String,
-    /// The calls that it made, by their ids: name and arguments.
+    /// The calls that the run made, by their ids: name and arguments.
     calls: HashMap<String, (String, String)>,
 }
 
@@ -173,7 +181,10 @@ impl Earlier {
             count(turns as u64, "response"),
             shorten(recorded.task(), 100)
         );
+        // A custom policy cannot be rebuilt here. The replay without it only affects this display.
         let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
+        // The recorded events hold inputs only. The kernel is replayed on them to learn which tool
+        // call each id belongs to.
         let mut replay = Replay::new(spec);
         let mut calls = HashMap::new();
         for event in &recorded.events {
@@ -187,9 +198,9 @@ impl Earlier {
     }
 }
 
-/// Says what differs from the run as it began, and asks on the terminal whether to go on.
+/// Prints the differences from the original run, and asks on the terminal whether to continue.
 fn accepted(changes: &[Change]) -> Result<()> {
-    output::note("the run was begun otherwise:");
+    output::note("the configuration differs from the original run:");
     for change in changes {
         let shown = |text: &str| shorten(text, 200).replace('\n', " ");
         let (was, is) = (shown(&change.was), shown(&change.is));
@@ -202,17 +213,17 @@ fn accepted(changes: &[Change]) -> Result<()> {
     }
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "the run was begun otherwise (above): give what it was begun with, or --accept-changes",
+            "the configuration differs from the original run (see above); restore it or pass --accept-changes",
         ));
     }
-    match approval::line("go on all the same? y or n: ").as_deref() {
+    match approval::line("continue with these changes? y or n: ").as_deref() {
         Some("y" | "yes") => Ok(()),
-        _ => Err(Failure::usage("not gone on with: the run stays as it was")),
+        _ => Err(Failure::usage("not resumed: the stored run is unchanged")),
     }
 }
 
-/// Refuses a task that is known to be missing or blank without reading standard input, so that no
-/// server is started for it.
+/// Refuses a missing or blank task without reading standard input, so that no server is started for
+/// it.
 fn check_task(args: &RunArgs, tape: &Tape) -> Result<()> {
     let recorded = tape.recording().and_then(|recording| recording.header.task.as_ref());
     match args.task.as_ref().or(recorded) {
@@ -223,7 +234,7 @@ fn check_task(args: &RunArgs, tape: &Tape) -> Result<()> {
     }
 }
 
-/// The task: the argument, that of the recording which is played, or standard input.
+/// Returns the task: the argument, the task of the replayed recording, or standard input.
 fn task(args: &RunArgs, tape: &Tape) -> Result<String> {
     let recorded = tape.recording().and_then(|recording| recording.header.task.as_ref());
     let task = match (&args.task, recorded) {
@@ -246,7 +257,7 @@ fn task(args: &RunArgs, tape: &Tape) -> Result<String> {
     Ok(task)
 }
 
-/// An agent, and what it is run with.
+/// An agent, and the resources that it runs with.
 struct Built {
     agent: AgentLoop,
     servers: Servers,
@@ -266,9 +277,9 @@ fn build(
     }
     let has_tools = !settings.tools.is_empty() || !settings.mcp.is_empty();
     if settings.ask && has_tools && !io::stdin().is_terminal() {
-        // Refused now: the model would otherwise be paid to be told so, call by call.
+        // Refused here, because otherwise the model would be paid for calls that are all denied.
         return Err(Failure::usage(
-            "--ask: standard input is no terminal to ask on; give the task as an argument, or leave `ask` out",
+            "--ask: standard input is not a terminal; give the task as an argument, or remove `ask`",
         ));
     }
     let options = HttpOptions {
@@ -280,16 +291,19 @@ fn build(
         allow_http: settings.allow_http,
     };
     let provider = tape.provider(&options)?;
-    // Before the model is paid: a server that cannot be used is an error.
+    // Connected before the first model call, so that a server that cannot be used is an error that
+    // costs nothing.
     let connecting = Servers::connect(&settings.mcp, settings.dir.as_deref(), settings.allow_http);
     let servers = runtime.block_on(connecting)?;
     let secrets = endstop::process::environment_secrets().and(servers.secrets());
     if let Some(journal) = journal {
+        // The journal opened before the servers were read, so their header values are added here.
         journal.hide(secrets.clone());
     }
     tape.hide(servers.secrets());
     let secrets = provider.known_keys().and(&secrets);
-    // A replay asks as the recorded run did, unless it is told otherwise.
+    // By default a replay streams as the recorded run did, because a stream and a whole response
+    // differ in the recorded bytes.
     let whole = settings.no_stream || tape.recording().is_some_and(|played| !played.streamed());
     let mut builder = AgentLoop::builder(provider)
         .limits(settings.limits)
@@ -317,7 +331,7 @@ fn build(
         builder = builder.working_dir(dir);
     }
     for (at, name) in settings.tools.iter().enumerate() {
-        // `finish` comes with any tool; a tool that is asked for twice is there once.
+        // `finish` is added with any tool, and a tool that is named twice must be registered once.
         if name == "finish" || settings.tools[..at].contains(name) {
             continue;
         }
@@ -333,7 +347,7 @@ fn build(
         }
         builder = builder.shared_tool(tool);
     }
-    // Without a tool there is nothing to finish: the answer is the answer.
+    // Without tools the model has no work to finish, and its text is the answer.
     builder = builder.finish_tool(has_tools);
     let questions = Cell::default();
     if settings.ask {
@@ -345,15 +359,16 @@ fn build(
     Ok(Built { agent, servers, secrets, questions })
 }
 
-/// What everything of a run happens in.
+/// Builds the async runtime of a run. A single thread suffices, because a run mostly waits for the
+/// network and for child processes.
 pub(crate) fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::fault(format!("the runtime did not start: {error}")))
+        .map_err(|error| Failure::fault(format!("could not start the async runtime: {error}")))
 }
 
-/// The last line of a run's events: its outcome, and where it was not the run that was played.
+/// The last line of a run's events: its outcome, and the first difference if a replay diverged.
 #[derive(Serialize)]
 struct Ended<'a> {
     #[serde(flatten)]
@@ -362,37 +377,37 @@ struct Ended<'a> {
     diverged: Option<&'a Warning>,
 }
 
-/// What is done around a run: events written, signals heard, the ending shown.
+/// A run with everything around it: event file, signals, screen, verifier and card.
 pub(crate) struct Job {
     pub(crate) events: Option<NewFile>,
     pub(crate) verify: Option<String>,
     pub(crate) tape: Tape,
-    /// Where the run is kept.
+    /// The journal that stores the run.
     pub(crate) journal: Option<SqliteJournal>,
-    /// The journal's file, if a command finds it only by its name.
+    /// The journal's file, if commands need `--journal` to find it.
     pub(crate) named_journal: Option<PathBuf>,
-    /// A demo, which has no flags.
+    /// `true` for a demo, whose advice cannot name flags because it has none.
     pub(crate) demo: bool,
-    /// Standard output has the answer alone.
+    /// `true` if only the answer goes to standard output.
     pub(crate) answer_only: bool,
-    /// A replay that diverges keeps the exit status of its run.
+    /// `true` if a diverged replay exits with the status of its run.
     pub(crate) accept_divergence: bool,
-    /// Whose tools it has beside its own.
+    /// The MCP servers, which provide tools in addition to the built-in ones.
     pub(crate) servers: Servers,
-    /// What must not come to a file or a screen.
+    /// The values that must not appear in a file or on the screen.
     pub(crate) secrets: KnownKeys,
-    /// What a person is asked, if calls need an approval; taken when the run starts.
+    /// The approval questions, if calls need approval; taken when the run starts.
     pub(crate) questions: Cell<Option<Questions>>,
     pub(crate) json: bool,
 }
 
-/// How a run begins.
+/// The start of a run: a new task, or a resume.
 pub(crate) enum Begin {
     Task(String),
     Again(Resume, Box<Earlier>),
 }
 
-/// What a signal asked for.
+/// The first stop signal that arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heard {
     Nothing,
@@ -404,7 +419,7 @@ enum Heard {
 }
 
 impl Heard {
-    /// What was heard, and what comes of it.
+    /// Describes the signal and its effect.
     fn words(self, lifecycle: Lifecycle) -> String {
         let what = match self {
             Heard::Nothing => "nothing",
@@ -413,13 +428,13 @@ impl Heard {
         };
         match lifecycle {
             Lifecycle::Terminated => format!("{what} again: terminating"),
-            _ => format!("{what}: cancelling; once more terminates"),
+            _ => format!("{what}: cancelling; send it again to terminate"),
         }
     }
 }
 
 impl Job {
-    /// Runs the task to its end; gives the exit status.
+    /// Runs the task to its end and returns the exit status.
     pub(crate) fn perform(
         &self,
         runtime: Runtime,
@@ -431,7 +446,8 @@ impl Job {
         output::hide(&self.secrets);
         let spans = Spans::begin(&self.secrets);
         let status = runtime.block_on(self.drive(agent, begin, limits, dir));
-        // A thread that still reads the terminal must not keep the process.
+        // Not a plain drop: a thread that still reads the terminal would block the exit until a
+        // line is typed.
         runtime.shutdown_background();
         spans.end();
         status
@@ -448,6 +464,7 @@ impl Job {
             Some(file) => Some(EventFile::create(file, self.secrets.clone())?),
             None => None,
         };
+        // Registered before the run starts, because until then a signal kills the process.
         let mut signals = Signals::listen()?;
         let mut screen = Screen::new(limits.clone());
         screen.answer_only = self.answer_only;
@@ -456,7 +473,7 @@ impl Job {
                 Failure::usage(format!("--resume: {error}"))
             }
             error @ StartError::Redacted(_) => Failure::usage(format!(
-                "--resume: {error} (--accept-redacted resumes it all the same)"
+                "--resume: {error} (pass --accept-redacted to resume anyway)"
             )),
             error => Failure::usage(error.to_string()),
         };
@@ -477,6 +494,8 @@ impl Job {
         };
         let (outcome, mut heard) =
             self.follow(agent, &mut handle, &mut events, &mut screen, &mut signals).await?;
+        // Tools may outlive the outcome by their grace time; servers close only when no tool uses
+        // them.
         agent.settled().await;
         self.servers.close().await;
         let mut outcome = Arc::unwrap_or_clone(outcome);
@@ -493,6 +512,8 @@ impl Job {
         let diverged = self.tape.divergence();
         let ended = Ended { outcome: &outcome, diverged: diverged.as_ref() };
         if let Some(events) = &mut events {
+            // Before the card: a reader of the file must find the outcome as soon as the terminal
+            // shows it.
             events.write(&ended, Keep::Now);
             events.finish();
         }
@@ -506,15 +527,16 @@ impl Job {
         }
         Ok(match heard {
             Heard::Terminate => 143,
-            // The run was a success, but whether its work is right was not found out.
+            // The run succeeded, but the verifier gave no result, so the status must not be 0.
             Heard::Interrupt if unverified => 130,
-            // What was played is not the run that was recorded: its ending proves nothing.
+            // The replay differs from the recorded run, so its ending does not show how the
+            // recorded run ends.
             Heard::Nothing if diverged.is_some() && !self.accept_divergence => 2,
             Heard::Nothing | Heard::Interrupt => outcome.exit_status(),
         })
     }
 
-    /// What the card says beside the outcome; stores in the journal what the verifier found.
+    /// Builds the additional rows of the card, and stores the verifier's result in the journal.
     fn beside(&self, outcome: &Outcome, diverged: Option<&Warning>, unverified: bool) -> Beside {
         let mut beside = Beside { unverified, ..Beside::default() };
         let facts = Facts::of(outcome);
@@ -523,7 +545,9 @@ impl Job {
             if let Some(verified) = outcome.verified
                 && let Err(error) = journal.verified(id, verified)
             {
-                output::note(&format!("endstop: what the verifier said is not kept: {error}"));
+                output::note(&format!(
+                    "endstop: the verifier's result could not be stored: {error}"
+                ));
             }
             if let Ok(id) = journal.find(id) {
                 let named = self.named_journal.as_deref();
@@ -537,7 +561,7 @@ impl Job {
             }
         }
         beside.next = match diverged {
-            Some(_) => "give the replay the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence keeps the exit status of the replayed run".to_owned(),
+            Some(_) => "give the task, the tools and the limits of the recorded run, or record the run again; --accept-divergence exits with the status of the replayed run".to_owned(),
             None => facts.next(again.as_ref()),
         };
         if self.demo && facts.is_failure() {
@@ -547,7 +571,7 @@ impl Job {
         beside
     }
 
-    /// Tells what is not as it was recorded.
+    /// Reports each difference from the recording.
     fn warn(&self, events: &mut Option<EventFile>, screen: &mut Screen) {
         for warning in self.tape.warnings() {
             if let Some(events) = events {
@@ -561,8 +585,8 @@ impl Job {
         }
     }
 
-    /// Runs the verifier; what it prints goes to standard error. A signal stops it (a second one
-    /// at once), and then there is no answer.
+    /// Runs the verifier and prints its output to standard error. The first signal asks it to stop,
+    /// a second one kills it; in both cases there is no result.
     async fn verified(
         &self,
         command: &str,
@@ -592,21 +616,27 @@ impl Job {
         let done = match done {
             Ok(done) => done,
             Err(error) => {
-                output::note(&format!("endstop: --verify {command:?} could not be run: {error}"));
+                output::note(&format!(
+                    "endstop: --verify {command:?} could not be started: {error}"
+                ));
+                // A verifier that cannot start counts as a rejection, so that the run is not
+                // reported as verified.
                 return (Some(false), heard);
             }
         };
         for pid in &done.left {
-            let told = "started by --verify, could not be killed and may go on";
+            let told = "started by --verify, could not be killed and may still be running";
             output::note(&format!("endstop: process {pid}, {told}"));
         }
         let text = done.output.text();
+        // With --json the output of a successful verifier is noise, but a failure needs its
+        // explanation.
         let shown = !self.json || !done.success();
         if shown && !text.trim().is_empty() {
             output::note(&format!("verify: {}", text.trim_end().replace('\n', "\nverify: ")));
         }
         if heard != Heard::Nothing {
-            output::note("endstop: --verify was stopped before it had an answer");
+            output::note("endstop: --verify was stopped before it gave a result");
             return (None, heard);
         }
         if !done.success() {
@@ -615,7 +645,7 @@ impl Job {
         (Some(done.success()), heard)
     }
 
-    /// Shows what happens until the run has ended; hears signals.
+    /// Shows events until the run has ended, and reacts to signals.
     async fn follow(
         &self,
         agent: &AgentLoop,
@@ -632,6 +662,8 @@ impl Job {
         redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             tokio::select! {
+                // Biased, so that a signal is handled before a flood of events, and a question is
+                // asked only after the events before it were shown.
                 biased;
                 signal = signals.next() => {
                     if heard == Heard::Nothing {
@@ -641,7 +673,7 @@ impl Job {
                         agent.terminate();
                     }
                     if asked.is_some() {
-                        // The cursor stands behind the question.
+                        // The cursor is after the question's prompt.
                         output::note("");
                     }
                     screen.end_line();
@@ -655,7 +687,7 @@ impl Job {
                     }
                     if let Some(how) = stopped {
                         screen.end_line();
-                        output::note(&format!("■ the recorded run was {how} here"));
+                        output::note(&format!("■ the recorded run was {how} at this point"));
                     }
                     self.warn(events, screen);
                 }
@@ -666,7 +698,8 @@ impl Job {
                     }
                     Some(event) => {
                         if let Some(events) = events {
-                            // A crash loses text that was streaming, never a step of the run's life.
+                            // Deltas are flushed later: a crash may lose streamed text, but never
+                            // an event of the run.
                             let delta = matches!(event, AgentEvent::Delta(_));
                             events.write(&event, if delta { Keep::Soon } else { Keep::Now });
                         }
@@ -678,9 +711,9 @@ impl Job {
                         self.warn(events, screen);
                         if screen.closed {
                             if !std::mem::replace(&mut told, true) {
-                                output::note("endstop: nobody reads standard output any more: the run is cancelled");
+                                output::note("endstop: standard output was closed; the run is cancelled");
                             }
-                            // Nobody reads any more: what is spent from here is spent for nobody.
+                            // The rest of the run would be paid for without a reader.
                             agent.cancel();
                         }
                     }
@@ -692,13 +725,15 @@ impl Job {
                 question = next(&mut questions), if asked.is_none() => {
                     screen.pause();
                     let Question { call, answer } = question;
+                    // One question at a time: the others wait in the channel until this one is
+                    // answered.
                     asked = Some(Asked { typed: approval::ask(call), answer });
                 }
                 typed = answered(&mut asked), if asked.is_some() => {
                     match (typed, asked.take()) {
-                        // The run may have ended meanwhile.
+                        // The run may have stopped waiting for the answer.
                         (Some(typed), Some(asked)) => drop(asked.answer.send(typed)),
-                        _ => output::note("\n? the question is withdrawn"),
+                        _ => output::note("\n? the question was withdrawn"),
                     }
                     screen.resume();
                 }
@@ -708,13 +743,13 @@ impl Job {
     }
 }
 
-/// A question that is open.
+/// A question that waits for its answer.
 struct Asked {
     typed: oneshot::Receiver<Answer>,
     answer: oneshot::Sender<Answer>,
 }
 
-/// The next question; none ever comes if none can be asked.
+/// Waits for the next question; pending forever if there are no questions.
 async fn next(questions: &mut Option<Questions>) -> Question {
     if let Some(questions) = questions
         && let Some(question) = questions.recv().await
@@ -724,7 +759,7 @@ async fn next(questions: &mut Option<Questions>) -> Question {
     std::future::pending().await
 }
 
-/// What the person typed; `None`: the run does not wait for it any more.
+/// Waits for the typed answer. Returns `None` if the run stopped waiting for it.
 async fn answered(asked: &mut Option<Asked>) -> Option<Answer> {
     let Some(Asked { typed, answer }) = asked else { return std::future::pending().await };
     tokio::select! {
@@ -733,13 +768,15 @@ async fn answered(asked: &mut Option<Asked>) -> Option<Answer> {
     }
 }
 
-/// The answer goes to standard output, unless its text did; `alone`: no text did.
+/// Prints the answer to standard output, unless its text was streamed there already; `alone` means
+/// that no text was.
 fn show_answer(outcome: &Outcome, alone: bool) {
     if !outcome.is_success() {
         return;
     }
     let Some(answer) = outcome.answer() else { return };
     if alone || outcome.last_text.as_deref() != Some(answer.as_str()) {
+        // A pipe gets the answer unchanged, because a program reads it.
         let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
         let _ = output::raw_line(&shown);
     }
@@ -761,7 +798,7 @@ impl Signals {
         use tokio::signal::unix::{SignalKind, signal};
         let listen = |kind| {
             signal(kind)
-                .map_err(|error| Failure::fault(format!("signals cannot be heard: {error}")))
+                .map_err(|error| Failure::fault(format!("could not listen for signals: {error}")))
         };
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
@@ -775,6 +812,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Heard::Interrupt,
             _ = self.terminate.recv() => Heard::Terminate,
+            // A hangup ends the run like SIGTERM, because its terminal is gone.
             _ = self.hangup.recv() => Heard::Terminate,
         }
     }

@@ -1,4 +1,4 @@
-//! `endstop runs`: the runs that were kept, the newest first.
+//! `endstop runs`: lists the stored runs, newest first.
 
 use super::prune;
 use crate::args::{RunsArgs, RunsCommand};
@@ -22,15 +22,16 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
         return Ok(0);
     }
     if runs.is_empty() {
-        output::note(&format!("no run was kept in {} yet", journal.path().display()));
+        output::note(&format!("no run is stored in {} yet", journal.path().display()));
         return Ok(0);
     }
     let now = now_ms();
     let _ = output::line(&format!(
         "{:<10}  {:>12}  {:<28}  {:>5}  {:>9}  task",
-        "run", "began", "ended as", "turns", "cost"
+        "run", "started", "ended as", "turns", "cost"
     ));
     for run in &runs {
+        // Redacted again, because a journal of an older version may contain secrets.
         let _ = output::line(&output::hidden(&line(run, now)));
     }
     Ok(0)
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
 
 fn line(run: &RunSummary, now: u64) -> String {
     let ended = match &run.termination {
-        Some(name) if run.verified == Some(false) => format!("{}, not right", one_line(name, 60)),
+        Some(name) if run.verified == Some(false) => format!("{}, rejected", one_line(name, 60)),
         Some(name) => one_line(name, 60),
         None if run.running => "(running)".to_owned(),
         None => "(its process died)".to_owned(),
@@ -53,12 +54,12 @@ fn line(run: &RunSummary, now: u64) -> String {
     )
 }
 
-/// Text of the journal for a column: one run is one line, whatever is in it.
+/// Prepares text of the journal for a column, so that each run stays on one line.
 fn one_line(text: &str, most: usize) -> String {
     shorten(text, most).replace(['\n', '\t'], " ")
 }
 
-/// `3 min ago`; a clock that was set back gives `now`.
+/// Formats a time as `3 min ago`. A time in the future, after a clock was set back, is `now`.
 fn ago(then: u64, now: u64) -> String {
     let passed = Duration::from_millis(now.saturating_sub(then));
     let days = passed.as_secs() / 86_400;

@@ -1,6 +1,7 @@
-//! `endstop simulate`: the kernel on a script, in virtual time.
+//! `endstop simulate`: runs the kernel on a script, in virtual time.
 //!
-//! The command's own work is the simulation: it exits 0 whatever the simulated outcome is.
+//! The exit status is that of the simulation and not of the simulated run, so it is 0 for every
+//! outcome.
 
 use crate::args::SimulateArgs;
 use crate::input::Source;
@@ -26,10 +27,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
         }
         let line = parse_json(line);
         let id = line.as_ref().ok().and_then(|line| line.get("id").cloned());
-        let outcome = line.and_then(|line| match line.get("scenario") {
-            Some(scenario) => one(scenario, &registry),
-            None => Err("no field `scenario`; a line is {\"id\", \"scenario\"}".to_owned()),
-        });
+        let outcome =
+            line.and_then(|line| match line.get("scenario") {
+                Some(scenario) => one(scenario, &registry),
+                None => Err("missing field `scenario`; expected an object {\"id\", \"scenario\"}"
+                    .to_owned()),
+            });
         let _ = match outcome {
             Ok(outcome) => {
                 let mut object = serde_json::Map::new();
@@ -40,6 +43,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
                 output::json(&object)
             }
             Err(problem) => {
+                // One invalid line does not hide the others: reading continues, and the status
+                // reports it.
                 status = 2;
                 let problem = format!("line {number}: {problem}");
                 output::note(&format!("endstop: {}: {problem}", source.name()));

@@ -1,4 +1,4 @@
-//! `endstop trust`: allow what the settings file of a folder asks for.
+//! `endstop trust`: shows what a folder's settings file asks for, and stores the user's consent.
 
 use crate::args::TrustArgs;
 use crate::trust::asks::Asks;
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &TrustArgs, json: bool) -> Result {
     let at = args.folder.join(FOLDER_FILE);
     let Some(folder) = FolderFile::find(&args.folder)? else {
         return Err(Failure::usage(format!(
-            "{}: there is no such file, and nothing to trust",
+            "{}: no such file, so there is nothing to trust",
             shown(&at.display().to_string())
         )));
     };
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &TrustArgs, json: bool) -> Result {
     let (own, _) = alone.merged()?;
     let needed = folder.consent(&own)?;
     let asks = asks(&folder, &needed)?;
-    // A mistake in the file is told before anybody agrees to it.
+    // An invalid file is reported before the user is asked to trust it.
     folder.check()?;
     let store = Store::of_user()?;
     let was = store.trusts(&folder.path, &folder.file.sha256)?;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &TrustArgs, json: bool) -> Result {
         }));
     } else {
         let now = if was { "is trusted already" } else { "is trusted" };
-        output::note(&format!("endstop: {path} {now}, until a byte of it changes"));
+        output::note(&format!("endstop: {path} {now}, until its content changes"));
     }
     Ok(0)
 }
@@ -70,17 +70,17 @@ fn asks(folder: &FolderFile, needed: &[&Entry]) -> Result<Asks> {
     Ok(asks)
 }
 
-/// Asks on the terminal.
+/// Asks for consent on the terminal.
 fn agreed(path: &str) -> Result<()> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(format!(
-            "{path} is not trusted: standard input is no terminal to ask on; pass --yes once you have read what it asks for"
+            "{path} is not trusted: standard input is not a terminal; read what the file asks for, then pass --yes"
         )));
     }
-    // What was typed before the question was there is no answer to it.
+    // Input typed before the question appeared must not answer it.
     #[cfg(unix)]
     let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
-    output::note("endstop: run what it asks for from now on? y or n:");
+    output::note("endstop: allow all of this from now on? y or n:");
     let mut line = String::new();
     match (io::stdin().lock().read_line(&mut line), line.trim()) {
         (Ok(_), "y" | "yes") => Ok(()),
@@ -98,7 +98,7 @@ fn list(json: bool) -> Result {
         let now = match FolderFile::find(Path::new(&one.path).parent().unwrap_or(Path::new("."))) {
             Ok(Some(folder)) if folder.file.sha256 == one.sha256 => "",
             Ok(Some(_)) => "  (changed since: not trusted)",
-            Ok(None) => "  (gone)",
+            Ok(None) => "  (deleted)",
             Err(_) => "  (not readable: not trusted)",
         };
         let _ = output::line(&format!("{}  {}{now}", one.at, shown(&one.path)));
@@ -110,7 +110,7 @@ fn list(json: bool) -> Result {
 }
 
 fn revoke(folder: &Path, json: bool) -> Result {
-    // A folder that is gone may be named too.
+    // `absolute` as the fallback, because a deleted folder can still be listed in the store.
     let whole = folder.canonicalize().or_else(|_| std::path::absolute(folder));
     let path = whole.unwrap_or_else(|_| PathBuf::from(folder)).join(FOLDER_FILE);
     let was = Store::of_user()?.remove(&path)?;
@@ -118,7 +118,7 @@ fn revoke(folder: &Path, json: bool) -> Result {
     if json {
         let _ = output::json(&json!({"type": "trust", "path": name, "trusted": false, "was": was}));
     } else {
-        let now = if was { "is not trusted any more" } else { "was not trusted" };
+        let now = if was { "is no longer trusted" } else { "was not trusted" };
         output::note(&format!("endstop: {} {now}", shown(&name)));
     }
     Ok(0)

@@ -1,10 +1,5 @@
-//! What carries spans to the collector: the HTTP client that is there anyway, and what is done to
-//! the spans before they go.
-//!
-//! ```ignore
-//! let client = Client::new(&endpoint, timeout, Arc::clone(&lost))?;
-//! let exporter = Exporter::new(otlp, secrets, lost); // keys cut out, finish reasons a list
-//! ```
+//! The span exporter: an HTTP client for the OTLP exporter, and a wrapper that redacts keys from
+//! spans before they are sent.
 //!
 //! Both work on the exporter's own thread, never on that of the run.
 
@@ -24,17 +19,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// More than this of an answer is not read: nothing is done with it.
+/// Maximum number of bytes that are read of an answer, whose body is not used.
 const MOST_OF_AN_ANSWER: usize = 64 << 10;
 
-/// What did not arrive.
+/// The spans that did not reach the collector.
 #[derive(Debug, Default)]
 pub(super) struct Lost(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     spans: usize,
-    /// The last thing that went wrong, in words of ours.
+    /// The last problem, in this module's own words, because an error of the client may contain
+    /// credentials.
     why: String,
 }
 
@@ -47,7 +43,7 @@ impl Lost {
         self.state().why = why;
     }
 
-    /// How many spans, and why; `None`: none that is known of.
+    /// Returns the number of lost spans and the reason, or `None` if no loss is known.
     pub(super) fn told(&self) -> Option<(String, String)> {
         let state = self.state();
         let spans = match state.spans {
@@ -59,7 +55,8 @@ impl Lost {
     }
 }
 
-/// Cuts keys out of spans, and makes of an attribute what the convention wants it to be.
+/// Redacts keys from spans, and converts attributes to the types that the semantic conventions
+/// require.
 #[derive(Debug)]
 pub(super) struct Exporter {
     to: SpanExporter,
@@ -78,12 +75,13 @@ impl Exporter {
         }
         for KeyValue { key, value, .. } in &mut span.attributes {
             let Value::String(text) = value else { continue };
-            // What a provider calls a model or an ending is the provider's to say.
+            // Model names and finish values come from the provider, which could echo a key.
             let text: StringValue = match self.secrets.out_of_text(text.as_str()) {
                 Cow::Owned(clean) => clean.into(),
                 Cow::Borrowed(_) => text.clone(),
             };
-            // A field of a span is one value; this attribute is a list, of one for each generation.
+            // A `tracing` field has one value, but the convention requires a list with one reason
+            // for each generation.
             *value = match key.as_str() {
                 "gen_ai.response.finish_reasons" => Value::Array(Array::String(vec![text])),
                 _ => Value::String(text),
@@ -114,7 +112,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Exporter {
     }
 }
 
-/// An HTTP client with a runtime of its own: the exporter's thread has none.
+/// An HTTP client with its own runtime, because the exporter's thread has none.
 #[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
@@ -131,21 +129,23 @@ impl Client {
         let mut builder = reqwest::Client::builder()
             .timeout(timeout)
             .user_agent(concat!("endstop/", env!("CARGO_PKG_VERSION")))
-            // The headers may hold a key: they go nowhere but where they were meant to.
+            // No redirects, because the headers may contain a key for this host only.
             .redirect(reqwest::redirect::Policy::none());
+        // Without TLS no certificates are needed, and loading them takes time.
         if endpoint.scheme() == "http" {
             builder = builder.tls_certs_only([]).http1_only();
         }
+        // A proxy on another machine cannot reach a collector on this one.
         if endpoint.host_str().is_some_and(is_loopback) {
             builder = builder.no_proxy();
         }
         let http = builder
             .build()
-            .map_err(|error| format!("the HTTP client could not be made: {error}"))?;
+            .map_err(|error| format!("could not create the HTTP client: {error}"))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| format!("the runtime did not start: {error}"))?;
+            .map_err(|error| format!("could not start the async runtime: {error}"))?;
         Ok(Client { http, runtime, lost })
     }
 
@@ -155,6 +155,8 @@ impl Client {
             let status = response.status();
             let mut body = Vec::new();
             while let Some(more) = response.chunk().await? {
+                // The rest of a long answer is dropped, because a hostile collector could fill the
+                // memory.
                 if body.len() + more.len() > MOST_OF_AN_ANSWER {
                     break;
                 }
@@ -162,17 +164,17 @@ impl Client {
             }
             let mut whole = Response::new(Bytes::from(body));
             *whole.status_mut() = status;
-            // A throttled collector says when to come back.
+            // The headers tell the exporter when a throttled collector accepts spans again.
             *whole.headers_mut() = std::mem::take(response.headers_mut());
             Ok::<_, reqwest::Error>(whole)
         });
         let why = match &sent {
             Ok(response) if response.status().is_success() => None,
-            Ok(response) => Some(format!("it answered {}", response.status().as_u16())),
-            // An error of the client would quote the address.
+            Ok(response) => Some(format!("it answered with status {}", response.status().as_u16())),
+            // Only the kind of error is reported, because its text quotes the address.
             Err(error) if error.is_timeout() => Some("it did not answer".to_owned()),
             Err(error) if error.is_connect() => Some("it could not be connected to".to_owned()),
-            Err(_) => Some("the connection broke".to_owned()),
+            Err(_) => Some("the connection failed".to_owned()),
         };
         if let Some(why) = why {
             self.lost.went_wrong(why);

@@ -1,12 +1,6 @@
-//! Spans to an OpenTelemetry collector, where the environment names one.
+//! Sends spans to an OpenTelemetry collector if the environment names one.
 //!
-//! ```text
-//! let spans = Spans::begin(&secrets); // nothing is set up where no variable asks for it
-//! …                                   // the run
-//! spans.end();                        // sent, or given up, within `LAST`
-//! ```
-//!
-//! What is wrong with it is a line on standard error: no run fails for want of a collector.
+//! Problems are reported on standard error and never fail a run.
 
 mod exporter;
 mod settings;
@@ -26,24 +20,24 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// How long what is not yet sent may take at the end of the command.
+/// Maximum time for sending the remaining spans at the end of the command.
 const LAST: Duration = Duration::from_secs(3);
 
-/// The name of the service, unless the environment gives another, and of the scope.
+/// The name of the scope, and of the service unless the environment sets another.
 const NAME: &str = "endstop";
 
-/// Spans on their way to a collector.
+/// The spans of this process, on their way to a collector.
 pub(crate) struct Spans(Option<Sent>);
 
 struct Sent {
     provider: SdkTracerProvider,
-    /// Whose collector it is, without a credential.
+    /// Host and port of the collector, without credentials.
     to: String,
     lost: Arc<Lost>,
 }
 
 impl Spans {
-    /// Sends the spans of this process from here on; none of these keys are in them.
+    /// Starts sending the spans of this process, with these keys redacted.
     pub(crate) fn begin(secrets: &KnownKeys) -> Spans {
         let sent = match Settings::of(&|name| std::env::var(name).ok()) {
             Ok(None) => return Spans(None),
@@ -51,14 +45,15 @@ impl Spans {
             Err(problem) => Err(problem),
         };
         Spans(
-            sent.map_err(|problem| output::note(&format!("endstop: no spans are sent: {problem}")))
+            sent.map_err(|problem| output::note(&format!("endstop: telemetry is off: {problem}")))
                 .ok(),
         )
     }
 
-    /// Sends what there is, and says what did not arrive.
+    /// Sends the remaining spans, and reports those that were lost.
     pub(crate) fn end(self) {
         let Some(Sent { provider, to, lost }) = self.0 else { return };
+        // Bounded, because a collector that hangs must not delay the exit.
         let ended = provider.shutdown_with_timeout(LAST);
         if let Some((spans, why)) = lost.told() {
             output::note(&format!("endstop: {spans} did not reach the collector at {to}: {why}"));
@@ -74,14 +69,16 @@ impl Spans {
 fn send(settings: &Settings, secrets: &KnownKeys) -> Result<Sent, String> {
     let lost = Arc::new(Lost::default());
     let client = Client::new(&settings.endpoint, settings.timeout, Arc::clone(&lost))?;
-    // Endpoint, headers and compression it reads itself; an error of it may quote a credential.
+    // The builder reads endpoint, headers and compression from the environment. Its error is
+    // dropped, because it may quote a credential.
     let exporter = SpanExporter::builder()
         .with_http()
         .with_http_client(client)
         .with_timeout(settings.timeout)
         .build()
         .map_err(|_| {
-            "the exporter could not be made: look at the variables that begin with OTEL_EXPORTER_OTLP".to_owned()
+            "could not create the exporter; check the variables that begin with OTEL_EXPORTER_OTLP"
+                .to_owned()
         })?;
     let exporter = Exporter::new(exporter, secrets.clone(), Arc::clone(&lost));
     let mut resource = Resource::builder();
@@ -93,7 +90,7 @@ fn send(settings: &Settings, secrets: &KnownKeys) -> Result<Sent, String> {
         .with_resource(resource.build())
         .build();
     let scope = InstrumentationScope::builder(NAME).with_version(env!("CARGO_PKG_VERSION")).build();
-    // The attributes are those of the spans: nothing of this program's source, threads or time.
+    // Only the attributes of the spans: no source location, thread or timing of this program.
     let bridge = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer_with_scope(scope))
         .with_location(false)
@@ -101,12 +98,13 @@ fn send(settings: &Settings, secrets: &KnownKeys) -> Result<Sent, String> {
         .with_tracked_inactivity(false)
         .with_target(false)
         .with_level(false);
-    // The spans of the HTTP client are nobody's concern, and its own calls would make more of them.
+    // Only this program's spans: those of the HTTP client are irrelevant, and the exporter's own
+    // requests would create new ones without end.
     let ours = Targets::new().with_target(NAME, LevelFilter::INFO);
     tracing_subscriber::registry()
         .with(ours)
         .with(bridge)
         .try_init()
-        .map_err(|_| "another subscriber listens already".to_owned())?;
+        .map_err(|_| "a tracing subscriber is already installed".to_owned())?;
     Ok(Sent { provider, to: settings.host.clone(), lost })
 }

@@ -1,38 +1,34 @@
-//! What OpenTelemetry's variables ask for: whether spans are sent, where to, and for how long it is
-//! tried.
+//! Reads OpenTelemetry's variables: whether spans are sent, where to, and with which timeout.
 //!
-//! ```ignore
-//! let settings = Settings::of(&|name| std::env::var(name).ok())?; // None: nothing is asked for
-//! ```
-//!
-//! An empty variable counts as none, as the specification has it.
+//! An empty variable counts as unset, as the specification requires.
 
 use endstop::core::limits::unknown_key;
 use reqwest::Url;
 use std::time::Duration;
 
-/// How long the request of one batch may take, unless a variable says otherwise.
+/// Maximum time of one request, unless a variable sets another.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const SPANS: &str = "OTEL_EXPORTER_OTLP_TRACES";
 const ALL: &str = "OTEL_EXPORTER_OTLP";
 
-/// Where spans go.
+/// The settings of the exporter.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) endpoint: Url,
-    /// Its host and port, for words: an address may hold a password.
+    /// Host and port for messages, because the full address may contain a password.
     pub(super) host: String,
     pub(super) timeout: Duration,
-    /// The environment names the service.
+    /// `true` if the environment sets the service name.
     pub(super) named: bool,
 }
 
 impl Settings {
-    /// `None`: no variable asks for spans, or one of them forbids it.
+    /// Reads the settings. Returns `None` if no variable requests spans or one of them disables
+    /// them.
     pub(super) fn of(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Settings>, String> {
         let value = |name: &str| env(name).filter(|value| !value.trim().is_empty());
-        // What is said of spans stands before what is said of all.
+        // Variables for spans override those for all signals.
         let either = |what: &str| {
             [SPANS, ALL].iter().find_map(|of| {
                 let name = format!("{of}_{what}");
@@ -49,24 +45,24 @@ impl Settings {
             Some("none") => return Ok(None),
             Some(other) => {
                 let problem = unknown_key(other, &["otlp", "none"]);
-                return Err(format!("OTEL_TRACES_EXPORTER is `{other}`: {problem}"));
+                return Err(format!("invalid OTEL_TRACES_EXPORTER `{other}`: {problem}"));
             }
         }
         if let Some((name, protocol)) = either("PROTOCOL")
             && protocol.trim() != "http/protobuf"
         {
             return Err(format!(
-                "{name} is `{protocol}`, and only http/protobuf is spoken: a collector hears it on port 4318"
+                "invalid {name} `{protocol}`: expected http/protobuf, which collectors accept on port 4318"
             ));
         }
         if let Some((name, how)) = either("COMPRESSION")
             && !matches!(how.trim(), "gzip" | "none")
         {
             let problem = unknown_key(how.trim(), &["gzip", "none"]);
-            return Err(format!("{name} is `{how}`: {problem}"));
+            return Err(format!("invalid {name} `{how}`: {problem}"));
         }
-        // The value is not quoted: it may hold a password.
-        let wrong = || format!("{variable} is no address: it wants http://HOST:PORT or https://…");
+        // The value is not quoted, because it may contain a password.
+        let wrong = || format!("invalid {variable}: expected http://HOST:PORT or https://…");
         let endpoint = Url::parse(endpoint.trim()).map_err(|_| wrong())?;
         if !matches!(endpoint.scheme(), "http" | "https") {
             return Err(wrong());
@@ -80,7 +76,9 @@ impl Settings {
             None => TIMEOUT,
             Some((name, value)) => match value.trim().parse() {
                 Ok(ms) => Duration::from_millis(ms),
-                Err(_) => return Err(format!("{name} is `{value}`: it wants whole milliseconds")),
+                Err(_) => {
+                    return Err(format!("invalid {name} `{value}`: expected whole milliseconds"));
+                }
             },
         };
         let named = value("OTEL_SERVICE_NAME").is_some()
@@ -106,7 +104,7 @@ mod tests {
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:pw@host:4318/base");
 
     #[test]
-    fn nothing_is_sent_unless_it_is_asked_for() {
+    fn nothing_is_sent_unless_configured() {
         for pairs in [
             &[][..],
             &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")],
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_spans_stands_before_what_is_said_of_all() {
+    fn span_variables_override_general_ones() {
         let settings = of(&[
             ENDPOINT,
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "7"),
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_said_without_what_may_be_secret() {
+    fn invalid_variables_are_reported_without_secrets() {
         for (pair, says) in [
             (("OTEL_TRACES_EXPORTER", "zipkin"), "otlp, none"),
             (("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), "http/protobuf"),

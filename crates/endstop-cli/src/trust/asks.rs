@@ -1,11 +1,5 @@
-//! What a file or a stored run asks for, as a person judges it: commands, hosts, tools, and the rest.
-//! Nothing is cut, and what a terminal would obey is shown escaped.
-//!
-//! ```ignore
-//! let mut asks = Asks::default();
-//! asks.add("verify", &json!("make test"));
-//! output::note(&asks.text());
-//! ```
+//! Describes what a file or a stored run asks for, grouped for the user's decision: commands,
+//! hosts, tools, and other settings. Nothing is shortened, and control characters are escaped.
 
 use super::file::Entry;
 use super::shown;
@@ -14,29 +8,29 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 
-/// What is asked for, each by the key that asks.
+/// The requested settings, grouped by their effect.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Asks {
     commands: Vec<Ask>,
     hosts: Vec<Ask>,
     tools: Vec<Ask>,
     other: Vec<Ask>,
-    /// What needs no consent now. It is shown because trust covers the whole file.
+    /// Settings that need no consent now. They are shown because trust covers the whole file.
     tighter: Vec<Ask>,
 }
 
-/// One thing that is asked for.
+/// One requested setting.
 #[derive(Debug, Serialize)]
 struct Ask {
     key: String,
     value: String,
-    /// What goes with it: variables, headers.
+    /// Additional effects: variables, headers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     with: Vec<String>,
 }
 
 impl Asks {
-    /// What these entries of a file ask for.
+    /// Collects what these entries of a file ask for.
     ///
     /// # Errors
     /// A server that is configured wrongly.
@@ -54,18 +48,18 @@ impl Asks {
         Ok(asks)
     }
 
-    /// A setting.
+    /// Adds a setting.
     pub(crate) fn add(&mut self, key: &str, value: &Value) {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let ask =
             |value: &str, with: Vec<String>| Ask { key: shown(key), value: shown(value), with };
         match key {
             "verify" => {
-                let with = vec!["runs after a success, and sees the whole environment".to_owned()];
+                let with = vec!["runs after a success, with the whole environment".to_owned()];
                 self.commands.push(ask(&text, with));
             }
             "base_url" => {
-                let with = vec![format!("{} is sent the conversation and the key", host(&text))];
+                let with = vec![format!("{} receives the conversation and the key", host(&text))];
                 self.hosts.push(ask(&text, with));
             }
             "tools" => {
@@ -77,19 +71,19 @@ impl Asks {
         }
     }
 
-    /// An MCP server.
+    /// Adds an MCP server.
     pub(crate) fn server(&mut self, server: &ServerSettings) {
         let key = shown(&format!("mcp.{}", server.name));
         match server.place() {
             ServerPlace::Command(line) => {
                 let with = server.variables().iter();
-                let with = with.map(|name| format!("may see the variable {}", shown(name)));
+                let with = with.map(|name| format!("can read the variable {}", shown(name)));
                 self.commands.push(Ask { key, value: shown(&line), with: with.collect() });
             }
             ServerPlace::Url(url) => {
                 let mut with = vec![format!("calls {}", host(url))];
                 with.extend(server.headers().map(|(name, value)| {
-                    // One that is written out may be a key of the user's own.
+                    // A literal value may be one of the user's own keys.
                     let value = if value.contains('$') { value } else { "(as written)" };
                     shown(&format!("sends the header {name}: {value}"))
                 }));
@@ -102,7 +96,7 @@ impl Asks {
         }
     }
 
-    /// A setting that needs no consent.
+    /// Adds a setting that needs no consent.
     pub(crate) fn tighter(&mut self, entry: &Entry) {
         let value = &entry.value;
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -110,22 +104,23 @@ impl Asks {
         self.tighter.push(ask);
     }
 
-    /// Whether nothing needs consent.
+    /// `true` if nothing needs consent.
     pub(crate) fn is_empty(&self) -> bool {
+        // All groups but the last, which lists the settings that only tighten.
         self.parts()[..4].iter().all(|(_, asks)| asks.is_empty())
     }
 
     fn parts(&self) -> [(&'static str, &[Ask]); 5] {
         [
-            ("commands that are run", &self.commands),
-            ("hosts that are asked", &self.hosts),
+            ("commands to run", &self.commands),
+            ("hosts to contact", &self.hosts),
             ("tools for the model", &self.tools),
             ("other settings", &self.other),
-            ("settings that tighten what you have now", &self.tighter),
+            ("settings that only tighten yours", &self.tighter),
         ]
     }
 
-    /// For a person, a line each.
+    /// Formats all groups for the user, one line for each setting.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for (title, asks) in self.parts().iter().filter(|(_, asks)| !asks.is_empty()) {
@@ -142,8 +137,8 @@ impl Asks {
     }
 }
 
-/// The machine that an address names, as it is called: a name in other letters than ASCII as it is
-/// looked up, without user and path.
+/// Returns the scheme, host and port of an address, without user and path. A name with non-ASCII
+/// letters is shown in its ASCII form, so that look-alike letters are visible.
 pub(crate) fn host(url: &str) -> String {
     let Ok(parsed) = reqwest::Url::parse(url) else { return shown(url) };
     let host = parsed.host_str().unwrap_or_default();
@@ -151,12 +146,13 @@ pub(crate) fn host(url: &str) -> String {
     shown(&format!("{}://{host}{port}", parsed.scheme()))
 }
 
-/// The variables that a text names.
+/// Returns the variables that a text refers to.
 fn variables(text: &str) -> impl Iterator<Item = &str> {
     let name = |after: &'_ str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
         after.find(|c| !fits(c)).unwrap_or(after.len())
     };
+    // The first part is before any `$`, so it names no variable.
     text.split('$').skip(1).filter_map(move |after| {
         let after = after.strip_prefix('{').unwrap_or(after);
         Some(&after[..name(after)]).filter(|name| !name.is_empty())
@@ -169,7 +165,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn asked_things_are_shown_whole() {
+    fn asks_are_shown_in_full() {
         let entry = |name: &str, value| {
             let (table, key) = match name.split_once('.') {
                 Some(("mcp", key)) => (Some("mcp"), key),
@@ -195,7 +191,7 @@ mod tests {
             "verify = true; \\u{1b}[2Jxxx",
             &long,
             "mcp.a = [\"sh\", \"-c\", \"id\\n\"]",
-            "may see the variable OPENAI_API_KEY",
+            "can read the variable OPENAI_API_KEY",
             "calls http://xn--hst-sna:1",
             "sends the header X: a $SECRET\\u{202e}",
             "sends the header Y: (as written)",

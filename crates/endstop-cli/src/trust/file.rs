@@ -1,10 +1,5 @@
-//! Reads settings files: whole, bounded, and each once, so that the bytes that are judged are the
-//! bytes that are obeyed.
-//!
-//! ```ignore
-//! let file = SettingsFile::parse("endstop.toml".into(), file::regular(path, MOST)?.0)?;
-//! for entry in &file.entries { println!("{} = {}", entry.name, entry.value) }
-//! ```
+//! Reads settings files: whole, bounded, and only once, so that the bytes that were checked are the
+//! bytes that are used.
 
 use super::shown;
 use crate::{Failure, Result};
@@ -16,18 +11,18 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The largest settings file that is read.
+/// Maximum size of a settings file, in bytes.
 pub(crate) const MOST: u64 = 1 << 20;
 
-/// The tables each member of which is a setting by itself.
+/// The tables whose members are separate settings.
 const TABLES: [&str; 2] = ["limits", "mcp"];
 
-/// A settings file: its bytes, and what they say.
+/// A parsed settings file.
 #[derive(Debug)]
 pub(crate) struct SettingsFile {
-    /// Its name for errors.
+    /// The name for errors.
     pub(crate) name: String,
-    /// The hash of its bytes, in hexadecimal digits.
+    /// The SHA-256 hash of the bytes, in hexadecimal.
     pub(crate) sha256: String,
     pub(crate) entries: Vec<Entry>,
 }
@@ -35,10 +30,10 @@ pub(crate) struct SettingsFile {
 /// One setting of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// As it is written: `model`, `limits.max_turns`, `mcp.files`.
+    /// The name as written: `model`, `limits.max_turns`, `mcp.files`.
     pub(crate) name: String,
     pub(crate) value: Value,
-    /// The table that it stands in, and its key there.
+    /// The table that contains it, and its key in that table.
     table: Option<&'static str>,
     key: String,
 }
@@ -49,12 +44,12 @@ impl Entry {
         Entry { name, value, table, key }
     }
 
-    /// The table it stands in and its key there; without a table its key alone.
+    /// Returns the table and the key in it, or the key alone if it is in no table.
     pub(crate) fn parts(&self) -> (&str, Option<&str>) {
         self.table.map_or((&self.key, None), |table| (table, Some(&self.key)))
     }
 
-    /// The name of what it sets: `limits.timeout_ms` sets `limits.timeout`.
+    /// Returns the name of the setting that it changes: `limits.timeout_ms` sets `limits.timeout`.
     pub(crate) fn sets(&self) -> &str {
         match self.parts() {
             ("limits", Some(key)) if !Limits::NAMES.contains(&key) => {
@@ -80,7 +75,7 @@ impl SettingsFile {
                 continue;
             };
             let Value::Object(members) = value else {
-                return Err(Failure::usage(format!("{name}: `{table}` wants a table")));
+                return Err(Failure::usage(format!("{name}: `{table}`: expected a table")));
             };
             let members = members.into_iter();
             entries.extend(members.map(|(key, value)| Entry::new(Some(table), key, value)));
@@ -89,12 +84,12 @@ impl SettingsFile {
     }
 }
 
-/// The bytes of a regular file, and what the system says of the file that was opened. A link is
-/// followed; a device, a pipe or a folder behind it is an error.
+/// Returns the bytes of a regular file and the metadata of the opened file. Links are followed; a
+/// device, a pipe or a folder is an error.
 pub(crate) fn regular(path: &Path, most: u64) -> io::Result<(Vec<u8>, Metadata)> {
     let mut options = OpenOptions::new();
     options.read(true);
-    // A pipe without a writer would wait for one.
+    // Without NONBLOCK, opening a pipe that has no writer would block.
     #[cfg(unix)]
     {
         use rustix::fs::OFlags;
@@ -103,6 +98,7 @@ pub(crate) fn regular(path: &Path, most: u64) -> io::Result<(Vec<u8>, Metadata)>
         options.custom_flags(i32::try_from(flags.bits()).unwrap_or(0));
     }
     let file = options.open(path)?;
+    // The metadata of the open file and not of the path, which may name another file by now.
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(io::Error::other("it is a directory, not a regular file"));
@@ -113,9 +109,10 @@ pub(crate) fn regular(path: &Path, most: u64) -> io::Result<(Vec<u8>, Metadata)>
     Ok((bounded(file, most)?, metadata))
 }
 
-/// All bytes of a reader, up to a bound.
+/// Reads all bytes, up to a bound.
 fn bounded(reader: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that the file is too large without reading all of it.
     reader.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::other(format!("it is larger than {} KiB", most >> 10)));
@@ -123,8 +120,8 @@ fn bounded(reader: impl Read, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The bytes of a file that the user named: a regular file, `-` for standard input, `/dev/null` for
-/// nothing, or a pipe that the shell has opened (`<(…)`).
+/// Reads a file that the user named: a regular file, `-` for standard input, `/dev/null` for no
+/// settings, or a pipe that the shell opened (`<(…)`).
 pub(crate) fn named(path: &Path) -> Result<Vec<u8>> {
     let opened = path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd");
     let read = if path == Path::new("-") {
@@ -137,22 +134,23 @@ pub(crate) fn named(path: &Path) -> Result<Vec<u8>> {
     read.map_err(|error| Failure::usage(format!("{}: {error}", name_of(path))))
 }
 
-/// The name of a file for errors.
+/// Returns the name of a file for errors.
 pub(crate) fn name_of(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// A TOML file that the user named, as JSON values.
+/// Reads a TOML file that the user named as JSON values.
 pub(crate) fn toml_file(path: &Path) -> Result<Map<String, Value>> {
     toml_table(&name_of(path), named(path)?)
 }
 
-/// TOML as JSON values. Keys of the file in an error are shown escaped.
+/// Parses TOML as JSON values. Keys that an error quotes are escaped.
 fn toml_table(name: &str, bytes: Vec<u8>) -> Result<Map<String, Value>> {
     let wrong = |problem: String| Failure::usage(format!("{name}: {}", shown(&problem)));
     let text = String::from_utf8(bytes).map_err(|error| wrong(format!("not UTF-8: {error}")))?;
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        // Not its own words, which quote the line: a key may stand there.
+        // The parser's full message quotes the line, which may contain a key. Only its summary is
+        // used.
         let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
         let line = 1 + before.matches('\n').count();
         wrong(format!("line {line}: not valid TOML: {}", error.message()))
@@ -160,7 +158,7 @@ fn toml_table(name: &str, bytes: Vec<u8>) -> Result<Map<String, Value>> {
     as_json(&table).map_err(wrong)
 }
 
-/// A table as JSON; a value that has no such form is named by its key.
+/// Converts a table to JSON. An error names the key of the value that JSON cannot represent.
 fn as_json(table: &toml::Table) -> std::result::Result<Map<String, Value>, String> {
     let member = |(key, value)| match plain(value) {
         Ok(value) => Ok((String::clone(key), value)),
@@ -169,8 +167,8 @@ fn as_json(table: &toml::Table) -> std::result::Result<Map<String, Value>, Strin
     table.iter().map(member).collect()
 }
 
-/// A value as JSON. `nan` and `inf` have no such form, and must not become `null`, which switches a
-/// limit off.
+/// Converts a value to JSON. `nan` and `inf` are errors, because JSON would turn them into `null`,
+/// which disables a limit.
 fn plain(value: &toml::Value) -> std::result::Result<Value, String> {
     use toml::Value as Toml;
     Ok(match value {
@@ -183,7 +181,7 @@ fn plain(value: &toml::Value) -> std::result::Result<Value, String> {
             Value::Array(items.iter().map(plain).collect::<std::result::Result<_, _>>()?)
         }
         Toml::Float(number) => serde_json::Number::from_f64(*number)
-            .ok_or_else(|| format!("wants a finite number, not {number}"))?
+            .ok_or_else(|| format!("expected a finite number, found {number}"))?
             .into(),
     })
 }

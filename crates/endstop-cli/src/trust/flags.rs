@@ -1,14 +1,10 @@
-//! Which settings are given as flags: these stand above every file.
-//!
-//! ```ignore
-//! assert_eq!(flags::given(&args)["limits.max_turns"], "--max-turns");
-//! ```
+//! Maps settings to the flags that set them. Flags override every file.
 
 use crate::args::RunArgs;
 use endstop::Limits;
 use std::collections::BTreeMap;
 
-/// The flag of a setting, if it has one.
+/// Returns the flag of a setting, if it has one.
 pub(crate) fn of_key(name: &str) -> Option<String> {
     let flag = match name.split_once('.').unwrap_or((name, "")) {
         ("tools", _) => "--tool".to_owned(),
@@ -22,12 +18,12 @@ pub(crate) fn of_key(name: &str) -> Option<String> {
     Some(flag)
 }
 
-/// A name as a flag.
+/// Spells a name as a flag.
 fn spelled(name: &str) -> String {
     format!("--{}", name.replace('_', "-"))
 }
 
-/// The settings that the flags give, by name, each with its flag.
+/// Returns the settings that the flags set, by name, each with its flag.
 pub(crate) fn given(args: &RunArgs) -> BTreeMap<String, String> {
     let given = [
         ("model", args.model.is_some()),
@@ -54,6 +50,7 @@ pub(crate) fn given(args: &RunArgs) -> BTreeMap<String, String> {
     for (name, _) in args.limits.given() {
         all.insert(format!("limits.{name}"), spelled(name));
     }
+    // Keyed by server, because a flag overrides only the server of the same name.
     for (name, _) in args.mcp.iter().filter_map(|flag| flag.split_once('=')) {
         all.insert(format!("mcp.{}", name.trim()), format!("--mcp {}=…", name.trim()));
     }

@@ -1,10 +1,5 @@
-//! What a stored run asks for, if its journal is not the user's own. A journal holds commands, hosts
-//! and tools, and whoever made it chose them.
-//!
-//! ```ignore
-//! let not_own = journal::not_own(path);                        // before the file is opened
-//! journal::consent(&settings, &run, &args, journal, not_own)?; // before the flags are taken
-//! ```
+//! Consent for stored runs of a journal that is not the user's own. A journal contains commands,
+//! hosts and tools, which were chosen by the person who wrote it.
 
 use super::asks::Asks;
 use super::{flags, layers, owner, shown, tighten};
@@ -15,11 +10,11 @@ use endstop::Limits;
 use serde_json::json;
 use std::path::Path;
 
-/// Refuses what a run of this journal asks for, unless the journal is the user's own, the flags say
-/// it again, or `--trust-journal` allows it.
+/// Refuses the settings of a stored run, unless the journal is the user's own, flags set the same
+/// keys, or `--trust-journal` allows them.
 ///
 /// # Errors
-/// The keys that need consent, and what gives it.
+/// Names the keys that need consent, and how to give it.
 pub(crate) fn consent(
     stored: &Settings,
     run: &str,
@@ -31,7 +26,7 @@ pub(crate) fn consent(
         return Ok(());
     }
     let Some(problem) = not_own else { return Ok(()) };
-    let problem = format!("{problem}, and the run does not have your mark");
+    let problem = format!("{problem}, and the run does not carry your seal");
     let given = flags::given(args);
     let mut keys = Vec::new();
     let mut asks = Asks::default();
@@ -54,13 +49,13 @@ pub(crate) fn consent(
     let run = shown(run);
     output::note(&format!("endstop: run {run} in {name} asks for:\n{}", asks.text()));
     Err(Failure::usage(format!(
-        "--resume: {} of run {run} {} your consent, because {name} is not your own journal: {problem}. Give the same as flags, or pass --trust-journal",
+        "--resume: {} of run {run} {} your consent, because {name} is not your own journal: {problem}. Set the same keys with flags, or pass --trust-journal",
         keys.join(", "),
         if keys.len() == 1 { "needs" } else { "need" },
     )))
 }
 
-/// The settings of a stored run that start something, choose who is asked, or are looser than the
+/// Returns the settings of a stored run that start a process, choose a host, or are looser than the
 /// user's own.
 fn needed(stored: &Settings, own: &Settings, args: &RunArgs) -> Vec<(String, serde_json::Value)> {
     let mut needed = Vec::new();
@@ -74,6 +69,7 @@ fn needed(stored: &Settings, own: &Settings, args: &RunArgs) -> Vec<(String, ser
     if !stored.tools.is_empty() {
         add("tools", json!(stored.tools));
     }
+    // The folder matters only if something can work in it.
     let works = !stored.tools.is_empty()
         || !stored.mcp.is_empty()
         || stored.verify.is_some()
@@ -109,17 +105,18 @@ fn needed(stored: &Settings, own: &Settings, args: &RunArgs) -> Vec<(String, ser
     needed
 }
 
-/// The settings that the user has without any run: defaults and the user's own file.
+/// Returns the settings that apply without any run: the defaults and the user's own file.
 fn own_settings() -> Result<Settings> {
     let layers = layers::Layers { user: layers::user_file()?, folder: None, config: None };
     Ok(layers.merged()?.0)
 }
 
-/// Why a journal is not the user's own. `None`: it is the one in the state folder, and nobody else
-/// can write it. One that a flag, a variable or a file names may be anybody's.
+/// Returns why a journal is not the user's own, or `None` if it is the journal in the state folder
+/// and no other user can write it. A journal named by a flag, a variable or a file may come from
+/// another person.
 ///
-/// It is asked before the journal is opened, because opening takes a file from other users who may have
-/// changed it until then.
+/// Call this before the journal is opened, because opening removes the access of other users, who
+/// may have changed the file before that.
 pub(crate) fn not_own(journal: &Path) -> Option<String> {
     let real = journal.canonicalize().ok();
     let usual = kept::usual().and_then(|usual| usual.canonicalize().ok());

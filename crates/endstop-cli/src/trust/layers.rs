@@ -1,10 +1,4 @@
-//! The settings files of a run, one above the other, and what each of them may do.
-//!
-//! ```ignore
-//! let layers = Layers::find(args)?;
-//! let settings = layers.settings(args)?; // flags are not in it yet
-//! layers.announce(&settings);            // one line on standard error
-//! ```
+//! The settings files of a run in order of precedence, and what each of them may set.
 
 use super::file::{self, Entry, SettingsFile};
 use super::store::Store;
@@ -16,14 +10,14 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The user's own file.
     User(String),
-    /// The file of the folder, which only tightened it.
+    /// The folder's file, which only tightened the value.
     Folder(String),
-    /// The file of the folder, which the user trusts.
+    /// The folder's file, which the user trusts.
     Trusted(String),
     /// The file of `--config`.
     Config(String),
@@ -32,7 +26,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Its name as JSON.
+    /// Returns the name for JSON output.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Origin::User(_) => "user",
@@ -44,7 +38,7 @@ impl Origin {
         }
     }
 
-    /// The file, the flag or the variable.
+    /// Returns the file, the flag or the variable.
     pub(crate) fn place(&self) -> &str {
         match self {
             Origin::User(place)
@@ -70,19 +64,20 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The file of the working folder.
+/// The settings file of the working folder.
 #[derive(Debug)]
 pub(crate) struct FolderFile {
     pub(crate) file: SettingsFile,
-    /// The folder by its whole name and the file's name in it: what is trusted.
+    /// The canonical path of the folder, joined with the file's name; trust is stored for this
+    /// path.
     pub(crate) path: PathBuf,
 }
 
 impl FolderFile {
-    /// The file of this folder, if there is one.
+    /// Reads the file of this folder, if there is one.
     ///
     /// # Errors
-    /// It is not a regular file, is too large, or is not TOML.
+    /// The file is not a regular file, is too large, or is not TOML.
     pub(crate) fn find(folder: &Path) -> Result<Option<FolderFile>> {
         let at = if folder == Path::new(".") {
             PathBuf::from(FOLDER_FILE)
@@ -91,27 +86,28 @@ impl FolderFile {
         };
         let name = at.display().to_string();
         let wrong = |error: io::Error| Failure::usage(format!("{}: {error}", shown(&name)));
-        // Also a link that leads nowhere is there.
+        // `symlink_metadata`, because a dangling link must be an error and not count as "no file".
         match std::fs::symlink_metadata(&at) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(wrong(error)),
             Ok(_) => {}
         }
         let (bytes, _) = file::regular(&at, file::MOST).map_err(wrong)?;
-        // The link itself is not followed: commands and paths mean this folder.
+        // Only the folder is resolved and not a link to the file, because the file's commands and
+        // paths are relative to this folder.
         let path = folder.canonicalize().map_err(wrong)?.join(FOLDER_FILE);
         Ok(Some(FolderFile { file: SettingsFile::parse(name, bytes)?, path }))
     }
 
-    /// Refuses a file with a mistake in it.
+    /// Checks that every entry of the file is valid.
     ///
     /// # Errors
-    /// The key and the mistake.
+    /// Names the key and the problem.
     pub(crate) fn check(&self) -> Result<()> {
         take_all(&mut Settings::default(), &self.file, Origin::Folder)
     }
 
-    /// The settings that need consent, compared with the user's own.
+    /// Returns the settings that need consent, compared with the user's own.
     ///
     /// # Errors
     /// A value of the wrong type or out of range.
@@ -140,12 +136,13 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// Reads the files that count for these flags.
+    /// Reads the files that apply with these flags.
     ///
     /// # Errors
-    /// A file cannot be read, or is not TOML; the user's own belongs to somebody else.
+    /// A file cannot be read or is not TOML, or another user owns the user's own file.
     pub(crate) fn find(args: &RunArgs) -> Result<Layers> {
         let user = user_file()?;
+        // `--config` replaces the folder's file, so that `--config /dev/null` runs without it.
         let (folder, config) = match &args.config {
             Some(path) => {
                 let bytes = file::named(path)?;
@@ -156,7 +153,7 @@ impl Layers {
         Ok(Layers { user, folder, config })
     }
 
-    /// The settings that the files give.
+    /// Returns the merged settings of the files.
     ///
     /// # Errors
     /// A value of the wrong type or out of range, or a key that needs consent and is not overridden
@@ -178,7 +175,7 @@ impl Layers {
                 flags => format!("; a flag overrides the file ({flags})"),
             };
             return Err(Failure::usage(format!(
-                "{}: {} {} your consent, because a settings file found in the working folder may only tighten what you chose: `endstop trust` shows all that it asks for and allows it{flags}; --config /dev/null ignores it",
+                "{}: {} {} your consent, because a settings file in the working folder may only tighten your settings; run `endstop trust` to see and allow all that it asks for{flags}; --config /dev/null ignores the file",
                 folder.path.display(),
                 quoted(&refused),
                 if refused.len() == 1 { "needs" } else { "need" },
@@ -199,11 +196,11 @@ impl Layers {
         Ok(settings)
     }
 
-    /// The settings that the files give, and the entries of the folder's file that were left out,
-    /// because they need consent.
+    /// Merges the files. Returns the settings, and the entries of the folder's file that were left
+    /// out because they need consent.
     ///
     /// # Errors
-    /// A value of the wrong type or out of range, or a store of decisions that cannot be relied on.
+    /// A value of the wrong type or out of range, or a store of trusted files that is not safe to use.
     pub(crate) fn merged(&self) -> Result<(Settings, Vec<&Entry>)> {
         let mut settings = Settings::default();
         if let Some(file) = &self.user {
@@ -214,9 +211,11 @@ impl Layers {
         }
         let Some(folder) = &self.folder else { return Ok((settings, Vec::new())) };
         let file = &folder.file;
-        // A mistake is named whether or not the file is trusted.
+        // Checked even if the file is not trusted, so that errors do not depend on trust.
         folder.check()?;
         let refused = folder.consent(&settings)?;
+        // The store is read only if consent is needed, so that a damaged store does not break other
+        // runs.
         let trusted = match Store::find().filter(|_| !refused.is_empty()) {
             Some(store) => store.trusts(&folder.path, &file.sha256)?,
             None => false,
@@ -225,6 +224,8 @@ impl Layers {
             take_all(&mut settings, file, Origin::Trusted)?;
             return Ok((settings, Vec::new()));
         }
+        // Rules are added to the user's own, not to those that an earlier entry of the same file
+        // added.
         let baseline = settings.watches.clone();
         for entry in &file.entries {
             if refused.iter().any(|other| std::ptr::eq(*other, entry)) {
@@ -242,7 +243,7 @@ impl Layers {
         Ok((settings, refused))
     }
 
-    /// Names the files that were read, on standard error.
+    /// Prints the names of the files that were read to standard error.
     pub(crate) fn announce(&self, settings: &Settings) {
         let mut files: Vec<String> = self.user.iter().map(|file| shown(&file.name)).collect();
         if let Some(folder) = &self.folder {
@@ -255,7 +256,8 @@ impl Layers {
             return;
         }
         let host = match (settings.origins.get("base_url"), &settings.base_url) {
-            // A flag was typed just now; what a file says is worth a word.
+            // A host from a flag was just typed; a host from a file may surprise the user, so it is
+            // named.
             (Some(Origin::User(_) | Origin::Trusted(_) | Origin::Config(_)), Some(url)) => {
                 format!("; requests go to {}", super::asks::host(url))
             }
@@ -265,7 +267,7 @@ impl Layers {
     }
 }
 
-/// Takes all that a file says.
+/// Merges all entries of a file.
 fn take_all(
     settings: &mut Settings,
     file: &SettingsFile,
@@ -278,17 +280,17 @@ fn take_all(
     Ok(())
 }
 
-/// The names of entries, for an error.
+/// Quotes the names of entries for an error.
 fn quoted(entries: &[&Entry]) -> String {
     let names: Vec<String> =
         entries.iter().map(|entry| format!("`{}`", shown(&entry.name))).collect();
     names.join(", ")
 }
 
-/// The user's own settings file, if there is one.
+/// Reads the user's own settings file, if there is one.
 ///
 /// # Errors
-/// It cannot be read, is not TOML, or another user may have written it.
+/// The file cannot be read, is not TOML, or another user may have written it.
 pub(crate) fn user_file() -> Result<Option<SettingsFile>> {
     let Some(path) = user_path() else { return Ok(None) };
     let name = path.display().to_string();
@@ -300,14 +302,15 @@ pub(crate) fn user_file() -> Result<Option<SettingsFile>> {
     }
     let (bytes, metadata) =
         file::regular(&path, file::MOST).map_err(|error| wrong(error.to_string()))?;
-    // What only the user's own group may write is left alone: many systems have a group for each user.
+    // Write access of the group is accepted, because many systems have a private group for each
+    // user.
     if let Some(problem) = owner::problem(&metadata, 0o002) {
-        return Err(wrong(format!("your settings must be yours alone: {problem}")));
+        return Err(wrong(format!("no other user may be able to change your settings: {problem}")));
     }
     SettingsFile::parse(name, bytes).map(Some)
 }
 
-/// The journal that the user's own settings name.
+/// Returns the journal that the user's own settings name.
 ///
 /// # Errors
 /// As [`user_file`].
@@ -317,7 +320,7 @@ pub(crate) fn user_journal() -> Result<Option<PathBuf>> {
     Ok(entry.and_then(|entry| entry.value.as_str()).map(PathBuf::from))
 }
 
-/// Where the user's own settings file is.
+/// Returns the path of the user's own settings file.
 pub(crate) fn user_path() -> Option<PathBuf> {
     let folder =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -1,15 +1,9 @@
-//! Which settings files are read, and what each may do. A settings file found in the working folder
-//! may come with a repository that somebody else wrote, so it may only tighten what the user chose,
-//! unless `endstop trust` has allowed exactly these bytes in exactly this folder.
+//! Trust: decides which settings files are read and what each may set. A settings file in the
+//! working folder may come from a repository that another person wrote, so it may only tighten what
+//! the user chose, unless `endstop trust` has allowed exactly these bytes in exactly this folder.
 //!
-//! ```ignore
-//! let layers = Layers::find(args)?;              // reads each file once
-//! let settings = layers.settings(args)?;         // an error if a key needs consent
-//! Store::of_user()?.add(&file)?;                 // what `endstop trust` does
-//! ```
-//!
-//! From the lowest to the highest: defaults, the user's own file, the file of the folder (or the one
-//! of `--config`), flags.
+//! Precedence, from the lowest to the highest: defaults, the user's own file, the folder's file (or
+//! the file of `--config`), flags.
 
 pub(crate) mod asks;
 pub(crate) mod file;
@@ -25,5 +19,5 @@ pub(crate) mod tighten;
 pub(crate) use layers::{Layers, Origin};
 pub(crate) use shown::shown;
 
-/// The settings file that a working folder may have.
+/// The name of the settings file in a working folder.
 pub(crate) const FOLDER_FILE: &str = "endstop.toml";

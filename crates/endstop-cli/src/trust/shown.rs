@@ -1,13 +1,15 @@
-//! Text of a file that somebody else wrote, as it is shown to a person before they decide.
-//!
-//! ```ignore
-//! assert_eq!(shown("ls\u{202e}\n"), "ls\\u{202e}\\n");
-//! ```
+//! Escapes text of a third-party file before it is shown to the user for a decision.
 
 use std::fmt::Write;
 
-/// The text on one line, with an escape in the place of each character that a terminal obeys or
-/// that shows nothing: controls, line ends, marks of direction, blanks of other widths, fillers.
+/// Returns the text on one line, with an escape for each character that a terminal obeys or that is
+/// invisible: controls, line ends, direction marks, unusual blanks, fillers.
+///
+/// ```text
+/// "ls\u{202e}
+/// "  is shown as  ls\u{202e}
+///
+/// ```
 pub(crate) fn shown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -25,7 +27,7 @@ pub(crate) fn shown(text: &str) -> String {
     out
 }
 
-/// Whether a character is invisible, or moves what stands next to it.
+/// `true` if a character is invisible or changes the order of the text around it.
 fn hides(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')

@@ -1,12 +1,7 @@
-//! What the user has trusted: folders' settings files by path and hash, in the user's state folder.
+//! The store of trusted settings files, by path and hash, in the user's state folder.
 //!
-//! ```ignore
-//! let store = Store::of_user()?;
-//! store.add(&path, &sha256)?;
-//! assert!(store.trusts(&path, &sha256)?);
-//! ```
-//!
-//! A store that other users may have written, or that does not read, is an error and never consent.
+//! A store that other users can write, or that cannot be parsed, is an error and never counts as
+//! consent.
 
 use super::{file, owner, shown};
 use crate::{Failure, Result, kept};
@@ -15,21 +10,21 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// More than this the store never has: some 40,000 folders.
+/// Maximum size of the store in bytes, enough for about 40,000 folders.
 const MOST: u64 = 16 << 20;
 
-/// The version of the file's form.
+/// The version of the file format.
 const VERSION: u32 = 1;
 
-/// A settings file that is trusted.
+/// A trusted settings file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trusted {
-    /// The folder by its whole name, and the file's name in it.
+    /// The canonical path of the folder, joined with the file's name.
     pub(crate) path: String,
-    /// The hash of its bytes.
+    /// The SHA-256 hash of the trusted bytes.
     pub(crate) sha256: String,
-    /// When, as RFC 3339 has it.
+    /// The time of consent, in RFC 3339.
     pub(crate) at: String,
 }
 
@@ -40,26 +35,27 @@ struct Content {
     trusted: Vec<Trusted>,
 }
 
-/// The file of decisions.
+/// The file that stores the decisions.
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: PathBuf,
 }
 
 impl Store {
-    /// The store of this user; without a home folder there is none, and nothing is trusted.
+    /// Returns the store of this user, or `None` without a home folder, in which case nothing is
+    /// trusted.
     pub(crate) fn find() -> Option<Store> {
         kept::state_folder().map(|folder| Store { folder })
     }
 
-    /// The store of this user, to change it.
+    /// Returns the store of this user, to change it.
     ///
     /// # Errors
     /// There is no home folder.
     pub(crate) fn of_user() -> Result<Store> {
         Store::find().ok_or_else(|| {
             Failure::usage(
-                "there is no home folder to store what you trust in: set HOME, or name the file with --config FILE",
+                "no home folder for the list of trusted files; set HOME, or pass the file with --config FILE",
             )
         })
     }
@@ -72,14 +68,16 @@ impl Store {
         Failure::usage(format!("{}: {problem}", shown(&self.path().display().to_string())))
     }
 
-    /// All that is trusted.
+    /// Returns all trusted files.
     ///
     /// # Errors
-    /// The file does not read, or other users may have written it.
+    /// The store cannot be read, or other users may have written it.
     pub(crate) fn all(&self) -> Result<Vec<Trusted>> {
         let (bytes, metadata) = match file::regular(&self.path(), MOST) {
             Ok(read) => read,
             Err(error)
+                // Only a missing entry means "nothing trusted". A dangling link is there, and
+                // reading it is an error.
                 if matches!(
                     error.kind(),
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
@@ -91,58 +89,62 @@ impl Store {
         };
         self.folder_is_own()?;
         if let Some(problem) = owner::problem(&metadata, owner::ALL) {
-            return Err(self.wrong(&format!("what is trusted cannot be relied on: {problem}")));
+            return Err(
+                self.wrong(&format!("the list of trusted files is not safe to use: {problem}"))
+            );
         }
         let content: Content = serde_json::from_slice(&bytes).map_err(|error| {
             self.wrong(&format!(
-                "damaged (line {}, column {}): nothing in it counts; remove it and run `endstop trust` again",
+                "damaged (line {}, column {}); remove it and run `endstop trust` again",
                 error.line(),
                 error.column()
             ))
         })?;
         if content.version != VERSION {
             return Err(self.wrong(&format!(
-                "version {} is not known: a later version of Endstop wrote it",
+                "unknown version {}: a later version of Endstop wrote this file; update Endstop",
                 content.version
             )));
         }
         Ok(content.trusted)
     }
 
-    /// Reports whether a file with these bytes at this path is trusted.
+    /// `true` if a file with these bytes at this path is trusted.
     ///
     /// # Errors
     /// As [`all`](Self::all).
     pub(crate) fn trusts(&self, path: &Path, sha256: &str) -> Result<bool> {
-        // A path that is not Unicode has no entry of its own; see `add`.
+        // `add` refuses paths that are not Unicode, so they have no entry.
         let Some(path) = path.to_str() else { return Ok(false) };
         Ok(self.all()?.iter().any(|one| one.path == path && one.sha256 == sha256))
     }
 
-    /// Trusts a file with these bytes at this path, and no other bytes there.
+    /// Trusts a file with these bytes at this path, and revokes other bytes at the same path.
     ///
     /// # Errors
     /// As [`all`](Self::all), or it cannot be written.
     pub(crate) fn add(&self, path: &Path, sha256: &str) -> Result<()> {
         let Some(path) = path.to_str() else {
             return Err(Failure::usage(format!(
-                "{}: the path is not Unicode: name the file with --config FILE",
+                "{}: the path is not Unicode; pass the file with --config FILE",
                 shown(&path.display().to_string())
             )));
         };
         let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let one = Trusted { path: path.to_owned(), sha256: sha256.to_owned(), at };
         self.change(|all| {
+            // One entry for each path: new consent replaces the old hash.
             all.retain(|other| other.path != one.path);
             all.push(one);
         })
     }
 
-    /// Trusts no bytes at this path any more; returns whether any were.
+    /// Revokes the trust in the file at this path. Returns `true` if it was trusted.
     ///
     /// # Errors
     /// As [`add`](Self::add).
     pub(crate) fn remove(&self, path: &Path) -> Result<bool> {
+        // Checked first, so that revoking does not create the folder and the store.
         let mut was = false;
         if self.all()?.is_empty() {
             return Ok(false);
@@ -155,7 +157,7 @@ impl Store {
         Ok(was)
     }
 
-    /// Rewrites the file while no other process does.
+    /// Rewrites the file under a lock.
     fn change(&self, change: impl FnOnce(&mut Vec<Trusted>)) -> Result<()> {
         let io = |error: io::Error| self.wrong(&error.to_string());
         let mut builder = DirBuilder::new();
@@ -164,13 +166,14 @@ impl Store {
         builder.recursive(true).create(&self.folder).map_err(io)?;
         self.folder_is_own()?;
         let _lock = self.lock().map_err(io)?;
+        // Read again under the lock, so that a concurrent change is not lost.
         let mut trusted = self.all()?;
         change(&mut trusted);
         let content = Content { version: VERSION, trusted };
         let mut text = serde_json::to_vec_pretty(&content)
             .map_err(|error| Failure::fault(error.to_string()))?;
         text.push(b'\n');
-        // Made with mode 0600, and put in place whole.
+        // The temporary file has mode 0600, and the rename replaces the store atomically.
         let mut new = tempfile::NamedTempFile::new_in(&self.folder).map_err(io)?;
         new.write_all(&text).map_err(io)?;
         new.as_file().sync_all().map_err(io)?;
@@ -178,12 +181,14 @@ impl Store {
         Ok(())
     }
 
-    /// Holds other processes off until it is dropped.
+    /// Locks the store until the returned file is dropped.
     fn lock(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        // A separate lock file, because the rename replaces the store itself and with it any lock
+        // on it.
         let file = options.open(self.folder.join("trust.lock"))?;
         file.lock()?;
         Ok(file)
@@ -195,7 +200,7 @@ impl Store {
         match owner::problem(&metadata, owner::WRITE) {
             None => Ok(()),
             Some(problem) => Err(Failure::usage(format!(
-                "{}: what is trusted cannot be relied on: {problem}",
+                "{}: the list of trusted files is not safe to use: {problem}",
                 shown(&self.folder.display().to_string())
             ))),
         }

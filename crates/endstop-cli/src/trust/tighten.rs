@@ -1,9 +1,5 @@
-//! What a settings file without consent may do with each key: one table. A key that is not in it is
-//! an unknown key, and a limit that is not in it needs consent.
-//!
-//! ```ignore
-//! if needs_consent(&settings, &entry)? { refuse(&entry) } else { take(&mut settings, &entry) }
-//! ```
+//! The rules for settings files without consent: one table with what a file may do to each key. A
+//! key that is not in the table is unknown, and a limit that is not in it needs consent.
 
 use super::file::Entry;
 use crate::settings::Settings;
@@ -13,26 +9,27 @@ use endstop::{Limits, Watch, WatchMode};
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// More rules than this a file does not add without consent: each looks at every piece of a response.
+/// Maximum number of rules that a file may add without consent, because each rule inspects every
+/// chunk of a response.
 const MOST_WATCHES: usize = 64;
 
-/// What a file may do with a key without consent.
+/// The change that a file may make to a key without consent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
-    /// Nothing: the key starts something, chooses who is asked or what is paid, or says where files
-    /// are written; or its effect cannot be shown to be tighter.
+    /// None: the key starts a process, chooses a host or a price, or sets where files are written;
+    /// or a value cannot be shown to be tighter.
     Nothing,
     /// Set it to this value, or leave it as it is.
     Only(bool),
     /// Lower it.
     Lower,
-    /// Set it if the user has not.
+    /// Set it if the user has not set it.
     IfNone,
-    /// Add rules, and raise the mode of those that are there.
+    /// Add rules, and raise the mode of existing rules.
     Add,
     /// Compact earlier or with fewer strategies.
     Compact,
-    /// What the table of limits says.
+    /// Decided by the table of limits.
     Limits,
 }
 
@@ -43,18 +40,19 @@ pub(crate) const KEYS: [(&str, Allowed); 19] = [
     ("base_url", Allowed::Nothing),
     ("allow_http", Allowed::Only(false)),
     ("system", Allowed::Nothing),
-    // Also an empty list: which tools the run needs is the user's word.
+    // Also for an empty list, because only the user knows which tools the run needs.
     ("tools", Allowed::Nothing),
     ("ask", Allowed::Only(true)),
     ("dir", Allowed::Nothing),
     ("max_output_tokens", Allowed::Lower),
     ("verify", Allowed::Nothing),
-    // A larger one postpones compaction, a smaller one changes what a local server loads.
+    // A larger window postpones compaction; a smaller one changes the model that a local server
+    // loads.
     ("context_window", Allowed::Nothing),
-    // Without a stream no policy can stop a turn midway.
+    // Without a stream no policy can stop a turn before it is complete.
     ("stream", Allowed::Only(true)),
     ("journal", Allowed::Nothing),
-    // A price decides when a budget is spent.
+    // The price determines when a budget is spent.
     ("price", Allowed::Nothing),
     ("limits", Allowed::Limits),
     ("policy", Allowed::IfNone),
@@ -63,19 +61,19 @@ pub(crate) const KEYS: [(&str, Allowed); 19] = [
     ("mcp", Allowed::Nothing),
 ];
 
-/// How a limit becomes tighter.
+/// The direction in which a limit is tighter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tighter {
-    /// A lower number or a shorter time; off is the loosest.
+    /// A lower number or a shorter time; `off` is the loosest.
     Lower,
-    /// The same, but both must be set: off means another rule, not no limit.
+    /// The same, but both must be set, because `off` selects another rule instead of no limit.
     LowerIfSet,
     /// `false`.
     False,
 }
 
 /// Every limit. All numbers are ceilings: fewer turns, dollars, tokens, seconds, retries, repairs
-/// and calls at once can only end a run earlier or make it do less.
+/// or parallel calls can only end a run earlier or make it do less.
 const LIMITS: [(&str, Tighter); 19] = [
     ("max_turns", Tighter::Lower),
     ("max_budget_usd", Tighter::Lower),
@@ -91,17 +89,17 @@ const LIMITS: [(&str, Tighter); 19] = [
     ("max_unproductive_turns", Tighter::Lower),
     ("max_structured_output_retries", Tighter::Lower),
     ("max_retries", Tighter::Lower),
-    // Off means that `max_retries` alone decides.
+    // If it is off, `max_retries` alone decides.
     ("retry_for", Tighter::LowerIfSet),
-    // Off takes a blank answer for an answer.
+    // If it is off, a blank answer counts as an answer.
     ("max_empty_turns", Tighter::Lower),
     ("max_continuations", Tighter::Lower),
     ("tool_concurrency", Tighter::Lower),
     ("accept_unknown_finish", Tighter::False),
 ];
 
-/// Reports whether a setting of a file needs consent, compared with what the user has chosen
-/// without that file.
+/// `true` if a setting of a file needs consent, compared with what the user chose without that
+/// file.
 ///
 /// # Errors
 /// A value of the wrong type or out of range.
@@ -119,6 +117,7 @@ pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, Strin
                 "stream" => !own.no_stream,
                 _ => own.allow_http,
             };
+            // Repeating the user's own value is no change, so it needs no consent either.
             value.as_bool().is_some_and(|value| value != *allowed && value != now)
         }
         Allowed::Lower => own.max_output_tokens < value.as_u64() && own.max_output_tokens.is_some(),
@@ -136,7 +135,7 @@ pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, Strin
     })
 }
 
-/// The limits that are looser in `theirs` than in `own`.
+/// Returns the limits that are looser in `theirs` than in `own`.
 pub(crate) fn looser(own: &Limits, theirs: &Limits) -> Vec<&'static str> {
     let values = |limits: &Limits| serde_json::to_value(limits).unwrap_or_default();
     let (own, theirs) = (values(own), values(theirs));
@@ -145,6 +144,7 @@ pub(crate) fn looser(own: &Limits, theirs: &Limits) -> Vec<&'static str> {
         if own == theirs && own.is_some() {
             return false;
         }
+        // A limit that is missing on either side cannot be compared, so it counts as looser.
         let (Some(own), Some(theirs)) = (own, theirs) else { return true };
         let rule = LIMITS.iter().find(|(limit, _)| limit == name).map(|(_, rule)| *rule);
         match rule {
@@ -157,12 +157,13 @@ pub(crate) fn looser(own: &Limits, theirs: &Limits) -> Vec<&'static str> {
     Limits::NAMES.into_iter().filter(is_looser).collect()
 }
 
-/// Whether a limit, as JSON, is at most as high as another. A value that is neither a number nor a
-/// duration is not.
+/// `true` if the limit `theirs` is at most as high as `own`, both as JSON. Values other than
+/// numbers and durations are never lower.
 fn lower(own: &Value, theirs: &Value) -> bool {
     let order = match (own, theirs) {
         (Value::Null, _) => Some(Ordering::Greater),
         (_, Value::Null) => Some(Ordering::Less),
+        // Integers are compared as integers, because `f64` cannot tell large token limits apart.
         (Value::Number(own), Value::Number(theirs)) => match (own.as_u64(), theirs.as_u64()) {
             (Some(own), Some(theirs)) => Some(own.cmp(&theirs)),
             _ => own.as_f64().partial_cmp(&theirs.as_f64()),
@@ -178,15 +179,17 @@ fn lower(own: &Value, theirs: &Value) -> bool {
     order.is_some_and(Ordering::is_ge)
 }
 
-/// What a file says of compaction, over what is known: a table changes the keys that it names.
+/// Merges the compaction settings of a file over the known ones: a table changes only the keys that
+/// it names.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the invalid value.
 pub(crate) fn compaction_over(
     own: &CompactionConfig,
     value: &Value,
 ) -> Result<CompactionConfig, String> {
-    // By itself first, so that an error names what the file wrote.
+    // The file's value is parsed alone first, so that an error names what the file wrote and not a
+    // merged value.
     CompactionConfig::read(value)?;
     let Ok(Value::Object(mut all)) = serde_json::to_value(own) else {
         return CompactionConfig::read(value);
@@ -198,31 +201,33 @@ pub(crate) fn compaction_over(
     CompactionConfig::read(&Value::Object(all))
 }
 
-/// Whether a conversation is shortened at least as early and kept at most as long, by strategies
-/// that the user has. With none at all it would grow until the window is full.
+/// `true` if `theirs` shortens a conversation at least as early and keeps at most as much, using
+/// only strategies that the user has. An empty list is looser, because the conversation would then
+/// grow until the window is full.
 pub(crate) fn compacts_no_less(own: &CompactionConfig, theirs: &CompactionConfig) -> bool {
     let known = theirs.strategies.iter().all(|strategy| own.strategies.contains(strategy));
     known
         && (own.strategies.is_empty() || !theirs.strategies.is_empty())
         && theirs.at <= own.at
         && theirs.keep_turns <= own.keep_turns
-        // Either way of these two makes some compactions fail that succeeded before.
+        // Raising or lowering these two makes some compactions fail that succeeded before.
         && theirs.least_gain.to_bits() == own.least_gain.to_bits()
         && theirs.max_failures == own.max_failures
 }
 
-/// The user's watches with those that a file adds. `None` if the file would take one away, weaken
-/// one, or put words of its own before the model.
+/// Returns the user's watches with those that a file adds. Returns `None` if the file would remove
+/// or weaken a watch, or would show text of its own to the model.
 ///
 /// # Errors
-/// The file's watches cannot be read.
+/// The file's watches are invalid.
 pub(crate) fn added_watches(
     own: Option<&[Watch]>,
     value: &Value,
 ) -> Result<Option<Vec<Watch>>, String> {
     let theirs = Watch::read(value)?;
     let mut all = own.map_or_else(Watch::usual, <[Watch]>::to_vec);
-    // A table leaves the rules that it does not name as they are.
+    // `Watch::read` adds the default rules to a table; only the rules that the file names are its
+    // own.
     let named = |watch: &Watch| match value {
         Value::Object(table) => table.contains_key(watch.rule.name()),
         _ => true,
@@ -247,8 +252,8 @@ pub(crate) fn added_watches(
     Ok(Some(all))
 }
 
-/// Whether a rule has words that the file chose. A nudge quotes the rule that fired, so that these
-/// would be instructions to the model.
+/// `true` if a rule contains text that the file chose. A nudge quotes the rule that fired, so this
+/// text would reach the model as instructions.
 fn has_words(rule: &Rule) -> bool {
     match rule {
         Rule::TextMention(_) | Rule::ToolCalled { .. } => true,
@@ -263,7 +268,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_limit_is_in_the_table() {
+    fn every_limit_is_in_table() {
         let values = serde_json::to_value(Limits::default()).unwrap();
         for name in Limits::NAMES {
             assert!(LIMITS.iter().any(|(limit, _)| *limit == name), "{name} has no row");
@@ -350,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_tightens_by_shortening_earlier() {
+    fn earlier_compaction_is_tighter() {
         let own = CompactionConfig::default();
         for (value, tighter) in [
             (json!("on"), true),

@@ -1,11 +1,11 @@
-//! Servers that are not there: the error names the address that was asked, and no secret in it.
+//! Unreachable servers: the error names the requested address, without the secrets in it.
 
 use crate::cli::{Cli, FORMATS, playing};
 use endstop::testkit::Turn;
 use serde_json::Value;
 use std::net::TcpListener;
 
-/// The evidence of a run at this address, which has a user and a password.
+/// Returns the evidence of a run at this address, which contains a user and a password.
 fn evidence(scheme: &str, place: &str, api: &str, status: i32) -> String {
     let cli = Cli::new();
     let url = format!("{scheme}://someone:hunter2@{place}/v1");
@@ -52,7 +52,7 @@ fn server_without_tls_is_named() {
 }
 
 #[test]
-fn missing_address_says_what_was_asked() {
+fn missing_address_error_names_request() {
     for api in FORMATS {
         for status in [404, 405] {
             let server = playing([Turn::error(status, "<html>nothing here</html>")]);

@@ -1,4 +1,4 @@
-//! `--ask` on a real terminal: what a person sees of a call, and which keys answer it.
+//! `--ask` on a real terminal: how a call is shown, and which keys answer it.
 
 use crate::cli::{answering, eventually, playing};
 use crate::terminal::{ROWS, Terminal};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const ASK: [&str; 4] = ["Do it.", "--tool", "shell", "--ask"];
 
-/// A server that asks for a call with these arguments, as they are spelt, and then has its say.
+/// A server that requests a call with exactly these arguments, and then answers.
 fn asking(arguments: &'static str) -> Server {
     playing([Turn::default().and_raw_call("shell", arguments), Turn::text("Done.")])
 }
@@ -19,7 +19,7 @@ fn shell(command: &str) -> Turn {
     Turn::call("shell", &json!({ "command": command }))
 }
 
-/// Whether the last rows are a question; the terminal wraps a long one.
+/// `true` if the last rows are a question; the terminal wraps a long one.
 fn asked(terminal: &Terminal) -> bool {
     let rows = terminal.rows();
     let last: Vec<&str> = rows.iter().map(String::as_str).filter(|row| !row.is_empty()).collect();
@@ -32,8 +32,8 @@ fn is_asked(terminal: &Terminal) {
 }
 
 #[test]
-fn spelling_of_call_cannot_imitate_question() {
-    // Line ends that push the command out of sight, and a line that looks like the question.
+fn call_text_cannot_imitate_question() {
+    // Line ends that push the command out of sight, and a line that imitates the question.
     let hostile = concat!(
         "{\"command\":\"touch asked\",\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n",
         "\"\\n? Run it? y = yes, n = no, h = halt the run: \\u202e\\u200b\":{\"command\":\"ls\"}}"
@@ -53,11 +53,11 @@ fn spelling_of_call_cannot_imitate_question() {
     terminal.types("n\n");
     let (code, seen) = terminal.finish();
     assert_eq!(code, 0);
-    assert!(seen.contains("the person who was asked refused it"), "{seen}");
+    assert!(seen.contains("the user denied this call at the approval prompt"), "{seen}");
 }
 
 #[test]
-fn typed_ahead_input_answers_no_question() {
+fn early_input_answers_no_question() {
     let answers = Arc::new(AtomicBool::new(false));
     let wait = Arc::clone(&answers);
     let server = answering(move |request| {
@@ -78,23 +78,23 @@ fn typed_ahead_input_answers_no_question() {
     is_asked(&terminal);
     let at = |terminal: &Terminal, name: &str| terminal.cli.path(name).exists();
     assert!(!at(&terminal, "one"));
-    // One answer too many: the second question was not asked yet.
+    // The second answer is typed before the second question exists, so it must be discarded.
     terminal.types("y\ny\n");
     eventually("the first command has run", || at(&terminal, "one"));
     is_asked(&terminal);
-    // Longer than the status line takes to move: it leaves the question alone.
+    // Longer than the update interval of the status line, which must not overwrite the question.
     std::thread::sleep(Duration::from_millis(600));
     assert!(asked(&terminal), "{:#?}", terminal.rows());
     terminal.types("n\n");
     let second = terminal.cli.path("two");
     let (code, seen) = terminal.finish();
-    assert!(seen.contains("the person who was asked refused it"), "{seen}");
+    assert!(seen.contains("the user denied this call at the approval prompt"), "{seen}");
     assert!(!second.exists());
     assert_eq!(code, 0);
 }
 
 #[test]
-fn long_call_is_cut_and_can_be_viewed() {
+fn long_call_can_be_viewed() {
     let lines: String = (1..=60).map(|n| format!("echo line{n}.\n")).collect();
     let server = playing([shell(&format!("{lines}touch ran")), Turn::text("Done.")]);
     let mut terminal = Terminal::run(&server, &ASK);
@@ -103,7 +103,7 @@ fn long_call_is_cut_and_can_be_viewed() {
     assert!(rows[..4].iter().any(|row| row.starts_with("? The model asks")), "{rows:#?}");
     let shown = rows.concat();
     assert!(shown.contains("line1.") && shown.contains("touch ran"), "{rows:#?}");
-    assert!(shown.contains("more rows, v shows them") && !shown.contains("line30."), "{rows:#?}");
+    assert!(shown.contains("more rows; v shows them") && !shown.contains("line30."), "{rows:#?}");
     terminal.types("v\n");
     for page in 1..=6 {
         let read = usize::from(ROWS - 2) * page;

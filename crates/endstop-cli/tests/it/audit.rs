@@ -1,5 +1,5 @@
-//! `endstop audit`: sessions that agents have left, fixtures and such as the test writes: a loop, a claim
-//! that the record does not show, one that is cut off.
+//! `endstop audit`: sessions of agents, from fixtures and generated here: a loop, an unsupported
+//! claim, an interrupted session.
 
 use crate::backtest::transcript;
 use crate::cli::{ANTHROPIC_KEY, Cli, Started, playing};
@@ -11,7 +11,7 @@ fn fixtures(folder: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../endstop-trajectory/fixtures").join(folder)
 }
 
-/// A session of Claude Code, a record a line.
+/// A session of Claude Code, one record for each line.
 struct Transcript {
     lines: Vec<String>,
     model: &'static str,
@@ -35,7 +35,7 @@ impl Transcript {
         self.lines.push(record.to_string());
     }
 
-    /// What the model says and calls, with 1,000 tokens in and 100 out.
+    /// Adds a response with text and a call, which used 1,000 tokens in and 100 out.
     fn turn(&mut self, text: &str, command: Option<&str>) {
         let nth = self.lines.len();
         let mut content = Vec::new();
@@ -57,7 +57,7 @@ impl Transcript {
         );
     }
 
-    /// What the last call gave.
+    /// Adds the result of the last call.
     fn result(&mut self, content: &str, failed: bool) {
         let id = format!("t{}", self.lines.len() - 1);
         let result = json!({"type": "tool_result", "tool_use_id": id, "content": content, "is_error": failed});
@@ -79,7 +79,7 @@ fn looping() -> Transcript {
     session
 }
 
-/// The last test failed, and the final text says otherwise.
+/// The last test failed, but the final text claims success.
 fn claiming() -> Transcript {
     let mut session = Transcript::new("Fix the parser.");
     session.turn("I look.", Some("cargo test"));
@@ -90,7 +90,7 @@ fn claiming() -> Transcript {
     session
 }
 
-/// In the middle of a call.
+/// A session that ends during a call.
 fn cut() -> Transcript {
     let mut session = Transcript::new("Deploy it.");
     session.turn("I deploy.", Some("make deploy"));
@@ -107,12 +107,12 @@ fn written() -> Cli {
 }
 
 fn dollars(turns: f64) -> f64 {
-    // $5 a million in, $25 out.
+    // $5 per million tokens in, $25 out.
     turns * (1000.0 * 5.0 + 100.0 * 25.0) / 1e6
 }
 
 #[test]
-fn a_loop_a_claim_and_a_cut_session_are_told_with_what_they_cost() {
+fn audit_reports_loops_claims_and_costs() {
     let cli = written();
     let run = cli.run(["audit", "sessions", "--json"]);
     assert_eq!(run.code(), 0, "{}", run.stderr);
@@ -126,7 +126,7 @@ fn a_loop_a_claim_and_a_cut_session_are_told_with_what_they_cost() {
     assert_eq!(audit["ended"]["no_answer"]["sessions"], 1);
     assert_eq!(audit["signs"]["sessions"], 1);
     assert_eq!((&audit["loops"], &audit["looped"]), (&json!(1), &json!(1)));
-    // It fired in the third turn: six came behind it.
+    // The loop was detected in the third turn, so six turns came after it.
     assert_eq!(audit["behind_loops"]["turns"], 6);
     assert!((audit["behind_loops"]["usd"].as_f64().unwrap() - dollars(6.0)).abs() < 1e-9);
     assert_eq!(audit["stopped"], 1);
@@ -145,7 +145,7 @@ fn a_loop_a_claim_and_a_cut_session_are_told_with_what_they_cost() {
 }
 
 #[test]
-fn the_text_has_totals_first_and_fits_a_hundred_columns() {
+fn report_fits_hundred_columns() {
     let cli = written();
     let run = cli.run(["audit", "sessions", "--top", "2"]);
     assert_eq!(run.code(), 0, "{}", run.stderr);
@@ -155,14 +155,14 @@ fn the_text_has_totals_first_and_fits_a_hundred_columns() {
     for part in [
         "3 requests · 13 turns · 12 tool calls (10 failed) · 14,300 tokens",
         "$0.0975",
-        "Loops: 1 in 1 session; behind them 6 turns, 6,600 tokens, $0.0450",
+        "Loops: 1 in 1 session; after them 6 turns, 6,600 tokens, $0.0450",
         "signs in 1 session",
-        "The worst, 2 of 3 with something wrong:",
+        "The worst 2 of 3 sessions with problems:",
         " 1. $0.0675 in question · claude-opus-4-5 · 2026-03-04 05:00 · 9 turns, 9,900 tokens",
         "    sessions/app/loop.jsonl",
-        "asked: Make the tests pass.",
+        "task: Make the tests pass.",
         "`--watch stop:stuck`",
-        "sign: it says \"I fixed the parser.\"",
+        "sign: the final text says \"I fixed the parser.\"",
     ] {
         assert!(out.contains(part), "{part}\n\n{out}");
     }
@@ -170,38 +170,38 @@ fn the_text_has_totals_first_and_fits_a_hundred_columns() {
 }
 
 #[test]
-fn where_it_is_not_recorded_what_tools_gave_nothing_is_said_to_be_fine() {
+fn missing_tool_results_are_reported_unknown() {
     let cli = Cli::new();
     std::fs::create_dir_all(cli.path("cursor")).unwrap();
     cli.write("cursor/a.jsonl", transcript(3, "All tests pass now."));
     cli.write("cursor/b.jsonl", transcript(3, ""));
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let why = "Unknown in 2 sessions: failures, loops and claims, as the recording does not say what \
-               tools gave.";
+    let why = "Unknown in 2 sessions: failures, loops and claims, because the recording has no tool \
+               results.";
     let told = cli.run(["audit", "cursor", "--report", "a.html"]).exits(0).stdout;
     for says in [
         "6 tool calls (failures unknown)",
         "Loops: unknown",
-        "Claims that the record does not show: unknown",
+        "Claims that the record does not support: unknown",
         why,
     ] {
         assert!(flat(&told).contains(says), "no {says:?} in {told}");
         assert!(cli.read("a.html").contains(says), "no {says:?} in the page");
     }
-    for says in ["0 failed", "none", "no sign of one"] {
+    for says in ["0 failed", "none", "no signs"] {
         assert!(!told.contains(says), "{says:?} in {told}");
     }
     assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");
     let audit: Value = cli.run(["audit", "cursor", "--json"]).exits(0).lines().pop().unwrap();
     assert_eq!((&audit["sessions"], &audit["lacking_results"]), (&json!(2), &json!(2)));
 
-    // Beside sessions that say it, for how many it is unknown.
+    // Together with a complete session, the text reports for how many sessions it is unknown.
     cli.write("sound.jsonl", cut().text());
     let told = cli.run(["audit", "cursor", "sound.jsonl"]).exits(0).stdout;
     for says in [
         "7 tool calls (0 failed, unknown in 2 sessions)",
         "Loops: none, unknown in 2 sessions",
-        "no sign of one, unknown in 2 sessions",
+        "no signs, unknown in 2 sessions",
         why,
     ] {
         assert!(flat(&told).contains(says), "no {says:?} in {told}");
@@ -212,7 +212,7 @@ fn where_it_is_not_recorded_what_tools_gave_nothing_is_said_to_be_fine() {
 }
 
 #[test]
-fn fixtures_of_two_agents_are_read_and_unknown_models_are_listed() {
+fn unknown_models_are_listed_without_price() {
     let cli = Cli::new();
     let run =
         cli.run(["audit".into(), fixtures("claude_code"), fixtures("codex"), "--json".into()]);
@@ -232,7 +232,7 @@ fn fixtures_of_two_agents_are_read_and_unknown_models_are_listed() {
 }
 
 #[test]
-fn find_says_where_it_looked_and_finds_what_is_there() {
+fn find_lists_folders_and_sessions() {
     let cli = Cli::new();
     let home = |name: &str| cli.path("home").join(name);
     let find = |more: &[&str]| {
@@ -242,8 +242,8 @@ fn find_says_where_it_looked_and_finds_what_is_there() {
     };
     let run = find(&[]);
     assert_eq!(run.code(), 0, "{}", run.stderr);
-    assert!(run.stdout.contains(".claude/projects: there is no such folder"), "{}", run.stdout);
-    assert!(run.stdout.contains("There is no session to look through."), "{}", run.stdout);
+    assert!(run.stdout.contains(".claude/projects: folder not found"), "{}", run.stdout);
+    assert!(run.stdout.contains("No sessions found."), "{}", run.stdout);
 
     std::fs::create_dir_all(home(".claude/projects/app/memory")).unwrap();
     std::fs::create_dir_all(home(".codex/sessions/2026/07/25")).unwrap();
@@ -267,13 +267,13 @@ fn find_says_where_it_looked_and_finds_what_is_there() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_input_is_reported() {
     let cli = Cli::new();
     std::fs::create_dir_all(cli.path("empty")).unwrap();
     let run = cli.run(["audit", "empty"]);
     assert_eq!(run.code(), 0);
-    assert!(run.stdout.contains("There is no session to look through."), "{}", run.stdout);
-    assert!(run.stdout.contains("0 files looked at"), "{}", run.stdout);
+    assert!(run.stdout.contains("No sessions found."), "{}", run.stdout);
+    assert!(run.stdout.contains("0 files scanned"), "{}", run.stdout);
 
     let run = cli.run(["audit", "nowhere"]);
     assert_eq!(run.code(), 2);
@@ -283,7 +283,7 @@ fn what_cannot_be_read_is_said() {
     let run = cli.run(["audit", "notes.jsonl"]);
     assert_eq!(run.code(), 2);
     assert!(
-        run.stdout.contains("Note: not read (no_trajectory): 1, as notes.jsonl"),
+        run.stdout.contains("Note: not read (no_trajectory): 1, for example notes.jsonl"),
         "{}",
         run.stdout
     );
@@ -293,12 +293,12 @@ fn what_cannot_be_read_is_said() {
     assert!(run.stderr.contains("<PATH>"), "{}", run.stderr);
     let run = cli.run(["audit", "empty", "--since", "soon"]);
     assert_eq!(run.code(), 2);
-    assert!(run.stderr.contains("--since soon: give how long ago"), "{}", run.stderr);
+    assert!(run.stderr.contains("invalid --since `soon`: expected a duration"), "{}", run.stderr);
     let run = cli.run(["audit", "empty", "--format", "word"]);
     assert_eq!(run.code(), 2);
     assert!(run.stderr.contains("unknown format `word`"), "{}", run.stderr);
 
-    // Half a line at the end: what came before counts.
+    // Half a line at the end: the records before it count.
     let mut text = claiming().text();
     text.push_str(r#"{"type":"assistant","mess"#);
     cli.write("half.jsonl", text);
@@ -312,7 +312,7 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_outside_and_shows_text_as_text() {
+fn page_is_self_contained_and_escaped() {
     let cli = written();
     let mut session = Transcript::new("<script>alert(1)</script>");
     session.turn("", Some("echo '<b>'"));
@@ -355,19 +355,19 @@ fn no_key_is_printed() {
 }
 
 #[test]
-fn advice_is_that_of_the_card() {
+fn advice_matches_the_card() {
     for (turn, args, status, says) in [
         (
             Turn::text("I would ").finish("content_filter"),
             &[][..],
             30,
-            "change the task: the same words are refused again",
+            "change the task, because the same wording will be refused again",
         ),
         (
             Turn::call("read_file", &json!({"path": "absent"})),
             &["--max-consecutive-mistakes", "off"],
             20,
-            "say in the task what is in the way",
+            "describe the obstacle in the task",
         ),
         (Turn::text("Half an").finish("length"), &[], 20, "raise --max-output-tokens, or allow"),
         (Turn::error(401, "{}"), &[], 30, "check the key: `endstop providers"),

@@ -1,11 +1,10 @@
-//! `endstop backtest`: what it counts, what it recommends and refuses, and what it makes of input that is
-//! not sound.
+//! `endstop backtest`: its counts, recommendations and refusals, and damaged input.
 
 use crate::cli::{Cli, Done, agent_args, playing};
 use endstop::testkit::Turn;
 use serde_json::{Value, json};
 
-/// A run that makes the same call `again` times in a row, then others, in so many steps.
+/// A run of `steps` steps that makes the same call `again` times in a row, then others.
 fn run(id: &str, success: Option<bool>, steps: usize, again: usize) -> Value {
     let steps: Vec<Value> = (0..steps)
         .map(|nth| {
@@ -31,7 +30,7 @@ fn lines(runs: impl IntoIterator<Item = Value>) -> String {
     runs.into_iter().map(|run| format!("{run}\n")).collect()
 }
 
-/// Good runs that never repeat themselves, and failed ones that do from the first step on.
+/// Good runs that never repeat themselves, and failed runs that do so from the first step on.
 pub(crate) fn clear(good: usize, failed: usize) -> String {
     let good = (0..good).map(|nth| run(&format!("good-{nth}"), Some(true), 6, 0));
     let failed = (0..failed).map(|nth| run(&format!("failed-{nth}"), Some(false), 10, 10));
@@ -43,7 +42,7 @@ fn json_of(done: &Done) -> Value {
 }
 
 #[test]
-fn counts_are_those_of_the_runs() {
+fn counts_match_the_runs() {
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(30, 20));
     let args = ["backtest", "runs.jsonl", "--policy", "repeat_call", "--limit", "max_turns=7"];
@@ -75,12 +74,12 @@ fn counts_are_those_of_the_runs() {
         "doing nothing",
         "SET repeat_call(3): at most 1 % of good runs stopped",
         "It stops 0 of 30 good runs, 0 % (95 %: 0–9.5 %)",
-        "With 30 good runs it cannot be ruled out",
-        "What a nudge",
+        "With only 30 good runs, it may stop",
+        "after a nudge",
     ] {
         assert!(told.contains(says), "no {says:?} in {told}");
     }
-    // What it costs comes before what it saves.
+    // The cost comes before the savings.
     assert!(told.find("HAVE COST").unwrap() < told.find("HAVE SAVED").unwrap());
     for line in told.lines() {
         assert!(line.chars().count() <= 100, "{line}");
@@ -89,23 +88,21 @@ fn counts_are_those_of_the_runs() {
 }
 
 #[test]
-fn too_few_good_runs_are_no_ground() {
+fn too_few_good_runs_recommend_nothing() {
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(19, 40));
     let told = cli.run(["backtest", "runs.jsonl"]).exits(0).stdout;
     assert!(told.contains("NOTHING IS RECOMMENDED"), "{told}");
-    assert!(told.contains("19 good runs of the at least 20"), "{told}");
+    assert!(told.contains("19 good runs of at least 20"), "{told}");
     let found = json_of(&cli.run(["backtest", "runs.jsonl", "--json"]).exits(0));
     assert!(found["recommended"].is_null());
     assert!(found["refused"].as_str().unwrap().contains("19 good runs"));
-    cli.run(["backtest", "runs.jsonl", "--write", "e.toml"])
-        .exits(2)
-        .notes(&["nothing is written"]);
+    cli.run(["backtest", "runs.jsonl", "--write", "e.toml"]).exits(2).notes(&["nothing to write"]);
     assert!(!cli.path("e.toml").exists());
 }
 
 #[test]
-fn what_stops_good_runs_is_not_recommended() {
+fn harmful_candidate_is_not_recommended() {
     let cli = Cli::new();
     // One good run of twenty-five repeats itself, too.
     let text = clear(24, 20) + &lines([run("good-x", Some(true), 6, 4)]);
@@ -123,7 +120,7 @@ fn what_stops_good_runs_is_not_recommended() {
 }
 
 #[test]
-fn a_page_shows_what_to_set() {
+fn page_shows_recommended_setting() {
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(400, 100));
     cli.run(["backtest", "runs.jsonl", "--sweep", "--report", "r.html"])
@@ -146,7 +143,7 @@ fn a_page_shows_what_to_set() {
     ] {
         assert!(page.contains(says), "no {says:?} in the page");
     }
-    // The phone's picture has letters as large as the other text.
+    // The narrow chart has letters as large as the other text.
     let narrow = page.split("class=\"narrow\">").nth(1).unwrap();
     let narrow = narrow.split("</svg>").next().unwrap();
     for size in narrow.split("font-size=\"").skip(1) {
@@ -156,13 +153,13 @@ fn a_page_shows_what_to_set() {
 }
 
 #[test]
-fn a_sweep_shows_its_front() {
+fn sweep_shows_only_the_front() {
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(40, 40));
     let told = cli.run(["backtest", "runs.jsonl", "--sweep"]).exits(0).stdout;
-    assert!(told.contains("that another one beats in both are left out"), "{told}");
+    assert!(told.contains("not shown, because another is better in both"), "{told}");
     assert!(told.contains("SET "), "{told}");
-    // The names of the front alone: the table is short.
+    // Only the candidates on the front are listed, so the table is short.
     assert!(told.lines().count() < 60, "{told}");
     let found = json_of(&cli.run(["backtest", "runs.jsonl", "--sweep", "--json"]).exits(0));
     let all = found["figures"]["datasets"][0]["candidates"].as_array().unwrap();
@@ -170,13 +167,13 @@ fn a_sweep_shows_its_front() {
 }
 
 #[test]
-fn a_threshold_is_calibrated_and_written() {
+fn threshold_is_calibrated_and_written() {
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(120, 120));
     let args = ["backtest", "runs.jsonl", "--calibrate", "alpha=0.05"];
     let told = cli.run(args).exits(0).stdout;
     assert!(told.contains("CALIBRATED: at most 5 % of good tasks stopped"), "{told}");
-    assert!(told.contains("stops most failed runs of tasks that it was not chosen on"), "{told}");
+    assert!(told.contains("stops the most failed runs among the"), "{told}");
     let found = json_of(&cli.run(args.iter().chain(&["--json"])).exits(0));
     let chosen = found["calibrated"]["runs"].as_array().unwrap();
     assert_eq!(chosen.len(), 9);
@@ -187,7 +184,7 @@ fn a_threshold_is_calibrated_and_written() {
     cli.run(args.iter().chain(&["--write", "e.toml"])).exits(0);
     assert!(cli.read("e.toml").contains("[[watch]]"), "{}", cli.read("e.toml"));
 
-    // With few tasks there is no threshold, and it says how many it takes.
+    // With too few tasks there is no threshold, and the report gives the number needed.
     cli.write("few.jsonl", clear(10, 10));
     let told = cli.run(["backtest", "few.jsonl", "--calibrate", "0.05"]).exits(0).stdout;
     assert!(told.contains("wants at least 19"), "{told}");
@@ -198,7 +195,7 @@ fn a_threshold_is_calibrated_and_written() {
 }
 
 #[test]
-fn what_is_written_is_what_a_run_takes() {
+fn written_setting_is_accepted_by_run() {
     let server = playing([Turn::text("Paris.")]);
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(30, 20));
@@ -221,7 +218,7 @@ fn what_is_written_is_what_a_run_takes() {
         let done = cli.run(agent_args(&server, "openai-chat", &more)).exits(0);
         assert!(done.stdout.contains("Paris."), "{args:?}: {written}");
     }
-    // A mode is of something that is written.
+    // `--mode` requires `--write`.
     cli.run(["backtest", "runs.jsonl", "--mode", "stop"]).exits(2).notes(&["--write"]);
     cli.run(["backtest", "runs.jsonl", "--write", "e.toml", "--mode", "hard"])
         .exits(2)
@@ -229,7 +226,7 @@ fn what_is_written_is_what_a_run_takes() {
 }
 
 #[test]
-fn one_run_is_explained() {
+fn explain_shows_one_run() {
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(2, 2));
     let told = cli.run(["backtest", "runs.jsonl", "--explain", "failed-1"]).exits(0).stdout;
@@ -254,7 +251,7 @@ fn one_run_is_explained() {
 }
 
 #[test]
-fn what_is_not_sound_is_named_and_under_strict_refused() {
+fn damaged_input_is_named_strict_refuses() {
     let cli = Cli::new();
     let mut late = run("late", Some(true), 3, 0);
     for (nth, minute) in [5, 9, 7].into_iter().enumerate() {
@@ -262,23 +259,23 @@ fn what_is_not_sound_is_named_and_under_strict_refused() {
     }
     let whole = clear(2, 2);
     let cases = [
-        ("half.jsonl", format!("{whole}{}", &clear(1, 0)[..200]), "ends in the middle of a record"),
+        ("half.jsonl", format!("{whole}{}", &clear(1, 0)[..200]), "ends inside a record"),
         (
             "open.jsonl",
             format!("{whole}{}", lines([run("open", None, 3, 0)])),
             "without an outcome",
         ),
-        ("twice.jsonl", format!("{whole}{whole}"), "in the same file"),
+        ("twice.jsonl", format!("{whole}{whole}"), "duplicate in its file"),
         ("late.jsonl", format!("{whole}{}", lines([late])), "with steps out of order"),
         (
             "odd.jsonl",
             format!("{whole}{{\"schema\":\"neutral-traj/1\",\"steps\":7}}\n"),
-            "of another shape",
+            "invalid data for its format",
         ),
         (
             "next.jsonl",
             format!("{whole}{{\"schema\":\"neutral-traj/9\"}}\n"),
-            "of an unknown version",
+            "unknown format version",
         ),
         (
             "empty-run.jsonl",
@@ -289,13 +286,13 @@ fn what_is_not_sound_is_named_and_under_strict_refused() {
     for (name, text, says) in cases {
         cli.write(name, text);
         let told = cli.run(["backtest", name]).exits(0).stdout;
-        assert!(told.contains("WHAT WAS NOT READ") && told.contains(says), "{name}: {told}");
+        assert!(told.contains("NOT READ, OR UNUSUAL") && told.contains(says), "{name}: {told}");
         assert!(told.contains(name), "{name} is not named in {told}");
         cli.run(["backtest", name, "--strict"]).exits(2).notes(&["--strict", says, name]);
     }
     cli.write("sound.jsonl", &whole);
     let told = cli.run(["backtest", "sound.jsonl", "--strict"]).exits(0).stdout;
-    assert!(!told.contains("WHAT WAS NOT READ"), "{told}");
+    assert!(!told.contains("NOT READ, OR UNUSUAL"), "{told}");
     // The same runs in another file.
     cli.write("again.jsonl", &whole);
     cli.run(["backtest", "sound.jsonl", "again.jsonl", "--strict"])
@@ -304,13 +301,13 @@ fn what_is_not_sound_is_named_and_under_strict_refused() {
 }
 
 #[test]
-fn what_holds_no_run_is_an_error() {
+fn input_without_runs_is_refused() {
     let cli = Cli::new();
     cli.write("note.txt", "Nothing to see.\n");
     cli.write("other.json", "{\"a\": 1}");
     cli.write("empty.jsonl", "");
     for name in ["note.txt", "other.json", "empty.jsonl", "gone.jsonl"] {
-        cli.run(["backtest", name]).exits(2).notes(&["no run was read", name]);
+        cli.run(["backtest", name]).exits(2).notes(&["no runs could be read", name]);
         let said = json_of(&cli.run(["backtest", name, "--json"]).exits(2));
         assert_eq!(said["type"], "error");
     }
@@ -334,11 +331,11 @@ fn what_holds_no_run_is_an_error() {
         cli.run(all).exits(2).notes(&[says]);
     }
     let twice = ["backtest", "runs.jsonl", "--policy", "no_new", "--policy", "no_new"];
-    cli.run(twice).exits(2).notes(&["there twice"]);
+    cli.run(twice).exits(2).notes(&["duplicate candidate"]);
 }
 
 #[test]
-fn candidates_come_from_files() {
+fn candidates_are_read_from_files() {
     let cli = Cli::new();
     cli.write("runs.jsonl", clear(1, 3));
     cli.write(
@@ -353,7 +350,7 @@ fn candidates_come_from_files() {
     let found = json_of(&cli.run(args.iter().chain(&["c.toml"])).exits(0));
     let all = &found["results"]["ALL"]["policies"];
     assert_eq!(all["three"]["steps_saved"], 21);
-    // The good run of six steps is cut, too.
+    // The good run of six steps is stopped, too.
     assert_eq!(
         (&all["tight"]["steps_saved"], &all["tight"]["succ_stopped"]),
         (&json!(20), &json!(1))
@@ -361,7 +358,7 @@ fn candidates_come_from_files() {
     let found = json_of(&cli.run(args.iter().chain(&["c.json"])).exits(0));
     assert_eq!(found["results"]["ALL"]["policies"]["three"]["steps_saved"], 21);
     for (file, says) in
-        [("bad.toml", "[[candidate]]"), ("bad.json", "max_turns"), ("none.json", "no candidate")]
+        [("bad.toml", "[[candidate]]"), ("bad.json", "max_turns"), ("none.json", "no candidates")]
     {
         cli.run(args.iter().chain(&[file])).exits(2).notes(&[file, says]);
     }
@@ -370,7 +367,7 @@ fn candidates_come_from_files() {
 }
 
 #[test]
-fn outcomes_come_from_a_file_of_their_own() {
+fn outcomes_are_read_from_file() {
     let cli = Cli::new();
     let open = (0..4).map(|nth| run(&format!("r{nth}"), None, 5, 5));
     cli.write("runs.jsonl", lines(open));
@@ -388,7 +385,7 @@ fn outcomes_come_from_a_file_of_their_own() {
 }
 
 #[test]
-fn tokens_and_dollars_are_told_for_the_runs_that_have_them() {
+fn savings_cover_runs_with_usage() {
     let cli = Cli::new();
     let spent = |mut run: Value| {
         for step in run["steps"].as_array_mut().unwrap() {
@@ -411,19 +408,17 @@ fn tokens_and_dollars_are_told_for_the_runs_that_have_them() {
     let saved = all["candidates"][0]["usd_saved"].as_f64().unwrap();
     let usd = all["usd"].as_f64().unwrap();
     assert!(usd > 0.0 && (saved / usd - 0.7).abs() < 1e-9, "{saved} of {usd}");
-    // The limit looks at what a step cost, which no step says.
+    // The limit needs the cost of each step, which is not recorded.
     assert_eq!(all["candidates"][1]["lacking"], 3);
     let told = cli.run(args).exits(0).stdout;
-    for says in [
-        "Tokens are of 2 of 3 runs",
-        "Dollars are of 1 of 3 runs",
-        "limits could not fire in 3 runs",
-    ] {
+    for says in
+        ["Tokens cover 2 of 3 runs", "Dollars cover 1 of 3 runs", "limits could not fire in 3 runs"]
+    {
         assert!(told.contains(says), "no {says:?} in {told}");
     }
 }
 
-/// A transcript of Cursor: so many times the same call, and nothing of what it gave.
+/// A transcript of Cursor with the same call `calls` times, without any results.
 pub(crate) fn transcript(calls: usize, said: &str) -> String {
     let call = json!({"type": "tool_use", "name": "Shell", "input": {"command": "ls"}});
     let text = |text: &str| json!({"type": "text", "text": text});
@@ -437,15 +432,15 @@ pub(crate) fn transcript(calls: usize, said: &str) -> String {
 }
 
 #[test]
-fn what_a_recording_lacks_is_said_of_judged_runs_and_of_others() {
+fn missing_data_is_reported_per_candidate() {
     let cli = Cli::new();
     cli.write("cursor.jsonl", transcript(30, ""));
     let args = ["backtest", "cursor.jsonl"];
     let either = ["--policy", r#"{"any":["repeat_call","stuck"]}"#];
     let told = cli.run(args).exits(0).stdout;
     for says in [
-        "stuck(2,4,3,7) could not fire in 1 run: what it looks at is not recorded there.",
-        "default limits judged 1 run in part: some of what it looks at is not recorded there.",
+        "stuck(2,4,3,7) could not fire in 1 run: the data it needs was not recorded.",
+        "default limits evaluated 1 run in part: some of the data it needs was not recorded.",
     ] {
         assert!(told.contains(says), "no {says:?} in {told}");
     }
@@ -468,7 +463,7 @@ fn what_a_recording_lacks_is_said_of_judged_runs_and_of_others() {
     cli.write("o.json", r#"{"cursor": false}"#);
     let given = ["--outcomes", "o.json"];
     let told = cli.run(args.iter().chain(&either).chain(&given)).exits(0).stdout;
-    assert!(told.contains("judged 1 run in part"), "{told}");
+    assert!(told.contains("evaluated 1 run in part"), "{told}");
     let found = json_of(&cli.run(args.iter().chain(&given).chain(&["--json"])).exits(0));
     let all = found["figures"]["datasets"][0]["candidates"].as_array().unwrap();
     let lacking = |name: &str| {
@@ -480,7 +475,7 @@ fn what_a_recording_lacks_is_said_of_judged_runs_and_of_others() {
 }
 
 #[test]
-fn runs_without_results_are_left_out_where_a_threshold_is_chosen() {
+fn calibration_omits_runs_without_results() {
     let cli = Cli::new();
     std::fs::create_dir(cli.path("cursor")).unwrap();
     let mut outcomes = serde_json::Map::new();
@@ -491,7 +486,7 @@ fn runs_without_results_are_left_out_where_a_threshold_is_chosen() {
     cli.write("o.json", Value::Object(outcomes).to_string());
     let args = ["backtest", "cursor", "--outcomes", "o.json", "--calibrate", "alpha=0.05"];
     let told = cli.run(args.iter().chain(&["--report", "r.html"])).exits(0).stdout;
-    let says = "120 runs of cursor left out for repeat_call_res, same_error, any_error, no_new, stuck: what tools gave is not recorded there.";
+    let says = "120 runs of cursor left out for repeat_call_res, same_error, any_error, no_new, stuck: tool results were not recorded.";
     let flat = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains(says), "{told}");
     assert!(cli.read("r.html").contains(says));
@@ -526,16 +521,16 @@ fn standard_input_and_folders_are_read() {
 }
 
 #[test]
-fn runs_of_a_journal_are_judged_by_their_own_events() {
+fn journal_runs_replay_their_events() {
     let cli = Cli::new();
     cli.write("note.txt", "still building\n");
-    // One run asks again and again until it is ended, one answers at once.
+    // One run repeats its call until it is ended, the other answers at once.
     let stuck = playing([Turn::call("read_file", &json!({"path": "note.txt"}))]);
     let journal = ["--tool", "read_file", "--journal", "j.db"];
     let wait = [&["Wait."][..], &journal].concat();
     cli.run(agent_args(&stuck, "openai-chat", &wait)).exits(20);
     let good = playing([Turn::text("Paris.")]);
-    // Its header is its own: what two headers have in common is stored once.
+    // Another limit gives this run a header of its own; equal headers are stored once.
     let ask = [&["Which city?", "--max-turns", "77"][..], &journal].concat();
     cli.run(agent_args(&good, "openai-chat", &ask)).exits(0);
 
@@ -561,7 +556,8 @@ fn runs_of_a_journal_are_judged_by_their_own_events() {
     assert!(told.contains("■ limits fires: would have saved 2 steps"), "{told}");
     assert!(told.contains("→ still building"), "{told}");
 
-    // A run that does not read is named beside one that does: it may be the one that was meant.
+    // A run that cannot be read is reported next to one that can, because it may be the one that
+    // was meant.
     let text = std::fs::read(cli.path("j.db")).unwrap();
     let damaged = without_quote(text, b"s\":77");
     cli.write("j.db", damaged);
@@ -573,7 +569,8 @@ fn runs_of_a_journal_are_judged_by_their_own_events() {
         .notes(&["header cannot be read", "no such run"]);
 }
 
-/// The bytes with the first quote of each such text blanked, so that what has it is no JSON.
+/// Returns the bytes with the first quote of each such text blanked, so that its record is not
+/// valid JSON.
 fn without_quote(mut bytes: Vec<u8>, text: &[u8]) -> Vec<u8> {
     let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
     assert!(!places.is_empty(), "the text is nowhere");
@@ -582,18 +579,18 @@ fn without_quote(mut bytes: Vec<u8>, text: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_journal_in_a_folder_is_found_among_other_files() {
+fn journal_in_folder_is_found() {
     let cli = Cli::new();
     let good = playing([Turn::text("Paris.")]);
     let ask = ["Which city?", "--journal", "runs/deep/kept.db"];
     std::fs::create_dir_all(cli.path("runs/deep")).unwrap();
     cli.run(agent_args(&good, "openai-chat", &ask)).exits(0);
     cli.write("runs/other.jsonl", clear(2, 3));
-    // Another program's database is nobody's business.
+    // The database of another program is not reported.
     let mut other = b"SQLite format 3\0".to_vec();
     other.resize(4096, 7);
     cli.write("runs/other.db", other);
-    // Nor does one of a later version hold up the rest.
+    // A journal of a later version does not stop the rest.
     let mut newer = b"SQLite format 3\0".to_vec();
     newer.resize(4096, 0);
     newer[68..72].copy_from_slice(b"Ends");
@@ -624,7 +621,7 @@ fn a_journal_in_a_folder_is_found_among_other_files() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn a_table_has_a_row_a_run() {
+fn table_has_one_row_per_run() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
     let cli = Cli::new();

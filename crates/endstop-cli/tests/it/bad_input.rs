@@ -1,6 +1,6 @@
-//! Bad input: exit status 2, and words that name the thing, its place, and what to do. With
-//! `--json` the same words are an object on standard output. That nothing panics and no key is shown
-//! is looked at in every run of the binary.
+//! Bad input: exit status 2, and a message that names the value, its place and the fix. With
+//! `--json` the same message is an object on standard output. Every run of the binary also checks
+//! that it does not panic and shows no key.
 
 use crate::cli::{ANTHROPIC_KEY, Cli, Done, OPENAI_KEY, Started, playing};
 use endstop::testkit::{Server, Turn};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const MODEL: [&str; 4] = ["run", "Hello.", "--model", "openai/gpt-4.1-mini"];
 
-/// One bad input: the arguments, and what is said.
+/// A case of bad input: the arguments, and parts of the message.
 type Case<'a> = (&'a [&'a str], &'a [&'a str]);
 
 fn run_with(cli: &Cli, args: &[&str], environment: &[(&str, &str)]) -> Done {
@@ -17,7 +17,7 @@ fn run_with(cli: &Cli, args: &[&str], environment: &[(&str, &str)]) -> Done {
     Started::new(command, "").finish()
 }
 
-/// It is refused in these words: as text, and as JSON.
+/// Asserts that the command is refused with these words, as text and as JSON.
 #[track_caller]
 fn refused_with(cli: &Cli, args: &[&str], environment: &[(&str, &str)], says: &[&str]) {
     let text = run_with(cli, args, environment).exits(2).notes(says);
@@ -38,7 +38,7 @@ fn refused(cli: &Cli, args: &[&str], says: &[&str]) {
     refused_with(cli, args, &[("OPENAI_API_KEY", OPENAI_KEY)], says);
 }
 
-/// `endstop run` against a server is refused, and the server is not called.
+/// Asserts that `endstop run` is refused without a request to the server.
 #[track_caller]
 fn refused_before_the_first_call(cli: &Cli, cases: &[Case<'_>]) {
     let server = playing([Turn::text("Nobody should ask me.")]);
@@ -57,7 +57,7 @@ fn never_called(server: &Server) {
 }
 
 #[test]
-fn arguments_that_are_none() {
+fn invalid_arguments_are_refused() {
     let cli = Cli::new();
     cli.write("body", "{}");
     let cases: [Case<'_>; 11] = [
@@ -71,7 +71,7 @@ fn arguments_that_are_none() {
         (&["detect", "--api", "telegraph", "body"], &["`telegraph`", "openai-chat, anthropic-m"]),
         (&["detect", "--api", "openai", "--status", "-1", "body"], &["--status", "100..=999"]),
         (&["detect", "--api", "openai", "--header", "age", "body"], &["--header", "name: value"]),
-        // A key where something else belongs.
+        // A key passed in the wrong place.
         (&["detect", "--api", "openai", "--header", OPENAI_KEY, "body"], &["[redacted]"]),
     ];
     for (args, says) in cases {
@@ -80,7 +80,7 @@ fn arguments_that_are_none() {
 }
 
 #[test]
-fn models_keys_and_addresses_that_are_none() {
+fn invalid_models_and_addresses_are_refused() {
     let cli = Cli::new();
     let broken = format!("{OPENAI_KEY}\nX-More: header");
     let key = ("OPENAI_API_KEY", OPENAI_KEY);
@@ -142,14 +142,14 @@ fn models_keys_and_addresses_that_are_none() {
         &["invalid OPENAI_BASE_URL `localhost:1`", "http://HOST"],
     );
     refused_with(&cli, &MODEL, &[key, ("OPENAI_ORG_ID", "a\nb")], &["look at OPENAI_ORG_ID"]);
-    // A password is not repeated.
+    // The password is not repeated.
     let address = ["--base-url", "http://me:hunter2@ho st/"];
     let args: Vec<&str> = MODEL.iter().chain(&address).copied().collect();
     assert!(!cli.run(args).exits(2).notes(&["--base-url"]).stderr.contains("hunter2"));
 }
 
 #[test]
-fn limits_that_are_none() {
+fn invalid_limits_are_refused() {
     let whole: &[&str] = &["--max-turns", "a whole number from 0"];
     let dollars: &[&str] = &["--max-budget-usd", "US dollars, 0 or more"];
     let time: &[&str] = &["--timeout", "\"500ms\", \"90s\", \"10m\""];
@@ -175,7 +175,7 @@ fn limits_that_are_none() {
         (&["--max-output-tokens", "0"], cap),
         (&["--context-window", "wide"], &["--context-window", "1 or more"]),
         (&["--price", "in=3"], &["--price", "`out` is missing"]),
-        (&["--ask", "--tool", "shell"], &["--ask", "no terminal to ask on"]),
+        (&["--ask", "--tool", "shell"], &["--ask", "standard input is not a terminal"]),
         (&["--price", "in=NaN,out=1"], &["--price", "`in`", "such as 3 or 0.25"]),
         (&["--price", "in=1,output=1"], &["--price", "`output`", "in, out, cached, cache_write"]),
     ];
@@ -183,7 +183,7 @@ fn limits_that_are_none() {
 }
 
 #[test]
-fn what_a_run_is_given_is_looked_at_before_the_first_call() {
+fn bad_settings_fail_before_first_call() {
     let cli = Cli::new();
     cli.write("cut.json", "{\"type\":\n");
     cli.write("wrong.json", r#"{"properties": {"n": {"type": "integre"}}}"#);
@@ -191,7 +191,7 @@ fn what_a_run_is_given_is_looked_at_before_the_first_call() {
     cli.write("empty.json", "");
     let unknown_policy = &["--policy", "`nope`", "final_pattern, reward_threshold, confidence"][..];
     let cases: [Case<'_>; 23] = [
-        // A ceiling that nothing could hold.
+        // A ceiling that cannot be enforced, because the model has no known price.
         (&["Hi.", "--max-budget-usd", "1"], &["max_budget_usd", "`scripted`", "--price in="]),
         (&[""], &["the task is empty", "as an argument, or on standard input"]),
         (&[" \n"], &["the task is empty"]),
@@ -224,14 +224,14 @@ fn what_a_run_is_given_is_looked_at_before_the_first_call() {
 }
 
 #[test]
-fn settings_that_are_none() {
+fn invalid_settings_are_refused() {
     let cli = Cli::new();
     let key_in_the_line = format!("# settings\nkey = {ANTHROPIC_KEY}\n");
-    let text = ["wants a text in quotes"];
+    let text = ["expected a string"];
     let (limits, price) = ("[limits]", "`price`");
     for (toml, says) in [
         ("model = \"x\"\nsystem = \"unclosed\n", &["line 2", "not valid TOML"][..]),
-        // The line is named, not quoted.
+        // The line number is given, but its text is not quoted.
         (&key_in_the_line, &["line 2", "not valid TOML"]),
         ("modle = \"x\"", &["`modle`", "did you mean `model`", "limits, policy"]),
         ("[limits]\nmax_turn = 1", &[limits, "`max_turn`", "`max_turns`", "max_budget_usd"]),
@@ -241,18 +241,18 @@ fn settings_that_are_none() {
         ("[limits]\nmax_budget_usd = nan", &["`limits`", "`max_budget_usd`", "finite"]),
         ("[limits]\nmax_budget_usd = inf", &["`limits`", "`max_budget_usd`", "finite"]),
         ("[limits]\ntimeout = 10:00:00", &[limits, "`timeout`", "\"90s\""]),
-        ("limits = 5", &["`limits`", "wants a table"]),
+        ("limits = 5", &["`limits`", "expected a table"]),
         ("[price]\ninn = 3\nout = 15", &["price", "`inn`", "in, out, cached, cache_write"]),
         ("[price]\nin = 3", &["price", "`out` is missing"]),
         ("[price]\nin = nan\nout = 1", &[price, "`in`", "finite"]),
         ("[price]\nin = \"3\"\nout = 1", &[price, "in=3,out=15"]),
         ("price = 5", &[price, "in=3,out=15"]),
         ("price = \"in=3\"", &["price", "`out` is missing"]),
-        ("tools = \"shell\"", &["`tools`", "wants a list of names"]),
+        ("tools = \"shell\"", &["`tools`", "expected a list of tool names"]),
         ("tools = [\"shel\"]", &["`tools`", "`shel`", "shell, read_file, write_file"]),
         ("model = 5", &["`model`", text[0]]),
         ("dir = true", &["`dir`", text[0]]),
-        ("stream = \"yes\"", &["`stream`", "wants true or false"]),
+        ("stream = \"yes\"", &["`stream`", "expected true or false"]),
         ("max_output_tokens = \"9\"", &["`max_output_tokens`", "1 or more"]),
         ("context_window = 0", &["`context_window`", "1 or more"]),
         (
@@ -274,7 +274,7 @@ fn settings_that_are_none() {
 }
 
 #[test]
-fn a_price_in_the_settings_is_a_text_or_a_table() {
+fn price_setting_accepts_string_or_table() {
     let cli = Cli::new();
     let server = playing([Turn::text("Yes.").usage(1_000, 100)]);
     for price in ["price = \"in=3,out=0.0000005\"", "[price]\nin = 3\nout = 0.0000005"] {
@@ -286,7 +286,7 @@ fn a_price_in_the_settings_is_a_text_or_a_table() {
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn unreadable_files_are_refused() {
     let cli = Cli::new();
     cli.write("empty", "");
     cli.write("latin", b"{\"turns\": [{\"text\": \"gr\xfc\xdfe\"}]}");
@@ -306,8 +306,8 @@ fn files_that_cannot_be_read() {
     refused(&cli, &["simulate", "empty"], &["empty: not valid JSON", "line 1"]);
     refused(&cli, &["simulate", "latin"], &["latin: not UTF-8", "index 23"]);
     refused(&cli, &["explain", "latin"], &["latin: line 1: not UTF-8", "byte 24"]);
-    refused(&cli, &["explain", "empty"], &["empty: there are no events", "--events"]);
-    // A stream of nothing is a stream.
+    refused(&cli, &["explain", "empty"], &["empty: no events found", "--events"]);
+    // Empty input is a valid stream.
     for command in [
         &["simulate", "--jsonl", "empty"][..],
         &["detect", "--jsonl", "empty"],
@@ -317,7 +317,7 @@ fn files_that_cannot_be_read() {
     }
 }
 
-/// What is wrong with a scenario, and how it is said.
+/// Invalid scenarios, with parts of their messages.
 fn bad_scenarios() -> Vec<(Value, Vec<&'static str>)> {
     let answer = json!([{"text": "Yes."}]);
     let round = json!({"tool_calls": [{"id": "1", "name": "look"}]});
@@ -355,7 +355,7 @@ fn bad_scenarios() -> Vec<(Value, Vec<&'static str>)> {
 }
 
 #[test]
-fn scenarios_that_are_none() {
+fn invalid_scenarios_are_refused() {
     let cli = Cli::new();
     for (scenario, says) in bad_scenarios() {
         cli.write("scenario.json", scenario.to_string());
@@ -368,7 +368,7 @@ fn scenarios_that_are_none() {
 }
 
 #[test]
-fn numbers_beyond_all_measure_end_a_run_and_not_the_simulation() {
+fn huge_numbers_end_only_the_run() {
     let cli = Cli::new();
     let turn = json!({"text": "more", "finish": "length", "cost": 1e300, "duration_ms": u64::MAX,
                       "input_tokens": u64::MAX, "output_tokens": u64::MAX});
@@ -380,8 +380,8 @@ fn numbers_beyond_all_measure_end_a_run_and_not_the_simulation() {
     assert_eq!(outcome["termination"], "error_max_turns");
 }
 
-/// A stream with good lines around bad ones goes on: each line has its answer, in its place.
-fn goes_on(command: &[&str], good: &str, bad: &[(Vec<u8>, Vec<&str>)]) {
+/// Asserts that a stream continues after bad lines: each line has its answer at its position.
+fn continues_after(command: &[&str], good: &str, bad: &[(Vec<u8>, Vec<&str>)]) {
     let cli = Cli::new();
     let mut file = good.as_bytes().to_vec();
     for (line, _) in bad {
@@ -419,7 +419,7 @@ fn bytes(value: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn simulate_goes_on_after_a_bad_line() {
+fn simulate_continues_after_bad_line() {
     let good = json!({"id": "good", "scenario": {"turns": [{"text": "Yes."}]}}).to_string();
     let mut bad = vec![
         (b"{\"id\": 2, oops}".to_vec(), vec!["not valid JSON", "column 11"]),
@@ -430,11 +430,11 @@ fn simulate_goes_on_after_a_bad_line() {
     for (scenario, says) in bad_scenarios() {
         bad.push((bytes(&json!({"id": "bad", "scenario": scenario})), says));
     }
-    goes_on(&["simulate", "--jsonl"], &good, &bad);
+    continues_after(&["simulate", "--jsonl"], &good, &bad);
 }
 
 #[test]
-fn detect_goes_on_after_a_bad_line() {
+fn detect_continues_after_bad_line() {
     let body = r#"{"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]}"#;
     let good = json!({"id": "good", "api": "openai-chat", "status": 200, "body": body});
     let with = |key: &str, value: Value| {
@@ -460,11 +460,11 @@ fn detect_goes_on_after_a_bad_line() {
         (bytes(&base64), vec!["`body`", "base64"]),
         (bytes(&bodiless), vec!["`body` is missing"]),
     ];
-    goes_on(&["detect", "--jsonl"], &good.to_string(), &bad);
+    continues_after(&["detect", "--jsonl"], &good.to_string(), &bad);
 }
 
 #[test]
-fn decide_goes_on_after_a_bad_line() {
+fn decide_continues_after_bad_line() {
     let good = json!({"result": {"action_type": "message", "output": "FINAL(42)"}}).to_string();
     let result = |key: &str, value: Value| {
         let mut step = json!({"result": {"action_type": "message"}});
@@ -489,11 +489,11 @@ fn decide_goes_on_after_a_bad_line() {
         (context(json!(5)), vec!["`context` must be an object"]),
         (context(json!({"step": 1.5})), vec!["`context.step` must be a whole number"]),
     ];
-    goes_on(&["decide", "--policy", "final_pattern"], &good, &bad);
+    continues_after(&["decide", "--policy", "final_pattern"], &good, &bad);
 }
 
 #[test]
-fn every_kind_of_event_that_a_run_writes_is_one_for_explain() {
+fn explain_reads_every_event_kind() {
     let cli = Cli::new();
     let server = playing([
         Turn::error(500, "{}"),
@@ -508,13 +508,14 @@ fn every_kind_of_event_that_a_run_writes_is_one_for_explain() {
         assert!(written.contains(&format!("{kind:?}")), "no {kind} in {written}");
     }
     let explained = cli.run(["explain", "run.jsonl"]).exits(0).stdout;
-    for says in ["failed: server_error", "read_file error", "told the model", "ended as stop"] {
+    for says in ["failed: server_error", "read_file error", "message to the model", "ended as stop"]
+    {
         assert!(explained.contains(says), "no {says:?} in {explained}");
     }
 }
 
 #[test]
-fn errors_quote_files_without_control_characters() {
+fn errors_quote_no_control_characters() {
     let cli = Cli::new();
     cli.write("run.jsonl", "{\"type\":\"\\u001b]0;owned\\u0007 \\u001b[2J\\u202e\"}\n");
     let done = cli.run(["explain", "run.jsonl"]).exits(2);
@@ -523,28 +524,28 @@ fn errors_quote_files_without_control_characters() {
 }
 
 #[test]
-fn runs_that_cannot_be_explained() {
+fn unexplainable_runs_are_refused() {
     let cli = Cli::new();
     let started = r#"{"type":"turn_started","turn":1,"attempt":1,"at_ms":0.5}"#;
     for (file, says) in [
         (format!("{started}\n{{\"type\"\n{started}"), &["line 2", "not valid JSON"][..]),
         (r#"{"type":"user","message":"hi"}"#.to_owned(), &["line 1", "`user`", "`turn_started`"]),
-        (r#"{"role":"user"}"#.to_owned(), &["line 1", "no field `type`"]),
-        ("[1, 2]".to_owned(), &["line 1", "no field `type`"]),
+        (r#"{"role":"user"}"#.to_owned(), &["line 1", "missing field `type`"]),
+        ("[1, 2]".to_owned(), &["line 1", "missing field `type`"]),
         (r#"{"type":"turn_started"}"#.to_owned(), &["line 1", "missing field `turn`"]),
         (format!("{started}\n\n{{\"type\":\"outcome\"}}"), &["line 3", "`termination`"]),
         ("2026-01-01 INFO started".to_owned(), &["line 1", "not valid JSON"]),
-        ("\n\n".to_owned(), &["there are no events in it"]),
+        ("\n\n".to_owned(), &["no events found"]),
     ] {
         cli.write("run.jsonl", file);
         let says = [says, &["run.jsonl: ", "`endstop run --events`"]].concat();
         refused(&cli, &["explain", "run.jsonl"], &says);
     }
-    // What a run that was killed leaves behind.
+    // A file as a killed run leaves it.
     cli.write("run.jsonl", format!("{started}\n{{\"type\":\"turn_en"));
-    let done = cli.run(["explain", "run.jsonl"]).exits(0).notes(&["the last line is cut"]);
+    let done = cli.run(["explain", "run.jsonl"]).exits(0).notes(&["the last line is incomplete"]);
     assert!(done.stdout.contains("turn 1") && done.stdout.contains("no outcome"), "{done:#?}");
-    // A time that no clock has.
+    // A time beyond every clock.
     cli.write("run.jsonl", started.replace("0.5", "1e300"));
     cli.run(["explain", "run.jsonl"]).exits(0);
 }

@@ -1,5 +1,4 @@
-//! Starts the binary in a folder of its own, with an environment of its own, and waits for its end
-//! with a deadline.
+//! Starts the binary in its own folder and environment, and waits for its end with a deadline.
 
 use endstop::testkit::{Reply, Request, Server, Turn};
 use serde_json::Value;
@@ -11,14 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The keys that the binary is given; neither may ever be printed.
+/// The keys in the environment of the binary; neither may ever be printed.
 pub(crate) const OPENAI_KEY: &str = "sk-proj-Dummy0penA1KeyThatMustNeverBeShown";
 pub(crate) const ANTHROPIC_KEY: &str = "sk-ant-api03-DummyAnthr0picKeyThatMustNeverBeShown";
 
-/// Nothing here takes this long; what does hangs.
+/// A deadline longer than anything in these tests takes, so that only a hang exceeds it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The formats that a run is tried in.
+/// The formats in which a run is tried.
 pub(crate) const FORMATS: [&str; 3] = ["openai-chat", "anthropic-messages", "openai-responses"];
 
 /// A folder for a few invocations.
@@ -45,8 +44,8 @@ impl Cli {
         std::fs::read_to_string(self.dir.path().join(name)).unwrap()
     }
 
-    /// The binary with these arguments, in this folder, with nothing of this process's environment
-    /// but its path; both keys are set.
+    /// Returns the binary with these arguments, in this folder, with both keys set, and without the
+    /// environment of this process except `PATH`.
     pub(crate) fn command(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_endstop"));
         command
@@ -59,12 +58,12 @@ impl Cli {
         command
     }
 
-    /// Runs the binary to its end, with nothing on standard input.
+    /// Runs the binary to its end, with empty standard input.
     pub(crate) fn run(&self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Done {
         Started::new(self.command(args), "").finish()
     }
 
-    /// Runs the binary to its end, with this on standard input.
+    /// Runs the binary to its end, with this standard input.
     pub(crate) fn feed(
         &self,
         args: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -73,13 +72,14 @@ impl Cli {
         Started::new(self.command(args), input).finish()
     }
 
-    /// `endstop run` against a server, in a format.
+    /// Runs `endstop run` against a server, in a format.
     pub(crate) fn agent(&self, server: &Server, api: &str, args: &[&str]) -> Done {
         self.run(agent_args(server, api, args))
     }
 }
 
-/// The arguments of `endstop run` against a server, in a format; `args` begin with the task.
+/// Returns the arguments of `endstop run` against a server, in a format; `args` begin with the
+/// task.
 pub(crate) fn agent_args(server: &Server, api: &str, args: &[&str]) -> Vec<String> {
     let url = server.base_url();
     let mut all = vec!["run", "--model", "scripted", "--api", api, "--base-url", &url];
@@ -87,7 +87,7 @@ pub(crate) fn agent_args(server: &Server, api: &str, args: &[&str]) -> Vec<Strin
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// A server that plays these turns in order, the last one for ever.
+/// A server that plays these turns in order, and then repeats the last one.
 pub(crate) fn playing(turns: impl Into<Vec<Turn>>) -> Server {
     let turns = turns.into();
     answering(move |request| {
@@ -96,12 +96,12 @@ pub(crate) fn playing(turns: impl Into<Vec<Turn>>) -> Server {
     })
 }
 
-/// A server that answers so.
+/// A server that answers with this function.
 pub(crate) fn answering(respond: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
     Server::start(respond).unwrap()
 }
 
-/// A binary under way, its output collected as it comes.
+/// A running binary whose output is collected.
 pub(crate) struct Started {
     pub(crate) child: Child,
     stdout: Collected,
@@ -138,13 +138,13 @@ impl Started {
         let stderr = Collected::of(child.stderr.take().unwrap());
         if let Some(mut pipe) = child.stdin.take() {
             let input = input.to_owned();
-            // A binary that refuses its arguments does not read.
+            // In a thread, because a binary that refuses its arguments never reads its input.
             std::thread::spawn(move || pipe.write_all(input.as_bytes()));
         }
         Started { child, stdout, stderr }
     }
 
-    /// One whose standard output is closed already.
+    /// Starts it with a standard output that is already closed.
     pub(crate) fn unread(mut child: Child) -> Started {
         let stderr = Collected::of(child.stderr.take().unwrap());
         Started { child, stdout: Collected::default(), stderr }
@@ -158,11 +158,11 @@ impl Started {
         self.stderr.text()
     }
 
-    /// Waits until it has ended, and nobody holds its pipes any more.
+    /// Waits until it has ended and all its pipes are closed.
     pub(crate) fn finish(mut self) -> Done {
         let status = wait(&mut self.child, &self.stderr);
-        // A process that it left behind would hold a pipe; the collectors then lag for ever, and
-        // the test that looks for processes says so.
+        // A process that outlived it would hold a pipe, and the collectors would wait forever; the
+        // tests that look for processes report it.
         let settled = Instant::now() + Duration::from_secs(2);
         while Instant::now() < settled
             && (Arc::strong_count(&self.stdout.0) > 1 || Arc::strong_count(&self.stderr.0) > 1)
@@ -193,7 +193,7 @@ fn wait(child: &mut Child, stderr: &Collected) -> ExitStatus {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !so() {
@@ -202,7 +202,7 @@ pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// How the binary ended.
+/// The result of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Done {
     status: ExitStatus,
@@ -211,7 +211,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Its exit status; a death by a signal is none.
+    /// Returns the exit status; panics after a death by a signal.
     #[track_caller]
     pub(crate) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| panic!("killed by a signal: {self:#?}"))
@@ -223,7 +223,7 @@ impl Done {
         self
     }
 
-    /// What it said on standard error has all of these.
+    /// Asserts that standard error contains all of these.
     #[track_caller]
     pub(crate) fn notes(self, texts: &[&str]) -> Done {
         for text in texts {
@@ -232,14 +232,14 @@ impl Done {
         self
     }
 
-    /// The card names this ending.
+    /// Asserts that the card names this ending.
     #[track_caller]
     pub(crate) fn outcome_is(&self, termination: &str) {
         let head = format!("── stopped: {termination} (");
         assert!(self.stderr.contains(&head), "not {termination}: {self:#?}");
     }
 
-    /// The lines of standard output, each of which is JSON.
+    /// Returns the lines of standard output, each parsed as JSON.
     #[track_caller]
     pub(crate) fn lines(&self) -> Vec<Value> {
         self.stdout
@@ -250,7 +250,7 @@ impl Done {
             .collect()
     }
 
-    /// The outcome of a run with `--json`: the last line, and only it.
+    /// Returns the outcome of a run with `--json`: the last line, and no other.
     #[track_caller]
     pub(crate) fn outcome(&self) -> Value {
         let mut lines = self.lines();

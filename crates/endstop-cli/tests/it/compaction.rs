@@ -1,10 +1,10 @@
-//! A conversation that outgrows its window, as the command meets it.
+//! A conversation that outgrows its context window.
 
 use crate::cli::{Cli, FORMATS, answering};
 use endstop::testkit::{Reply, Server, Turn};
 use serde_json::{Value, json};
 
-/// A model that reads a page a turn, ten of them, and says how long its prompt was.
+/// A model that reads one page in each of ten turns and reports the size of its prompt.
 fn reader() -> Server {
     answering(|request| {
         let messages = request.body.get("messages").unwrap_or(&request.body["input"]);
@@ -34,7 +34,7 @@ fn read(cli: &Cli, server: &Server, api: &str, more: &[&str]) -> (Value, Vec<Val
 }
 
 #[test]
-fn it_is_shortened_without_being_asked() {
+fn conversation_is_compacted_by_default() {
     for api in FORMATS {
         let (cli, server) = (library(), reader());
         let (outcome, told) = read(&cli, &server, api, &[]);
@@ -52,7 +52,7 @@ fn it_is_shortened_without_being_asked() {
 }
 
 #[test]
-fn how_is_a_flag_above_a_setting() {
+fn compact_flag_overrides_setting() {
     let strategies = |toml: &str, more: &[&str]| -> Vec<String> {
         let (cli, server) = (library(), reader());
         cli.write("settings.toml", toml);
@@ -72,7 +72,7 @@ fn how_is_a_flag_above_a_setting() {
 }
 
 #[test]
-fn a_person_reads_of_it() {
+fn compaction_is_shown_to_user() {
     let (cli, server) = (library(), reader());
     let args = ["Read it.", "--tool", "read_file", "--context-window", "6000"];
     cli.agent(&server, "openai-chat", &args).exits(0).notes(&["shortened", "messages", "(elide"]);

@@ -1,5 +1,5 @@
-//! The `next` and `run` lines of the card: every command in them works when it is copied into a shell,
-//! and no command is printed that cannot.
+//! The `next` and `run` lines of the card: every printed command works when it is copied into a
+//! shell, and no command is printed that would fail.
 
 use crate::cli::{
     ANTHROPIC_KEY, Cli, Done, FORMATS, OPENAI_KEY, Started, agent_args, answering, eventually,
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A row of the card, with the lines that continue it.
+/// Returns a row of the card, with its continuation lines.
 fn row(done: &Done, name: &str) -> String {
     let (_, card) = done.stderr.rsplit_once("── stopped: ").unwrap_or_else(|| panic!("{done:#?}"));
     let mut lines = card.lines().skip_while(|line| !line.starts_with(&format!("  {name:<9}")));
@@ -21,14 +21,14 @@ fn row(done: &Done, name: &str) -> String {
     first.into_iter().chain(more.map(|line| line[11..].to_owned())).collect::<Vec<_>>().join(" ")
 }
 
-/// The commands in a text.
+/// Returns the commands in a text.
 fn commands(text: &str) -> Vec<String> {
     let starts = text.match_indices("endstop ").map(|(at, _)| &text[at..]);
     let ends = |command: &str| command.find([';', ')', '`']).unwrap_or(command.len());
     starts.map(|command| command[..ends(command)].to_owned()).collect()
 }
 
-/// Runs a command as a shell does.
+/// Runs a command in a shell.
 fn shell(cli: &Cli, command: &str) -> Done {
     let rest = command.strip_prefix("endstop ").unwrap();
     let mut shell = Command::new("sh");
@@ -42,14 +42,14 @@ fn shell(cli: &Cli, command: &str) -> Done {
     Started::new(shell, "").finish()
 }
 
-/// Runs each command of the card; those that resume must resume.
+/// Runs each command of the card; those that resume a run must succeed in doing so.
 #[track_caller]
 fn followed(cli: &Cli, done: &Done) -> Vec<Done> {
     let explain = commands(&row(done, "run"));
     assert_eq!(explain.len(), 1, "{done:#?}");
     let explained = shell(cli, &explain[0]).exits(0);
     let next = row(done, "next");
-    // The same advice in both places.
+    // The card and `explain` give the same advice.
     let of_explain = explained.stdout.lines().find(|line| line.starts_with("next: ")).unwrap();
     assert_eq!(of_explain, format!("next: {next}"));
     let followed = commands(&next).into_iter().map(|command| {
@@ -63,7 +63,7 @@ fn followed(cli: &Cli, done: &Done) -> Vec<Done> {
     followed.collect()
 }
 
-/// Calls a tool for ever, with other arguments each time.
+/// A model that calls a tool without end, with different arguments each time.
 fn busy() -> Server {
     answering(|request| {
         let command = format!("echo {}", request.number);
@@ -102,7 +102,7 @@ fn raised_limit_lets_the_run_continue() {
 
 #[cfg(unix)]
 #[test]
-fn run_out_of_time_can_continue() {
+fn timed_out_run_can_continue() {
     let cli = Cli::new();
     let sleep = Turn::call("shell", &json!({"command": "sleep 30"}));
     let server = playing([sleep, Turn::text("Done.")]);
@@ -123,7 +123,7 @@ fn repairs_can_be_raised() {
 }
 
 #[test]
-fn server_that_recovers_answers_resumed_run() {
+fn recovered_server_answers_resumed_run() {
     let cli = Cli::new();
     let recovered = Arc::new(AtomicBool::new(false));
     let now = recovered.clone();
@@ -170,18 +170,18 @@ fn refused_key_names_its_variable() {
 }
 
 #[test]
-fn ending_that_comes_again_has_no_command() {
+fn recurring_ending_has_no_command() {
     let filtered = Turn::text("I would rather ").finish("content_filter");
     let cut = Turn::text("Half an ans").finish("length");
     let same = Turn::call("shell", &json!({"command": "true"}));
     let failing = Turn::call("nothing", &json!({}));
     for (turn, args, status, words) in [
-        (filtered, &[][..], 30, "the same words are refused again"),
+        (filtered, &[][..], 30, "the same wording will be refused again"),
         (cut, &[], 20, "raise --max-output-tokens, or allow --max-continuations"),
-        (same, &["--tool", "shell"], 20, "say in the task what is in the way"),
+        (same, &["--tool", "shell"], 20, "describe the obstacle in the task"),
         (failing, &["--tool", "shell"], 20, "read the tool errors"),
         (Turn::error(400, r#"{"error": {"message": "no"}}"#), &[], 30, "fix the request"),
-        (Turn::error(404, r#"{"error": {"message": "no"}}"#), &[], 30, "the name of the model"),
+        (Turn::error(404, r#"{"error": {"message": "no"}}"#), &[], 30, "the model name"),
     ] {
         let cli = Cli::new();
         let done = run(&cli, &playing([turn]), args).exits(status);
@@ -192,7 +192,7 @@ fn ending_that_comes_again_has_no_command() {
 }
 
 #[test]
-fn flags_of_the_advice_are_taken() {
+fn advised_flags_are_accepted() {
     let args = "--max-output-tokens 9 --max-continuations 1 --max-turns 9 --max-tokens 99999 \
         --timeout 9s --max-structured-output-retries 1 --stall-timeout 9s --turn-timeout 9s";
     let mut args: Vec<&str> = args.split_whitespace().collect();
@@ -210,11 +210,11 @@ fn replayed_run_is_not_resumed() {
         cli.write("other.toml", "model = \"openai/gpt-4.1-mini\"\n");
         let replay = [&["run", "--replay", "r.jsonl", "--journal", JOURNAL], &limit[..], config];
         let done = cli.run(replay.concat()).exits(20);
-        assert_eq!(row(&done, "next"), "raise --max-turns, or ask for less");
+        assert_eq!(row(&done, "next"), "raise --max-turns, or reduce the task");
         followed(&cli, &done);
         cli.run(["run", "--resume", "last", "--max-turns", "2", "--journal", JOURNAL])
             .exits(2)
-            .notes(&["it was played from a recording", "--model PROVIDER/MODEL"]);
+            .notes(&["it was replayed from a recording", "--model PROVIDER/MODEL"]);
     }
 }
 
@@ -225,13 +225,13 @@ fn demo_advice_is_for_other_runs() {
         let mut command = cli.command(["demo", name]);
         command.env("ENDSTOP_JOURNAL", cli.path("j.db"));
         let done = Started::new(command, "").finish().exits(status);
-        assert!(row(&done, "next").starts_with("(of your own run, since this is a demo) "));
+        assert!(row(&done, "next").starts_with("(for a run of your own, because this is a demo) "));
         assert!(!row(&done, "next").contains("--resume"), "{done:#?}");
     }
 }
 
 #[test]
-fn policy_that_stops_is_named() {
+fn stopping_policy_is_named() {
     let cli = Cli::new();
     let policy = r#"max_steps={"steps": 1}"#;
     let done = run(&cli, &busy(), &["--tool", "shell", "--policy", policy]).exits(30);

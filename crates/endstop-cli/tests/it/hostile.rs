@@ -1,5 +1,5 @@
-//! Surroundings that mean no good, as the command meets them: floods, bombs and names, what it makes
-//! of memory, and what a terminal and a reader of JSON are given.
+//! Hostile surroundings: floods, decompression bombs and hostile names; memory use, and output for
+//! terminals and for JSON readers.
 
 use crate::cli::{Cli, DEADLINE, Started, agent_args, answering, playing};
 use crate::terminal::Terminal;
@@ -12,16 +12,16 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-/// More than a run holds, and less than what it must not hold.
+/// A bound above the memory of a normal run and below that of a run that keeps too much, in KiB.
 const MOST_KIB: u64 = 64 * 1024;
 
-/// Runs the binary to its end; with the most memory that it held, in KiB, its keeper's apart.
+/// Runs the binary to its end; returns its peak memory in KiB, without that of its keeper.
 fn measured(cli: &Cli, server: &Server, args: &[&str]) -> (crate::cli::Done, u64) {
     let started = Started::new(cli.command(agent_args(server, "openai-chat", args)), "");
     let status = format!("/proc/{}/status", started.child.id());
     let deadline = Instant::now() + DEADLINE;
     let mut most = 0;
-    // The mark only rises, so that the last look before the end tells nearly all.
+    // The peak only rises, so the last value before the end is close to the final one.
     while Instant::now() < deadline {
         let text = fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -32,13 +32,13 @@ fn measured(cli: &Cli, server: &Server, args: &[&str]) -> (crate::cli::Done, u64
     (started.finish(), most)
 }
 
-/// What the one call of a run was answered with.
+/// Returns the result of the only call of a run.
 fn answered(done: &crate::cli::Done) -> Value {
     let mut lines = done.lines().into_iter();
     lines.find(|line| line["type"] == "tool_ended").unwrap_or_else(|| panic!("{done:#?}"))
 }
 
-/// A command that prints this many bytes, to its end.
+/// Runs a command that prints this many bytes.
 fn floods(bytes: u64) {
     let cli = Cli::new();
     let line = format!("yes | head -c {bytes}");
@@ -47,30 +47,30 @@ fn floods(bytes: u64) {
     let (done, most) = measured(&cli, &server, &args);
     let done = done.exits(0);
     let content = answered(&done)["content"].as_str().unwrap().to_owned();
-    // Of both ends 32 KiB are kept.
+    // 32 KiB of each end are kept.
     let cut = format!("[… {} bytes left out …]", bytes - 2 * 32 * 1024);
     assert!(content.contains(&cut) && content.ends_with("y\n[exit status 0]"), "{content:.99}");
     assert!(most < MOST_KIB, "it held {most} KiB");
 }
 
 #[test]
-fn a_command_that_prints_without_end_is_bounded_in_memory_and_the_cut_is_marked() {
+fn flooding_command_is_bounded_in_memory() {
     floods(200_000_000);
 }
 
 #[test]
 #[ignore = "ten gigabytes take some ten seconds of two processors"]
-fn ten_gigabytes_are_too() {
+fn ten_gigabyte_output_is_bounded() {
     floods(10_000_000_000);
 }
 
 #[test]
-fn a_body_that_unpacks_to_a_gigabyte_is_bounded_in_memory() {
+fn compressed_body_is_bounded_in_memory() {
     let mut gz = GzEncoder::new(Vec::new(), Compression::best());
     let line = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"}}]}\n\n";
     gz.write_all(line.repeat(20_000).as_bytes()).unwrap();
     gz.flush().unwrap();
-    // What was packed points at nothing before it, and can be said again and again.
+    // The compressed block refers to nothing before it, so it can be repeated.
     let (head, block) = gz.get_ref().split_at(10);
     let body = [head, &block.repeat(1_000)].concat();
     assert!(body.len() < 16 << 20, "{}", body.len());
@@ -90,7 +90,7 @@ fn a_body_that_unpacks_to_a_gigabyte_is_bounded_in_memory() {
 }
 
 #[test]
-fn ten_times_the_calls_hold_ten_times_the_memory_and_no_more() {
+fn memory_grows_linearly_with_calls() {
     let held = |calls: usize| {
         let asked = (0..calls)
             .fold(Turn::text("Many."), |turn, n| turn.and_call("nothing", &json!({ "n": n })));
@@ -106,7 +106,7 @@ fn ten_times_the_calls_hold_ten_times_the_memory_and_no_more() {
     assert!(each < 8, "{few} KiB, then {many}: {each} KiB for each call");
 }
 
-/// Names of a tool, as a model may make them up, and what they do to a terminal that obeys them.
+/// Tool names that a model could invent, with escape sequences.
 const NAMES: [&str; 4] = [
     "\u{1b}]0;owned\u{7}\u{1b}[2J",
     "rm -rf\r\n\n── stopped: forged\u{8}",
@@ -115,7 +115,7 @@ const NAMES: [&str; 4] = [
 ];
 
 #[test]
-fn names_and_outputs_do_not_reach_a_terminal_as_they_are() {
+fn terminal_gets_no_raw_escapes() {
     let name = "\u{1b}[31m\u{7}red\u{9b}2J\n";
     let commands = format!(
         "printf '#!/bin/sh\\nprintf \"\\\\033[2Jgone\\\\007\\\\000\"\\n' > '{name}'; chmod +x '{name}'; './{name}'; './no{name}'"
@@ -129,14 +129,14 @@ fn names_and_outputs_do_not_reach_a_terminal_as_they_are() {
     let server = playing(turns.clone());
     let (code, seen) = Terminal::run(&server, &args).finish();
     assert_eq!(code, 0, "{seen}");
-    // Nothing was erased: all is there, in pictures.
+    // Nothing was erased: all of it is there, with symbols for the control characters.
     for shown in ["→ shell", "␛]0;owned␇␛[2J", "␛[2Jgone␇", "../../sh", "the end"] {
         assert!(seen.contains(shown), "no {shown:?} in: {seen}");
     }
     assert!(!seen.lines().any(|line| line.starts_with("── stopped: forged")), "{seen}");
     assert!(seen.len() < 8_000, "a name of ten thousand letters is not shown whole: {seen}");
 
-    // A pipe is given the same, and JSON what it was.
+    // A pipe gets the same text, and JSON the original.
     let server = playing(turns.clone());
     let done = Cli::new().agent(&server, "openai-chat", &args).exits(0);
     let obeyed = |text: &str| text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
@@ -144,7 +144,7 @@ fn names_and_outputs_do_not_reach_a_terminal_as_they_are() {
     let server = playing(turns);
     let args = [&args[..], &["--json"]].concat();
     let done = Cli::new().agent(&server, "openai-chat", &args).exits(0);
-    // JSON escapes them itself, but for those past ASCII.
+    // JSON escapes control characters itself, except those beyond ASCII.
     assert!(!done.stdout.chars().any(|c| c < ' ' && c != '\n'), "{:?}", done.stdout);
     let lines = done.lines();
     for name in NAMES {
@@ -154,7 +154,7 @@ fn names_and_outputs_do_not_reach_a_terminal_as_they_are() {
 }
 
 #[test]
-fn commands_that_cannot_be_run_are_told_and_the_run_goes_on() {
+fn failed_commands_do_not_end_run() {
     let cli = Cli::new();
     for (name, text, mode) in [("plain", "#!/bin/sh\n", 0o644), ("orphan", "#!/no/such\n", 0o755)] {
         let path = cli.write(name, text);
@@ -179,9 +179,9 @@ fn commands_that_cannot_be_run_are_told_and_the_run_goes_on() {
     }
 }
 
-/// With a limit on file sizes that the journal and the events reach in mid-run.
+/// With a limit on file sizes that the journal and the events file reach during the run.
 #[test]
-fn file_size_limit_does_not_end_run() {
+fn file_size_limit_ends_no_run() {
     let cli = Cli::new();
     let long = "x".repeat(400_000);
     let lines = [format!("echo {long} | head -c 60000"), "head -c 1000000 /dev/zero > big".into()];
@@ -203,7 +203,7 @@ fn file_size_limit_does_not_end_run() {
     let lines = done.lines();
     let lost = |line: &Value| line["message"].to_string().contains("cannot store this run");
     assert!(lines.iter().any(lost), "{done:?}");
-    // For a command the limit is what it is elsewhere.
+    // The command inherits the limit, but not the changed signal handling.
     let command = lines.iter().rfind(|line| line["type"] == "tool_ended").unwrap();
     let content = command["content"].as_str().unwrap();
     assert!(content.contains("signal 25") || content.contains("status 153"), "{content}");

@@ -1,5 +1,5 @@
-//! A server that speaks HTTP/2 over TLS, as the providers' do, and goes away: between two answers,
-//! when it is asked again, in the middle of an answer.
+//! A server that speaks HTTP/2 over TLS, as those of the providers do, and closes the connection:
+//! between two answers, at the second request, or during an answer.
 
 use crate::cli::{Cli, Done, FORMATS, Started};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// When the first connection goes away.
+/// The time at which the first connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Goes {
     Never,
@@ -28,7 +28,7 @@ enum Goes {
     WithinAnAnswer(Reason),
 }
 
-/// What a server has seen.
+/// The requests and connections that a server has seen.
 #[derive(Default)]
 struct Seen {
     connections: AtomicUsize,
@@ -45,7 +45,7 @@ struct Server {
 }
 
 impl Server {
-    /// A server that answers with a call of a tool first, then with a text, in this format.
+    /// Starts a server that answers first with a tool call, then with text, in this format.
     fn start(api: &'static str, goes: Goes) -> Server {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -108,7 +108,7 @@ async fn serve(acceptor: &TlsAcceptor, stream: TcpStream, api: &str, goes: Goes,
     let tls = acceptor.accept(stream).await.unwrap();
     seen.protocols.lock().unwrap().push(tls.get_ref().1.alpn_protocol().map(<[u8]>::to_vec));
     let mut connection = h2::server::handshake(tls).await.unwrap();
-    // Also what makes it go on: nothing is sent or received but while it is asked for more.
+    // `accept` also drives the connection: nothing is sent or received unless it is polled.
     while let Some(Ok((request, respond))) = connection.accept().await {
         let number = seen.requests.fetch_add(1, Ordering::SeqCst) + 1;
         match goes {
@@ -153,7 +153,7 @@ fn said(api: &str, turn: &Turn) -> String {
 }
 
 #[test]
-fn a_server_that_goes_away_costs_no_turn_and_nothing_is_counted_twice() {
+fn closed_connection_costs_no_turn() {
     let cases = [
         (Goes::Never, 1, 2),
         (Goes::Answered, 2, 2),
@@ -174,7 +174,7 @@ fn a_server_that_goes_away_costs_no_turn_and_nothing_is_counted_twice() {
         assert_eq!(server.seen.connections.load(Ordering::SeqCst), connections, "{case}");
         let protocols = server.seen.protocols.lock().unwrap().clone();
         assert!(protocols.iter().all(|protocol| protocol.as_deref() == Some(b"h2")));
-        // What was cut within its answer is paid for, as far as is known.
+        // An answer that was cut is paid for, as far as its cost is known.
         if !matches!(goes, Goes::WithinAnAnswer(_)) {
             let usage = &outcome["usage"];
             let tokens = (&usage["input_tokens"], &usage["output_tokens"], &usage["estimated"]);

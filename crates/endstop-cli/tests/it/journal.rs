@@ -1,5 +1,5 @@
-//! Runs that are kept: listed, explained, gone on with after `kill -9`, and what a journal must not
-//! have in it.
+//! Stored runs: listed, explained, resumed after `kill -9`; and data that a journal must not
+//! contain.
 
 use crate::cli::{Cli, FORMATS, OPENAI_KEY, Started, agent_args, answering, eventually, playing};
 use endstop::testkit::{Reply, Request, Server, Turn};
@@ -8,11 +8,12 @@ use std::time::Duration;
 
 const JOURNAL: [&str; 2] = ["--journal", "j.db"];
 
-/// A model that has the shell write a line a step, as many as it has results of, then answers.
+/// A model that has the shell write one line for each step, based on the results it has, and then
+/// answers.
 fn steps(most: usize) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
     move |request| {
         let body = request.body.to_string();
-        // Every format names the result's call once more: results are counted by what they say.
+        // The formats nest results differently, so results are counted by their text.
         let done = body.matches("[exit status 0]").count() + body.matches("may have done").count();
         let turn = if done < most {
             Turn::call("shell", &json!({"command": format!("echo step {} >> steps.txt", done + 1)}))
@@ -29,7 +30,7 @@ fn begin(server: &Server, api: &str, more: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_run_is_listed_explained_and_drawn() {
+fn run_is_listed_and_explained() {
     for api in FORMATS {
         let cli = Cli::new();
         cli.write("note.txt", "still building <b>&</b>\n");
@@ -69,7 +70,7 @@ fn a_run_is_listed_explained_and_drawn() {
         cli.run(["explain", id, "--html", "run.html", "--journal", "j.db"]).exits(0);
         let page = cli.read("run.html");
         assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
-        // One file: nothing is fetched, nothing runs, and what a tool said is text.
+        // A self-contained page: it fetches nothing, runs nothing, and shows tool results as text.
         for no in ["http://", "https://", "<script", "src=", "@import", "<b>&"] {
             assert!(!page.contains(no), "{no:?} in the page");
         }
@@ -80,7 +81,7 @@ fn a_run_is_listed_explained_and_drawn() {
 }
 
 #[test]
-fn a_killed_run_goes_on_under_its_name() {
+fn killed_run_resumes_under_its_id() {
     for api in FORMATS {
         let cli = Cli::new();
         let server = answering(steps(6));
@@ -102,7 +103,7 @@ fn a_killed_run_goes_on_under_its_name() {
         let hint =
             format!("\nnext: resume: endstop run --resume {id} --trust-journal --journal j.db\n");
         assert!(told.contains(&hint), "{told}");
-        // Model, address, tools and limits are the run's own.
+        // Model, address, tools and limits come from the stored run.
         let done = cli
             .run(["run", "--resume", id, "--json", "--trust-journal", "--journal", "j.db"])
             .exits(0);
@@ -121,7 +122,7 @@ fn a_killed_run_goes_on_under_its_name() {
 }
 
 #[test]
-fn a_limit_that_is_raised_lets_a_run_go_on() {
+fn raised_limit_lets_run_resume() {
     let cli = Cli::new();
     let server = answering(steps(4));
     let done = cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
@@ -141,7 +142,7 @@ fn a_limit_that_is_raised_lets_a_run_go_on() {
 }
 
 #[test]
-fn what_has_changed_is_said_and_asked_for() {
+fn changed_settings_need_acceptance() {
     let cli = Cli::new();
     let server = answering(steps(4));
     cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
@@ -149,7 +150,7 @@ fn what_has_changed_is_said_and_asked_for() {
     let other = [&other[..], &["Be quick.", "--trust-journal"], &JOURNAL].concat();
     let refused = cli.run(&other).exits(2);
     refused.notes(&[
-        "the run was begun otherwise",
+        "the configuration differs from the original run",
         "instructions: was none",
         "is Be quick.",
         "tool shell: was there",
@@ -158,14 +159,14 @@ fn what_has_changed_is_said_and_asked_for() {
         "--accept-changes",
     ]);
     assert_eq!(cli.run(["runs", "--json", "--journal", "j.db"]).lines().len(), 1);
-    // The tool is gone: what is asked for is a mistake, and ends the run so.
+    // The tool is gone, so the call counts as a mistake, and mistakes end the run.
     let accepted = [&other[..], &["--accept-changes", "--json"]].concat();
     let outcome = cli.run(&accepted).exits(20).outcome();
     assert_eq!(outcome["termination"], "error_consecutive_mistakes");
 }
 
 #[test]
-fn a_journal_that_cannot_be_used_is_told_of() {
+fn unusable_journal_is_reported() {
     let cli = Cli::new();
     let server = playing([Turn::text("Yes.")]);
     cli.write("notes.txt", "dear diary, ".repeat(100));
@@ -176,18 +177,18 @@ fn a_journal_that_cannot_be_used_is_told_of() {
     cli.run(with("/proc/none/j.db")).exits(2).notes(&["--journal /proc/none/j.db"]);
     cli.run(with("off")).exits(0);
     cli.run(["runs", "--journal", "off"]).exits(2).notes(&["--journal FILE"]);
-    cli.run(["runs", "--journal", "none.db"]).exits(2).notes(&["there is no journal yet"]);
+    cli.run(["runs", "--journal", "none.db"]).exits(2).notes(&["no journal found"]);
     cli.run(["explain", "zzz", "--journal", "none.db"]).exits(2).notes(&["zzz: No such file"]);
-    // The usual place that cannot be written ends nothing.
+    // The default journal is optional: the run continues if it cannot be written.
     let mut command = cli.command(agent_args(&server, "openai-chat", &["Is it?"]));
     command.env("XDG_STATE_HOME", "/proc/none").env("HOME", "/proc/none");
-    Started::new(command, "").finish().exits(0).notes(&["this run is not kept", "--journal off"]);
-    // And the usual place that can.
+    Started::new(command, "").finish().exits(0).notes(&["this run is not stored", "--journal off"]);
+    // A default journal that can be written is used.
     let mut command = cli.command(agent_args(&server, "openai-chat", &["Is it?"]));
     command.env("XDG_STATE_HOME", cli.path("state"));
     Started::new(command, "").finish().exits(0);
     assert!(cli.path("state/endstop/journal.db").exists());
-    // One that a settings file names.
+    // A journal that a settings file names.
     cli.write("settings.toml", "journal = \"kept/here.db\"\n");
     let settings = ["Is it?", "--config", "settings.toml"];
     cli.run(agent_args(&server, "openai-chat", &settings)).exits(0);
@@ -195,10 +196,10 @@ fn a_journal_that_cannot_be_used_is_told_of() {
     cli.run(["run", "x", "--resume", "last"]).exits(2).notes(&["--resume"]);
 }
 
-/// Keys in the environment, in headers, in an address, in the words of errors and of tools: none of
-/// them is in any byte that was written.
+/// Keys in the environment, in headers, in an address, in errors and in tool results: none of them
+/// may appear in any byte that is written.
 #[test]
-fn no_key_is_in_any_byte_that_is_written() {
+fn no_written_byte_contains_keys() {
     const DEPLOY: &str = "dpl0y-7Kq2Zx9Lm4Wn8Vb3Tc6Yd1";
     for api in FORMATS {
         let cli = Cli::new();
@@ -286,12 +287,12 @@ fn no_key_is_in_any_byte_that_is_written() {
     }
 }
 
-/// No file may grow beyond some kilobytes: what a full disk is to a program.
+/// Limits the size of every file to some kilobytes, which has the effect of a full disk.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_ends_no_run_and_loses_no_ending() {
+fn full_disk_does_not_end_run() {
     let cli = Cli::new();
-    // The journal is there, with a run in it.
+    // The journal exists already, with a run in it.
     let small = playing([Turn::text("Yes.")]);
     let begin = [&["Is it?"][..], &JOURNAL].concat();
     cli.agent(&small, "openai-chat", &begin).exits(0);
@@ -317,7 +318,8 @@ fn a_full_disk_ends_no_run_and_loses_no_ending() {
     assert_eq!(warnings.len(), 1, "said once: {done:#?}");
     let said = warnings[0]["message"].as_str().unwrap();
     assert!(said.contains("the journal cannot store this run"), "{said}");
-    // What was whole before is whole, and what is there of this run is told as what it is.
+    // Runs that were complete stay complete, and the part of this run that is there is reported as
+    // such.
     let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
     assert_eq!(runs.len(), 2, "{runs:?}");
     assert_eq!((&runs[0]["termination"], &runs[1]["termination"]), (&Value::Null, &json!("stop")));
@@ -327,7 +329,7 @@ fn a_full_disk_ends_no_run_and_loses_no_ending() {
 }
 
 #[test]
-fn explanation_has_what_verifier_found() {
+fn explain_shows_verifier_result() {
     let cli = Cli::new();
     for (verify, status, says) in [("false", 1, "NO: the verifier"), ("true", 0, "yes")] {
         let server = playing([Turn::text("Done.")]);
@@ -355,7 +357,7 @@ fn explanation_has_what_verifier_found() {
 }
 
 #[test]
-fn refused_resume_does_not_claim_to_continue() {
+fn refused_resume_announces_nothing() {
     let cli = Cli::new();
     let server = answering(steps(4));
     cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);
@@ -364,7 +366,7 @@ fn refused_resume_does_not_claim_to_continue() {
 }
 
 #[test]
-fn resumed_run_shows_result_with_its_call() {
+fn resumed_run_shows_earlier_call() {
     let cli = Cli::new();
     let server = answering(steps(4));
     cli.run(begin(&server, "openai-chat", &["--max-turns", "2"])).exits(20);

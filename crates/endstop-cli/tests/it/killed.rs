@@ -1,8 +1,8 @@
-//! Nothing outlives its run, however it is stopped: also where `endstop` is killed with SIGKILL, or
-//! the keeper of its command.
+//! No process outlives its run, however the run is stopped: also if `endstop` or the keeper of its
+//! command is killed with SIGKILL.
 //!
-//! Each way to stop is tried with each way to hide. A test's processes are those with a length of
-//! `sleep` that only they have.
+//! Each way to stop is tried with each way to hide. A test finds its processes by a duration of
+//! `sleep` that only they use.
 
 use crate::cli::{Cli, Done, FORMATS, Started, agent_args, answering, eventually};
 use endstop::testkit::{Reply, Server, Turn};
@@ -12,30 +12,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The most that may pass from the stop to the last death.
+/// Maximum time from the stop to the last death.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// What a command starts, and how many processes sleep then; `N` is the length of the sleep.
+/// Commands, and the number of processes that sleep; `N` is the duration of the sleep.
 const KINDS: [(&str, usize); 5] = [
     // A child and a grandchild.
     ("sleep N & sleep N", 2),
     ("sh -c 'sh -c \"sleep N & wait\" & wait' & sleep N", 2),
-    // A grandchild in a session of its own.
+    // A grandchild in its own session.
     ("sh -c 'setsid sleep N & wait' & sleep N", 2),
-    // A daemon: in a session of its own, its parent gone.
+    // A daemon: in its own session, with its parent gone.
     ("( setsid sleep N >/dev/null 2>&1 & ) ; sh -c 'sleep N & sleep N'", 3),
-    // A daemon that has taken its environment off: only a keeper holds it.
+    // A daemon without the environment, which only a keeper can find.
     ("( env -i setsid sleep N >/dev/null 2>&1 & ) ; sleep N", 2),
 ];
 
-/// A length of `sleep` that nobody else has.
+/// Returns a duration of `sleep` that no other process uses.
 fn length() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     (1_000_000_000 + (std::process::id() % 1_000_000) * 1000 + next).to_string()
 }
 
-/// The living processes with this word among their arguments.
+/// Returns the living processes with this word among their arguments.
 fn alive(word: &str) -> Vec<Pid> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -47,7 +47,7 @@ fn alive(word: &str) -> Vec<Pid> {
         .collect()
 }
 
-/// The keeper that this process has started.
+/// Returns the keeper that this process has started.
 fn keeper(of: Pid) -> Option<Pid> {
     let parent = of.as_raw_nonzero().to_string();
     std::fs::read_dir("/proc").unwrap().flatten().find_map(|process| {
@@ -59,7 +59,7 @@ fn keeper(of: Pid) -> Option<Pid> {
     })
 }
 
-/// The children of a process that have ended and were not reaped.
+/// Returns the number of children of a process that ended and were not reaped.
 fn zombies(of: Pid) -> usize {
     let parent = of.as_raw_nonzero().to_string();
     let stats = std::fs::read_dir("/proc").unwrap().flatten();
@@ -72,18 +72,18 @@ fn zombies(of: Pid) -> usize {
         .count()
 }
 
-/// A run whose model has called a command, once that sleeps.
+/// A run whose model has called a command, after that command sleeps.
 struct Sleeping {
     length: String,
     server: Server,
     started: Option<Started>,
     _cli: Cli,
-    /// When the server was asked for the second time.
+    /// The time of the second request to the server.
     second: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Sleeping {
-    /// Starts it; `processes` of its command sleep.
+    /// Starts a run; `processes` processes of its command sleep.
     fn new((command, processes): (&str, usize), args: &[&str]) -> Sleeping {
         let sleeping = Sleeping::starting(command, args);
         eventually("the processes sleep", || alive(&sleeping.length).len() == processes);
@@ -120,7 +120,7 @@ impl Sleeping {
         Instant::now()
     }
 
-    /// None is left, and it took no longer than it may.
+    /// Asserts that no process is left and that this took no longer than allowed.
     #[track_caller]
     fn none_left(&self, since: Instant) {
         eventually("none is left", || alive(&self.length).is_empty());
@@ -134,7 +134,7 @@ impl Sleeping {
     }
 }
 
-/// A failed test leaves nothing behind either.
+/// Leaves no process behind if the test fails.
 impl Drop for Sleeping {
     fn drop(&mut self) {
         drop(self.started.take());
@@ -145,7 +145,7 @@ impl Drop for Sleeping {
 }
 
 #[test]
-fn a_cancel_leaves_none() {
+fn cancel_leaves_no_process() {
     for kind in KINDS {
         let run = Sleeping::new(kind, &["--json"]);
         let since = run.signal(Signal::INT);
@@ -155,9 +155,9 @@ fn a_cancel_leaves_none() {
 }
 
 #[test]
-fn a_terminate_leaves_none() {
+fn terminate_leaves_no_process() {
     for (command, processes) in KINDS {
-        // Who is deaf for a cancel; what is ignored stays ignored in the children.
+        // A command that ignores the signals of a cancel; its children inherit the ignored signals.
         let deaf = format!("trap '' TERM HUP INT; {command}");
         let run = Sleeping::new((&deaf, processes), &["--cancel-grace", "1h"]);
         run.signal(Signal::INT);
@@ -171,7 +171,7 @@ fn a_terminate_leaves_none() {
 }
 
 #[test]
-fn sigterm_leaves_none() {
+fn sigterm_leaves_no_process() {
     for kind in KINDS {
         let run = Sleeping::new(kind, &["--json"]);
         let since = run.signal(Signal::TERM);
@@ -181,7 +181,7 @@ fn sigterm_leaves_none() {
 }
 
 #[test]
-fn a_tool_that_runs_out_of_time_leaves_none() {
+fn tool_timeout_leaves_no_process() {
     for (command, _) in KINDS {
         let run = Sleeping::starting(command, &["--tool-timeout", "400ms", "--json"]);
         eventually("the run goes on", || run.second.lock().unwrap().is_some());
@@ -192,7 +192,7 @@ fn a_tool_that_runs_out_of_time_leaves_none() {
 }
 
 #[test]
-fn a_run_that_runs_out_of_time_leaves_none() {
+fn run_timeout_leaves_no_process() {
     for (command, _) in KINDS {
         let mut run = Sleeping::starting(command, &["--timeout", "400ms", "--json"]);
         let done = run.started.take().unwrap().finish();
@@ -204,7 +204,7 @@ fn a_run_that_runs_out_of_time_leaves_none() {
 }
 
 #[test]
-fn sigkill_leaves_none() {
+fn sigkill_leaves_no_process() {
     for (command, processes) in KINDS {
         let deaf = format!("trap '' TERM HUP INT; {command}");
         for command in [command, &deaf] {
@@ -220,8 +220,8 @@ fn sigkill_leaves_none() {
     }
 }
 
-/// What a signal to the keeper leaves, and what the model is told of it.
-fn signal_to_keeper_leaves_none(signal: Signal) {
+/// Sends a signal to the keeper; asserts that no process is left and that the model is told so.
+fn signal_to_keeper_leaves_no_process(signal: Signal) {
     for kind in KINDS {
         let run = Sleeping::new(kind, &["--json"]);
         let kept = keeper(run.endstop()).unwrap();
@@ -241,18 +241,18 @@ fn signal_to_keeper_leaves_none(signal: Signal) {
 
 #[test]
 fn killed_keeper_leaves_no_process() {
-    signal_to_keeper_leaves_none(Signal::KILL);
+    signal_to_keeper_leaves_no_process(Signal::KILL);
 }
 
 #[test]
 fn stopped_keeper_leaves_no_process() {
-    signal_to_keeper_leaves_none(Signal::STOP);
+    signal_to_keeper_leaves_no_process(Signal::STOP);
 }
 
 #[test]
-fn command_that_kills_its_keeper_leaves_none() {
+fn keeper_killed_by_command_leaves_none() {
     for signal in ["KILL", "STOP"] {
-        // A daemon without its environment, and one that is orphaned by the command's own end.
+        // A daemon without its environment, and one that is orphaned when the command ends.
         let line = format!(
             "(env -i setsid sleep N & env -i setsid sh -c 'sleep N & sleep N' &); kill -{signal} $PPID; sleep 0.1"
         );
@@ -266,8 +266,8 @@ fn command_that_kills_its_keeper_leaves_none() {
 }
 
 #[test]
-fn an_argument_alone_makes_no_keeper() {
-    // Without a host's socket it is an argument as any other, and a wrong one.
+fn keeper_argument_alone_is_refused() {
+    // Without the host's socket it is an ordinary argument, and an unknown one.
     let done = Cli::new().run(["--endstop-keeper=2", "-"]).exits(2);
     assert!(done.stderr.contains("--endstop-keeper"), "{done:?}");
 }

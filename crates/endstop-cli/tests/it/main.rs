@@ -1,5 +1,5 @@
-//! The `endstop` command as a person or a script meets it: the built binary, real files, pipes and
-//! signals, and a real server on loopback. One module a subject.
+//! The `endstop` command as users and scripts run it: the built binary, real files, pipes and
+//! signals, and a real server on loopback. One module for each subject.
 #![allow(
     clippy::unwrap_used,
     clippy::pedantic,

@@ -1,10 +1,10 @@
-//! `endstop run` with MCP servers: a shell script plays one.
+//! `endstop run` with MCP servers, played by a shell script.
 
 use crate::cli::{Cli, playing};
 use endstop::testkit::Turn;
 use serde_json::{Value, json};
 
-/// Answers calls with the folder it is in and what it may see; writes down when it ends.
+/// A server that answers calls with its folder and its environment, and records its end.
 const SERVER: &str = r#"
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
@@ -29,7 +29,7 @@ fn names(body: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_flag_gives_tools_and_the_server_ends_with_the_run() {
+fn server_ends_with_the_run() {
     let cli = Cli::new();
     cli.write("server.sh", SERVER);
     std::fs::create_dir(cli.path("inner")).unwrap();
@@ -43,14 +43,14 @@ fn a_flag_gives_tools_and_the_server_ends_with_the_run() {
 }
 
 #[test]
-fn a_server_that_cannot_be_used_costs_nothing() {
+fn unusable_server_costs_nothing() {
     let cli = Cli::new();
     let server = playing(looking());
     for (flag, words) in [
         ("files=echo no luck >&2; exit 3", "exit status 3; its output: no luck"),
-        ("files", "--mcp wants NAME=COMMAND"),
+        ("files", "expected NAME=COMMAND"),
         ("a b=true", "MCP server `a b`: invalid server name"),
-        ("web=https://host/?key=abc", "as `$NAME` of a variable"),
+        ("web=https://host/?key=abc", "use a variable as `$NAME`"),
     ] {
         let done = cli.agent(&server, "openai-chat", &["go", "--mcp", flag]).exits(2);
         assert!(done.stderr.contains(words), "{flag}: {}", done.stderr);
@@ -80,7 +80,7 @@ fn blank_task_starts_no_server() {
 }
 
 #[test]
-fn a_run_goes_on_with_the_servers_that_it_had() {
+fn resumed_run_reconnects_its_servers() {
     let cli = Cli::new();
     let script = cli.write("server.sh", SERVER);
     let toml = format!(
@@ -99,7 +99,7 @@ fn a_run_goes_on_with_the_servers_that_it_had() {
     assert_eq!(done.stdout, "done\n");
     let requests = server.requests();
     assert_eq!(names(&requests[1].body), ["files__look", "finish"]);
-    // It may see the key.
+    // The settings allow it to read the key.
     assert!(requests[1].body.to_string().contains(" a key"), "{}", requests[1].body);
     assert_eq!(cli.read("server.sh.log"), "ended\nended\n");
 }

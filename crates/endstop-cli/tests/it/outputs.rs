@@ -1,10 +1,10 @@
-//! Files that commands write: none that holds something is replaced without `--overwrite`.
+//! Output files: a file with content is not replaced without `--overwrite`.
 
 use crate::backtest::clear;
 use crate::cli::{Cli, Done, agent_args, playing};
 use endstop::testkit::Turn;
 
-/// Every command with an output file, which is the last argument.
+/// Returns every command that has an output file, which is its last argument.
 fn writers(cli: &Cli) -> Vec<(&'static str, Vec<String>)> {
     let owned = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
     cli.write("runs.jsonl", clear(120, 60));
@@ -24,7 +24,7 @@ fn refused(done: Done, flag: &str) {
 }
 
 #[test]
-fn file_that_holds_something_stays() {
+fn file_with_content_is_not_replaced() {
     let cli = Cli::new();
     let server = playing([Turn::text("Hi.")]);
     let first = ["Go.", "--events", "events.jsonl"];
@@ -46,7 +46,7 @@ fn file_that_holds_something_stays() {
         run(&["out", "--overwrite"]).exits(0);
         let written = std::fs::read(cli.path("out")).unwrap();
         assert!(!written.is_empty() && !written.starts_with(b"precious"), "{flag}");
-        // An empty file, as `mktemp` makes it, holds nothing that could be lost.
+        // An empty file, as `mktemp` creates, has no content that could be lost.
         cli.write("out", "");
         run(&["out"]).exits(0);
         assert!(std::fs::metadata(cli.path("out")).unwrap().len() > 0, "{flag}");
@@ -56,7 +56,7 @@ fn file_that_holds_something_stays() {
 
 #[cfg(unix)]
 #[test]
-fn device_is_written_as_it_is() {
+fn device_is_written_without_overwrite() {
     let cli = Cli::new();
     let server = playing([Turn::text("Hi.")]);
     for flag in ["--events", "--record"] {

@@ -1,5 +1,5 @@
-//! Small files that are large once unpacked and parsed, in every format that is read: under a limit of
-//! one gigabyte of memory they are problems in the report, and the other sessions are still told.
+//! Small files that are large once decompressed and parsed, in every supported format: with one
+//! gigabyte of memory they are reported as problems, and the other sessions are still audited.
 
 use crate::cli::{Cli, Done, Started};
 use flate2::Compression;
@@ -14,7 +14,7 @@ const GOOD: &str =
 
 const CLAUDE: &str = r#"{"type":"user","uuid":"u","parentUuid":null,"sessionId":"s","isSidechain":false,"timestamp":"2026-03-04T05:00:00.000Z","message":{"role":"user","content":"x"}"#;
 
-/// Before and after what is repeated.
+/// The text before and after the repeated part.
 type Frame = (&'static str, &'static str, &'static str);
 
 const FRAMES: [Frame; 9] = [
@@ -49,7 +49,7 @@ const FRAMES: [Frame; 9] = [
     ),
 ];
 
-/// What is repeated, and the MiB of text that parse to 600 MiB and more.
+/// The repeated parts, with the MiB of text that parse to at least 600 MiB.
 const UNITS: [(&str, usize); 9] = [
     ("0,", 9),
     ("[],", 5),
@@ -73,7 +73,7 @@ fn packed(before: &str, (unit, mib): (&str, usize), after: &str) -> Vec<u8> {
     gz.finish().unwrap()
 }
 
-/// The binary with a gigabyte of memory.
+/// Runs the binary with one gigabyte of memory.
 fn limited(cli: &Cli, args: &[&str]) -> Done {
     let inner = cli.command(args);
     let mut command = Command::new("sh");
@@ -89,7 +89,8 @@ fn limited(cli: &Cli, args: &[&str]) -> Done {
     .finish()
 }
 
-/// Audits a folder of these files with a good one before and behind them; the problems by kind.
+/// Audits a folder of these files, with a good file before and after them; returns the problems by
+/// kind.
 fn audited(files: &[(String, Vec<u8>)]) -> Value {
     let cli = Cli::new();
     fs::create_dir(cli.path("runs")).unwrap();
@@ -110,7 +111,7 @@ fn problems(problems: &Value) -> u64 {
     problems.as_object().unwrap().values().map(|kind| kind["count"].as_u64().unwrap()).sum()
 }
 
-/// Each format with some unit, and each unit in some format.
+/// Each format with one part, and each part in one format.
 fn bombs() -> Vec<(String, Vec<u8>)> {
     let pairs = FRAMES.iter().zip(UNITS);
     let pack = |((name, before, after), unit): (&Frame, _)| {
@@ -155,7 +156,7 @@ fn values_over_many_records_are_problems() {
 }
 
 #[test]
-fn archive_with_endless_directory_is_a_problem() {
+fn endless_archive_directory_is_a_problem() {
     // One entry, listed a million times.
     let name = b"samples/1_epoch_1.json";
     let mut entry = vec![0; 46];

@@ -1,4 +1,4 @@
-//! `endstop run --record`: what comes to the file, and what never does.
+//! `endstop run --record`: the content of the file, and data that must not be in it.
 
 use crate::cli::{
     ANTHROPIC_KEY, Cli, OPENAI_KEY, Started, agent_args, answering, eventually, playing,
@@ -6,7 +6,7 @@ use crate::cli::{
 use endstop::testkit::{Reply, Request, Server, Turn};
 use serde_json::{Value, json};
 
-/// The formats that a run is recorded in.
+/// The formats in which a run is recorded.
 pub(crate) const RECORDED: [&str; 8] = [
     "openai-chat",
     "anthropic-messages",
@@ -18,10 +18,10 @@ pub(crate) const RECORDED: [&str; 8] = [
     "bedrock-invoke",
 ];
 
-/// The key of Google, set where it is asked for.
+/// The Google key, set for the formats that need it.
 const GOOGLE_KEY: &str = "AIzaSyDummyG00gleKeyThatMustNeverBeShown";
 
-/// The lines of a recording.
+/// Returns the lines of a recording.
 pub(crate) fn lines(cli: &Cli, file: &str) -> Vec<Value> {
     cli.read(file).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -31,7 +31,7 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_recording_has_what_was_asked_and_answered() {
+fn recording_has_requests_and_responses() {
     for api in RECORDED {
         for more in [&[][..], &["--no-stream"]] {
             let cli = Cli::new();
@@ -56,7 +56,7 @@ fn a_recording_has_what_was_asked_and_answered() {
                 assert!(line["url"].as_str().unwrap().ends_with(&requests[at].path), "{line}");
                 assert_eq!(line["request"], requests[at].body);
                 assert_eq!(line["ended"], "clean");
-                // Binary frames are no text.
+                // Binary frames are not text.
                 let binary = api.starts_with("bedrock") && line["status"] == 200 && more.is_empty();
                 assert_eq!(line["body_encoding"], if binary { "base64" } else { "utf-8" });
                 assert!(binary || at == 0 || line["body"].as_str().unwrap().contains("Grüße."));
@@ -64,7 +64,7 @@ fn a_recording_has_what_was_asked_and_answered() {
             assert_eq!((&lines[1]["status"], &lines[2]["status"]), (&json!(500), &json!(200)));
             assert_eq!(lines[1]["headers"]["x-seen"], "1");
             assert_eq!(lines[3]["termination"], "stop");
-            // It is what `detect` reads.
+            // `detect` reads the same file.
             let found = cli.run(["detect", "--jsonl", "r.jsonl"]).exits(0).lines();
             assert_eq!(found.len(), 2);
             assert_eq!(
@@ -81,7 +81,7 @@ fn a_recording_has_what_was_asked_and_answered() {
 
 #[cfg(unix)]
 #[test]
-fn a_recording_is_its_owners_and_is_not_written_over() {
+fn recording_is_private_and_not_overwritten() {
     use std::os::unix::fs::PermissionsExt as _;
     let cli = Cli::new();
     let server = playing([Turn::text("Yes.")]);
@@ -92,7 +92,7 @@ fn a_recording_is_its_owners_and_is_not_written_over() {
     let before = cli.read("r.jsonl");
     cli.agent(&server, "openai-chat", &args).exits(2).notes(&["--record r.jsonl", "not empty"]);
     assert_eq!((server.requests().len(), cli.read("r.jsonl")), (1, before));
-    // An empty one is as good as none.
+    // An empty file may be replaced.
     cli.write("r.jsonl", "");
     cli.agent(&server, "openai-chat", &args).exits(0);
     assert_eq!(lines(&cli, "r.jsonl").len(), 3);
@@ -100,17 +100,17 @@ fn a_recording_is_its_owners_and_is_not_written_over() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_costs_the_recording_and_not_the_run() {
+fn full_disk_does_not_end_run() {
     let cli = Cli::new();
     let server = playing([Turn::text("Yes.")]);
     let done = cli.agent(&server, "openai-chat", &["Is it?", "--record", "/dev/full"]).exits(0);
     assert_eq!(done.stdout, "Yes.\n");
-    done.notes(&["--record /dev/full: No space left", "the recording is not whole"]);
+    done.notes(&["--record /dev/full: No space left", "the recording is incomplete"]);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_run_that_is_killed_leaves_what_was_whole() {
+fn killed_run_leaves_complete_exchanges() {
     let cli = Cli::new();
     cli.write("a.txt", "a");
     let server = answering(|request| match request.number {
@@ -135,7 +135,7 @@ fn a_run_that_is_killed_leaves_what_was_whole() {
     assert!(told.contains("it stops before its run ended"), "{told}");
 }
 
-/// A reply that has the key wherever one can stand, and in pieces.
+/// A reply with the key in every place that can hold it, also split into chunks.
 fn echoing(request: &Request, key: &str) -> Reply {
     let key_is = format!("the key is {key}.");
     let headed = |reply: Reply| {
@@ -159,7 +159,7 @@ fn echoing(request: &Request, key: &str) -> Reply {
             headed(Reply::turn(request, &turn))
         }
         _ => {
-            // Token by token, as a model says it.
+            // Token by token, as a model streams it.
             let pieces: Vec<&str> = key_is
                 .as_bytes()
                 .chunks(3)
@@ -171,7 +171,7 @@ fn echoing(request: &Request, key: &str) -> Reply {
 }
 
 #[test]
-fn no_part_of_a_key_comes_to_the_file() {
+fn recording_contains_no_key_part() {
     for api in RECORDED {
         for more in [&[][..], &["--no-stream"]] {
             let key = match api {
@@ -182,7 +182,7 @@ fn no_part_of_a_key_comes_to_the_file() {
             let cli = Cli::new();
             let server = answering(move |request| echoing(request, key));
             let task = format!("Keep {key} to yourself.");
-            // An address may have a password.
+            // An address may contain a password.
             let url = server.base_url().replace("//", "//me:hunter2hunter2@");
             let base = ["run", &task, "--model", "scripted", "--api", api, "--base-url"];
             let flags = ["--tool", "read_file", "--record", "r.jsonl", "--json"];
@@ -201,7 +201,7 @@ fn no_part_of_a_key_comes_to_the_file() {
                 _ => &mut command,
             };
             let (outcome, _) = outcome_of(command);
-            // What is written as JSON may be kept, too.
+            // JSON stays valid after redaction, so the text around the key is kept.
             assert_eq!(outcome["last_text"], "the key is [redacted].", "{api} {more:?}");
             let text = cli.read("r.jsonl");
             assert_eq!(kinds(&lines(&cli, "r.jsonl")).len(), 6, "{api}: {text}");
@@ -212,11 +212,11 @@ fn no_part_of_a_key_comes_to_the_file() {
             for secret in ["hunter2", "AKIADUMMY", "0123456789abcdef", "bWU6aHVudGVyM"] {
                 assert!(!text.contains(secret), "{api}: {secret} in {text}");
             }
-            // Put together, its pieces are no key either.
+            // The chunks joined do not give the key either.
             let found = cli.run(["detect", "--jsonl", "r.jsonl"]).exits(0).lines();
             let last = found.last().unwrap();
             assert_eq!(last["turn"]["text"], "the key is [redacted].", "{api} {more:?}");
-            // What was cut out differs in no request, whether or not the key is there now.
+            // The redacted request matches, whether or not the key is set now.
             let replay = ["run", "--replay", "r.jsonl", "--tool", "read_file", "--json"];
             for given in [&[][..], &[task.as_str()]] {
                 let (outcome, told) = outcome_of(cli.command(replay.iter().chain(given)));
@@ -227,7 +227,8 @@ fn no_part_of_a_key_comes_to_the_file() {
     }
 }
 
-/// The outcome of a run whose output may have a key in it, and what was noted: the model said it.
+/// Returns the outcome of a run whose output may contain a key, because the model said it, and its
+/// notes.
 fn outcome_of(mut command: std::process::Command) -> (Value, String) {
     let done = command.output().unwrap();
     assert!(done.status.success(), "{done:?}");
@@ -237,7 +238,7 @@ fn outcome_of(mut command: std::process::Command) -> (Value, String) {
 }
 
 #[test]
-fn a_call_that_gets_no_response_is_recorded() {
+fn call_without_response_is_recorded() {
     let cli = Cli::new();
     let server: Server = playing([Turn::text("Yes.")]);
     let url = server.base_url();
@@ -253,7 +254,7 @@ fn a_call_that_gets_no_response_is_recorded() {
 }
 
 #[test]
-fn without_a_model_there_is_nothing_to_record() {
+fn recording_requires_a_model() {
     let cli = Cli::new();
     cli.run(["run", "--record", "r.jsonl"]).exits(2).notes(&["no model is configured"]);
     assert!(!cli.path("r.jsonl").exists());

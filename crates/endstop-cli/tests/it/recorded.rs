@@ -1,6 +1,6 @@
-//! `endstop run` over recorded responses: a real server plays what providers sent, byte for byte. A
-//! turn with tools and a final turn in every family of formats, whole and streamed; and for each an
-//! error in mid-stream, a cut and a stall.
+//! `endstop run` over recorded responses: a real server plays the bytes that providers sent. A turn
+//! with tools and a final turn in every family of formats, whole and streamed; and for each an
+//! error during the stream, a cut and a stall.
 
 use crate::cli::{Cli, answering};
 use base64::Engine as _;
@@ -12,17 +12,17 @@ use serde_json::Value;
 use std::io::Read as _;
 use std::path::Path;
 
-/// A family's recordings, and how a run is told to speak it.
+/// The recordings of a family, and the flags that select its format.
 struct Family {
     /// The file of recordings.
     file: &'static str,
-    /// `--api`, where it is not the format of the model's provider.
+    /// The value of `--api`, if it is not the format of the model's provider.
     api: &'static str,
-    /// `--model`.
+    /// The value of `--model`.
     model: &'static str,
-    /// What the provider sends where it fails in mid-stream.
+    /// The bytes that the provider sends for an error during the stream.
     error: fn() -> Vec<u8>,
-    /// How such an error ends the run.
+    /// The error class with which such an error ends the run.
     class: &'static str,
 }
 
@@ -62,7 +62,7 @@ const FAMILIES: &[Family] = &[
         file: "gemini",
         api: "gemini",
         model: "m",
-        // Outside of any event, as it comes.
+        // Outside of any event, as the provider sends it.
         error: || {
             b"{\"error\":{\"code\":503,\"message\":\"The model is overloaded.\",\"status\":\"UNAVAILABLE\"}}\n"
                 .to_vec()
@@ -127,7 +127,7 @@ impl Recorded {
         Reply::new(200, self.kind(), self.body.clone())
     }
 
-    /// The content type, where it was recorded.
+    /// Returns the content type, if it was recorded.
     fn kind(&self) -> &str {
         self.row["headers"]["content-type"].as_str().unwrap_or("application/octet-stream")
     }
@@ -137,7 +137,7 @@ impl Recorded {
     }
 }
 
-/// The recordings of a family: turns that ask for tools, and whole answers in text.
+/// Returns the recordings of a family: turns with tool calls, and complete text answers.
 fn recorded(family: &Family, streaming: bool) -> (Vec<Recorded>, Vec<Recorded>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../testdata/recordings")
@@ -183,7 +183,7 @@ fn run(cli: &Cli, server: &Server, family: &Family, streaming: bool, more: &[&st
 }
 
 #[test]
-fn a_turn_with_tools_and_a_final_turn_in_every_family() {
+fn recorded_turns_run_in_every_family() {
     for family in FAMILIES {
         for streaming in [true, false] {
             let (tools, finals) = recorded(family, streaming);
@@ -199,7 +199,7 @@ fn a_turn_with_tools_and_a_final_turn_in_every_family() {
                 assert_eq!(outcome["termination"], "stop", "{which}");
                 assert_eq!(outcome["turns"], 2, "{which}");
                 let expected = &tool.row["expected"];
-                // No recorded tool is ours: each call is answered, and says so.
+                // The recorded tools do not exist here, so each call is answered with an error.
                 assert_eq!(outcome["tool_calls"], expected["tool_call_count"], "{which}");
                 let chars = outcome["last_text"].as_str().unwrap_or("").chars().count();
                 assert_eq!(chars, last.row["expected"]["text_chars"], "{which}");
@@ -217,7 +217,7 @@ fn a_turn_with_tools_and_a_final_turn_in_every_family() {
 }
 
 #[test]
-fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
+fn broken_streams_never_give_an_answer() {
     for family in FAMILIES {
         let (tools, finals) = recorded(family, true);
         let mut errors = 0;
@@ -233,7 +233,7 @@ fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
             let reset = recorded.reply().reset_after(half);
             let mut wrong =
                 vec![("a cut", cut, "incomplete_stream"), ("a reset", reset, "incomplete_stream")];
-            // An error stands between two events.
+            // The error comes between two events.
             if let Some(between) = last_event(family, &recorded.body[..half]) {
                 let mut body = recorded.body[..between].to_vec();
                 body.extend((family.error)());
@@ -254,10 +254,10 @@ fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
             }
         }
         assert!(errors > 0, "{}", family.file);
-        // A stall takes its time, so that one of each kind will do.
+        // A stall takes time, so one recording of each kind is enough.
         for recorded in [&tools[0], &finals[0]] {
             let stalled = recorded.reply().stall_after(recorded.body.len() / 2);
-            // Half of a body may have no content yet.
+            // Half of a body may have no content yet, which another timeout watches.
             let clocks = ["--stall-timeout", "200ms", "--first-content-timeout", "200ms"];
             let outcome = ends(stalled, &clocks);
             let which = format!("a stall in {}: {outcome:#}", recorded.id());
@@ -267,7 +267,7 @@ fn an_error_a_cut_and_a_stall_in_mid_stream_never_pass_for_an_answer() {
     }
 }
 
-/// Where the last event of a piece of a stream ends.
+/// Returns the end of the last complete event in the first part of a stream.
 fn last_event(family: &Family, body: &[u8]) -> Option<usize> {
     if body.first() == Some(&0) {
         return last_frame(body);
@@ -280,7 +280,7 @@ fn last_event(family: &Family, body: &[u8]) -> Option<usize> {
     ends(b"\n\n").max(ends(b"\r\n\r\n"))
 }
 
-/// Where the last binary frame that is whole ends.
+/// Returns the end of the last complete binary frame.
 fn last_frame(body: &[u8]) -> Option<usize> {
     let mut end = 0;
     while let Some(length) = body[end..].first_chunk() {

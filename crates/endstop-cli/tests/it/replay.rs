@@ -1,5 +1,5 @@
-//! `endstop run --replay`: the same outcome without a server or a key, what differs is told, and a file
-//! that is no recording is refused.
+//! `endstop run --replay`: the same outcome without a server or a key, differences are reported,
+//! and files that are not recordings are refused.
 
 use crate::cli::{Cli, Done, Started, agent_args, answering, playing};
 use crate::record::{RECORDED, lines};
@@ -14,16 +14,16 @@ fn keyless(cli: &Cli, args: &[&str]) -> Done {
     Started::new(command, "").finish()
 }
 
-/// An outcome but for its times.
+/// Returns an outcome without its times.
 fn timeless(mut outcome: Value) -> Value {
-    // A run that is played is another run.
+    // A replay is a run of its own.
     for own in ["duration_ms", "run_id"] {
         outcome.as_object_mut().unwrap().remove(own).unwrap();
     }
     outcome
 }
 
-/// Records a run, and plays it: both outcomes and exit statuses are the same, and nothing is warned of.
+/// Records and replays a run: outcomes and exit statuses are equal, without warnings.
 #[track_caller]
 fn same_again(
     cli: &Cli,
@@ -48,7 +48,7 @@ fn same_again(
 }
 
 #[test]
-fn a_replay_ends_as_the_run_did() {
+fn replay_ends_like_recorded_run() {
     for api in RECORDED {
         for more in [&[][..], &["--no-stream"]] {
             let cli = Cli::new();
@@ -61,7 +61,7 @@ fn a_replay_ends_as_the_run_did() {
                     .usage(900, 30),
                 Turn::text("It is 42.").usage(1_000, 7),
             ]);
-            // The price is that of the recording.
+            // The price comes from the recording.
             let record = [&["--price", "in=3,out=15"], more].concat();
             let flags = ["--tool", "read_file", "--max-budget-usd", "1"];
             let outcome = same_again(&cli, server, api, "What is it?", &flags, &record);
@@ -72,13 +72,13 @@ fn a_replay_ends_as_the_run_did() {
     }
 }
 
-/// So many bytes into a stream its text has begun.
+/// Returns a number of bytes into a stream after which its text has begun.
 fn midst(api: &str) -> usize {
     if matches!(api, "openai-responses" | "bedrock-invoke") { 2_200 } else { 900 }
 }
 
 #[test]
-fn a_stream_that_is_cut_or_broken_is_so_again() {
+fn broken_stream_is_replayed() {
     for api in RECORDED {
         let cli = Cli::new();
         let turn =
@@ -98,7 +98,7 @@ fn a_stream_that_is_cut_or_broken_is_so_again() {
 }
 
 #[test]
-fn a_policy_that_hung_up_hangs_up_again() {
+fn policy_abort_is_replayed() {
     for api in RECORDED {
         let cli = Cli::new();
         let turn =
@@ -116,7 +116,7 @@ fn a_policy_that_hung_up_hangs_up_again() {
 }
 
 #[test]
-fn a_stall_stalls_again() {
+fn stall_is_replayed() {
     let cli = Cli::new();
     let turn =
         Turn::text("an answer that stops in its midst and says no more of what it had to say");
@@ -133,7 +133,7 @@ fn a_stall_stalls_again() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_cancelled_run_is_cancelled_again() {
+fn cancellation_is_replayed() {
     use rustix::process::{Pid, Signal, kill_process};
     for api in RECORDED {
         let cli = Cli::new();
@@ -156,11 +156,11 @@ fn a_cancelled_run_is_cancelled_again() {
         let outcome = timeless(second.outcome());
         assert_eq!(outcome, timeless(first.outcome()), "{api}");
         assert!(outcome["last_text"].as_str().unwrap().contains("word"));
-        second.notes(&["the recorded run was cancelled here"]);
+        second.notes(&["the recorded run was cancelled at this point"]);
     }
 }
 
-/// A recording of a run with one tool call.
+/// Records a run with one tool call.
 fn recorded(cli: &Cli) {
     cli.write("a.txt", "a");
     let server =
@@ -174,7 +174,7 @@ fn warnings(done: &Done) -> Vec<Value> {
 }
 
 #[test]
-fn what_differs_is_told_and_where() {
+fn differences_are_reported_with_place() {
     let cli = Cli::new();
     recorded(&cli);
     let base = [
@@ -197,7 +197,7 @@ fn what_differs_is_told_and_where() {
     ] {
         let done = keyless(&cli, &[&base[..], more].concat()).exits(2);
         let told = warnings(&done);
-        // What was changed once is told once, though each request after it has it.
+        // A change is reported once, although each later request contains it.
         assert_eq!(told.len(), 1, "{more:?}: {told:#?}");
         assert_eq!((&told[0]["exchange"], &told[0]["path"]), (&json!(1), &json!(path)), "{more:?}");
         let message = told[0]["message"].as_str().unwrap();
@@ -216,7 +216,7 @@ fn what_differs_is_told_and_where() {
         assert!(explained.stdout.contains("\nreplay DIVERGED: "), "{explained:#?}");
         done.notes(&["differs from the recorded one"]);
     }
-    // A tool is run for real: what it answers now is told.
+    // Tools run for real, so a different result is reported.
     cli.write("a.txt", "b");
     let told = warnings(&keyless(&cli, &base));
     assert_eq!((&told[0]["exchange"], told.len()), (&json!(2), 1));
@@ -224,7 +224,7 @@ fn what_differs_is_told_and_where() {
 }
 
 #[test]
-fn fewer_and_more_calls_are_told() {
+fn missing_and_extra_calls_are_reported() {
     let cli = Cli::new();
     recorded(&cli);
     let base = ["run", "--replay", "r.jsonl", "--tool", "read_file", "--json"];
@@ -234,7 +234,8 @@ fn fewer_and_more_calls_are_told() {
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("asked for 1 of the recording's 2 exchanges"), "{told:?}");
     assert!(told[1].contains("ended as stop, and this one as error_max_turns"), "{told:?}");
-    // With its end, a call more is a divergence; without it the recording has no more to say.
+    // With the recorded end, an additional call is a divergence; without it, the recording has
+    // ended.
     let text = cli.read("r.jsonl");
     let lines: Vec<&str> = text.lines().collect();
     let short = format!("{}\n{}\n{}\n", lines[0], lines[1], lines[3]);
@@ -256,7 +257,7 @@ fn fewer_and_more_calls_are_told() {
 }
 
 #[test]
-fn a_torn_last_line_is_named_and_what_stands_before_it_is_played() {
+fn partial_last_line_is_reported() {
     let cli = Cli::new();
     recorded(&cli);
     let text = cli.read("r.jsonl");
@@ -266,7 +267,7 @@ fn a_torn_last_line_is_named_and_what_stands_before_it_is_played() {
 }
 
 #[test]
-fn a_file_that_is_no_recording_is_refused() {
+fn file_without_recording_is_refused() {
     let cli = Cli::new();
     recorded(&cli);
     let text = cli.read("r.jsonl");
@@ -324,24 +325,24 @@ fn a_file_that_is_no_recording_is_refused() {
     keyless(&cli, &["run", "Hi.", "--replay", "."]).exits(2).notes(&["--replay .: ", "directory"]);
     for flag in ["--model", "--api", "--base-url", "--record"] {
         let done = keyless(&cli, &["run", "Hi.", "--replay", "r.jsonl", flag, "x"]).exits(2);
-        done.notes(&[flag, "cannot be given with --replay"]);
+        done.notes(&[flag, "cannot be combined with --replay"]);
     }
 }
 
 #[test]
-fn a_recording_is_no_place_for_events() {
+fn events_file_cannot_be_the_recording() {
     let cli = Cli::new();
     recorded(&cli);
     let before = cli.read("r.jsonl");
     for flag in ["--replay", "--record"] {
         let args = ["run", "Hi.", "--model", "openai/x", flag, "r.jsonl", "--events", "./r.jsonl"];
-        cli.run(args).exits(2).notes(&["--events ./r.jsonl", flag, "written over"]);
+        cli.run(args).exits(2).notes(&["--events ./r.jsonl", flag, "overwritten"]);
     }
     assert_eq!(cli.read("r.jsonl"), before);
 }
 
 #[test]
-fn settings_of_a_model_are_for_other_runs() {
+fn model_settings_do_not_change_replay() {
     let cli = Cli::new();
     recorded(&cli);
     cli.write(

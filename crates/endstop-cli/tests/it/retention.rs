@@ -1,4 +1,4 @@
-//! The journal stays bounded: `endstop runs prune`, and what `endstop run` removes by itself.
+//! The journal stays bounded: `endstop runs prune`, and the removal by `endstop run`.
 
 use crate::cli::{Cli, agent_args, answering};
 use endstop::testkit::{Reply, Request, Server, Turn};
@@ -40,7 +40,7 @@ fn prune_removes_reports_and_keeps() {
 }
 
 #[test]
-fn prune_without_a_usable_bound_is_refused() {
+fn prune_requires_a_usable_bound() {
     let (cli, server) = (Cli::new(), server());
     run(&cli, &server, &[]);
     for (args, says) in [
@@ -59,23 +59,23 @@ fn prune_without_a_usable_bound_is_refused() {
 }
 
 #[test]
-fn run_bounds_the_journal_and_says_so() {
+fn run_bounds_journal_and_reports_it() {
     let (cli, server) = (Cli::new(), server());
     for _ in 0..6 {
         let done = run(&cli, &server, &["--journal-keep", "off"]);
-        assert!(!done.stderr.contains("the journal reached its bound"), "{}", done.stderr);
+        assert!(!done.stderr.contains("the journal exceeded its bound"), "{}", done.stderr);
     }
     let all = ids(&cli);
     let done = run(&cli, &server, &["--journal-keep", "4"]);
-    done.notes(&["the journal reached its bound: the oldest", "--journal-keep"]);
+    done.notes(&["the journal exceeded its bound: the oldest", "--journal-keep"]);
     let left = ids(&cli);
-    // The new run was begun, or not, when the others were counted.
+    // The new run may or may not exist yet when the others are counted.
     assert!((4..=5).contains(&left.len()), "{left:?}");
     assert!(left.contains(&all[0]) && !left.contains(&all[5]), "{left:?} of {all:?}");
     let done = run(&cli, &server, &["--journal-keep", "100"]);
-    assert!(!done.stderr.contains("the journal reached its bound"), "{}", done.stderr);
+    assert!(!done.stderr.contains("the journal exceeded its bound"), "{}", done.stderr);
     let before = ids(&cli).len();
-    run(&cli, &server, &["--journal-max-size", "1"]).notes(&["the journal reached its bound"]);
+    run(&cli, &server, &["--journal-max-size", "1"]).notes(&["the journal exceeded its bound"]);
     assert!(ids(&cli).len() < before);
     let args = agent_args(&server, "openai-chat", &["x", "--journal-max-size", "much"]);
     cli.run(args).exits(2).notes(&["for example 500MB"]);

@@ -1,5 +1,4 @@
-//! `endstop run` against a real server, in each format: what it prints, what it sends, and how it
-//! exits.
+//! `endstop run` against a real server, in each format: output, requests, and exit status.
 
 use crate::cli::{
     ANTHROPIC_KEY, Cli, Done, FORMATS, OPENAI_KEY, Started, agent_args, answering, eventually,
@@ -10,13 +9,13 @@ use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// The content of the last message of a request, as text; formats differ in how they nest it.
+/// Returns the content of the last message of a request as text; the formats nest it differently.
 fn last_message(body: &Value) -> String {
     let messages = body.get("messages").unwrap_or(&body["input"]);
     messages.as_array().unwrap().last().unwrap().to_string()
 }
 
-/// So many bytes into a stream its text has begun, and is not whole.
+/// Returns a number of bytes into a stream after which its text has begun and is incomplete.
 fn midst(api: &str) -> usize {
     if api == "openai-responses" { 2_200 } else { 900 }
 }
@@ -26,7 +25,7 @@ fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_whole_answer_is_a_success() {
+fn whole_answer_is_success() {
     for api in FORMATS {
         for more in [&[][..], &["--no-stream"]] {
             let cli = Cli::new();
@@ -56,7 +55,7 @@ fn a_whole_answer_is_a_success() {
 }
 
 #[test]
-fn a_cut_answer_is_none() {
+fn truncated_answer_is_not_success() {
     for (api, value) in [
         ("openai-chat", "length"),
         ("anthropic-messages", "max_tokens"),
@@ -77,12 +76,12 @@ fn a_cut_answer_is_none() {
 }
 
 #[test]
-fn an_unknown_finish_value_is_told_with_the_flag_that_takes_it() {
+fn unknown_finish_names_accepting_flag() {
     let cli = Cli::new();
     let server = playing([Turn::text("Whole?").finish("fin")]);
     let done = cli.agent(&server, "openai-chat", &["Tell me."]).exits(10).notes(&[
         "finish_reason = \"fin\"",
-        "it is not known whether the answer is whole",
+        "so the answer may be incomplete",
         "--accept-unknown-finish",
     ]);
     assert!(!done.stderr.contains("$0.00"), "a cost without a price: {done:#?}");
@@ -90,7 +89,7 @@ fn an_unknown_finish_value_is_told_with_the_flag_that_takes_it() {
 }
 
 #[test]
-fn what_a_tool_says_does_not_move_the_cursor() {
+fn tool_output_cannot_move_cursor() {
     let cli = Cli::new();
     cli.write("note.txt", "\u{1b}[2Jall is well\n");
     let server =
@@ -105,7 +104,7 @@ fn what_a_tool_says_does_not_move_the_cursor() {
 }
 
 #[test]
-fn a_refused_key_is_never_shown() {
+fn refused_key_is_never_shown() {
     for (api, key, body) in [
         (
             "openai-chat",
@@ -122,20 +121,20 @@ fn a_refused_key_is_never_shown() {
     ] {
         let cli = Cli::new();
         let server = playing([Turn::error(401, body.to_string())]);
-        // That no key is in the output is looked at in every run.
+        // Every run checks that no key is in its output.
         cli.agent(&server, api, &["Hello.", "--events", "events.jsonl"])
             .exits(30)
             .notes(&["stopped: error_provider_auth (fatal)", "check the key"]);
         assert!(!cli.read("events.jsonl").contains(key));
         let outcome = cli.agent(&server, api, &["Hello.", "--json"]).exits(30).outcome();
         assert_eq!(outcome["termination"], "error_provider_auth");
-        // Nobody asks twice with a wrong key.
+        // A wrong key is not tried twice.
         assert_eq!(server.requests().len(), 2);
     }
 }
 
 #[test]
-fn an_unknown_model_is_rejected() {
+fn unknown_model_is_rejected() {
     for (api, body) in [
         (
             "openai-chat",
@@ -158,7 +157,7 @@ fn an_unknown_model_is_rejected() {
 }
 
 #[test]
-fn a_long_wait_is_told_and_not_waited_for() {
+fn long_retry_delay_ends_run() {
     for (api, body) in [
         (
             "openai-chat",
@@ -186,7 +185,7 @@ fn a_long_wait_is_told_and_not_waited_for() {
 }
 
 #[test]
-fn a_stream_without_its_end_is_tried_again_and_then_a_failure() {
+fn incomplete_stream_is_retried_then_fails() {
     for api in FORMATS {
         let cli = Cli::new();
         let turn = Turn::text("an answer of several words that is never whole");
@@ -202,7 +201,7 @@ fn a_stream_without_its_end_is_tried_again_and_then_a_failure() {
 }
 
 #[test]
-fn a_retry_that_mends_it_is_a_success_and_what_was_shown_is_void() {
+fn retried_turn_voids_earlier_text() {
     for api in FORMATS {
         let cli = Cli::new();
         let turn = Turn::text("an answer of several words that is whole in the end");
@@ -212,12 +211,12 @@ fn a_retry_that_mends_it_is_a_success_and_what_was_shown_is_void() {
         });
         let done = cli.agent(&server, api, &["Hello."]).exits(0);
         assert!(done.stdout.ends_with("an answer of several words that is whole in the end\n"));
-        done.notes(&["the turn starts anew", "stopped: stop"]);
+        done.notes(&["the turn is restarted", "stopped: stop"]);
     }
 }
 
 #[test]
-fn a_stall_is_noticed_and_the_connection_closed() {
+fn stall_closes_the_connection() {
     for api in FORMATS {
         let cli = Cli::new();
         let turn = Turn::text("an answer that stops in its midst and says no more");
@@ -230,7 +229,7 @@ fn a_stall_is_noticed_and_the_connection_closed() {
     }
 }
 
-/// Every turn reads another file: never done, and never the same.
+/// A model that reads another file in every turn: it never ends and never repeats itself.
 fn busy(usage: (u64, u64)) -> Server {
     answering(move |request| {
         let path = format!("{}.txt", request.number);
@@ -248,7 +247,7 @@ fn busy_cli() -> Cli {
 }
 
 #[test]
-fn the_turn_cap_ends_a_run() {
+fn turn_cap_ends_run() {
     for api in FORMATS {
         let (cli, server) = (busy_cli(), busy((50, 10)));
         let args = ["Read.", "--tool", "read_file", "--max-turns", "2"];
@@ -265,29 +264,29 @@ fn the_turn_cap_ends_a_run() {
 }
 
 #[test]
-fn a_cost_ceiling_is_kept() {
+fn cost_ceiling_is_enforced() {
     for api in FORMATS {
         let (cli, server) = (busy_cli(), busy((50, 300)));
         let budget = ["Read.", "--tool", "read_file", "--max-budget-usd", "0.5"];
-        // Without a price it is refused, and nothing is called.
+        // Without a price the ceiling is refused before any call.
         cli.agent(&server, api, &budget).exits(2).notes(&["max_budget_usd", "--price"]);
         assert_eq!(server.requests().len(), 0);
         let args = with(&budget, &["--price", "in=1,out=1000", "--json"]);
         let outcome = cli.agent(&server, api, &args).exits(20).outcome();
         assert_eq!(outcome["termination"], "error_max_budget_usd");
-        // 300 tokens cost 0.30 dollars; of what is left no call of 256 tokens can be made.
+        // 300 tokens cost 0.30 dollars; the rest does not pay for a call of 256 tokens.
         assert_eq!(outcome["model_calls"], 1);
         assert_eq!(outcome["tool_calls"], 1);
         assert!((outcome["cost_usd"].as_f64().unwrap() - 0.30005).abs() < 1e-9, "{outcome}");
         assert_eq!(outcome["overrun_usd"], 0.0);
-        // The cap of the call was lowered to what the ceiling allows.
+        // The output cap of the call was lowered to fit the ceiling.
         let body = &server.requests()[0].body;
         let cap = ["max_tokens", "max_completion_tokens", "max_output_tokens"]
             .iter()
             .find_map(|key| body[*key].as_u64())
             .unwrap_or_else(|| panic!("no cap: {body}"));
         assert!((256..=500).contains(&cap), "{cap}");
-        // A ceiling of nothing makes no call.
+        // A ceiling of zero allows no call.
         let zero = ["Read.", "--max-budget-usd", "0", "--price", "in=1,out=1", "--json"];
         let outcome = cli.agent(&server, api, &zero).exits(20).outcome();
         assert_eq!(outcome["model_calls"], 0);
@@ -296,7 +295,7 @@ fn a_cost_ceiling_is_kept() {
 }
 
 #[test]
-fn a_token_ceiling_is_kept() {
+fn token_ceiling_is_enforced() {
     for api in FORMATS {
         let (cli, server) = (busy_cli(), busy((1_000, 18_500)));
         let args = ["Read.", "--tool", "read_file", "--max-tokens", "20000", "--json"];
@@ -354,7 +353,7 @@ fn tools_work_in_their_folder() {
 
 #[cfg(unix)]
 #[test]
-fn a_tool_does_not_see_the_keys() {
+fn tool_does_not_see_keys() {
     let cli = Cli::new();
     let server =
         playing([Turn::call("shell", &json!({"command": "env"})), Turn::text("I saw nothing.")]);
@@ -365,7 +364,7 @@ fn a_tool_does_not_see_the_keys() {
 }
 
 #[test]
-fn a_declared_answer_is_printed() {
+fn submitted_answer_is_printed() {
     for api in FORMATS {
         let cli = Cli::new();
         let server = playing([Turn::call("finish", &json!({"deliverable": {"n": 42}}))]);
@@ -379,7 +378,7 @@ fn a_declared_answer_is_printed() {
 }
 
 #[test]
-fn a_policy_ends_a_run_in_mid_stream() {
+fn policy_ends_run_during_stream() {
     for api in FORMATS {
         let cli = Cli::new();
         let turn = Turn::text("So it is FINAL(\"42\") and I could go on for ever and ever.");
@@ -396,7 +395,7 @@ fn a_policy_ends_a_run_in_mid_stream() {
 }
 
 #[test]
-fn an_answer_is_repaired_until_it_fits_its_schema() {
+fn answer_is_repaired_to_fit_schema() {
     for api in FORMATS {
         let cli = Cli::new();
         cli.write(
@@ -410,7 +409,7 @@ fn an_answer_is_repaired_until_it_fits_its_schema() {
         let outcome = done.outcome();
         assert_eq!(outcome["structured"], json!({"n": 1}));
         assert_eq!(server.requests().len(), 2);
-        // It never fits.
+        // An answer that never fits the schema.
         let server = playing([Turn::text("n is one")]);
         let args = with(&args, &["--max-structured-output-retries", "1"]);
         let outcome = cli.agent(&server, api, &args).exits(20).outcome();
@@ -421,7 +420,7 @@ fn an_answer_is_repaired_until_it_fits_its_schema() {
 
 #[cfg(unix)]
 #[test]
-fn a_verifier_has_the_last_word_on_whether_the_work_is_right() {
+fn verifier_decides_exit_status() {
     for api in FORMATS {
         let cli = Cli::new();
         std::fs::create_dir(cli.path("work")).unwrap();
@@ -438,7 +437,7 @@ fn a_verifier_has_the_last_word_on_whether_the_work_is_right() {
         assert_eq!(outcome["termination"], "stop");
         assert_eq!(outcome["verified"], false);
         assert!(cli.read("events.jsonl").contains("\"verified\":false"));
-        // A run that did not succeed is not verified.
+        // Only a successful run is verified.
         let server = playing([Turn::error(401, "{}")]);
         let args = with(&base, &["touch was-verified", "--json"]);
         let outcome = cli.agent(&server, api, &args).exits(30).outcome();
@@ -448,7 +447,7 @@ fn a_verifier_has_the_last_word_on_whether_the_work_is_right() {
 }
 
 #[test]
-fn events_tell_the_run_and_explain_reads_them() {
+fn explain_reads_the_events_file() {
     for api in FORMATS {
         let cli = busy_cli();
         let server = playing([
@@ -504,7 +503,7 @@ fn events_tell_the_run_and_explain_reads_them() {
         assert_eq!(explained[0]["events"], written.len());
         assert_eq!(explained[0]["outcome"], *written.last().unwrap());
         assert!(explained[0]["timeline"].as_array().unwrap().len() >= 6);
-        // A file that ends before its run did: killed.
+        // A file that ends before the run does, as after a kill.
         let half: String =
             cli.read("events.jsonl").lines().take(4).map(|line| format!("{line}\n")).collect();
         cli.write("half.jsonl", half);
@@ -514,7 +513,7 @@ fn events_tell_the_run_and_explain_reads_them() {
 }
 
 #[test]
-fn settings_are_read_and_flags_stand_above_them() {
+fn flags_override_settings() {
     for api in FORMATS {
         let (cli, server) = (busy_cli(), busy((50, 10)));
         let toml = format!(
@@ -535,7 +534,7 @@ fn settings_are_read_and_flags_stand_above_them() {
         let outcome = cli.run(file.iter().chain(&above)).exits(20).outcome();
         assert_eq!(outcome["turns"], 3);
         assert_eq!(server.requests()[1].body["model"], "from-the-flag");
-        // `off` switches off.
+        // `off` disables the limit.
         let timed = ["--max-turns", "off", "--timeout", "1ms"];
         let outcome = cli.run(file.iter().chain(&timed)).exits(20).outcome();
         assert_eq!(outcome["termination"], "error_timeout");
@@ -543,7 +542,7 @@ fn settings_are_read_and_flags_stand_above_them() {
 }
 
 #[test]
-fn a_task_is_read_from_standard_input() {
+fn task_is_read_from_standard_input() {
     for api in FORMATS {
         let cli = Cli::new();
         let server = playing([Turn::text("Yes.")]);
@@ -557,7 +556,7 @@ fn a_task_is_read_from_standard_input() {
     }
 }
 
-/// Starts it with a standard output that nobody reads.
+/// Starts it with a standard output that is closed.
 fn unread(cli: &Cli, args: Vec<String>) -> Done {
     let mut command = cli.command(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -567,7 +566,7 @@ fn unread(cli: &Cli, args: Vec<String>) -> Done {
 }
 
 #[test]
-fn a_closed_standard_output_stops_the_run_and_not_the_cleaning_up() {
+fn closed_stdout_cancels_run_cleanly() {
     for api in FORMATS {
         for more in [&[][..], &["--json"]] {
             let cli = Cli::new();
@@ -578,8 +577,8 @@ fn a_closed_standard_output_stops_the_run_and_not_the_cleaning_up() {
             let args = with(&["Talk.", "--events", "events.jsonl"], more);
             let done = unread(&cli, agent_args(&server, api, &args));
             assert_eq!(done.code(), 130, "{done:#?}");
-            let done = done.notes(&["nobody reads standard output any more"]);
-            assert_eq!(done.stderr.matches("nobody reads").count(), 1, "{done:#?}");
+            let done = done.notes(&["standard output was closed"]);
+            assert_eq!(done.stderr.matches("standard output was closed").count(), 1, "{done:#?}");
             eventually("the server sees the hang-up", || server.open_connections() == 0);
             let events = cli.read("events.jsonl");
             let outcome: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
@@ -589,7 +588,7 @@ fn a_closed_standard_output_stops_the_run_and_not_the_cleaning_up() {
 }
 
 #[test]
-fn providers_in_a_cloud_name_all_that_they_read() {
+fn cloud_providers_list_their_variables() {
     let cli = Cli::new();
     let vertex = cli.run(["providers", "vertex"]).exits(0).stdout;
     for said in [
@@ -618,7 +617,7 @@ fn providers_in_a_cloud_name_all_that_they_read() {
 }
 
 #[test]
-fn a_closed_standard_output_is_no_panic_in_any_command() {
+fn closed_stdout_never_panics() {
     let cli = Cli::new();
     let row = r#"{"id":"1","api":"openai-chat","status":200,"headers":{},"body":"{}"}"#;
     cli.write("rows.jsonl", format!("{row}\n").repeat(2_000));

@@ -1,12 +1,12 @@
-//! What a run keeps of secrets: nothing, in any file that it writes, and what it writes is whole all the
-//! same. What a command that a model wrote sees of them: nothing either.
+//! Secrets: a run writes none to any file, and the files stay valid. A command that the model wrote
+//! sees none either.
 
 use crate::cli::{Cli, Done, Started, answering, playing};
 use endstop::testkit::{Reply, Server, Turn};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Variables that hold a secret, and what of their value must not be written.
+/// Variables that hold a secret, with the part of their value that must not be written.
 const SECRET: [(&str, &str, &str); 36] = [
     ("DATABASE_URL", "postgres://app:Zk01-aQ71mmP@db:5432/app", "Zk01-aQ71mmP"),
     ("REDIS_URL", "redis://:Zk02-bQ71mmP@cache:6379/0", "Zk02-bQ71mmP"),
@@ -64,7 +64,7 @@ const SECRET: [(&str, &str, &str); 36] = [
 
 const PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEF\nAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----\n";
 
-/// Variables that hold none.
+/// Variables that hold no secret.
 const HARMLESS: [(&str, &str); 36] = [
     ("MAX_TOKENS", "4096"),
     ("TOKENIZERS_PARALLELISM", "false"),
@@ -110,7 +110,7 @@ fn with(cli: &Cli, variables: &[(&str, &str)], args: &[&str]) -> Done {
     Started::new(command, "").finish()
 }
 
-/// All that was written, each file with its name, and that each line of what is JSON is JSON.
+/// Returns all files that were written, by name; asserts that each line of JSON is valid.
 fn written(cli: &Cli, but: &[&str]) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for file in std::fs::read_dir(cli.dir.path()).unwrap().flatten() {
@@ -136,7 +136,7 @@ fn has(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// A model that looks at the environment, reads a file, and says all that is in it.
+/// A model that prints the environment, reads a file, and repeats its content.
 fn telling(said: String) -> Server {
     answering(move |request| {
         let turn = match request.number {
@@ -149,7 +149,7 @@ fn telling(said: String) -> Server {
 
 #[cfg(unix)]
 #[test]
-fn secret_variables_are_withheld_and_cut() {
+fn secret_variables_are_withheld_and_redacted() {
     let cli = Cli::new();
     let all: Vec<&str> = SECRET
         .iter()
@@ -194,7 +194,7 @@ fn secret_variables_are_withheld_and_cut() {
 }
 
 #[test]
-fn written_records_parse_whatever_the_secret() {
+fn redacted_records_stay_valid_json() {
     let account =
         json!({"type": "service_account", "project_id": "my-project-1", "private_key": PEM});
     let (pretty, compact) = (serde_json::to_string_pretty(&account).unwrap(), account.to_string());
@@ -228,7 +228,7 @@ fn written_records_parse_whatever_the_secret() {
         let runs = with(&cli, &variables, &["runs", "--json"]).exits(0).lines();
         assert_eq!(runs[0]["termination"], "error_no_progress");
 
-        // And a model that says it, in a call and in text.
+        // The model repeats the secret, in a call and in text.
         let secret = variables[1].1.to_owned();
         let call = Turn::call("shell", &json!({"command": format!("true || echo '{secret}'")}));
         let server = playing([call, Turn::text(format!("It is {secret}."))]);
@@ -276,7 +276,7 @@ fn ordinary_word_as_password_changes_nothing() {
 }
 
 #[test]
-fn redacted_conversation_is_not_resumed_unasked() {
+fn redacted_conversation_needs_acceptance() {
     let secret = [("DEPLOY_TOKEN", "Zk04dQ71mmPx8Lw2")];
     let resume = ["run", "--resume", "last", "--trust-journal", "--journal", "j.db"];
     for (said, cuts) in [("It is Zk04dQ71mmPx8Lw2.", true), ("It is [redacted].", false)] {
@@ -294,7 +294,7 @@ fn redacted_conversation_is_not_resumed_unasked() {
         let more = ["--tool", "shell", "--journal", "j.db"];
         with(&cli, &secret, &[&base[..], &more].concat()).exits(30);
         if !cuts {
-            // A user's own word is not a cut.
+            // The same text in the user's own task is not a redaction.
             with(&cli, &secret, &resume).exits(30);
             continue;
         }
@@ -302,16 +302,16 @@ fn redacted_conversation_is_not_resumed_unasked() {
         with(&cli, &secret, &resume).exits(2).notes(&[refused, "--accept-redacted"]);
         assert_eq!(server.requests().len(), 2, "the model was asked");
         let accept = [&resume[..], &["--accept-redacted"]].concat();
-        with(&cli, &secret, &accept).exits(30).notes(&["2 secrets were cut out"]);
+        with(&cli, &secret, &accept).exits(30).notes(&["2 secrets were removed"]);
         assert!(server.requests()[2].body.to_string().contains("It is [redacted]."));
-        // The run that this made has the same cuts, also without the secret.
+        // The resumed run has the same redactions, also without the secret in the environment.
         with(&cli, &[], &resume).exits(2).notes(&[refused]);
         with(&cli, &[], &accept).exits(0);
     }
 }
 
 #[test]
-fn keys_in_no_variable_are_cut() {
+fn unlisted_keys_are_redacted() {
     const KEYS: [&str; 4] = [
         "sk_live_51HxAbCdEfGhIjKlMn",
         "ghp_abcdefghijklmnopqrstuvwxyzABCDEFGHIJ",
@@ -331,7 +331,8 @@ fn keys_in_no_variable_are_cut() {
     cli.write("out.jsonl", &done.stdout);
     cli.run(["explain", "e.jsonl", "--html", "events.html"]).exits(0);
     cli.run(["explain", "last", "--html", "page.html", "--journal", "j.db"]).exits(0);
-    // Events that an earlier version wrote: a page of them is made to be shown.
+    // Events of an earlier version contain the key; a page of them must not, because pages are
+    // shared.
     let old = cli.read("e.jsonl").replace("[redacted]", KEYS[0]);
     assert!(old.contains(KEYS[0]));
     cli.write("old", old);
@@ -349,7 +350,7 @@ fn keys_in_no_variable_are_cut() {
 
 #[cfg(unix)]
 #[test]
-fn written_files_are_the_owners_alone() {
+fn written_files_are_private() {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt as _;
     let cli = Cli::new();
@@ -358,7 +359,7 @@ fn written_files_are_the_owners_alone() {
     let url = server.base_url();
     let run = ["run", "Go.", "--model", "m", "--api", "openai-chat", "--base-url", &url];
     let more = ["--journal", "j.db", "--events", "e.jsonl"];
-    // One that is there already is taken from others.
+    // Access of other users to an existing file is removed.
     cli.write("old.html", "");
     fs::set_permissions(cli.path("old.html"), Permissions::from_mode(0o644)).unwrap();
     cli.run([&run[..], &more].concat()).exits(0);
@@ -376,7 +377,8 @@ fn written_files_are_the_owners_alone() {
     assert_eq!(mode("j.db"), 0o600);
 }
 
-/// A command of the same user reads the environment of `endstop`, whose key it was not given.
+/// A command of the same user reads the environment of `endstop`, which holds a key that the
+/// command must not get.
 #[cfg(target_os = "linux")]
 #[test]
 fn environment_of_endstop_is_hidden() {
@@ -392,7 +394,7 @@ fn environment_of_endstop_is_hidden() {
     let server = playing([Turn::call("shell", &json!({"command": look})), Turn::text("Done.")]);
     let url = server.base_url();
     let run = ["run", "Go.", "--model", "m", "--api", "openai-chat", "--base-url", &url];
-    // Where any user may run it.
+    // In a place that every user may execute.
     let binary = cli.path("endstop");
     std::fs::copy(env!("CARGO_BIN_EXE_endstop"), &binary).unwrap();
     let mut command = std::process::Command::new(&binary);

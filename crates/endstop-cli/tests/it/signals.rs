@@ -1,5 +1,5 @@
-//! Signals: what is cancelled, how it exits, and that nothing is left behind. Processes are found
-//! in `/proc` by a mark in their environment.
+//! Signals: cancellation, exit status, and no remaining processes. Processes are found in `/proc`
+//! by a mark in their environment.
 
 use crate::cli::{Cli, Done, FORMATS, Started, agent_args, answering, eventually};
 use endstop::testkit::{Reply, Server, Turn};
@@ -39,17 +39,17 @@ impl Marked {
         eventually("two processes that sleep", || sleepers(&self.mark) == 2);
     }
 
-    /// Waits until it has said this on standard error.
+    /// Waits until standard error contains this text.
     fn says(&self, text: &str) {
         eventually(text, || self.running().stderr().contains(text));
     }
 
-    /// Its end; nothing of it is left.
+    /// Waits for the end; asserts that no process is left.
     fn finish(self) -> Done {
         self.finish_in().0
     }
 
-    /// Its end, and the folder it was in.
+    /// Waits for the end; returns the folder, too.
     fn finish_in(mut self) -> (Done, Cli) {
         let done = self.started.take().unwrap().finish();
         eventually("no process is left", || processes(&self.mark).is_empty());
@@ -57,7 +57,7 @@ impl Marked {
     }
 }
 
-/// A failed test leaves nothing behind either.
+/// Leaves no process behind if the test fails.
 impl Drop for Marked {
     fn drop(&mut self) {
         drop(self.started.take());
@@ -72,7 +72,7 @@ fn mark() -> String {
     format!("mark-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The living processes with a mark, and what each is called; a zombie has no environment.
+/// Returns the living processes with a mark, and their names; a zombie has no environment.
 fn processes(mark: &str) -> Vec<(Pid, String)> {
     let entry = format!("ENDSTOP_TEST_MARK={mark}");
     let mut found = Vec::new();
@@ -95,7 +95,7 @@ fn sleepers(mark: &str) -> usize {
     processes(mark).iter().filter(|(_, name)| name == "sleep").count()
 }
 
-/// A server whose answer goes on for minutes.
+/// A server whose answer takes minutes.
 fn talking() -> Server {
     answering(|request| {
         let words = Turn::text("word ".repeat(10_000)).pace(Duration::from_millis(20));
@@ -103,7 +103,7 @@ fn talking() -> Server {
     })
 }
 
-/// A server that asks for a command line, and then has its say.
+/// A server that requests a command, and then answers.
 fn commanding(command: &'static str) -> Server {
     answering(move |request| {
         let turn = match request.number {
@@ -116,11 +116,11 @@ fn commanding(command: &'static str) -> Server {
 
 const SLEEP: &str = "sleep 1000 & sleep 1000";
 
-/// Processes that do not listen when they are asked to end.
+/// A command whose processes ignore the request to end.
 const DEAF: &str = "trap '' TERM HUP INT; sleep 1000 & sleep 1000";
 
 #[test]
-fn an_interrupt_in_mid_stream_cancels() {
+fn interrupt_during_stream_cancels() {
     for api in FORMATS {
         let server = talking();
         let run = Marked::new(&server, api, &["Talk.", "--events", "events.jsonl"]);
@@ -139,7 +139,7 @@ fn an_interrupt_in_mid_stream_cancels() {
 }
 
 #[test]
-fn other_signals_cancel_too_and_exit_143() {
+fn sigterm_and_sighup_exit_143() {
     for (api, signal) in FORMATS.into_iter().zip([Signal::TERM, Signal::HUP]) {
         let server = talking();
         let run = Marked::new(&server, api, &["Talk.", "--json"]);
@@ -152,7 +152,7 @@ fn other_signals_cancel_too_and_exit_143() {
 }
 
 #[test]
-fn a_cancel_leaves_no_process() {
+fn cancel_leaves_no_process() {
     for (api, signal, code) in [
         (FORMATS[0], Signal::INT, 130),
         (FORMATS[1], Signal::TERM, 143),
@@ -164,7 +164,7 @@ fn a_cancel_leaves_no_process() {
         run.signal(signal);
         let outcome = run.finish().exits(code).outcome();
         assert_eq!(outcome["termination"], "cancelled");
-        // The history answers the call, and says what is true of it.
+        // The history contains a result for the call, which describes its cancellation.
         let messages = outcome["messages"].to_string();
         assert!(messages.contains("aborted"), "{messages}");
         assert_eq!(outcome["tool_calls"], 1);
@@ -173,7 +173,7 @@ fn a_cancel_leaves_no_process() {
 }
 
 #[test]
-fn what_does_not_listen_is_killed_after_the_grace() {
+fn deaf_tool_is_killed_after_grace() {
     let server = commanding(DEAF);
     let args = ["Sleep.", "--tool", "shell", "--cancel-grace", "300ms", "--json"];
     let run = Marked::new(&server, FORMATS[0], &args);
@@ -184,7 +184,7 @@ fn what_does_not_listen_is_killed_after_the_grace() {
 }
 
 #[test]
-fn a_second_interrupt_does_not_wait_for_the_grace() {
+fn second_interrupt_skips_the_grace() {
     for (api, signal) in FORMATS.into_iter().zip([Signal::INT, Signal::TERM]) {
         let server = commanding(DEAF);
         let args = ["Sleep.", "--tool", "shell", "--cancel-grace", "1h"];
@@ -199,14 +199,14 @@ fn a_second_interrupt_does_not_wait_for_the_grace() {
 }
 
 #[test]
-fn a_second_interrupt_in_mid_stream_is_no_panic() {
+fn second_interrupt_during_stream_is_safe() {
     let server = talking();
     let run = Marked::new(&server, FORMATS[0], &["Talk.", "--json"]);
     eventually("some words", || run.running().stdout().contains("word"));
     run.signal(Signal::INT);
     run.signal(Signal::INT);
     let done = run.finish();
-    // The second may come when the first has done its work.
+    // The second signal may arrive after the first has ended the run.
     let expected = match done.outcome()["termination"].as_str().unwrap() {
         "cancelled" => 130,
         "terminated" => 143,
@@ -216,7 +216,7 @@ fn a_second_interrupt_in_mid_stream_is_no_panic() {
 }
 
 #[test]
-fn a_tool_that_runs_out_of_time_leaves_no_process_and_the_run_goes_on() {
+fn tool_timeout_kills_its_processes() {
     for (api, command) in FORMATS.into_iter().zip([SLEEP, DEAF]) {
         let mark = Arc::new(OnceLock::<String>::new());
         let most = Arc::new(AtomicUsize::new(usize::MAX));
@@ -225,7 +225,7 @@ fn a_tool_that_runs_out_of_time_leaves_no_process_and_the_run_goes_on() {
             if request.number == 1 {
                 return Reply::turn(request, &Turn::call("shell", &json!({"command": command})));
             }
-            // The run goes on: by now the tool's processes are dead, or dying.
+            // The run continues, and the tool's processes are dead or dying.
             let mark = seen.get().unwrap();
             let mut sleeping = sleepers(mark);
             for _ in 0..200 {
@@ -261,28 +261,28 @@ fn a_tool_that_runs_out_of_time_leaves_no_process_and_the_run_goes_on() {
 }
 
 #[test]
-fn what_a_command_leaves_in_the_background_ends_with_it() {
+fn background_processes_end_with_command() {
     let server = commanding("sleep 1000 >/dev/null 2>&1 & echo started");
     let run = Marked::new(&server, FORMATS[0], &["Go.", "--tool", "shell"]);
     run.finish().exits(0).notes(&["← shell ok"]);
 }
 
 #[test]
-fn a_signal_reaches_the_verifier() {
+fn signal_reaches_the_verifier() {
     for (api, signal, code) in [(FORMATS[0], Signal::INT, 130), (FORMATS[1], Signal::TERM, 143)] {
         let server = answering(|request| Reply::turn(request, &Turn::text("Done.")));
         let run = Marked::new(&server, api, &["Do it.", "--verify", SLEEP, "--json"]);
         run.sleeping();
         run.signal(signal);
         let outcome = run.finish().exits(code).outcome();
-        // The run had ended before; whether its work is right nobody knows.
+        // The run had already ended; the verifier's result is unknown.
         assert_eq!(outcome["termination"], "stop");
         assert_eq!(outcome["verified"], Value::Null);
     }
 }
 
 #[test]
-fn what_a_verifier_leaves_in_the_background_ends_with_it() {
+fn background_processes_end_with_verifier() {
     let server = answering(|request| Reply::turn(request, &Turn::text("Done.")));
     let verify = "sleep 1000 >/dev/null 2>&1 & true";
     let run = Marked::new(&server, FORMATS[0], &["Do it.", "--verify", verify]);
@@ -290,7 +290,7 @@ fn what_a_verifier_leaves_in_the_background_ends_with_it() {
 }
 
 #[test]
-fn a_mark_finds_its_own_processes_only() {
+fn mark_finds_only_its_processes() {
     assert_eq!(processes(&mark()), []);
     let mark = mark();
     let mut child = std::process::Command::new("sleep")

@@ -1,5 +1,5 @@
-//! Spans that are sent: what a collector gets of a run, and what a run has of a collector that is
-//! away, hangs or is broken.
+//! Telemetry: the spans that a collector gets, and a run whose collector is unreachable, hangs or
+//! fails.
 
 use crate::cli::{ANTHROPIC_KEY, Cli, Done, OPENAI_KEY, agent_args, answering, playing};
 use endstop::testkit::{Reply, Server, Turn};
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The key of the collector, as its header holds it.
+/// The collector's key, as its header contains it.
 const COLLECTOR_KEY: &str = "c0llectorKeyThatMustNeverBeShown";
 
-/// A stub of a collector: it takes everything.
+/// A stub of a collector that accepts everything.
 fn collector() -> Server {
     answering(|_| Reply::new(200, "application/x-protobuf", Vec::new()))
 }
@@ -24,7 +24,7 @@ fn endpoint(collector: &Server) -> String {
     collector.base_url().trim_end_matches("/v1").to_owned()
 }
 
-/// `endstop run` against a server, its spans for a collector; more variables.
+/// Runs `endstop run` against a server with a collector; `more` are further variables.
 fn traced(
     cli: &Cli,
     server: &Server,
@@ -38,7 +38,7 @@ fn traced(
     crate::cli::Started::new(command, "").finish()
 }
 
-/// What a collector got: the spans, their attributes as JSON, and the resource.
+/// The data that a collector got: spans, their attributes as JSON, and the resource.
 struct Got {
     spans: Vec<Span>,
     resource: BTreeMap<String, Value>,
@@ -99,7 +99,7 @@ fn wall_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap()
 }
 
-/// Whether a span has exactly these attributes.
+/// Asserts that a span has exactly these attributes.
 #[track_caller]
 fn has(span: &Span, expected: Value) {
     let got: Value = attributes(&span.attributes).into_iter().collect();
@@ -113,7 +113,7 @@ fn failed(span: &Span) -> bool {
 }
 
 #[test]
-fn a_collector_gets_the_spans_of_a_run_with_tools() {
+fn collector_gets_spans_of_run() {
     let ids = |api: &str| match api {
         "anthropic-messages" => ("anthropic", "tool_use", "end_turn"),
         _ => ("openai", "tool_calls", "stop"),
@@ -161,7 +161,7 @@ fn a_collector_gets_the_spans_of_a_run_with_tools() {
             assert!(span.end_time_unix_nano > span.start_time_unix_nano, "{}", span.name);
             assert!(span.events.is_empty() && span.links.is_empty(), "{span:?}");
         }
-        // One after another, as it was.
+        // In the order in which they happened.
         for pair in [calls[0], calls[1], got.one("execute_tool shell"), calls[2]].windows(2) {
             assert!(pair[0].end_time_unix_nano <= pair[1].start_time_unix_nano, "{pair:?}");
         }
@@ -178,7 +178,7 @@ fn a_collector_gets_the_spans_of_a_run_with_tools() {
         };
         let answered = |at: usize, reason: &str, signal: &str, input: i64, output: i64| {
             let told = attributes(&calls[at].attributes);
-            // The server's own: that they are there, and that they are the response's.
+            // The server chooses these values, so they are compared with those of the response.
             let (id, model) = (&told["gen_ai.response.id"], &told["gen_ai.response.model"]);
             assert!(id.as_str().is_some_and(|id| !id.is_empty()), "{told:?}");
             json!({
@@ -191,7 +191,7 @@ fn a_collector_gets_the_spans_of_a_run_with_tools() {
         assert!(overloaded == "server_error" || overloaded == "overloaded", "{overloaded}");
         let cached: Vec<&str> = ["cache_read", "cache_creation", "reasoning"].into();
         let reported = |span: &Span, mut expected: Value| {
-            // What else a format's scripted turn reports of its usage.
+            // Usage that the scripted turn of a format reports in addition.
             for (name, value) in attributes(&span.attributes) {
                 if cached.iter().any(|part| name.starts_with(&format!("gen_ai.usage.{part}."))) {
                     assert_eq!(value, 0, "{name}");
@@ -243,10 +243,10 @@ fn a_collector_gets_the_spans_of_a_run_with_tools() {
 }
 
 #[test]
-fn no_key_is_in_what_is_sent_and_the_collectors_key_is_nowhere_else() {
+fn spans_contain_no_key() {
     let cli = Cli::new();
     let text = format!("{OPENAI_KEY} {ANTHROPIC_KEY} {COLLECTOR_KEY}");
-    // A provider that says a key where a span repeats what it says, and a command that looks for one.
+    // A provider that puts a key into values that spans repeat, and a command that looks for one.
     let server = playing([
         Turn::call("shell", &json!({"command": "env; echo seen"})).finish(OPENAI_KEY),
         Turn::text("Done.").finish(&text),
@@ -258,7 +258,7 @@ fn no_key_is_in_what_is_sent_and_the_collectors_key_is_nowhere_else() {
     let done = traced(&cli, &server, "openai-chat", &args, &endpoint(&collector), &env);
     let got = Got::of(&collector);
     assert_eq!(got.resource["service.name"], "mine");
-    // What the provider called the ending is there, without what it had no business to say.
+    // The provider's finish value is there, with the key redacted.
     let calls = got.named("chat scripted");
     let reasons = attributes(&calls[0].attributes)["gen_ai.response.finish_reasons"].clone();
     assert!(reasons[0].as_str().is_some_and(|reason| !reason.is_empty()), "{reasons}");
@@ -286,7 +286,7 @@ fn no_key_is_in_what_is_sent_and_the_collectors_key_is_nowhere_else() {
 }
 
 #[test]
-fn a_collector_that_does_not_take_them_is_a_line_and_holds_nothing_up() {
+fn failing_collector_does_not_delay_run() {
     let gone = {
         let server = collector();
         endpoint(&server)
@@ -311,13 +311,13 @@ fn a_collector_that_does_not_take_them_is_a_line_and_holds_nothing_up() {
             done.stderr.lines().filter(|line| line.contains("collector")).collect();
         assert!(lines.len() == 1 && lines[0].contains(says), "{says}: {}", done.stderr);
         assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
-        // The bound, and what a slow machine needs for the rest.
+        // The bound, and time that a slow machine needs for the rest.
         assert!(took < Duration::from_secs(3 + 7), "{says}: {took:?}");
     }
 }
 
 #[test]
-fn nothing_is_sent_where_nothing_asks_for_it_or_one_forbids_it() {
+fn spans_need_enabling_variables() {
     let cli = Cli::new();
     let collector = collector();
     let endpoint = endpoint(&collector);
@@ -334,12 +334,12 @@ fn nothing_is_sent_where_nothing_asks_for_it_or_one_forbids_it() {
         let mut command = cli.command(agent_args(&server, "openai-chat", &["Where?"]));
         command.envs(env.iter().copied());
         let done = crate::cli::Started::new(command, "").finish().exits(0);
-        let said = done.stderr.lines().find(|line| line.contains("no spans are sent"));
+        let said = done.stderr.lines().find(|line| line.contains("telemetry is off"));
         assert_eq!(said.is_some(), says.is_some(), "{env:?}: {}", done.stderr);
         assert!(said.unwrap_or_default().contains(says.unwrap_or_default()), "{}", done.stderr);
     }
     assert!(collector.requests().is_empty());
-    // And what is packed arrives as well.
+    // A compressed request arrives as well.
     let server = playing([Turn::text("Paris.")]);
     let env = [("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")];
     traced(&cli, &server, "openai-chat", &["Where?"], &endpoint, &env).exits(0);
@@ -348,7 +348,7 @@ fn nothing_is_sent_where_nothing_asks_for_it_or_one_forbids_it() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_cancelled_run_sends_its_spans_before_it_exits() {
+fn cancelled_run_sends_its_spans() {
     use crate::cli::{Started, eventually};
     let cli = Cli::new();
     let server = answering(|request| Reply::turn(request, &Turn::text("slowly")).stall_after(120));

@@ -1,5 +1,5 @@
-//! What a person sees on a terminal: the binary on a real pseudo-terminal, its output read by a
-//! terminal emulator.
+//! The view on a terminal: the binary runs on a real pseudo-terminal, and a terminal emulator reads
+//! its output.
 
 use crate::cli::{Cli, agent_args, answering, eventually, playing};
 use endstop::testkit::{Reply, Server, Turn};
@@ -17,9 +17,9 @@ pub(crate) const ROWS: u16 = 12;
 pub(crate) const COLUMNS: u16 = 40;
 
 pub(crate) struct Terminal {
-    /// Its folder, which is there until the end.
+    /// The folder, which exists until the end.
     pub(crate) cli: Cli,
-    /// What a person types on.
+    /// The input side of the terminal.
     keyboard: File,
     child: Child,
     screen: Arc<Mutex<vt100::Parser>>,
@@ -39,7 +39,7 @@ impl Terminal {
         let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
         let mut command = cli.command(agent_args(server, "openai-chat", args));
         let child = command.stdin(theirs()).stdout(theirs()).stderr(theirs()).spawn().unwrap();
-        // The command holds their end too; the last one to close it ends the reading.
+        // The command object holds the other end, too; reading ends when the last holder closes it.
         drop(command);
         let [rows, columns] = [ROWS, COLUMNS].map(|n| NonZero::new(n).unwrap());
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 1000)));
@@ -55,12 +55,13 @@ impl Terminal {
         Terminal { cli, keyboard, child, screen, reader }
     }
 
-    /// Types this.
+    /// Types text.
     pub(crate) fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Interrupts it; this terminal controls no process, so that Ctrl-C would not.
+    /// Interrupts the process with a signal, because this terminal controls no process and Ctrl-C
+    /// has no effect.
     pub(crate) fn interrupt(&self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
@@ -70,8 +71,8 @@ impl Terminal {
         screen.screen().rows(0, COLUMNS).map(|row| row.trim_end().to_owned()).collect()
     }
 
-    /// All that was written, its end reached: what has scrolled away, then the screen, lines that
-    /// were wrapped joined again.
+    /// Returns all output after the end: first the lines that scrolled away, then the screen, with
+    /// wrapped lines joined.
     pub(crate) fn finish(mut self) -> (i32, String) {
         let status = self.child.wait().unwrap();
         self.reader.join().unwrap();
@@ -106,19 +107,19 @@ fn is_status(row: &str) -> bool {
 }
 
 #[test]
-fn the_status_moves_below_text_that_streams_and_leaves_no_trace() {
+fn status_line_leaves_no_trace() {
     let words: String = (1..=150).map(|n| format!("word{n} ")).collect();
     let text = format!("{words}\nA new line.\n\n- a list\n- its end");
     let turn = Turn::text(&text).pace(Duration::from_millis(4));
     let server = playing([turn]);
     let terminal = Terminal::run(&server, &["Talk."]);
-    // In the middle of a line, with the text's end in the row above the status.
+    // In the middle of a line, with the end of the text in the row above the status.
     eventually("a status below the text", || {
         let rows = terminal.rows();
         let at = rows.iter().position(|row| is_status(row));
         at.is_some_and(|at| at > 0 && rows[at - 1].contains("word"))
     });
-    // Also at the bottom of the screen, where there was no room below.
+    // Also at the bottom of the screen, which has no room below.
     eventually("a status in the last row", || {
         terminal.rows().last().is_some_and(|row| is_status(row))
     });
@@ -130,14 +131,14 @@ fn the_status_moves_below_text_that_streams_and_leaves_no_trace() {
 }
 
 #[test]
-fn what_a_terminal_would_obey_is_not_passed_on() {
+fn terminal_escapes_are_not_passed_on() {
     let hostile = "a\u{1b}]0;owned\u{7}b\u{1b}[2Jc\u{9b}31md";
     let server = answering(move |request| Reply::turn(request, &Turn::text(hostile)));
     let (code, seen) = Terminal::run(&server, &["Talk."]).finish();
     assert_eq!(code, 0);
-    // Pictures of the characters, and the number of the one that has none.
+    // Symbols for the control characters, and a number for the one that has no symbol.
     assert!(seen.starts_with("a␛]0;owned␇b␛[2Jc<U+009B>31md"), "{seen}");
-    // In a pipe the text is the model's, to the byte.
+    // In a pipe the text is that of the model, byte for byte.
     let done = Cli::new().agent(&server, "openai-chat", &["Talk."]).exits(0);
     assert!(done.stdout.starts_with(hostile), "{done:#?}");
 }

@@ -1,5 +1,5 @@
-//! Files that somebody else made: a journal that would run code, and text that a terminal or a browser
-//! would obey.
+//! Third-party files: a journal that would run code, and text that a terminal or a browser would
+//! obey.
 
 use crate::cli::Cli;
 use rusqlite::Connection;
@@ -21,7 +21,7 @@ const LOG: &str = "CREATE TABLE log (key INTEGER PRIMARY KEY, at_ns INTEGER, wal
     name TEXT, event TEXT, effects TEXT)";
 
 #[test]
-fn endless_journal_is_a_problem_in_audit() {
+fn audit_reports_endless_journal() {
     let cli = Cli::new();
     std::fs::create_dir(cli.path("runs")).unwrap();
     let good = r#"{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]}"#;
@@ -82,7 +82,7 @@ fn pages_have_a_content_security_policy() {
     let policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';";
     let (at, style) = (page.find(policy).unwrap(), page.find("<style>").unwrap());
     assert!(at < style && at < page.find("<title>").unwrap());
-    // The styles of the page are within it, and no attribute or script runs code.
+    // The styles are inline, and no attribute or script runs code.
     assert!(page.contains("style-src 'unsafe-inline'"));
     for code in ["<script", " onload=", " onclick=", "javascript:"] {
         assert!(!page.contains(code), "{code}");

@@ -1,5 +1,5 @@
-//! Settings files that come with somebody else's repository: what they may do without consent, with
-//! it, and after a byte has changed. Real processes, and a real server that sees what is sent.
+//! Settings files of a third-party repository: their effect without consent, with consent, and
+//! after one byte has changed. The processes are real, and a real server sees the requests.
 
 use crate::cli::{Cli, Done, OPENAI_KEY, Started, agent_args, playing};
 use endstop::testkit::{Request, Server, Turn};
@@ -8,13 +8,13 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
-/// A user with a home, in a folder with somebody else's files.
+/// A user with a home folder, in a folder with third-party files.
 struct Victim {
     cli: Cli,
     home: tempfile::TempDir,
-    /// Whom the user asks.
+    /// The server that the user chose.
     own: Server,
-    /// Whom only the file names.
+    /// A server that only the file names.
     trap: Server,
 }
 
@@ -45,12 +45,12 @@ impl Victim {
         self.run_in(".", &args, &[])
     }
 
-    /// A run against the user's own server.
+    /// Runs against the user's own server.
     fn agent(&self, args: &[&str]) -> Done {
         self.run_in(".", &agent_args(&self.own, "openai-chat", args), &[])
     }
 
-    /// The user's own settings.
+    /// Writes the user's own settings.
     fn user(&self, toml: &str) {
         let folder = self.home.path().join("config/endstop");
         fs::create_dir_all(&folder).unwrap();
@@ -64,7 +64,7 @@ impl Victim {
         self.cli.write("endstop.toml", toml);
     }
 
-    /// A setting as `endstop config show` has it: its value and its origin.
+    /// Returns a setting as `endstop config show` prints it: its value and its origin.
     fn setting(&self, name: &str, more: &[&str]) -> (Value, String) {
         let args = [&["config", "show", "--json"], more].concat();
         let shown = self.run(&args).exits(0).lines().remove(0);
@@ -74,12 +74,12 @@ impl Victim {
         (row["value"].clone(), row["origin"].as_str().unwrap().to_owned())
     }
 
-    /// How many requests either server has had.
+    /// Returns the number of requests to both servers.
     fn asked(&self) -> usize {
         self.trap.requests().len() + self.own.requests().len()
     }
 
-    /// The names of what is in the folder.
+    /// Returns the names of the files in the folder.
     fn listing(&self) -> Vec<String> {
         let entries = fs::read_dir(self.cli.dir.path()).unwrap();
         let mut names: Vec<String> =
@@ -89,17 +89,17 @@ impl Victim {
     }
 }
 
-/// What a file does once it is trusted.
+/// The effect of a file once it is trusted.
 enum Then {
     /// Its command writes a file.
     Marks,
-    /// The server that it names is sent the key.
+    /// The server that it names receives the key.
     SendsKey,
-    /// The setting counts.
+    /// The setting takes effect.
     Counts,
 }
 
-/// A hostile file: the key that needs consent, the file, and what it does once it is trusted.
+/// Hostile files: the key that needs consent, the file, and its effect once it is trusted.
 const HOSTILE: [(&str, &str, Then); 32] = [
     ("mcp.x", "[mcp.x]\ncommand = \"id > 'MARK'\"\n", Then::Marks),
     ("mcp.x", "mcp = { x = { command = [\"touch\", \"MARK\"] } }\n", Then::Marks),
@@ -147,7 +147,7 @@ const HOSTILE: [(&str, &str, Then); 32] = [
     ("limits.accept_unknown_finish", "[limits]\naccept_unknown_finish = true\n", Then::Counts),
 ];
 
-/// What would run, send or write something if the file counted.
+/// Commands that would run, send or write something if the file took effect.
 const REFUSED: [&[&str]; 4] = [
     &["run", "Hi.", "--model", "openai/gpt-4.1-mini", "--events", "e.jsonl"],
     &["run"],
@@ -164,7 +164,7 @@ fn hostile_settings_need_consent() {
         let (before, asked) = (victim.listing(), victim.asked());
         let file = victim.cli.dir.path().canonicalize().unwrap().join("endstop.toml");
         let refused = [&format!("`{key}`"), "endstop trust", file.to_str().unwrap()];
-        // A flag stands above the model of the file.
+        // A flag overrides the model of the file.
         for args in REFUSED.iter().filter(|args| *key != "model" || !args.contains(&"--model")) {
             let done = victim.run(args).exits(2).notes(&refused);
             assert_eq!(done.lines().len(), usize::from(args.contains(&"--json")), "{done:#?}");
@@ -189,15 +189,15 @@ fn hostile_settings_need_consent() {
                 assert!(requests.iter().any(|one| sent(one).contains(OPENAI_KEY)), "{toml}");
             }
         }
-        // One byte revokes it.
+        // One changed byte revokes the trust.
         let asked = victim.asked();
         let text = victim.cli.read("endstop.toml");
         victim.cli.write("endstop.toml", format!("{text} "));
         victim.run(&["run"]).exits(2).notes(&refused);
-        // The same bytes are trusted again, until that is revoked.
+        // The original bytes are trusted again, until they are revoked.
         victim.cli.write("endstop.toml", text);
         victim.run(&["trust", "--json"]).exits(0);
-        victim.run(&["trust", "--revoke"]).exits(0).notes(&["not trusted any more"]);
+        victim.run(&["trust", "--revoke"]).exits(0).notes(&["no longer trusted"]);
         victim.run(&["run"]).exits(2).notes(&refused);
         assert_eq!(victim.asked(), asked, "{toml}");
         assert!(!victim.cli.path("mark").exists(), "{toml}");
@@ -265,7 +265,7 @@ fn user_settings_are_not_loosened() {
     let named = ["--config", "full.toml"];
     assert_eq!(victim.setting("limits.max_turns", &named), (json!(60), "config".into()));
     assert_eq!(victim.setting("limits.max_budget_usd", &named), (json!(0.5), "user".into()));
-    // The user's own file is not somebody else's.
+    // The user's own file needs no consent.
     let own = victim.home.path().join("config/endstop/config.toml");
     fs::set_permissions(&own, fs::Permissions::from_mode(0o666)).unwrap();
     victim.run(&["run"]).exits(2).notes(&["config.toml", "chmod go-w"]);
@@ -294,7 +294,7 @@ fn flags_override_without_consent() {
     assert!(!victim.cli.path("mark").exists() && victim.asked() == 0);
 }
 
-/// Nothing of the file is obeyed, and it is read within bounds.
+/// The file has no effect, and is read within bounds.
 #[test]
 fn odd_settings_files_are_refused() {
     let victim = Victim::new();
@@ -313,11 +313,11 @@ fn odd_settings_files_are_refused() {
         ("limits.max_turns = 1\nlimits.max_turns = 9\n", "duplicate key"),
         ("[limits]\nmax_turns = 1\n[limits]\nmax_turns = 9\n", "duplicate key"),
         ("\"\\u001b]0;owned\\u0007\\u202e\" = 1\n", "\\u{1b}]0;owned\\u{7}\\u{202e}"),
-        ("\"limits.max_turns\" = 9\n", "`limits.max_turns` is an unknown name"),
+        ("\"limits.max_turns\" = 9\n", "`limits.max_turns`: unknown name"),
         ("m\u{441}p = 1\n", "line 1: not valid TOML"),
         ("\"m\u{441}p\".x.command = \"id\"\n", "unknown name"),
         ("MCP = { x = { command = \"id\" } }\n", "unknown name"),
-        ("limits = 5\n", "`limits` wants a table"),
+        ("limits = 5\n", "`limits`: expected a table"),
         ("[limits]\nmax_turns = nan\n", "finite"),
         ("[limits]\nmax_turns = -1\n", "max_turns"),
     ] {
@@ -339,7 +339,7 @@ fn odd_settings_files_are_refused() {
     assert!(fifo.success());
     refused(&["not a regular file"]);
     assert_eq!(victim.asked(), 0);
-    // A file that is named is read within bounds too.
+    // A file that the user names is read within bounds, too.
     victim.agent(&["Hi.", "--config", "/dev/zero"]).exits(2).notes(&["not a regular file"]);
     victim.agent(&["Hi.", "--policy", "/dev/zero.toml"]).exits(2);
     victim.agent(&["Hi.", "--config", "/dev/null"]).exits(0);
@@ -353,12 +353,12 @@ fn trust_belongs_to_one_folder() {
     victim.run(&["trust"]).exits(2).notes(&["--yes"]);
     assert!(!victim.state("trust.json").exists());
     let done = victim.run(&["trust", "--yes"]).exits(0);
-    for line in ["verify = touch '", "tighten what you have now:\n    limits.max_turns = 3"] {
+    for line in ["verify = touch '", "only tighten yours:\n    limits.max_turns = 3"] {
         assert!(done.stdout.contains(line), "{done:#?}");
     }
     let listed = victim.run(&["trust", "--list", "--json"]).exits(0).lines();
     assert_eq!(listed[0]["trusted"].as_array().unwrap().len(), 1, "{listed:?}");
-    // The same bytes elsewhere, by a copy and by a link, and below the folder.
+    // The same bytes in another place: a copy, a link, and a folder below.
     for folder in ["copy", "link", "copy/below"] {
         fs::create_dir(victim.cli.path(folder)).unwrap();
     }
@@ -368,7 +368,7 @@ fn trust_belongs_to_one_folder() {
     for folder in ["copy", "link"] {
         victim.run_in(folder, &args, &[]).exits(2).notes(&["`verify`", "endstop trust"]);
     }
-    // The file of a folder above is not read.
+    // The file of a parent folder is not read.
     victim.run_in("copy/below", &args, &[]).exits(0);
     assert!(!victim.cli.path("mark").exists());
     // The same folder by another name.
@@ -396,7 +396,7 @@ fn concurrent_decisions_are_all_stored() {
     assert_eq!(listed[0]["trusted"].as_array().unwrap().len(), 8, "{listed:?}");
 }
 
-/// On a terminal a person is asked, and what was typed before the question is no answer to it.
+/// On a terminal the user is asked, and input typed before the question is no answer.
 #[cfg(target_os = "linux")]
 #[test]
 fn trust_asks_on_a_terminal() {
@@ -465,7 +465,7 @@ fn damaged_trust_store_is_no_consent() {
     if rustix::process::geteuid().is_root() {
         for path in [&store, &victim.state("")] {
             std::os::unix::fs::chown(path, Some(65_534), None).unwrap();
-            refused("belongs to the user 65534");
+            refused("belongs to user 65534");
             std::os::unix::fs::chown(path, Some(0), None).unwrap();
         }
     }
@@ -474,7 +474,7 @@ fn damaged_trust_store_is_no_consent() {
     fs::set_permissions(victim.state(""), fs::Permissions::from_mode(0o700)).unwrap();
     victim.agent(&["Hi."]).exits(0);
     assert!(victim.cli.path("mark").exists());
-    // A link to what belongs to nobody is no store.
+    // A dangling link is not a store.
     fs::remove_file(&store).unwrap();
     symlink("/dev/zero", &store).unwrap();
     victim.agent(&["Hi."]).exits(2).notes(&["not a regular file"]);

@@ -1,4 +1,4 @@
-//! Where a key may go, and by which way: other machines over `http://`, proxies, and a query in the
+//! Where a key may be sent, and how: other machines over `http://`, proxies, and a query in the
 //! base URL.
 
 use crate::cli::{Cli, Done, OPENAI_KEY, Started, agent_args, playing};
@@ -10,7 +10,7 @@ fn run_with(cli: &Cli, args: &[&str], environment: &[(&str, &str)]) -> Done {
     Started::new(command, "").finish()
 }
 
-/// A proxy that nobody answers at.
+/// A proxy at which no process listens.
 const DEAD: &str = "http://127.0.0.1:1";
 
 #[test]
@@ -30,7 +30,7 @@ fn loopback_uses_no_proxy() {
     let variables = [("OLLAMA_HOST", ollama.as_str()), ("http_proxy", DEAD)];
     run_with(&cli, &args, &variables);
     assert!(server.requests().iter().any(|request| request.path == "/api/chat"));
-    // What asks an MCP server at an address does not either.
+    // Requests to an MCP server use none either.
     let flag = format!("x={}/mcp", server.base_url());
     let args = ["run", "Hi.", "--model", "x", "--base-url", &server.base_url(), "--mcp", &flag];
     run_with(&cli, &args, &[("http_proxy", DEAD)]).exits(2);
@@ -49,9 +49,9 @@ fn other_hosts_use_the_proxy() {
 }
 
 #[test]
-fn keys_are_not_sent_in_the_clear() {
+fn keys_are_not_sent_unencrypted() {
     let cli = Cli::new();
-    // It sees what would leave this machine.
+    // The proxy sees every request that would leave this machine.
     let proxy: Server = playing([Turn::text("Yes.")]);
     let address = proxy.base_url().replace("/v1", "");
     let proxied = ("http_proxy", address.as_str());
@@ -73,10 +73,10 @@ fn keys_are_not_sent_in_the_clear() {
         &[("OLLAMA_HOST", "192.0.2.1"), ("OLLAMA_API_KEY", "abc")],
         "unset OLLAMA_API_KEY",
     );
-    // Without a key nothing is at stake.
+    // Without a key there is nothing to protect.
     let plain = ["run", "Hi.", "--model", "ollama/x", "--api", "openai-chat"];
     run_with(&cli, &plain, &[("OLLAMA_HOST", "192.0.2.1"), proxied]).exits(0);
-    // And with the user's word it is sent.
+    // With the user's consent it is sent.
     let allowed = ["run", "Hi.", "--model", "x", "--base-url", "http://192.0.2.1/v1"];
     run_with(&cli, &[&allowed[..], &["--allow-http"]].concat(), &[proxied]).exits(0);
     let sent = proxy.requests().pop().unwrap();
@@ -84,7 +84,7 @@ fn keys_are_not_sent_in_the_clear() {
 }
 
 #[test]
-fn mcp_headers_are_not_sent_in_the_clear() {
+fn mcp_headers_are_not_sent_unencrypted() {
     let cli = Cli::new();
     let server = playing([Turn::text("Yes.")]);
     let address = server.base_url().replace("/v1", "");
@@ -120,7 +120,7 @@ fn base_url_query_follows_the_path() {
         run_with(&cli, &["run", "Hi.", "--model", "x", "--base-url", &url], &[]).exits(0);
         assert_eq!(server.requests().pop().unwrap().path, path);
     }
-    // One that has a query of its own.
+    // A base URL with its own query.
     let url = server.base_url().replace("/v1", "?key=x1");
     let args = ["run", "Hi.", "--model", "gemini/x", "--base-url", &url, "--api", "gemini"];
     run_with(&cli, &args, &[("GEMINI_API_KEY", "abc")]);

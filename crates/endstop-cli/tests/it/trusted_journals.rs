@@ -1,4 +1,4 @@
-//! Going on with a run of somebody else's journal: nothing that it asks for happens without consent.
+//! Resuming a run of a third-party journal: nothing that it asks for happens without consent.
 
 use crate::cli::{Cli, Done, Started, agent_args, playing};
 use endstop::testkit::{Server, Turn};
@@ -14,7 +14,7 @@ fn run_as(home: &Path, cli: &Cli, args: &[&str]) -> Done {
     Started::new(command, "").finish()
 }
 
-/// A run that was stopped by its limit, and what it was started with.
+/// A run that was stopped by its limit, with the flags that it was started with.
 fn stopped(home: &Path, cli: &Cli, server: &Server, more: &[&str]) {
     let args = agent_args(server, "openai-chat", &["Hi.", "--max-turns", "1"]);
     let args: Vec<&str> = args.iter().map(String::as_str).chain(more.iter().copied()).collect();
@@ -26,7 +26,7 @@ fn asking() -> Server {
 }
 
 #[test]
-fn foreign_journals_need_consent() {
+fn third_party_journals_need_consent() {
     let (alice, mallory) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
     for (more, key, value) in [
         (&["--verify", "touch mark"][..], "verify", "touch mark"),
@@ -45,18 +45,18 @@ fn foreign_journals_need_consent() {
         done.notes(&[&format!("`{key}`"), value, "--trust-journal", "not your own journal"]);
         assert_eq!(server.requests().len(), asked, "{key}");
         assert!(!cli.path("mark").exists() && !cli.path("ran").exists(), "{key}");
-        // Also if it is named as the user's own are.
+        // Also if the variable names it.
         let mut command = cli.command(["run", "--resume", "last"]);
         command.env("HOME", alice.path()).env("ENDSTOP_JOURNAL", "j.db");
         Started::new(command, "").finish().exits(2).notes(&["--trust-journal"]);
         assert_eq!(server.requests().len(), asked, "{key}");
-        // Who made it goes on without a word.
+        // The user who made it resumes it without a question.
         run_as(mallory.path(), &cli, &resume).exits(0);
     }
 }
 
 #[test]
-fn flags_or_trust_resume_foreign_journals() {
+fn flags_or_trust_allow_resume() {
     let (alice, mallory) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
     let (cli, server) = (Cli::new(), asking());
     let more = ["--journal", "j.db", "--tool", "shell", "--verify", "touch mark"];
@@ -76,7 +76,8 @@ fn own_journals_need_no_consent() {
     let (cli, server) = (Cli::new(), asking());
     stopped(home.path(), &cli, &server, &["--tool", "shell", "--verify", "touch mark"]);
     let resume = ["run", "--resume", "last", "--max-turns", "9"];
-    // One that others can write is not one's own, unless the run has one's mark.
+    // A default journal that others can write is not the user's own, unless the run carries the
+    // user's seal.
     let (folder, key) = (home.path().join("state/endstop"), "state/endstop/seal.key");
     let kept = fs::read(home.path().join(key)).unwrap();
     fs::remove_file(home.path().join(key)).unwrap();
@@ -87,14 +88,14 @@ fn own_journals_need_no_consent() {
         fs::set_permissions(&path, was).unwrap();
     }
     fs::write(home.path().join(key), kept).unwrap();
-    // A run has the settings that it was started with, whatever lies in the folder.
+    // A run keeps the settings that it was started with, whatever file is in the folder.
     cli.write("endstop.toml", "verify = \"touch evil\"\n[mcp.x]\ncommand = \"touch evil\"\n");
     run_as(home.path(), &cli, &resume).exits(0);
     assert!(cli.path("mark").exists() && !cli.path("evil").exists());
 }
 
 #[test]
-fn moved_marks_do_not_count() {
+fn moved_seals_do_not_count() {
     let (home, other) = (tempfile::TempDir::new().unwrap(), Cli::new());
     let (cli, server) = (Cli::new(), asking());
     let more = ["--journal", "j.db", "--verify", "touch mark"];
@@ -103,5 +104,5 @@ fn moved_marks_do_not_count() {
         let _ = fs::copy(cli.path(name), other.path(name));
     }
     let resume = ["run", "--resume", "last", "--max-turns", "9", "--journal", "j.db"];
-    run_as(home.path(), &other, &resume).exits(2).notes(&["`verify`", "your mark"]);
+    run_as(home.path(), &other, &resume).exits(2).notes(&["`verify`", "your seal"]);
 }

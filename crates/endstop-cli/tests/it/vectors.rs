@@ -1,4 +1,4 @@
-//! `simulate`, `decide` and `detect` on every vector and every certain recording.
+//! `simulate`, `decide` and `detect` on every vector and every recording with a certain result.
 
 use crate::cli::Cli;
 use flate2::read::GzDecoder;
@@ -10,7 +10,7 @@ fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)
 }
 
-/// The cases of a file of vectors, of which there must be so many.
+/// Returns the cases of a file of vectors; asserts their number.
 fn cases(file: &str, count: usize) -> Vec<Value> {
     let path = testdata("conformance").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -24,7 +24,7 @@ fn jsonl(values: impl IntoIterator<Item = Value>) -> String {
     values.into_iter().map(|value| format!("{value}\n")).collect()
 }
 
-/// What differs between an output and the fields that are expected of it.
+/// Returns the differences between an output and its expected fields.
 fn differences(expect: &Value, output: &Value) -> Vec<String> {
     expect
         .as_object()
@@ -48,7 +48,7 @@ fn simulate_agrees_with_every_scenario() {
     for (case, output) in cases.iter().zip(&outputs) {
         assert_eq!(case["id"], output["id"]);
         let differences = differences(&case["expect"], output);
-        // What the original does and ours does not; the page of departures says why.
+        // A known difference from the original, which the page of departures explains.
         if case["quirk"] == true {
             assert!(!differences.is_empty(), "{}: no departure any more", case["id"]);
             continue;
@@ -61,7 +61,7 @@ fn simulate_agrees_with_every_scenario() {
 }
 
 #[test]
-fn simulate_reads_one_scenario_from_a_file_and_from_standard_input() {
+fn simulate_reads_file_and_stdin() {
     let cli = Cli::new();
     for case in cases("kernel.json", 86).iter().step_by(17) {
         let text = case["scenario"].to_string();
@@ -130,7 +130,7 @@ fn recordings(name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// An output as the rows' `expected` spells it.
+/// Converts an output to the form of the rows' `expected`.
 fn seen(output: &Value) -> Value {
     let signal = &output["signal"];
     json!({
@@ -174,38 +174,39 @@ fn detect(name: &str, count: usize, certain: usize) {
 }
 
 #[test]
-fn detect_agrees_with_every_certain_openai_chat_recording() {
+fn detect_agrees_on_openai_chat() {
     detect("openai-chat.jsonl.gz", 129, 127);
 }
 
 #[test]
-fn detect_agrees_with_every_certain_anthropic_messages_recording() {
+fn detect_agrees_on_anthropic_messages() {
     detect("anthropic-messages.jsonl.gz", 113, 112);
 }
 
 #[test]
-fn detect_agrees_with_every_certain_gemini_recording() {
+fn detect_agrees_on_gemini() {
     detect("gemini.jsonl.gz", 94, 93);
     detect("vertex-gemini.jsonl.gz", 91, 85);
 }
 
 #[test]
-fn detect_agrees_with_every_certain_cohere_recording() {
+fn detect_agrees_on_cohere() {
     detect("cohere-v2.jsonl.gz", 63, 63);
     detect("cohere-v1.jsonl.gz", 12, 12);
 }
 
 #[test]
-fn detect_agrees_with_every_certain_bedrock_recording() {
+fn detect_agrees_on_bedrock() {
     detect("bedrock-converse.jsonl.gz", 95, 95);
     detect("bedrock-invoke.jsonl.gz", 48, 48);
 }
 
 #[test]
-fn detect_reads_one_response_from_a_file_and_from_standard_input() {
+fn detect_reads_file_and_stdin() {
     let cli = Cli::new();
     for name in ["openai-chat.jsonl.gz", "anthropic-messages.jsonl.gz"] {
-        // A body alone says nothing of its request: rows that it changes are left out.
+        // Rows are left out if their result depends on the request, which a body alone does not
+        // contain.
         let rows = recordings(name).into_iter().filter(|row| {
             row["body_encoding"] == "utf-8"
                 && row["expected"]["uncertain"] != true
@@ -229,7 +230,7 @@ fn detect_reads_one_response_from_a_file_and_from_standard_input() {
 }
 
 #[test]
-fn detect_finds_format_that_is_not_given() {
+fn detect_finds_missing_format() {
     let cli = Cli::new();
     for name in ["openai-chat.jsonl.gz", "anthropic-messages.jsonl.gz", "gemini.jsonl.gz"] {
         let rows = recordings(name);
@@ -246,12 +247,12 @@ fn detect_finds_format_that_is_not_given() {
 }
 
 #[test]
-fn detect_names_format_that_was_meant() {
+fn detect_names_likely_format() {
     let cli = Cli::new();
     let stream = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n";
     let done = cli.feed(["detect", "--api", "openai-chat"], stream).exits(0);
-    let says = "this looks like anthropic-messages; give";
-    assert!(done.stderr.contains(&format!("{says} --api anthropic-messages")), "{done:#?}");
+    let says = "this looks like anthropic-messages";
+    assert!(done.stderr.contains(&format!("{says}; pass --api anthropic-messages")), "{done:#?}");
     let found = done.lines().remove(0);
     for message in [&found["signal"]["message"], &found["error"]["message"]] {
         assert!(message.as_str().unwrap().contains(says), "{found}");

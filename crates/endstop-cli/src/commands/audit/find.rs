@@ -1,39 +1,32 @@
-//! The places where agents keep their sessions.
-//!
-//! ```text
-//! for place in places() {
-//!     let mut looked = Looked::new(&place);
-//!     for file in place.files(&mut looked) { … }
-//! }
-//! ```
+//! The default session folders of known agents.
 
 use crate::kept;
 use endstop_trajectory::read::Walk;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// A place to look in.
+/// A folder to search.
 pub(super) struct Place {
-    /// Whose it is.
+    /// The agent that writes to it.
     agent: &'static str,
     /// The folder.
     folder: PathBuf,
-    /// Whether a file of this name is a session.
+    /// Returns `true` if a file of this name is a session.
     wants: fn(&str) -> bool,
 }
 
-/// A place that was looked at.
+/// A folder that was searched.
 #[derive(Debug, Serialize)]
 pub(super) struct Looked {
     pub(super) agent: &'static str,
     pub(super) folder: String,
-    /// The folder is there.
+    /// `true` if the folder exists.
     pub(super) exists: bool,
-    /// Files that look like sessions by their names.
+    /// Number of files whose names look like sessions.
     pub(super) files: u64,
-    /// Sessions in them.
+    /// Number of sessions in them.
     pub(super) sessions: u64,
-    /// Folders in it that could not be read, the first few.
+    /// The first few folders in it that could not be read.
     pub(super) unreadable: Vec<String>,
 }
 
@@ -51,7 +44,7 @@ impl Looked {
 }
 
 impl Place {
-    /// The files there that look like sessions by their names.
+    /// Returns the files whose names look like sessions.
     pub(super) fn files<'l>(&self, looked: &'l mut Looked) -> impl Iterator<Item = PathBuf> + 'l {
         let wants = self.wants;
         let walk = looked.exists.then(|| Walk::new(&self.folder)).into_iter().flatten();
@@ -66,6 +59,8 @@ impl Place {
                 Some(path.to_owned())
             }
             Err(problem) => {
+                // Three are enough to show the problem; a folder without access may contain
+                // thousands.
                 if looked.unreadable.len() < 3 {
                     looked.unreadable.push(problem.to_string());
                 }
@@ -75,8 +70,8 @@ impl Place {
     }
 }
 
-/// Where agents keep what they do, as far as their formats are read: those of the user, and those of the
-/// folder where the command is.
+/// Returns the session folders of all agents whose formats are supported: those in the user's home,
+/// and those in the working folder.
 pub(super) fn places() -> Vec<Place> {
     let variable =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -93,6 +88,7 @@ pub(super) fn places() -> Vec<Place> {
     let logs = variable("INSPECT_LOG_DIR").unwrap_or_else(|| here.join("logs"));
     let mut places: Vec<Place> = Vec::new();
     let mut add = |agent, folder: PathBuf, wants| {
+        // A variable may name the default folder, whose sessions would then count twice.
         if places.iter().all(|place| place.folder != folder) {
             places.push(Place { agent, folder, wants });
         }
@@ -125,7 +121,7 @@ fn ends(name: &str, ending: &str) -> bool {
 }
 
 fn is_transcript(name: &str) -> bool {
-    // What its agents tell each other is no session.
+    // `journal.jsonl` holds messages between agents and is not a session.
     ends(name, "jsonl") && name != "journal.jsonl"
 }
 
@@ -139,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_are_known_by_their_names() {
+    fn session_files_are_recognised_by_name() {
         assert!(is_transcript("0193.jsonl") && is_transcript("agent-1.jsonl"));
         assert!(!is_transcript("journal.jsonl") && !is_transcript("agent-1.meta.json"));
         assert!(is_rollout("rollout-2026-01-01.jsonl") && is_rollout("rollout-1.jsonl.zst"));

@@ -1,6 +1,6 @@
-//! `endstop audit`: the sessions that coding agents have left on disk: how each ended, what its loops
-//! cost, what it claims that its record does not show, and what limits would have saved; as text, JSON,
-//! or a page with a picture. It reads files and asks nobody.
+//! `endstop audit`: scans the sessions that coding agents left on disk: how each ended, the cost of
+//! its loops, claims that the record does not support, and what limits would have saved; as text,
+//! as JSON, or as an HTML page with a chart. It only reads files and contacts no server.
 
 mod find;
 mod page;
@@ -23,10 +23,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
+    // Sessions are files of other programs and may contain keys of this environment.
     let keys = endstop::process::environment_secrets();
     output::hide(&keys);
     for path in args.paths.iter().filter(|path| *path != Path::new("-")) {
-        // A name that is mistyped is no folder without sessions.
+        // A mistyped path must be an error, because an empty result would look like a clean one.
         std::fs::metadata(path)
             .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     }
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         }
         let read = for_each(path, &options, &mut |run| found.take(run)).map_err(wrong)?;
         found.files += read.files;
+        // The reader skipped the journals, so they are moved from the skipped to the read files.
         found.skipped += read.skipped;
         for journal in journal_runs::in_folder(path).filter(|_| args.format.is_none()) {
             found.found_journal(&journal);
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         }
     }
     found.progress.end();
-    // What is written first is what may fail.
+    // The file is written before anything is printed, because it can fail.
     if let Some(file) = &report {
         file.write(&page::page(&found))?;
     }
@@ -81,24 +83,24 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     if let Some(file) = &report {
         output::note(&format!("written: {}", file.path().display()));
     }
-    // Something was named, and none of it could be read.
+    // Paths were given, but nothing in them could be read.
     let nothing = found.audit.sessions + found.too_old == 0;
     Ok(if nothing && !args.find && !found.census.problems.is_empty() { 2 } else { 0 })
 }
 
-/// What was found.
+/// The results of a scan.
 struct Found {
     audit: Audit,
     census: Census,
     prices: Prices,
     /// The places that `--find` looked at.
     looked: Vec<Looked>,
-    /// Sessions that ended before this are left out.
+    /// Sessions that ended before this time, in Unix milliseconds, are left out.
     since_ms: Option<i64>,
     too_old: u64,
-    /// Files with sessions.
+    /// Number of files with sessions.
     files: u64,
-    /// Files that are obviously none.
+    /// Number of files that are clearly not sessions.
     skipped: u64,
     progress: Progress,
 }
@@ -118,14 +120,15 @@ impl Found {
         }
     }
 
-    /// Takes the runs of a journal of our own.
+    /// Adds the runs of an Endstop journal that the user named.
     fn journal(&mut self, path: &Path) -> Result<()> {
         journal_runs::each(path, &mut |run| self.take(run.map(|run| run.trajectory)))?;
         self.files += 1;
         Ok(())
     }
 
-    /// The same of one that nobody named.
+    /// Adds the runs of a journal that was found in a folder; problems are counted instead of
+    /// returned.
     fn found_journal(&mut self, path: &Path) {
         journal_runs::each_found(path, &mut |run| self.take(run.map(|run| run.trajectory)));
         self.files += 1;
@@ -137,7 +140,7 @@ impl Found {
             Err(problem) => return self.census.problem(&problem),
         };
         let times = || run.steps.iter().filter_map(|step| time_ms(step.at.as_deref()?));
-        // A session without a time may be of any.
+        // A session without times could be of any date, so it is not filtered out.
         if self.since_ms.is_some_and(|since| times().max().is_some_and(|last| last < since)) {
             self.too_old += 1;
         } else {
@@ -175,15 +178,16 @@ impl Found {
     }
 }
 
-/// A moment in Unix milliseconds: so long before now, or a day.
+/// Parses a point in time in Unix milliseconds: a duration before now, or a day.
 fn since(text: &str, now_ms: u64) -> Result<i64> {
     let wrong = || {
         Failure::usage(format!(
-            "--since {text}: give how long ago, as 7d or 12h, or a day, as 2026-11-21"
+            "invalid --since `{text}`: expected a duration such as 7d or 12h, or a day such as 2026-11-21"
         ))
     };
     let units = [('d', 86_400_000u64), ('h', 3_600_000), ('m', 60_000)];
     let ago = units.iter().find_map(|(unit, ms)| {
+        // Saturating, so that an absurd age means the beginning of time instead of an overflow.
         text.strip_suffix(*unit)?.parse::<u64>().ok().map(|many| many.saturating_mul(*ms))
     });
     match ago {
@@ -192,7 +196,7 @@ fn since(text: &str, now_ms: u64) -> Result<i64> {
     }
 }
 
-/// A line on the terminal that says how far it is.
+/// The progress line on the terminal.
 struct Progress {
     shown: Option<Instant>,
     on: bool,
@@ -205,6 +209,7 @@ impl Progress {
     }
 
     fn show(&mut self, sessions: u64, file: &str) {
+        // At most ten updates a second, because drawing would slow the scan of many small files.
         let soon = |then: Instant| then.elapsed() < Duration::from_millis(100);
         if !self.on || self.shown.is_some_and(soon) {
             return;
@@ -230,7 +235,7 @@ mod tests {
     use super::since;
 
     #[test]
-    fn a_moment_is_so_long_ago_or_a_day() {
+    fn since_accepts_duration_or_day() {
         let now = 1_795_290_254_190;
         assert_eq!(since("7d", now).unwrap(), 1_795_290_254_190 - 7 * 86_400_000);
         assert_eq!(since("12h", now).unwrap(), 1_795_290_254_190 - 12 * 3_600_000);

@@ -1,8 +1,4 @@
-//! An audit as one page of HTML, with nothing outside it: totals, a picture, and the worst sessions.
-//!
-//! ```ignore
-//! std::fs::write("audit.html", page(&found))?;
-//! ```
+//! The HTML page of an audit, self-contained: totals, charts, and the worst sessions.
 
 use super::picture::picture;
 use super::{Found, words};
@@ -11,7 +7,7 @@ use crate::page::{END, begin, escape};
 use endstop_trajectory::audit::Session;
 use std::fmt::Write as _;
 
-/// The page.
+/// Builds the page.
 pub(super) fn page(found: &Found) -> String {
     let audit = &found.audit;
     let title = format!("{} audited", count(audit.sessions, "session"));
@@ -25,7 +21,7 @@ pub(super) fn page(found: &Found) -> String {
         said("", &words::all(found));
         let class = |found: u64| match found {
             1.. => "warn",
-            // What nobody could see is not good.
+            // Green only if the results were recorded: unknown is not good.
             0 if audit.lacking_results > 0 => "",
             0 => "good",
         };
@@ -36,7 +32,7 @@ pub(super) fn page(found: &Found) -> String {
             said("warn", &line);
         }
     } else {
-        said("warn", "There is no session to look through.");
+        said("warn", "No sessions found.");
     }
     out.push_str("</section>\n");
     if !found.looked.is_empty() {
@@ -54,7 +50,7 @@ pub(super) fn page(found: &Found) -> String {
     if !audit.worst.is_empty() {
         let _ = write!(
             out,
-            "<section><h2>The worst, {} of {} with something wrong</h2>",
+            "<section><h2>The worst {} of {} sessions with problems</h2>",
             audit.worst.len(),
             thousands(audit.wrong)
         );
@@ -68,9 +64,9 @@ pub(super) fn page(found: &Found) -> String {
     out
 }
 
-/// What is to be known of the figures.
+/// Adds the notes on the figures.
 fn figures(out: &mut String, found: &Found) {
-    out.push_str("<section><h2>Of these figures</h2>");
+    out.push_str("<section><h2>Notes on the figures</h2>");
     let mut said = |line: &str| {
         let _ = write!(out, "<p class=\"soft\">{}</p>", escape(line));
     };
@@ -85,12 +81,12 @@ fn figures(out: &mut String, found: &Found) {
 }
 
 fn looked(out: &mut String, found: &Found) {
-    out.push_str("<section><h2>Looked in</h2>");
+    out.push_str("<section><h2>Folders searched</h2>");
     for place in &found.looked {
         let what = if place.exists {
             format!("{} in {}", count(place.sessions, "session"), count(place.files, "file"))
         } else {
-            "there is no such folder".to_owned()
+            "folder not found".to_owned()
         };
         let _ = write!(
             out,
@@ -106,6 +102,7 @@ fn models(out: &mut String, found: &Found) {
     out.push_str("<section><h2>By model</h2>");
     let mut models: Vec<_> = found.audit.models.iter().collect();
     models.sort_by_key(|(_, spent)| std::cmp::Reverse((spent.usd.0, spent.tokens())));
+    // The most expensive models first; the others would only lengthen the page.
     for (name, spent) in models.into_iter().take(30) {
         let _ =
             write!(out, "<p><code>{}</code> {}</p>", escape(name), escape(&words::spent(spent)));
@@ -113,7 +110,7 @@ fn models(out: &mut String, found: &Found) {
     out.push_str("</section>\n");
 }
 
-/// One of the worst.
+/// Adds one of the worst sessions.
 fn one(out: &mut String, session: &Session) {
     let at = session.at.map_or_else(String::new, |at| format!(":{at}"));
     let _ = write!(
@@ -126,12 +123,13 @@ fn one(out: &mut String, session: &Session) {
         let _ = write!(out, "<p class=\"{class}\">{}</p>", escape(line));
     };
     if !session.task.is_empty() {
-        said("soft", &format!("asked: {}", session.task));
+        said("soft", &format!("task: {}", session.task));
     }
     said(if session.ended.how.is_without_answer() { "bad" } else { "" }, &words::ended(session));
     if let Some(sign) = &session.sign {
         said("warn", &words::sign(sign));
     }
+    // Bounded, because one session may have a great number of loops and stops.
     for one in session.loops.iter().take(20) {
         said("warn", &words::looped(one));
     }

@@ -1,9 +1,5 @@
-//! The picture of an audit, as SVG: how the sessions ended, and where the money went; bars of parts, with
-//! their words below.
-//!
-//! ```ignore
-//! let svg = picture(&found, 1000.0); // 380.0 for a phone
-//! ```
+//! The charts of an audit, as SVG: how the sessions ended, and the cost of each group, as bars with
+//! a legend.
 
 use super::Found;
 use super::words;
@@ -13,7 +9,7 @@ use endstop_trajectory::Spent;
 use endstop_trajectory::audit::{Audit, How};
 use std::fmt::Write as _;
 
-/// A part of a bar.
+/// A segment of a bar.
 struct Part {
     name: &'static str,
     color: &'static str,
@@ -21,7 +17,7 @@ struct Part {
     shown: String,
 }
 
-/// The picture, so wide.
+/// Draws the charts with the given width: 1000 for a screen, 380 for a phone.
 pub(super) fn picture(found: &Found, width: f64) -> String {
     let audit = &found.audit;
     let font = if width < 500.0 { 13.0 } else { 15.0 };
@@ -32,7 +28,7 @@ pub(super) fn picture(found: &Found, width: f64) -> String {
     let what =
         if paid { "dollars, by how the session ended" } else { "tokens, by how the session ended" };
     bar(&mut out, &mut y, width, font, what, &by_ending(audit, true));
-    let what = if paid { "dollars: what is in question" } else { "tokens: what is in question" };
+    let what = if paid { "dollars in question" } else { "tokens in question" };
     bar(&mut out, &mut y, width, font, what, &in_question(audit));
     format!(
         "<svg viewBox=\"0 0 {width} {y:.0}\" role=\"img\" aria-label=\"how sessions ended, and where the money went\">{out}</svg>"
@@ -80,7 +76,7 @@ fn in_question(audit: &Audit) -> Vec<Part> {
     vec![
         Part { name: "nothing found", color: "#2e7d32", value: values[0], shown: fine },
         Part {
-            name: "behind a loop, without an answer, or with a sign",
+            name: "after a loop, without an answer, or with a sign",
             color: "#c62828",
             value: values[1],
             shown: doubtful,
@@ -98,6 +94,7 @@ fn bar(out: &mut String, y: &mut f64, width: f64, font: f64, title: &str, parts:
     );
     *y += font * 1.5;
     let mut x = 4.0;
+    // Without a total there is nothing to divide by, and only the legend is drawn.
     for part in parts.iter().filter(|_| all > 0.0) {
         let wide = (width - 8.0) * part.value / all;
         let _ = write!(
@@ -113,7 +110,7 @@ fn bar(out: &mut String, y: &mut f64, width: f64, font: f64, title: &str, parts:
     let mut x = 4.0;
     for part in parts {
         let words = format!("{} {}", part.shown, part.name);
-        // About how wide a letter is.
+        // An estimate of the text width, because SVG has no text layout: 0.56 em for a letter.
         let wide = font * (1.6 + 0.56 * words.chars().count() as f64);
         if x > 4.0 && x + wide > width {
             x = 4.0;

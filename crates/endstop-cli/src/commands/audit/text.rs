@@ -1,25 +1,25 @@
-//! An audit as text: totals first, the worst below. A line has at most 100 columns, but for a file's
-//! name, which stays whole.
+//! The text report of an audit: totals first, then the worst sessions. Lines have at most 100
+//! columns, except for file names, which are not broken because the user may copy them.
 
 use super::{Found, words};
 use crate::card::{shorten, thousands};
 use endstop_trajectory::audit::{How, Session};
 
 const WIDTH: usize = 100;
-/// So many loops, and so many stops, of a session are told.
+/// Maximum number of loops, and of stops, that are listed for a session.
 const TOLD: usize = 2;
 
-/// The lines of the report.
+/// Returns the lines of the report.
 pub(super) fn report(found: &Found) -> Vec<String> {
     let mut out = Vec::new();
     looked(found, &mut out);
     let audit = &found.audit;
     if audit.sessions == 0 {
-        out.push("There is no session to look through.".to_owned());
+        out.push("No sessions found.".to_owned());
         reading(found, &mut out);
         if found.looked.is_empty() && found.census.problems.is_empty() {
             out.push(format!(
-                "{} looked at; `endstop audit --find` looks where agents keep theirs.",
+                "{} scanned; `endstop audit --find` searches the default folders of known agents.",
                 crate::card::count(found.skipped + found.files, "file")
             ));
         }
@@ -58,7 +58,7 @@ pub(super) fn report(found: &Found) -> Vec<String> {
     if !audit.worst.is_empty() {
         out.push(String::new());
         out.push(format!(
-            "The worst, {} of {} with something wrong:",
+            "The worst {} of {} sessions with problems:",
             audit.worst.len(),
             thousands(audit.wrong)
         ));
@@ -68,6 +68,7 @@ pub(super) fn report(found: &Found) -> Vec<String> {
         one(nth + 1, session, &mut out);
     }
     let text = out.concat();
+    // Only the signs that occur in the report are explained.
     let used: Vec<_> =
         words::SIGNS.iter().filter(|(sign, _)| text.contains(&format!("{sign}$"))).collect();
     if !used.is_empty() {
@@ -83,11 +84,11 @@ fn looked(found: &Found, out: &mut Vec<String>) {
     if found.looked.is_empty() {
         return;
     }
-    out.push("Looked in:".to_owned());
+    out.push("Folders searched:".to_owned());
     for place in &found.looked {
         let what = match (place.exists, place.files) {
-            (false, _) => "there is no such folder".to_owned(),
-            (true, 0) => "no session".to_owned(),
+            (false, _) => "folder not found".to_owned(),
+            (true, 0) => "no sessions".to_owned(),
             (true, files) => format!(
                 "{} in {}",
                 crate::card::count(place.sessions, "session"),
@@ -108,7 +109,7 @@ fn reading(found: &Found, out: &mut Vec<String>) {
     }
 }
 
-/// One of the worst.
+/// Adds one of the worst sessions.
 fn one(nth: usize, session: &Session, out: &mut Vec<String>) {
     let indent = "    ";
     wrap(&format!("{nth:>2}. {}", words::head(session)), indent, out);
@@ -116,7 +117,7 @@ fn one(nth: usize, session: &Session, out: &mut Vec<String>) {
     out.push(format!("{indent}{}{at}", shorten(&session.file, 1000)));
     let mut tell = |line: &str| wrap(&format!("{indent}{line}"), "      ", out);
     if !session.task.is_empty() {
-        tell(&format!("asked: {}", session.task));
+        tell(&format!("task: {}", session.task));
     }
     tell(&words::ended(session));
     if let Some(sign) = &session.sign {
@@ -126,20 +127,21 @@ fn one(nth: usize, session: &Session, out: &mut Vec<String>) {
         tell(&words::looped(one));
     }
     if session.loops.len() > TOLD {
-        tell(&format!("and {} loops more", session.loops.len() - TOLD));
+        tell(&format!("and {} more loops", session.loops.len() - TOLD));
     }
     for stop in session.stops.iter().take(TOLD) {
         tell(&words::stop(stop));
     }
     if session.stops.len() > TOLD {
-        tell(&format!("and {} stops more", session.stops.len() - TOLD));
+        tell(&format!("and {} more stops", session.stops.len() - TOLD));
     }
     if let Some(advice) = words::advice(session) {
         tell(&advice);
     }
 }
 
-/// A text on lines of [`WIDTH`] columns, those behind the first with an indent; its own stays.
+/// Wraps text into lines of [`WIDTH`] columns. The first line keeps its own indent, and the others
+/// get `indent`.
 fn wrap(text: &str, indent: &str, out: &mut Vec<String>) {
     let text = crate::card::visible(text).replace(['\n', '\t'], " ");
     let start = text.len() - text.trim_start().len();
@@ -160,7 +162,7 @@ fn wrap(text: &str, indent: &str, out: &mut Vec<String>) {
                 begun = true;
                 break;
             }
-            // A word that fits no line is cut.
+            // A word that is longer than a line is split; any other word moves to the next line.
             let alone = indent.chars().count() + wide > WIDTH;
             if alone && columns + gap < WIDTH - 10 {
                 let room = WIDTH - columns - gap;
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_wrapped_and_words_that_fit_none_are_cut() {
+    fn long_lines_and_words_are_wrapped() {
         let mut out = Vec::new();
         wrap(&format!("  {} {}", "word ".repeat(30).trim(), "x".repeat(250)), "    ", &mut out);
         assert!(out.iter().all(|line| line.chars().count() <= WIDTH), "{out:?}");

@@ -1,4 +1,4 @@
-//! What the page and the terminal say alike of an audit.
+//! Text shared by the page and the terminal report of an audit.
 
 use super::Found;
 use crate::card::{count, shorten, thousands};
@@ -7,29 +7,29 @@ use endstop_trajectory::Spent;
 use endstop_trajectory::audit::{Audit, How, Loop, Session, Sign, Stop};
 use std::fmt::Write as _;
 
-/// What stands before an amount that is not exact, and what it means.
+/// The signs before amounts that are not exact, with their meanings.
 pub(super) const SIGNS: [(&str, &str); 3] = [
-    ("≤", "at most: a model's price depends on more than is recorded, and its highest is taken"),
-    ("≥", "at least: a part has no price, or does not say what it used"),
-    ("≈", "about: both"),
+    ("≤", "at most: the price depends on data that was not recorded, so the highest is used"),
+    ("≥", "at least: part of the usage has no price or was not recorded"),
+    ("≈", "about: both of these apply"),
 ];
 
-/// How a session ended, for a person.
+/// Describes how a session ended.
 pub(super) fn how(how: How) -> &'static str {
     match how {
         How::Answered => "with an answer",
-        How::Stopped => "stopped by a person",
+        How::Stopped => "stopped by the user",
         How::NoAnswer => "without an answer",
-        How::Interrupted => "cut off in the middle of calls",
+        How::Interrupted => "interrupted during calls",
         How::Limit => "at a limit",
-        How::Cut => "cut by length",
+        How::Cut => "cut off by length",
         How::Failed => "by an error",
-        How::Empty => "nothing was said",
+        How::Empty => "without any text",
         _ => "unknown",
     }
 }
 
-/// Dollars, with what is known of how exact they are.
+/// Formats dollars, with a sign if the amount is not exact.
 pub(super) fn money(spent: &Spent) -> String {
     let lacks = spent.unpriced_tokens > 0 || spent.silent_turns > 0;
     if spent.usd.0 == 0 {
@@ -46,6 +46,7 @@ pub(super) fn money(spent: &Spent) -> String {
         (true, true) => "≈",
     };
     let usd = spent.usd.to_usd();
+    // Below a dollar, two decimals would round most sessions to nothing.
     if usd >= 1.0 {
         let cents = (usd * 100.0).round() as u64;
         format!("{sign}${}.{:02}", thousands(cents / 100), cents % 100)
@@ -54,7 +55,7 @@ pub(super) fn money(spent: &Spent) -> String {
     }
 }
 
-/// `40 turns, 300,000 tokens, $2.10`.
+/// Formats what was spent: `40 turns, 300,000 tokens, $2.10`.
 pub(super) fn spent(spent: &Spent) -> String {
     let turns = count(spent.turns, "turn");
     match (spent.tokens(), spent.usd.0) {
@@ -64,21 +65,20 @@ pub(super) fn spent(spent: &Spent) -> String {
     }
 }
 
-/// A day of Unix milliseconds.
+/// Formats Unix milliseconds as a day.
 pub(super) fn day(ms: i64) -> String {
     let date = date(u64::try_from(ms).unwrap_or(0));
     date.split(' ').next().unwrap_or(&date).to_owned()
 }
 
-/// Which sessions, and from when.
+/// Describes the sessions: number, dates, formats.
 pub(super) fn which(found: &Found) -> String {
     let audit = &found.audit;
     let formats: Vec<String> =
         audit.formats.iter().map(|(name, many)| format!("{name} {}", thousands(*many))).collect();
     let mut out = count(audit.sessions, "session");
     if audit.subagents > 0 {
-        let _ =
-            write!(out, " ({} of them of agents that others started)", thousands(audit.subagents));
+        let _ = write!(out, " ({} of them of subagents)", thousands(audit.subagents));
     }
     if let (Some(first), Some(last)) = (audit.first_ms, audit.last_ms) {
         let _ = write!(out, ", {} to {}", day(first), day(last));
@@ -86,12 +86,12 @@ pub(super) fn which(found: &Found) -> String {
     format!("{out}: {}", formats.join(", "))
 }
 
-/// What they did and used.
+/// Formats the totals of all sessions.
 pub(super) fn all(found: &Found) -> String {
     let audit = &found.audit;
     let cached = (audit.spent.cached_tokens * 100).checked_div(audit.spent.input_tokens);
-    let cached = cached
-        .map_or_else(String::new, |percent| format!(" ({percent} % of the input from a cache)"));
+    let cached =
+        cached.map_or_else(String::new, |percent| format!(" ({percent} % of the input cached)"));
     let failed = match lack(audit) {
         Lack::All => "failures unknown".to_owned(),
         Lack::None | Lack::Some(_) => {
@@ -108,7 +108,7 @@ pub(super) fn all(found: &Found) -> String {
     )
 }
 
-/// Of how many sessions it is not recorded what tools gave.
+/// The share of sessions whose recording lacks the results of tools.
 enum Lack {
     None,
     Some(u64),
@@ -123,7 +123,7 @@ fn lack(audit: &Audit) -> Lack {
     }
 }
 
-/// `, unknown in 2 sessions`, where others are known.
+/// Returns `, unknown in 2 sessions`, if some but not all sessions lack results.
 fn unknown_in(audit: &Audit) -> String {
     match lack(audit) {
         Lack::Some(some) => format!(", unknown in {}", count(some, "session")),
@@ -131,20 +131,20 @@ fn unknown_in(audit: &Audit) -> String {
     }
 }
 
-/// What is not known of sessions whose recording does not say what tools gave.
+/// Describes the limits of the analysis for sessions that lack tool results.
 pub(super) fn lacking(found: &Found) -> Option<String> {
     let many = found.audit.lacking_results;
     (many > 0).then(|| {
         format!(
-            "Unknown in {}: failures, loops and claims, as the recording does not say what tools gave. \
-             Only loops of calls that take turns, and of text, are seen there; the default limits on \
+            "Unknown in {}: failures, loops and claims, because the recording has no tool results. \
+             Only alternating calls and repeated text are detected there; the default limits on \
              mistakes and on progress are off",
             count(many, "session")
         )
     })
 }
 
-/// Which loops there are.
+/// Summarises the loops.
 pub(super) fn loops(found: &Found) -> String {
     let audit = &found.audit;
     if audit.loops == 0 {
@@ -156,7 +156,7 @@ pub(super) fn loops(found: &Found) -> String {
     let rules: Vec<String> =
         audit.rules.iter().map(|(rule, many)| format!("{rule} {}", thousands(*many))).collect();
     format!(
-        "Loops: {} in {}; behind them {} ({})",
+        "Loops: {} in {}; after them {} ({})",
         thousands(audit.loops),
         count(audit.looped, "session"),
         spent(&audit.behind_loops),
@@ -164,31 +164,31 @@ pub(super) fn loops(found: &Found) -> String {
     )
 }
 
-/// Which signs there are.
+/// Summarises the signs of unsupported claims.
 pub(super) fn signs(found: &Found) -> String {
     let signs = &found.audit.signs;
     if signs.sessions == 0 {
         return match lack(&found.audit) {
-            Lack::All => "Claims that the record does not show: unknown".to_owned(),
+            Lack::All => "Claims that the record does not support: unknown".to_owned(),
             Lack::None | Lack::Some(_) => format!(
-                "Claims that the record does not show: no sign of one{}",
+                "Claims that the record does not support: no signs{}",
                 unknown_in(&found.audit)
             ),
         };
     }
     format!(
-        "Claims that the record does not show: signs in {} ({}). It is a sign and no verdict: the last \
-         test or command failed, and the final text says that all is well",
+        "Claims that the record does not support: signs in {} ({}). A sign is not a verdict: the last \
+         test or command failed, but the final text claims success",
         count(signs.sessions, "session"),
         money(&signs.spent),
     )
 }
 
-/// What the default limits would have done.
+/// Summarises what the default limits would have done.
 pub(super) fn limits(found: &Found) -> String {
     let audit = &found.audit;
     if audit.stopped == 0 {
-        return "Default limits: they would have ended no request sooner".to_owned();
+        return "Default limits: would have ended no request sooner".to_owned();
     }
     let by: Vec<String> = audit
         .stopped_as
@@ -196,31 +196,31 @@ pub(super) fn limits(found: &Found) -> String {
         .map(|(name, many)| format!("{name} {}", thousands(*many)))
         .collect();
     let lost = match audit.stopped_answered {
-        0 => "none of them came to an answer".to_owned(),
+        0 => "none of them reached an answer".to_owned(),
         answered => format!(
-            "but {} of them came to an answer, which the stop would have cost: without those it is {}",
+            "but {} of them reached an answer, which the stop would have prevented; without those: {}",
             thousands(answered),
             spent(&audit.behind_stops_unanswered)
         ),
     };
     format!(
-        "Default limits: they would have ended {} sooner ({}) and saved {}; {lost}",
+        "Default limits: would have ended {} sooner ({}) and saved {}; {lost}",
         count(audit.stopped, "request"),
         by.join(" · "),
         spent(&audit.behind_stops),
     )
 }
 
-/// Where the costs come from.
+/// Describes the source of the costs.
 pub(super) fn source(found: &Found) -> &'static str {
     if found.audit.cost_recorded == found.audit.sessions {
-        "Costs are those that were recorded."
+        "All costs were recorded."
     } else {
-        "Costs that were recorded stand; others are by the price list, whoever was billed otherwise."
+        "Recorded costs are used; other costs come from the price list and may differ from the bill."
     }
 }
 
-/// Models that nobody has a price for.
+/// Lists the models without a known price.
 pub(super) fn unpriced(found: &Found) -> Option<String> {
     let models = found.audit.models.iter().filter(|(_, spent)| spent.unpriced_tokens > 0);
     let models: Vec<String> = models
@@ -229,22 +229,22 @@ pub(super) fn unpriced(found: &Found) -> Option<String> {
     (!models.is_empty()).then(|| format!("Without a price: {}", models.join(", ")))
 }
 
-/// What was not read, a line a kind; and what of the reading is to be known.
+/// Lists the problems of reading, one line for each kind, and other notes.
 pub(super) fn reading(found: &Found) -> Vec<String> {
     let mut lines = Vec::new();
     let twice = found.census.twice_in_file.count + found.census.twice_over_files.count;
     if twice > 0 {
         lines.push(format!(
-            "{} with the id of another: they may count twice",
+            "{} with a duplicate id, which may count twice",
             count(twice, "session")
         ));
     }
     if found.too_old > 0 {
-        lines.push(format!("{} left out, as older", count(found.too_old, "session")));
+        lines.push(format!("{} left out as too old", count(found.too_old, "session")));
     }
     for (kind, problems) in &found.census.problems {
         lines.push(format!(
-            "not read ({}): {}, as {}",
+            "not read ({}): {}, for example {}",
             kind.as_str(),
             thousands(problems.count),
             shorten(problems.first.first().map_or("?", String::as_str), 240),
@@ -253,7 +253,7 @@ pub(super) fn reading(found: &Found) -> Vec<String> {
     lines
 }
 
-/// The first line of one of the worst: what is in question, the model, when, how long.
+/// Formats the heading of one of the worst sessions: cost in question, models, date, size.
 pub(super) fn head(session: &Session) -> String {
     let question = session.in_question();
     let whole = session.spent;
@@ -266,7 +266,7 @@ pub(super) fn head(session: &Session) -> String {
     let models: Vec<&str> = session.models.keys().map(String::as_str).take(3).collect();
     let when = session.last_ms.map_or_else(
         || "no date".to_owned(),
-        // To the minute.
+        // Cut to the minute.
         |ms| date(u64::try_from(ms).unwrap_or(0)).chars().take(16).collect(),
     );
     format!(
@@ -280,11 +280,11 @@ pub(super) fn head(session: &Session) -> String {
     )
 }
 
-/// How a session ended, with the recorder's own word.
+/// Describes how a session ended, with the term of the recorder.
 pub(super) fn ended(session: &Session) -> String {
     let ended = &session.ended;
     let native = ended.native.as_ref().map_or_else(String::new, |native| format!(" (`{native}`)"));
-    // Of Endstop's own runs it is known more exactly.
+    // A run of Endstop has a termination, whose meaning is more precise.
     let own =
         ended.native.as_ref().and_then(|native| native.parse().ok()).map(crate::advice::meaning);
     let words =
@@ -292,26 +292,26 @@ pub(super) fn ended(session: &Session) -> String {
     format!("ended: {words}{native}")
 }
 
-/// A sign, for a person.
+/// Describes a sign of an unsupported claim.
 pub(super) fn sign(sign: &Sign) -> String {
     let exit = sign.exit_code.map_or_else(String::new, |code| format!(", exit code {code}"));
     format!(
-        "sign: it says \"{}\", but its last {} failed, in turn {} with {} behind it: `{}`{exit}: {}",
+        "sign: the final text says \"{}\", but the last {} failed, in turn {} with {} after it: `{}`{exit}: {}",
         sign.claim,
         sign.kind,
         sign.turn,
         count(sign.calls_after, "call"),
         sign.command,
-        if sign.failure.is_empty() { "(it said nothing)" } else { &sign.failure },
+        if sign.failure.is_empty() { "(no output)" } else { &sign.failure },
     )
 }
 
-/// A loop, for a person.
+/// Describes a loop.
 pub(super) fn looped(one: &Loop) -> String {
     let agent = one.agent.as_ref().map_or_else(String::new, |agent| format!(" of {agent}"));
     let gave = if one.gave.is_empty() { String::new() } else { format!(" → {}", one.gave) };
     format!(
-        "loop: from turn {}{agent} on, {}{gave} ({}); behind it {}",
+        "loop: from turn {}{agent} on, {}{gave} ({}); after it {}",
         one.turn,
         one.what,
         one.rules.join(", "),
@@ -319,11 +319,11 @@ pub(super) fn looped(one: &Loop) -> String {
     )
 }
 
-/// A stop, for a person.
+/// Describes a stop.
 pub(super) fn stop(one: &Stop) -> String {
-    let lost = if one.answered { ", and the answer lost" } else { "" };
+    let lost = if one.answered { ", but the answer would be lost" } else { "" };
     format!(
-        "default limits: {} behind turn {} ({}): {} saved{lost}",
+        "default limits: {} after turn {} ({}): {} saved{lost}",
         one.termination,
         one.turn,
         one.decided_by,
@@ -331,24 +331,25 @@ pub(super) fn stop(one: &Stop) -> String {
     )
 }
 
-/// What to do about it.
+/// Returns the next step for a session.
 pub(super) fn advice(session: &Session) -> Option<String> {
     let mut advice = Vec::new();
     if let Some(rule) = session.loops.first().and_then(|one| one.rules.first()) {
+        // The name without its thresholds, which `--watch` spells differently.
         let name = rule.split(['(', ' ']).next().unwrap_or("stuck");
         advice.push(format!(
-            "`--watch stop:{name}` ends such a loop, `nudge:{name}` tells the model"
+            "`--watch stop:{name}` ends such a loop, and `nudge:{name}` warns the model"
         ));
     }
-    // A command that is shown cut would not run.
+    // A shortened command would not run.
     if let Some(sign) = session.sign.as_ref().filter(|sign| !sign.command.contains('…')) {
         let command = crate::advice::quoted(&sign.command);
-        advice.push(format!("`--verify {command}` asks before it believes"));
+        advice.push(format!("`--verify {command}` checks the claim"));
     }
     if let Some(termination) = session.ended.termination {
         advice.push(crate::advice::advice(termination).replace(" NAME", ""));
     }
-    (!advice.is_empty()).then(|| format!("do: with `endstop run`, {}", advice.join("; ")))
+    (!advice.is_empty()).then(|| format!("next: with `endstop run`, {}", advice.join("; ")))
 }
 
 #[cfg(test)]
@@ -356,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_says_how_exact_it_is() {
+    fn money_shows_how_exact_it_is() {
         let mut spent = Spent { turns: 1, input_tokens: 10, ..Spent::default() };
         assert_eq!(money(&spent), "$0.00");
         spent.unpriced_tokens = 10;

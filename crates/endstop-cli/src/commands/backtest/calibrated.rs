@@ -1,32 +1,30 @@
-//! Thresholds that were chosen on half of the tasks, and what they did on the other half.
-//!
-//! ```text
-//! for (line, heading) in calibrated::lines(&report) { … }
-//! let chosen = calibrated::best(&report);   // what --write writes
-//! ```
+//! Calibration results: thresholds that were chosen on half of the tasks, and their results on the
+//! other half.
 
 use super::{Report, words};
 use crate::card::{count, thousands};
 use endstop_trajectory::backtest::{Calibrated, DatasetFigures, share};
 
-/// The threshold that stops most failed runs of those tasks that it was not chosen on.
+/// Returns the threshold that stops most failed runs among the tasks that were not used to choose
+/// it.
 pub(super) fn best(report: &Report) -> Option<&Calibrated> {
     let chosen = report.whole()?.calibrated.iter().filter(|chosen| chosen.spec.is_some());
     chosen
         .filter(|chosen| chosen.test_failed_stopped > 0)
-        // Of equals the one that stopped fewer good runs, then the one that comes first.
+        // Of equals, prefer the one that stops fewer good runs, then the first. `rev`, because
+        // `max_by_key` returns the last maximum.
         .rev()
         .max_by_key(|one| (one.test_failed_stopped, std::cmp::Reverse(one.test_good_stopped)))
 }
 
-/// The lines about them, and which of them are headings.
+/// Returns the lines of the report, with `true` for headings.
 pub(super) fn lines(report: &Report) -> Vec<(String, bool)> {
     let Some(alpha) = report.alpha else { return Vec::new() };
     let mut lines = vec![
         (String::new(), false),
         (format!("CALIBRATED: at most {} of good tasks stopped", words::share(alpha)), true),
     ];
-    let about = "A task is good if one of its runs is. The threshold is chosen on half of the tasks, and what it did is counted on the other half; for new tasks of the same kind the promise holds on average.";
+    let about = "A task is good if one of its runs is good. The threshold is chosen on half of the tasks, and its results are counted on the other half; for new tasks of the same kind the bound holds on average.";
     lines.extend(words::wrapped(about, 96, "  ").into_iter().map(|line| (line, false)));
     for dataset in &report.figures.datasets {
         lines.push((String::new(), false));
@@ -49,23 +47,24 @@ pub(super) fn lines(report: &Report) -> Vec<(String, bool)> {
     lines.push((String::new(), false));
     let said = match best(report) {
         Some(one) => format!(
-            "{} stops most failed runs of tasks that it was not chosen on.",
+            "{} stops the most failed runs among the tasks that were not used to choose it.",
             one.rule.as_deref().unwrap_or(&one.family)
         ),
-        None => "None of them stops a failed run of tasks that it was not chosen on.".to_owned(),
+        None => "None of them stops a failed run among the tasks that were not used to choose it."
+            .to_owned(),
     };
     lines.extend(words::wrapped(&said, 96, "  ").into_iter().map(|line| (line, false)));
     lines
 }
 
-/// The runs of a dataset that some of the rules cannot judge.
+/// Describes the runs of a dataset that some of the rules cannot evaluate.
 pub(super) fn left_out(dataset: &DatasetFigures) -> Option<String> {
     let lacks: Vec<&Calibrated> =
         dataset.calibrated.iter().filter(|one| one.left_out > 0).collect();
     let most = lacks.iter().map(|one| one.left_out).max()?;
     let names: Vec<&str> = lacks.iter().map(|one| one.family.as_str()).collect();
     Some(format!(
-        "{} of {} left out for {}: what tools gave is not recorded there.",
+        "{} of {} left out for {}: tool results were not recorded.",
         count(most, "run"),
         dataset.name,
         names.join(", ")
@@ -88,7 +87,7 @@ fn line(one: &Calibrated) -> String {
     )
 }
 
-/// `3 of 120`.
+/// Formats `3 of 120`.
 pub(super) fn of(part: u64, all: u64) -> String {
     format!("{} of {}", thousands(part), thousands(all))
 }

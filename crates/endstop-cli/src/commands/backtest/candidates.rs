@@ -1,8 +1,4 @@
-//! What is tried: named on the command line, in a file, or what is usual.
-//!
-//! ```ignore
-//! let candidates = candidates::of(&args)?;   // --policies reference --policy no_new --limit max_turns=20
-//! ```
+//! The candidates of a backtest: from the command line, from a file, or the defaults.
 
 use crate::args::BacktestArgs;
 use crate::input::Source;
@@ -13,7 +9,7 @@ use endstop_trajectory::backtest::Candidate;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The candidates that were asked for; the usual ones where none was.
+/// Returns the requested candidates, or the default ones if none was requested.
 pub(super) fn of(args: &BacktestArgs) -> Result<Vec<Candidate>> {
     let mut all: Vec<Candidate> = Vec::new();
     if let Some(set) = &args.policies {
@@ -36,7 +32,7 @@ pub(super) fn of(args: &BacktestArgs) -> Result<Vec<Candidate>> {
     for (nth, one) in all.iter().enumerate() {
         if all[..nth].iter().any(|other| other.name == one.name) {
             return Err(Failure::usage(format!(
-                "the candidate `{}` is there twice: give one of them another `name`",
+                "duplicate candidate `{}`; set another `name` for one of them",
                 one.name
             )));
         }
@@ -44,7 +40,7 @@ pub(super) fn of(args: &BacktestArgs) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// A set by its name, or a file.
+/// Reads a set by its name, or from a file.
 fn named(set: &str) -> Result<Vec<Candidate>> {
     let path = Path::new(set);
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
@@ -55,7 +51,7 @@ fn named(set: &str) -> Result<Vec<Candidate>> {
             let table = toml_file(path)?;
             if let Some(key) = table.keys().find(|key| *key != "candidate") {
                 return Err(Failure::usage(format!(
-                    "{set}: unknown key `{key}`: candidates are tables [[candidate]]"
+                    "{set}: unknown key `{key}`; write candidates as tables [[candidate]]"
                 )));
             }
             let list = table.get("candidate").cloned().unwrap_or_else(|| json!([]));
@@ -63,7 +59,7 @@ fn named(set: &str) -> Result<Vec<Candidate>> {
         }
         (_, Some("json")) => read(set, &Source::of(Some(path)).json()?),
         _ => Err(Failure::usage(format!(
-            "--policies {set}: give `default`, `reference`, or a list of candidates in a .json or .toml file"
+            "invalid --policies `{set}`: expected `default`, `reference`, or a .json or .toml file with a list of candidates"
         ))),
     }
 }
@@ -71,35 +67,37 @@ fn named(set: &str) -> Result<Vec<Candidate>> {
 fn read(file: &str, list: &Value) -> Result<Vec<Candidate>> {
     let read = Candidate::read(list).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
     if read.is_empty() {
-        return Err(Failure::usage(format!("{file}: there is no candidate in it")));
+        return Err(Failure::usage(format!("{file}: no candidates found")));
     }
     Ok(read)
 }
 
-/// One candidate of all limits that were given.
+/// Builds one candidate from all given limits.
 fn limits(given: &[String]) -> Result<Candidate> {
     let mut limits = Map::new();
     for text in given {
         let (name, value) = text.split_once('=').ok_or_else(|| {
-            Failure::usage(format!("--limit {text}: give NAME=VALUE, as in max_turns=20"))
+            Failure::usage(format!(
+                "invalid --limit `{text}`: expected NAME=VALUE, for example max_turns=20"
+            ))
         })?;
-        // Numbers and switches are read as such, the rest (10m, off) as text.
+        // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
         limits.insert(name.trim().replace('-', "_"), value);
     }
     let list = json!([{"name": "limits", "limits": limits}]);
     let mut read = Candidate::read(&list).map_err(|error| match error {
-        // Which candidate it is goes without saying.
+        // The position of the candidate is dropped, because `--limit` makes only one.
         PolicyError::BadSpec { problem } => {
             let bare = problem.strip_prefix("candidate 1: ").unwrap_or(&problem);
             Failure::usage(format!("--limit: {bare}"))
         }
         error => Failure::usage(format!("--limit: {error}")),
     })?;
-    read.pop().ok_or_else(|| Failure::fault("limits that make no candidate"))
+    read.pop().ok_or_else(|| Failure::fault("limits gave no candidate"))
 }
 
-/// What is tried where nothing is named.
+/// Returns the default candidates.
 fn usual() -> Result<Vec<Candidate>> {
     let stuck = |repeats: u32| json!({"stuck": {"repeats": repeats, "same_errors": repeats + 2, "stale": repeats + 1}});
     let times = |rule: &str, times: u32| json!({rule: {"times": times}});
@@ -113,13 +111,14 @@ fn usual() -> Result<Vec<Candidate>> {
         times("no_new", 2),
         json!({"any": [times("total_repeat", 3), times("same_error", 3)]}),
     ];
+    // Plain turn caps, because a detector that does not beat them is not needed.
     list.extend([10, 20, 30, 50].map(|steps| json!({"max_steps": {"steps": steps}})));
     let mut all = Candidate::read(&Value::Array(list)).map_err(|error| fault(&error))?;
     all.push(Candidate::default_limits());
     Ok(all)
 }
 
-/// Those that are not there yet.
+/// Adds the candidates that are not in the list yet, so that a sweep can contain a named candidate.
 fn add(all: &mut Vec<Candidate>, more: Vec<Candidate>) {
     for one in more {
         if !all.iter().any(|other| other.name == one.name) {
@@ -128,7 +127,7 @@ fn add(all: &mut Vec<Candidate>, more: Vec<Candidate>) {
     }
 }
 
-/// The candidates that come with the program are right.
+/// Converts an error of a built-in candidate, which can only be an internal fault.
 fn fault(error: &PolicyError) -> Failure {
     Failure::fault(error.to_string())
 }

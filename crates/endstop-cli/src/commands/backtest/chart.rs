@@ -1,22 +1,19 @@
-//! The picture of a backtest, as SVG: what each candidate saves over the good runs that it stops, the
-//! front, how sure each point of it is, and the one that is recommended, in words.
+//! The chart of a backtest, as SVG: the steps that each candidate saves against the good runs that
+//! it stops, the Pareto front with confidence intervals, and the recommended candidate.
 //!
-//! ```ignore
-//! let svg = chart(&report, whole, 1000.0); // 380.0 for a phone
-//! ```
-//!
-//! The axis of the good runs is stretched near zero, where choices are made: half of it is the first
-//! few percent.
+//! The axis of the good runs is stretched near zero, because choices are made there: the first few
+//! percent take half of it.
 
 use super::{Report, tables, words};
 use crate::page::escape;
 use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, Share};
 use std::fmt::Write as _;
 
-/// Below this share the axis is about linear, above it about logarithmic.
+/// The share below which the axis is approximately linear, and above which it is approximately
+/// logarithmic.
 const STRETCH: f64 = 0.004;
 
-/// Where the axis has a number.
+/// The labelled positions of the axis.
 const TICKS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
 struct Canvas {
@@ -30,12 +27,13 @@ struct Canvas {
     /// The largest shares on the axes.
     most_harm: f64,
     most_saved: f64,
-    /// Where labels stand: left, top, right, bottom.
+    /// The occupied rectangles: left, top, right, bottom.
     taken: Vec<[f64; 4]>,
 }
 
 impl Canvas {
     fn x(&self, harm: f64) -> f64 {
+        // Logarithmic, but finite at zero, at which the best candidates are.
         let at = |harm: f64| (1.0 + harm / STRETCH).ln();
         let share = at(harm.clamp(0.0, self.most_harm)) / at(self.most_harm);
         self.left + (self.right - self.left) * share
@@ -76,7 +74,7 @@ impl Canvas {
             })
     }
 
-    /// A name beside a point, where there is room: right of it, above, below, left.
+    /// Draws a name next to a point at the first free position, or no name if none is free.
     fn name(&mut self, x: f64, y: f64, style: &str, name: &str) {
         let (wide, tall) = (wide(name, self.font), self.font);
         for (left, base) in [
@@ -100,12 +98,12 @@ impl Canvas {
     }
 }
 
-/// About how wide a text is.
+/// Estimates the width of text, because SVG has no text layout.
 fn wide(text: &str, font: f64) -> f64 {
     text.chars().count() as f64 * font * 0.56
 }
 
-/// The picture, so wide.
+/// Draws the chart with the given width: 1000 for a screen, 380 for a phone.
 pub(super) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> String {
     let narrow = width < 500.0;
     let font = if narrow { 13.0 } else { 15.0 };
@@ -119,8 +117,10 @@ pub(super) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
     let cap = cap_harm(&dataset.cap);
     let largest = dataset.candidates.iter().map(harm).fold(cap, f64::max);
     let largest = best.map_or(largest, |one| largest.max(one.harm().high));
+    // At least 2 %, so that the axis does not magnify differences that mean nothing.
     let most_harm = TICKS.into_iter().find(|tick| *tick >= largest.max(0.02)).unwrap_or(1.0);
     let saved = dataset.candidates.iter().map(|one| one.saved);
+    // Some space above the highest point, for its name.
     let most_saved = (saved.fold(dataset.cap.saved, f64::max) * 1.08).clamp(0.05, 1.0);
     let mut canvas = Canvas {
         out: String::new(),
@@ -206,7 +206,7 @@ pub(super) fn chart(report: &Report, dataset: &DatasetFigures, width: f64) -> St
 fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
     let (left, right, top, bottom) = (canvas.left, canvas.right, canvas.top, canvas.bottom);
     let font = canvas.font;
-    // Where a recommendation may be.
+    // The area in which a candidate can be recommended.
     let allowed = canvas.x(report.max_harm);
     let _ = write!(
         canvas.out,
@@ -232,6 +232,7 @@ fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
         canvas.line((x, bottom), (x, bottom + 5.0), "stroke=\"var(--soft)\"");
         let text = words::share(tick);
         let long = wide(&text, font);
+        // A number that would overlap the one before it is left out.
         if x - long / 2.0 >= free {
             canvas.text(x, bottom + font * 1.5, "middle", "fill:var(--soft)", &text);
             free = x + long / 2.0 + 6.0;
@@ -248,6 +249,7 @@ fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
         (allowed, bottom),
         "stroke=\"var(--bad)\" stroke-width=\"2\" stroke-dasharray=\"6 4\"",
     );
+    // Names must not cover the line of the allowed harm.
     canvas.taken.push([allowed - 2.0, top, allowed + 2.0, bottom]);
     let most = format!("at most {}", words::share(report.max_harm));
     let half = wide(&most, font) / 2.0;
@@ -256,7 +258,7 @@ fn axes(canvas: &mut Canvas, report: &Report, narrow: bool) {
     canvas.text(start, top - font * 0.7, "middle", "fill:var(--bad);font-weight:600", &most);
 }
 
-/// The candidates that another one beats.
+/// Draws the candidates that another one beats in both figures.
 fn others(canvas: &mut Canvas, dataset: &DatasetFigures, front: &[&str]) {
     for one in &dataset.candidates {
         if front.contains(&one.name.as_str()) || one.counts.steps_saved == 0 {
@@ -271,7 +273,7 @@ fn others(canvas: &mut Canvas, dataset: &DatasetFigures, front: &[&str]) {
 
 fn front_line(canvas: &mut Canvas, points: &[(&str, f64, f64)]) {
     let Some(first) = points.first() else { return };
-    // What is between two points of the front nobody has tried: it goes in steps.
+    // A step line, because no candidate between two points of the front was tried.
     let mut path = format!("M{:.1} {:.1}", canvas.x(first.1), canvas.y(first.2));
     let mut before = (canvas.x(first.1), canvas.y(first.2));
     for (_, harm, saved) in &points[1..] {
@@ -306,13 +308,13 @@ fn dot(canvas: &mut Canvas, at: (f64, f64), radius: f64, style: &str, title: &st
     );
 }
 
-/// The share of good runs that a cap stops: of all or of long ones, whichever is more.
+/// Returns the share of good runs that a cap stops: of all or of long ones, whichever is higher.
 fn cap_harm(cap: &Cap) -> f64 {
     let value = |share: &Share| share.value.unwrap_or(0.0);
     value(&cap.good_stopped).max(value(&cap.good4_stopped))
 }
 
-/// A cap on turns, and nothing at all.
+/// Draws the two baselines: a cap on turns, and no change.
 fn baselines(canvas: &mut Canvas, dataset: &DatasetFigures) {
     let cap = &dataset.cap;
     let (x, y) = (canvas.x(cap_harm(cap)), canvas.y(cap.saved));
@@ -339,7 +341,7 @@ fn baselines(canvas: &mut Canvas, dataset: &DatasetFigures) {
     canvas.name(none_x, none_y, "fill:var(--warn)", "doing nothing");
 }
 
-/// The point that is recommended, and what it means, in words.
+/// Draws the recommended point, with its meaning in words.
 fn recommended(canvas: &mut Canvas, one: &CandidateFigures, narrow: bool) {
     let (x, y) = (canvas.x(one.harm().value.unwrap_or(0.0)), canvas.y(one.saved));
     let font = canvas.font;

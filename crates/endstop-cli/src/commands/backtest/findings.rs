@@ -1,9 +1,4 @@
-//! What was read, and what was not: in words, as JSON, and as the reason to refuse it all.
-//!
-//! ```text
-//! for line in findings::lines(&report) { … }
-//! findings::refuse(&report)?;   // --strict
-//! ```
+//! The problems of reading: as text, as JSON, and as the error of `--strict`.
 
 use super::Report;
 use crate::card::{count, thousands, visible};
@@ -11,10 +6,10 @@ use crate::{Failure, Result};
 use endstop_trajectory::read::{Finding, ProblemKind};
 use serde_json::{Map, Value, json};
 
-/// How many of a kind are named.
+/// Maximum number of examples of each kind.
 const NAMED: usize = 3;
 
-/// What is odd, each with what it means for the figures.
+/// Returns each kind of problem with its effect on the figures.
 fn odd(report: &Report) -> Vec<(String, &Finding)> {
     let census = &report.census;
     let mut odd: Vec<(String, &Finding)> = census
@@ -25,11 +20,11 @@ fn odd(report: &Report) -> Vec<(String, &Finding)> {
         })
         .collect();
     let runs = [
-        (&census.without_outcome, "without an outcome", "in no figure of good and failed runs"),
-        (&census.twice_in_file, "with the id of another one in the same file", "counted each"),
-        (&census.twice_over_files, "with the id of one in another file", "counted each"),
-        (&census.out_of_order, "with steps out of order", "replayed as they stand"),
-        (&census.empty, "without a turn", "in no figure"),
+        (&census.without_outcome, "without an outcome", "not counted as good or failed"),
+        (&census.twice_in_file, "with an id that is duplicate in its file", "each counted"),
+        (&census.twice_over_files, "with an id that is also in another file", "each counted"),
+        (&census.out_of_order, "with steps out of order", "replayed in that order"),
+        (&census.empty, "without a turn", "not counted"),
     ];
     for (finding, what, means) in runs {
         if finding.count > 0 {
@@ -41,18 +36,18 @@ fn odd(report: &Report) -> Vec<(String, &Finding)> {
 
 fn what(kind: ProblemKind) -> String {
     match kind {
-        ProblemKind::Unreadable => "cannot be opened or unpacked".to_owned(),
-        ProblemKind::NoTrajectory => "of no format that is known".to_owned(),
-        ProblemKind::WrongFormat => "not of the format that was asked for".to_owned(),
-        ProblemKind::Half => "ends in the middle of a record".to_owned(),
-        ProblemKind::Malformed => "of another shape than its format has".to_owned(),
-        ProblemKind::TooLong => "longer than a record may be".to_owned(),
-        ProblemKind::UnknownVersion => "of an unknown version of its format".to_owned(),
+        ProblemKind::Unreadable => "cannot be opened or decompressed".to_owned(),
+        ProblemKind::NoTrajectory => "unknown format".to_owned(),
+        ProblemKind::WrongFormat => "not in the requested format".to_owned(),
+        ProblemKind::Half => "ends inside a record".to_owned(),
+        ProblemKind::Malformed => "invalid data for its format".to_owned(),
+        ProblemKind::TooLong => "record too long".to_owned(),
+        ProblemKind::UnknownVersion => "unknown format version".to_owned(),
         kind => kind.as_str().to_owned(),
     }
 }
 
-/// A line for each kind of thing that was not read or not judged, and the first of it.
+/// Returns a line for each kind of problem, and the first examples of it.
 pub(super) fn lines(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for (said, finding) in odd(report) {
@@ -67,22 +62,20 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     let skipped = &report.figures.skipped;
     if skipped.summary_only > 0 {
         let runs = count(skipped.summary_only, "run");
-        lines.push(format!("of which only a summary is recorded: {runs}, in no figure"));
+        lines.push(format!("only a summary recorded: {runs}, not counted"));
     }
     if skipped.single_turn > 0 {
         let runs = count(skipped.single_turn, "run");
-        lines.push(format!("configured for a single turn: {runs}, in no figure"));
+        lines.push(format!("configured for a single turn: {runs}, not counted"));
     }
     if report.census.not_compared > 0 {
         let runs = count(report.census.not_compared, "run");
-        lines.push(format!(
-            "whose ids were not compared with others, as there are too many: {runs}"
-        ));
+        lines.push(format!("ids not checked for duplicates, because there are too many: {runs}"));
     }
     if let Some(outcomes) = &report.outcomes {
         if outcomes.missing() > 0 {
             lines.push(format!(
-                "not in the file of outcomes: {}, first {}",
+                "missing in the outcomes file: {}, first {}",
                 count(outcomes.missing(), "run"),
                 visible(&outcomes.missed().join(", "))
             ));
@@ -90,7 +83,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         if outcomes.unused() > 0 {
             let ids: Vec<&str> = outcomes.unused_ids().into_iter().take(NAMED).collect();
             lines.push(format!(
-                "in the file of outcomes, and not among the runs: {}, first {}",
+                "in the outcomes file, but not among the runs: {}, first {}",
                 thousands(outcomes.unused() as u64),
                 visible(&ids.join(", "))
             ));
@@ -98,20 +91,20 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     }
     if report.passed_over > 0 {
         lines.push(format!(
-            "passed over in folders, obviously no recordings: {}",
+            "skipped in folders, clearly not recordings: {}",
             count(report.passed_over, "file")
         ));
     }
     lines
 }
 
-/// Under `--strict`: what is odd is an error.
+/// Returns an error if there are problems; for `--strict`.
 pub(super) fn refuse(report: &Report) -> Result<()> {
     let odd = odd(report);
     if odd.is_empty() && report.census.not_compared == 0 {
         return Ok(());
     }
-    let mut why = String::from("--strict: what was read is not all sound");
+    let mut why = String::from("--strict: the input has problems");
     for (said, finding) in odd {
         why = format!("{why}\n  {said}");
         for name in &finding.first {
@@ -120,12 +113,12 @@ pub(super) fn refuse(report: &Report) -> Result<()> {
     }
     if report.census.not_compared > 0 {
         let runs = count(report.census.not_compared, "run");
-        why = format!("{why}\n  whose ids were not compared with others: {runs}");
+        why = format!("{why}\n  ids not checked for duplicates: {runs}");
     }
     Err(Failure::usage(why))
 }
 
-/// What was read, as JSON.
+/// Returns the reading statistics as JSON.
 pub(super) fn json(report: &Report) -> Value {
     let census = &report.census;
     let finding = |finding: &Finding| json!({"count": finding.count, "first": finding.first});

@@ -1,9 +1,5 @@
-//! `endstop backtest`: would other limits have been better? Recorded runs are replayed under candidates;
-//! what a stop would have cost comes first, then what it would have saved.
-//!
-//! ```ignore
-//! let status = backtest::run(&args, json)?;   // text, or one object of JSON; a page, a table, a setting
-//! ```
+//! `endstop backtest`: replays recorded runs under candidate limits and rules, and reports first
+//! which good runs a stop would have cost, then what it would have saved.
 
 mod calibrated;
 mod candidates;
@@ -30,13 +26,13 @@ use progress::Progress;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What a backtest found, and what was asked of it.
+/// The results of a backtest, with the arguments that shape the report.
 struct Report {
     candidates: Vec<Candidate>,
     figures: Figures,
     census: Census,
     outcomes: Option<Outcomes>,
-    /// Files in folders that were obviously not meant.
+    /// Number of files in folders that are clearly not recordings.
     passed_over: u64,
     max_harm: f64,
     alpha: Option<f64>,
@@ -52,6 +48,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
     #[cfg(feature = "parquet")]
     let table_file = new("--parquet", &args.parquet)?;
     let input = Input::of(args)?;
+    // The output files were checked above, so that a long backtest does not end in a refused file.
     if let Some(name) = &args.explain {
         return one::run(&input, &candidates, name, as_json);
     }
@@ -65,7 +62,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         rows,
     )?;
     if report.census.runs == 0 {
-        let mut why = String::from("no run was read");
+        let mut why = String::from("no runs could be read");
         for finding in report.census.problems.values().flat_map(|finding| &finding.first) {
             why = format!("{why}\n  {finding}");
         }
@@ -78,6 +75,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         file.write(&page::page(&report))?;
         output::note(&format!("written: {}", file.path().display()));
     }
+    // Written before the report is printed, because it may fail.
     if let Some(file) = &setting_file {
         setting::write(&report, file, args.mode.unwrap_or_default())?;
     }
@@ -85,7 +83,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         let _ = output::json(&report.json());
     } else {
         for line in text::report(&report) {
-            // Nobody reads any more.
+            // The reader of standard output is gone, for example `head`.
             if output::raw_line(&line).is_err() {
                 break;
             }
@@ -94,11 +92,12 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
     Ok(0)
 }
 
-/// What is read: files for the readers, and journals.
+/// The input: files for the readers, and Endstop journals.
 struct Input {
     files: Vec<PathBuf>,
     journals: Vec<PathBuf>,
-    /// How many of the journals were named; the others are in folders, where the readers pass them over.
+    /// Number of journals that the user named. The others were found in folders, where the readers
+    /// skip them.
     named: usize,
     options: Options,
     outcomes: Option<Outcomes>,
@@ -131,7 +130,7 @@ impl Input {
     }
 }
 
-/// Reads and judges.
+/// Reads the runs and evaluates the candidates.
 fn judge(
     args: &BacktestArgs,
     input: Input,
@@ -176,6 +175,7 @@ fn judge(
                 each(&dataset, &trajectory, fired);
             }
         };
+        // A problem in a journal that the user named is an error; in a found one it is counted.
         if nth < input.named {
             journal_runs::each(path, &mut take)?;
         } else {
@@ -191,6 +191,7 @@ fn judge(
         candidates,
         census: done.census,
         outcomes: done.outcomes,
+        // The readers skipped the journals in folders, but these were read here.
         passed_over: done.skipped.saturating_sub((input.journals.len() - input.named) as u64),
         max_harm: args.max_harm,
         alpha: args.calibrate,
@@ -199,12 +200,12 @@ fn judge(
 }
 
 impl Report {
-    /// All together.
+    /// Returns the figures of all datasets together.
     fn whole(&self) -> Option<&DatasetFigures> {
         self.figures.whole()
     }
 
-    /// The candidate that is recommended.
+    /// Returns the recommended candidate.
     fn recommended(&self) -> Option<&CandidateFigures> {
         self.whole()?.best_within(self.max_harm)
     }

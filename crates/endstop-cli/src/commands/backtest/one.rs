@@ -1,8 +1,5 @@
-//! One run of them all: its steps in short, where each candidate fires, and what a stop there saves.
-//!
-//! ```ignore
-//! let status = one::run(&input, &candidates, "run-17", json)?;
-//! ```
+//! `backtest --explain`: shows one run with its steps, the step at which each candidate fires, and
+//! what a stop there saves.
 
 use super::{Input, words};
 use crate::card::{count, shorten};
@@ -12,7 +9,7 @@ use endstop_trajectory::read::{Outcomes, Problem, for_each};
 use endstop_trajectory::{Prices, Step, Trajectory};
 use serde_json::{Value, json};
 
-/// Shows the run of this id, or of the only id that begins so.
+/// Shows the run with this id, or with the only id that has it as a prefix.
 pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: bool) -> Result {
     let mut look = Look {
         test: Backtest::new(candidates).map_err(|error| Failure::usage(error.to_string()))?,
@@ -24,7 +21,7 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
     };
     for path in &input.files {
         for_each(path, &input.options, &mut |run| {
-            // What cannot be read is another run's affair.
+            // Problems with other runs do not matter here.
             if let Ok(run) = run {
                 look.at(run, None);
             }
@@ -34,7 +31,7 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
     for (path, nth) in input.journals.iter().zip(0..) {
         let mut take = |run: std::result::Result<journal_runs::Run, Problem>| match run {
             Ok(run) => look.at(run.trajectory, Some(&run.recorded)),
-            // It may be the one that was meant.
+            // A damaged run may be the one that the user asked for, so its problem is shown.
             Err(problem) => output::note(&format!("endstop: {problem}")),
         };
         if nth < input.named {
@@ -56,19 +53,21 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
     Ok(0)
 }
 
+/// The search for the run.
 struct Look<'l> {
     test: Backtest,
     name: &'l str,
     outcomes: Option<Outcomes>,
-    /// The first run of exactly this id.
+    /// The first run with exactly this id.
     exact: Option<Found>,
-    /// Runs whose id begins so: the first one, and the names of a few more.
+    /// Runs whose ids start with the name; at most four are kept, because the error lists only a
+    /// few.
     alike: Vec<Found>,
-    /// More runs of the same id.
+    /// Number of further runs with the same id.
     others: u64,
 }
 
-/// The run, as far as it is told.
+/// The run that was found, with the results of the candidates.
 struct Found {
     run: Trajectory<'static>,
     judged: Judged,
@@ -107,12 +106,12 @@ impl Look<'_> {
             return Ok(Found { others: self.others, ..found });
         }
         match self.alike.len() {
-            0 => Err(Failure::usage(format!("--explain {}: there is no such run", self.name))),
+            0 => Err(Failure::usage(format!("--explain {}: no such run", self.name))),
             1 => Ok(self.alike.swap_remove(0)),
             _ => {
                 let ids: Vec<&str> = self.alike.iter().map(|found| &*found.run.run_id).collect();
                 Err(Failure::usage(format!(
-                    "--explain {}: it may be {}: give more of it",
+                    "--explain {}: ambiguous, matches {}; pass a longer prefix",
                     self.name,
                     ids.join(", ")
                 )))
@@ -148,7 +147,7 @@ impl Found {
         facts.extend(run.ending.iter().map(|ending| format!("ended as {}", ending.reason)));
         lines.push(shorten(&facts.join(" · "), 300).replace('\n', " "));
         if self.others > 0 {
-            lines.push(format!("{} more of this id: the first is shown", self.others));
+            lines.push(format!("{} more with this id; showing the first", self.others));
         }
         lines.push(String::new());
         for (step, number) in run.turns().zip(1u32..) {
@@ -175,7 +174,7 @@ impl Found {
                 format!("{} would have stopped a failed run", count(stopped, "candidate"))
             }
             None => format!(
-                "{} would have stopped it; whether that is good nobody knows",
+                "{} would have stopped it; it is unknown whether that would have been right",
                 count(stopped, "candidate")
             ),
         };
@@ -195,19 +194,22 @@ impl Found {
         lines
     }
 
-    /// The candidates that stop it before its end, at which step, and the steps behind that.
+    /// Returns the candidates that stop the run before its end, with the step and the number of
+    /// steps after it.
     fn stops<'c>(&self, candidates: &'c [Candidate]) -> Vec<(&'c str, u32, u64)> {
         let turns = self.judged.turns;
         let fired = candidates.iter().zip(&self.judged.fired);
         fired
             .filter_map(|(candidate, at)| {
+                // A stop at the last step would have changed nothing.
                 let at = at.filter(|at| *at < turns)?;
                 Some((candidate.name.as_str(), at, u64::from(turns - at)))
             })
             .collect()
     }
 
-    /// Tokens and dollars of the steps behind this one, where each of them says.
+    /// Returns the tokens and dollars of the steps after this one, or `None` if a step does not
+    /// record them.
     fn after(&self, at: u32) -> (Option<u64>, Option<f64>) {
         let prices = Prices::new();
         let behind = || self.run.turns().skip(at as usize);
@@ -240,11 +242,11 @@ impl Found {
     }
 }
 
-/// A step in a line: what was called and what came of it, or what was said.
+/// Formats a step in one line: the calls and their results, or the text.
 fn in_short(step: &Step<'_>) -> String {
     let line = |text: &str, most: usize| shorten(text, most).replace('\n', " ⏎ ");
     if step.calls.is_empty() && step.results.is_empty() {
-        return format!("said {:?}", line(&step.text, 80));
+        return format!("text {:?}", line(&step.text, 80));
     }
     let calls: Vec<String> = step
         .calls

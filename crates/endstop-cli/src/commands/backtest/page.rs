@@ -1,9 +1,5 @@
-//! The report as one page of HTML, with nothing outside it: the picture first, then what to set, then
-//! the tables.
-//!
-//! ```ignore
-//! std::fs::write("report.html", page(&report))?;
-//! ```
+//! The HTML page of a backtest, self-contained: the chart first, then the recommendation, then the
+//! tables.
 
 use super::chart::chart;
 use super::tables::{Row, rows};
@@ -13,18 +9,19 @@ use crate::page::{END, begin, escape};
 use endstop_trajectory::backtest::{DatasetFigures, Figures};
 use std::fmt::Write as _;
 
-/// The page.
+/// Builds the page.
 pub(super) fn page(report: &Report) -> String {
     let mut out = begin("Would other limits have been better?");
     head(&mut out, report);
     if let Some(whole) = report.whole() {
         let _ = writeln!(
             out,
-            "<section><h2>What each candidate costs and saves</h2><div class=\"wide\">{}</div><div class=\"narrow\">{}</div><p class=\"soft\">Each dot is a candidate; large ones are those that no other beats in both, and the line joins them. A bar across says between what the share lies with 95 % confidence. Long good runs have 4 steps or more. Green is what may be recommended.</p></section>",
+            "<section><h2>What each candidate costs and saves</h2><div class=\"wide\">{}</div><div class=\"narrow\">{}</div><p class=\"soft\">Each dot is a candidate; no other candidate is better in both than a large dot, and the line joins the large dots. A horizontal bar is the 95 % confidence interval. Long good runs have 4 steps or more. The green area shows what can be recommended.</p></section>",
             chart(report, whole, 1000.0),
             chart(report, whole, 380.0),
         );
         advice(&mut out, report);
+        // The total is the last dataset, and comes first on the page.
         for dataset in report.figures.datasets.iter().rev() {
             table(&mut out, report, dataset);
         }
@@ -35,7 +32,7 @@ pub(super) fn page(report: &Report) -> String {
     calibration(&mut out, report);
     let findings = findings::lines(report);
     if !findings.is_empty() {
-        out.push_str("<section><h2>What was not read, or is odd</h2>");
+        out.push_str("<section><h2>Not read, or unusual</h2>");
         for line in findings {
             let named = line.starts_with(' ');
             let class = if named { "soft" } else { "" };
@@ -83,9 +80,9 @@ fn head(out: &mut String, report: &Report) {
     out.push_str("</section>\n");
 }
 
-/// How sure the recommendation is, and how it is set.
+/// Adds the reasons for caution, and the setting.
 fn advice(out: &mut String, report: &Report) {
-    out.push_str("<section><h2>How sure that is</h2>");
+    out.push_str("<section><h2>Confidence</h2>");
     if let (Some(one), Some(whole)) = (report.recommended(), report.whole()) {
         for doubt in words::doubts(report, one, whole) {
             let _ = write!(out, "<p>{}</p>", escape(&doubt));
@@ -100,7 +97,7 @@ fn advice(out: &mut String, report: &Report) {
 
 fn table(out: &mut String, report: &Report, dataset: &DatasetFigures) {
     let name = if dataset.name == "ALL" { "All datasets" } else { &dataset.name };
-    // Columns of which nothing is known would only be in the way.
+    // Columns without any known value are left out.
     let money = dataset.tokens.is_some() || dataset.usd.is_some();
     let _ = write!(
         out,
@@ -146,7 +143,7 @@ fn line(out: &mut String, row: &Row, money: bool) {
 fn notes(out: &mut String, whole: &DatasetFigures) {
     let _ = write!(
         out,
-        "<section><h2>What the columns say</h2><p>Tokens are of {} of {} whose every step says what it used, dollars of {} whose every step has a cost or a model with a known price.</p><p>Failed − good: within tasks that have both ({} of them), the percentage of failed runs stopped less that of good ones, and between what it lies with 95 % confidence.</p>",
+        "<section><h2>Columns</h2><p>Tokens cover {} of {}, in which every step records its usage; dollars cover {}, in which every step has a cost or a model with a known price.</p><p>Failed − good: within tasks that have both ({} of them), the percentage of failed runs stopped minus that of good runs, with its 95 % confidence interval.</p>",
         thousands(whole.runs_with_tokens),
         count(whole.runs, "run"),
         thousands(whole.runs_with_usd),
@@ -162,7 +159,7 @@ fn unjudged(out: &mut String, figures: &Figures) {
     for dataset in &figures.unjudged {
         let _ = write!(
             out,
-            "<section><h2>{}</h2><p>{}, {}. Whether these stops would have been good nobody knows.</p><div class=\"scroll\"><table><thead><tr><th>candidate</th><th>runs stopped</th><th>steps saved</th></tr></thead><tbody>",
+            "<section><h2>{}</h2><p>{}, {}. It is unknown whether these stops would have been right.</p><div class=\"scroll\"><table><thead><tr><th>candidate</th><th>runs stopped</th><th>steps saved</th></tr></thead><tbody>",
             escape(&dataset.name),
             count(dataset.runs, "run without an outcome"),
             count(dataset.steps, "step"),
@@ -188,7 +185,7 @@ fn calibration(out: &mut String, report: &Report) {
     let Some(alpha) = report.alpha else { return };
     let _ = write!(
         out,
-        "<section><h2>Calibrated: at most {} of good tasks stopped</h2><p class=\"soft\">Each threshold is chosen on half of the tasks; what it did is counted on the other half.</p><div class=\"scroll\"><table><thead><tr><th>rule</th><th>dataset</th><th>chosen on</th><th>good tasks stopped</th><th>good runs</th><th>failed runs</th></tr></thead><tbody>",
+        "<section><h2>Calibrated: at most {} of good tasks stopped</h2><p class=\"soft\">Each threshold is chosen on half of the tasks; its results are counted on the other half.</p><div class=\"scroll\"><table><thead><tr><th>rule</th><th>dataset</th><th>chosen on</th><th>good tasks stopped</th><th>good runs</th><th>failed runs</th></tr></thead><tbody>",
         words::share(alpha)
     );
     for dataset in &report.figures.datasets {

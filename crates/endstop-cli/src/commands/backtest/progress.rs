@@ -1,22 +1,16 @@
-//! A line on a terminal that says how much was read; nothing elsewhere.
-//!
-//! ```ignore
-//! let progress = Progress::new();
-//! progress.add(1 << 20);   // from any thread
-//! progress.done();
-//! ```
+//! The progress line on a terminal: how much was read. It prints nothing elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Milliseconds between two lines.
+/// Minimum time between two updates, in milliseconds.
 const EVERY: u64 = 100;
 
 pub(super) struct Progress {
     began: Instant,
     bytes: AtomicU64,
-    /// When the line was written last, in milliseconds.
+    /// The time of the last update, in milliseconds since the start.
     shown: AtomicU64,
     terminal: bool,
 }
@@ -32,7 +26,7 @@ impl Progress {
         }
     }
 
-    /// So many bytes more.
+    /// Adds a number of bytes that were read.
     pub(super) fn add(&self, bytes: u64) {
         let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if !self.terminal {
@@ -40,7 +34,7 @@ impl Progress {
         }
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let last = self.shown.load(Ordering::Relaxed);
-        // Whoever exchanges it writes the line.
+        // The thread that wins the exchange draws the line; the others skip this update.
         if now >= last + EVERY
             && self.shown.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
@@ -52,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     pub(super) fn done(&self) {
         if self.terminal && self.shown.load(Ordering::Relaxed) > 0 {
             let mut err = std::io::stderr().lock();

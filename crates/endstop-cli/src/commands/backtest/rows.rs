@@ -1,13 +1,9 @@
-//! A table with a row a run, as Parquet: the step at which each candidate fires.
+//! The Parquet table of a backtest: one row for each run, with the step at which each candidate
+//! fires.
 //!
-//! ```ignore
-//! let rows = Rows::new(&file, &candidates)?;
-//! rows.add("dataset", &run, &fired);   // from any thread, in any order
-//! rows.finish()?;
-//! ```
-//!
-//! Rows are written in groups, so that memory does not grow with the runs. A candidate's column has the
-//! step, from 1, at which it fires, at the run's last step too; it is null where the candidate does not.
+//! Rows are written in groups, so that memory does not grow with the number of runs. The column of
+//! a candidate contains the step, from 1, at which it fires, also if that is the last step of the
+//! run; it is null if the candidate does not fire.
 
 use crate::new_file::NewFile;
 use crate::{Failure, Result};
@@ -23,10 +19,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rows of a group.
+/// Number of rows in a group.
 const GROUP: usize = 10_000;
 
-/// Whether it could be written.
+/// The result of a write.
 type Written = std::result::Result<(), ParquetError>;
 
 /// The columns before those of the candidates.
@@ -39,7 +35,7 @@ const COLUMNS: [(&str, Physical, Repetition); 6] = [
     ("steps", Physical::INT32, Repetition::REQUIRED),
 ];
 
-/// A file under way.
+/// A Parquet file that is being written. Threads may add rows in any order.
 pub(super) struct Rows {
     path: PathBuf,
     table: Mutex<Table>,
@@ -48,11 +44,11 @@ pub(super) struct Rows {
 struct Table {
     writer: SerializedFileWriter<File>,
     group: Group,
-    /// What went wrong first; nothing is written behind it.
+    /// The first error; after it nothing more is written.
     problem: Option<ParquetError>,
 }
 
-/// Rows that are not written yet, column by column.
+/// Rows that are not written yet, by column.
 #[derive(Default)]
 struct Group {
     datasets: Vec<ByteArray>,
@@ -65,14 +61,14 @@ struct Group {
 }
 
 impl Rows {
-    /// Begins a file.
+    /// Creates the file.
     pub(super) fn new(new: &NewFile, candidates: &[Candidate]) -> Result<Rows> {
         let path = new.path();
         let wrong = |problem: String| failure(path, &problem);
         let taken = |one: &&Candidate| COLUMNS.iter().any(|(name, ..)| *name == one.name);
         if let Some(one) = candidates.iter().find(taken) {
             return Err(wrong(format!(
-                "a column is called `{}`: give the candidate another name",
+                "`{}` is already the name of a column; rename the candidate",
                 one.name
             )));
         }
@@ -87,13 +83,15 @@ impl Rows {
         Ok(Rows { path: path.to_owned(), table })
     }
 
-    /// One run more.
+    /// Adds one run.
     pub(super) fn add(&self, dataset: &str, run: &Trajectory<'_>, fired: &[Option<u32>]) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if table.problem.is_some() {
             return;
         }
         let text = |text: &str| ByteArray::from(text.as_bytes().to_vec());
+        // Saturating, because Parquet integers are signed and a step number beyond them is
+        // impossible.
         let whole = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
         let group = &mut table.group;
         group.datasets.push(text(dataset));
@@ -110,7 +108,7 @@ impl Rows {
         }
     }
 
-    /// Ends the file.
+    /// Writes the remaining rows and closes the file.
     pub(super) fn finish(self) -> Result<()> {
         let mut table = self.table.into_inner().unwrap_or_else(PoisonError::into_inner);
         let written = match table.problem.take() {
@@ -124,7 +122,7 @@ impl Rows {
 }
 
 impl Table {
-    /// Writes the rows that are waiting.
+    /// Writes the pending rows as one group.
     fn write(&mut self) -> Written {
         let candidates = self.group.fired.len();
         let next = Group { fired: vec![Vec::new(); candidates], ..Group::default() };
@@ -146,19 +144,20 @@ impl Table {
     }
 }
 
-/// A column that every row has.
+/// Writes a column without nulls.
 fn all<T: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, values: &[T::T]) -> Written {
     let Some(mut column) = group.next_column()? else { return Ok(()) };
     column.typed::<T>().write_batch(values, None, None)?;
     column.close()
 }
 
-/// A column that a row may lack.
+/// Writes a column with nulls.
 fn some<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, File>,
     values: Vec<Option<T::T>>,
 ) -> Written {
     let Some(mut column) = group.next_column()? else { return Ok(()) };
+    // Definition levels: 1 for a value, 0 for null. The values themselves are written without gaps.
     let there: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
     let values: Vec<T::T> = values.into_iter().flatten().collect();
     column.typed::<T>().write_batch(&values, Some(&there), None)?;

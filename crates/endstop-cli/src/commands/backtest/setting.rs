@@ -1,8 +1,4 @@
-//! A candidate as settings that `endstop run --config` takes.
-//!
-//! ```ignore
-//! setting::write(&report, &NewFile::of("--write", path, false)?, WatchMode::Observe)?;
-//! ```
+//! Writes a candidate as settings for `endstop run --config`.
 
 use super::{Report, calibrated, words};
 use crate::new_file::NewFile;
@@ -12,15 +8,15 @@ use endstop::{Limits, WatchMode};
 use endstop_trajectory::backtest::{Candidate, Trial};
 use serde_json::{Map, Value, json};
 
-/// Writes what was calibrated, where that was asked for, else what is recommended.
+/// Writes the calibrated setting if a calibration was requested, else the recommended one.
 pub(super) fn write(report: &Report, file: &NewFile, mode: WatchMode) -> Result<()> {
     let place = format!("--write {}", file.path().display());
-    let nothing = |why: &str| Failure::usage(format!("{place}: nothing is written: {why}"));
+    let nothing = |why: &str| Failure::usage(format!("{place}: nothing to write: {why}"));
     let (candidate, why) = match report.alpha {
         Some(alpha) => chosen(report, alpha, &nothing)?,
         None => recommended(report, &nothing)?,
     };
-    let mut text = String::from("# By `endstop backtest`, from recorded runs.\n");
+    let mut text = String::from("# Written by `endstop backtest` from recorded runs.\n");
     for line in words::wrapped(&why, 96, "# ") {
         text.push_str(&line);
         text.push('\n');
@@ -32,7 +28,7 @@ pub(super) fn write(report: &Report, file: &NewFile, mode: WatchMode) -> Result<
     Ok(())
 }
 
-/// What was calibrated, and what it does.
+/// Returns the calibrated candidate, and its effect in words.
 fn chosen(
     report: &Report,
     alpha: f64,
@@ -40,7 +36,7 @@ fn chosen(
 ) -> Result<(Candidate, String)> {
     let most = words::share(alpha);
     let one = calibrated::best(report).ok_or_else(|| {
-        nothing(&format!("no threshold stops a failed run and at most {most} of good tasks"))
+        nothing(&format!("no threshold stops both a failed run and at most {most} of good tasks"))
     })?;
     let spec = one.spec.as_ref().unwrap_or(&Value::Null);
     let rule = Rule::from_spec(spec).map_err(|error| Failure::fault(error.to_string()))?;
@@ -52,7 +48,7 @@ fn chosen(
     Ok((Candidate::rule(rule), why))
 }
 
-/// What is recommended, and what it does.
+/// Returns the recommended candidate, and its effect in words.
 fn recommended(report: &Report, nothing: &dyn Fn(&str) -> Failure) -> Result<(Candidate, String)> {
     let (Some(one), Some(whole)) = (report.recommended(), report.whole()) else {
         return Err(nothing(&words::refusal(report)));
@@ -63,7 +59,7 @@ fn recommended(report: &Report, nothing: &dyn Fn(&str) -> Failure) -> Result<(Ca
     Ok((candidate.clone(), format!("{}: {}.", one.name, words::effect(one, whole))))
 }
 
-/// The recommended setting, to be shown.
+/// Returns the recommended setting as TOML, for display.
 pub(super) fn snippet(report: &Report) -> Option<String> {
     let name = &report.recommended()?.name;
     let candidate = report.candidates.iter().find(|candidate| candidate.name == *name)?;
@@ -80,7 +76,8 @@ fn toml_of(candidate: &Candidate, mode: WatchMode) -> Result<String> {
                 settings.insert("limits".to_owned(), Value::Object(limits));
             }
             if let Some(policy) = &setting.policy {
-                // A name alone is a table of it.
+                // A policy given by name becomes an empty table, because a settings file has no
+                // other form for it.
                 let policy = match policy {
                     Value::String(name) => json!({ name.as_str(): {} }),
                     policy => policy.clone(),
@@ -93,7 +90,8 @@ fn toml_of(candidate: &Candidate, mode: WatchMode) -> Result<String> {
     toml::to_string(&settings).map_err(|error| Failure::fault(error.to_string()))
 }
 
-/// A rule that watches; a cap that stops is the limit of that name.
+/// Returns a rule as a watch. A turn cap that stops becomes the limit of the same meaning, which
+/// the kernel enforces.
 fn watch(rule: &Rule, mode: WatchMode) -> Value {
     match (rule, mode) {
         (Rule::MaxSteps { steps }, WatchMode::Stop) => json!({"limits": {"max_turns": steps}}),
@@ -101,7 +99,7 @@ fn watch(rule: &Rule, mode: WatchMode) -> Value {
     }
 }
 
-/// The limits of a candidate that are not those of any run.
+/// Returns the limits of a candidate that differ from the defaults.
 fn limits(limits: &Limits) -> Map<String, Value> {
     let usual = Limits::default();
     let off = || json!("off");

@@ -1,31 +1,27 @@
-//! The figures of a dataset as rows of cells, which the terminal and the page lay out each in its way.
-//!
-//! ```ignore
-//! for row in tables::rows(&report, dataset) { println!("{} {}", row.name, row.good.share); }
-//! ```
+//! The figures of a dataset as rows of cells; the terminal and the page lay them out differently.
 
 use super::{Report, words};
 use crate::card::thousands;
 use endstop_trajectory::backtest::{CandidateFigures, Cap, DatasetFigures, Share};
 
-/// With more candidates than this a dataset that is one of several shows only the best.
+/// Number of candidates up to which a dataset that is one of several shows all of them.
 const FEW: usize = 14;
-/// How many these are.
+/// Number of candidates that it shows otherwise.
 const BEST: usize = 8;
 
-/// A count of runs, its share, and how sure that is.
+/// A count of runs, its share, and the confidence interval.
 pub(super) struct Runs {
     pub(super) count: String,
     pub(super) share: String,
     pub(super) between: String,
 }
 
-/// What one candidate does, in words.
+/// The results of one candidate, formatted.
 pub(super) struct Row {
     pub(super) name: String,
     /// Good runs stopped.
     pub(super) good: Runs,
-    /// Of those with at least four steps.
+    /// Good runs with at least four steps stopped.
     pub(super) good4: Runs,
     /// Failed runs stopped.
     pub(super) failed: Runs,
@@ -34,17 +30,17 @@ pub(super) struct Row {
     pub(super) saved: String,
     pub(super) tokens: String,
     pub(super) usd: String,
-    /// In the same task: the failed share stopped less the good one.
+    /// The share of failed runs stopped minus that of good runs, within the same task.
     pub(super) paired: String,
-    /// It is the one that is recommended.
+    /// `true` for the recommended candidate.
     pub(super) best: bool,
-    /// It is no candidate, but what they are measured by.
+    /// `true` for a baseline, with which the candidates are compared.
     pub(super) baseline: bool,
-    /// It stops more good runs than is allowed.
+    /// `true` if it stops more good runs than allowed.
     pub(super) harms: bool,
 }
 
-/// The candidates that are shown of a dataset.
+/// Returns the candidates of a dataset that are shown.
 pub(super) fn shown<'d>(report: &Report, dataset: &'d DatasetFigures) -> Vec<&'d CandidateFigures> {
     let whole = report.whole().is_some_and(|whole| whole.name == dataset.name);
     let few = dataset.candidates.len() <= FEW;
@@ -54,7 +50,8 @@ pub(super) fn shown<'d>(report: &Report, dataset: &'d DatasetFigures) -> Vec<&'d
     let best = report.recommended().map(|one| one.name.as_str());
     let mut front: Vec<String> = dataset.pareto().into_iter().map(|point| point.name).collect();
     if !whole {
-        // The most careful ones: what stops every other good run is no choice.
+        // The front begins with the least harmful candidates; its end stops too many good runs to
+        // be useful.
         front.truncate(BEST);
     }
     dataset
@@ -64,12 +61,14 @@ pub(super) fn shown<'d>(report: &Report, dataset: &'d DatasetFigures) -> Vec<&'d
         .collect()
 }
 
-/// The rows of a dataset, and beneath them those of the two baselines.
+/// Returns the rows of a dataset, with the two baselines last.
 pub(super) fn rows(report: &Report, dataset: &DatasetFigures) -> Vec<Row> {
     let best = report.recommended().map(|one| one.name.as_str());
     let mut shown = shown(report, dataset);
     if report.sweep {
         let harm = |one: &CandidateFigures| one.harm().value.unwrap_or(0.0);
+        // A sweep has many candidates, so they are ordered as on the front: by harm, then by
+        // savings.
         shown.sort_by(|a, b| harm(a).total_cmp(&harm(b)).then(a.saved.total_cmp(&b.saved)));
     }
     let mut rows: Vec<Row> = shown
@@ -93,7 +92,7 @@ fn candidate(one: &CandidateFigures, dataset: &DatasetFigures, best: bool, most:
     let paired = one.paired.map_or_else(
         || "–".to_owned(),
         |paired| {
-            // Not `-0`.
+            // Rounded to an integer, because a float would print `-0`.
             let points = |share: f64| (share * 100.0).round() as i64;
             format!(
                 "{:+} ({:+} to {:+})",
@@ -103,6 +102,7 @@ fn candidate(one: &CandidateFigures, dataset: &DatasetFigures, best: bool, most:
             )
         },
     );
+    // For a candidate that could evaluate no run, 0 % would be a false claim.
     let lacks = one.lacking >= dataset.runs && one.counts.fired == 0;
     Row {
         name: one.name.clone(),
@@ -139,7 +139,7 @@ fn cap(cap: &Cap, dataset: &DatasetFigures, most: f64) -> Row {
     }
 }
 
-/// What the first baseline is called.
+/// Returns the name of the first baseline.
 pub(super) fn cap_name(cap: &Cap) -> String {
     format!("cap at {} turns (75th pct.)", cap.turns)
 }

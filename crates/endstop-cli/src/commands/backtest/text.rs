@@ -1,9 +1,5 @@
-//! The report on a terminal: what a stop would have cost, what it would have saved, what is recommended,
-//! and what was not read.
-//!
-//! ```ignore
-//! for line in text::report(&report) { output::line(&line)?; }
-//! ```
+//! The terminal report of a backtest: the cost of a stop, the savings, the recommendation, and the
+//! problems of reading.
 
 use super::tables::{Row, rows, shown};
 use super::{Report, calibrated, findings, setting, words};
@@ -11,14 +7,15 @@ use crate::card::{count, thousands};
 use endstop_trajectory::backtest::{DatasetFigures, Figures};
 use std::io::IsTerminal;
 
-/// Columns of the name, and of the whole.
+/// Width of the name column, in characters.
 const NAME: usize = 30;
+/// Width of a line, in characters.
 const WIDTH: usize = 98;
 
-/// Of so many candidates it is told that runs lack what they look at.
+/// Maximum number of candidates for which missing data is reported.
 const MOST_LACKING: usize = 10;
 
-/// The lines of the report.
+/// Returns the lines of the report.
 pub(super) fn report(report: &Report) -> Vec<String> {
     let paint = Paint::of_stdout();
     let mut out = vec![summary(report)];
@@ -30,6 +27,7 @@ pub(super) fn report(report: &Report) -> Vec<String> {
             saved(&mut out, report, whole, place, paint);
             hints(&mut out, report, whole);
             if several {
+                // The last dataset is the total, which was shown above.
                 for dataset in report.figures.datasets.split_last().map_or(&[][..], |all| all.1) {
                     let place = format!(" in {}", words::fitted(&dataset.name, 40));
                     out.push(String::new());
@@ -52,7 +50,7 @@ pub(super) fn report(report: &Report) -> Vec<String> {
     let findings = findings::lines(report);
     if !findings.is_empty() {
         out.push(String::new());
-        out.push(paint.bold("WHAT WAS NOT READ, OR IS ODD"));
+        out.push(paint.bold("NOT READ, OR UNUSUAL"));
         out.extend(findings.into_iter().map(|line| format!("  {line}")));
     }
     out
@@ -130,7 +128,7 @@ fn saved(
     let failed = format!("of {} failed", thousands(dataset.failed));
     let steps = format!("of {} steps", words::short(dataset.steps));
     let pairs = "failed − good";
-    // Columns of which nothing is known would only be in the way.
+    // Columns without any known value are left out.
     let money = dataset.tokens.is_some() || dataset.usd.is_some();
     let spent = |tokens: &str, usd: &str| {
         if money { format!("{tokens:>7} {usd:>8} ") } else { String::new() }
@@ -155,22 +153,22 @@ fn saved(
     }
 }
 
-/// What the columns mean, and for how many runs they are known.
+/// Adds the meaning of the columns, and the number of runs for which they are known.
 fn hints(out: &mut Vec<String>, report: &Report, whole: &DatasetFigures) {
     let mut hints = Vec::new();
     hints.push(
-        format!("failed − good: within tasks that have both ({} here), the percentage of failed runs stopped less that of good ones, and between what it lies with 95 % confidence.", thousands(whole.mixed_tasks)),
+        format!("failed − good: within tasks that have both ({} here), the percentage of failed runs stopped minus that of good runs, with its 95 % confidence interval.", thousands(whole.mixed_tasks)),
     );
     if whole.runs_with_tokens < whole.runs {
         hints.push(format!(
-            "Tokens are of {} of {}: the others do not say what each step used.",
+            "Tokens cover {} of {}: the others do not record the usage of each step.",
             thousands(whole.runs_with_tokens),
             count(whole.runs, "run")
         ));
     }
     if whole.runs_with_usd < whole.runs {
         hints.push(format!(
-            "Dollars are of {} of {}: the others have a step without a cost or a model with a known price.",
+            "Dollars cover {} of {}: the others have a step with neither a cost nor a model with a known price.",
             thousands(whole.runs_with_usd),
             count(whole.runs, "run")
         ));
@@ -178,13 +176,13 @@ fn hints(out: &mut Vec<String>, report: &Report, whole: &DatasetFigures) {
     let hidden = whole.candidates.len() - shown(report, whole).len();
     if hidden > 0 {
         hints.push(format!(
-            "{} that another one beats in both are left out; --json and --report have them.",
+            "{} not shown, because another is better in both; --json and --report include all.",
             count(hidden as u64, "candidate")
         ));
     }
     if whole.tasks_left_out > 0 {
         hints.push(format!(
-            "{} of tasks beyond those that are compared.",
+            "{} left out of this comparison, because there are too many tasks.",
             count(whole.tasks_left_out, "run")
         ));
     }
@@ -195,12 +193,12 @@ fn hints(out: &mut Vec<String>, report: &Report, whole: &DatasetFigures) {
     }
 }
 
-/// Of runs that nobody judged only the steps are known.
+/// Adds the figures of runs without an outcome, for which only the saved steps are known.
 fn unjudged(out: &mut Vec<String>, figures: &Figures) {
     for dataset in &figures.unjudged {
         out.push(String::new());
         out.push(format!(
-            "{}: {}, {}; whether these stops would have been good nobody knows",
+            "{}: {}, {}; it is unknown whether these stops would have been right",
             words::fitted(&dataset.name, 40),
             count(dataset.runs, "run without an outcome"),
             count(dataset.steps, "step")
@@ -255,7 +253,7 @@ fn upper(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// Colours, on a terminal.
+/// Colours for a terminal.
 #[derive(Clone, Copy)]
 struct Paint(bool);
 

@@ -1,20 +1,16 @@
-//! What the page and the terminal say alike: shares, money, what is recommended and how sure that is.
-//!
-//! ```ignore
-//! words::share(0.31)       // "31 %"
-//! words::between(&share)   // "0.1–0.9 %"
-//! ```
+//! Text shared by the page and the terminal report of a backtest: shares, money, the recommendation
+//! and its confidence.
 
 use super::Report;
 use crate::card::{count, thousands};
 use endstop_trajectory::backtest::{CandidateFigures, DatasetFigures, Share, Unjudged, Verdict};
 
-/// A share as a percentage: `31 %`, `0.3 %`.
+/// Formats a share as a percentage: `31 %`, `0.3 %`.
 pub(super) fn share(share: f64) -> String {
     format!("{} %", percent(share))
 }
 
-/// The percentage alone, with as many digits as say something.
+/// Formats the percentage alone, with as many digits as are meaningful.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent == 0.0 {
@@ -22,6 +18,7 @@ pub(super) fn percent(share: f64) -> String {
     } else if (percent - percent.round()).abs() < 1e-9 {
         format!("{percent:.0}")
     } else if percent.abs() < 0.01 {
+        // A share above zero must not be shown as zero.
         "<0.01".to_owned()
     } else if percent.abs() < 0.1 {
         format!("{percent:.2}")
@@ -32,12 +29,12 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// A share that was seen; `–` of nothing.
+/// Formats an observed share; `–` if there were no runs.
 pub(super) fn seen(of: &Share) -> String {
     of.value.map_or_else(|| "–".to_owned(), share)
 }
 
-/// Between what it lies with 95 % confidence; `–` of nothing.
+/// Formats the 95 % confidence interval; `–` if there were no runs.
 pub(super) fn between(share: &Share) -> String {
     match share.value {
         Some(_) => format!("{}–{} %", percent(share.low), percent(share.high)),
@@ -45,7 +42,7 @@ pub(super) fn between(share: &Share) -> String {
     }
 }
 
-/// A count in at most six characters: `12,345`, `1.2M`.
+/// Formats a count in at most six characters: `12,345`, `1.2M`.
 pub(super) fn short(n: u64) -> String {
     match n {
         0..=99_999 => thousands(n),
@@ -55,7 +52,7 @@ pub(super) fn short(n: u64) -> String {
     }
 }
 
-/// Dollars, with cents where they count.
+/// Formats dollars; small amounts get four decimals.
 pub(super) fn usd(usd: f64) -> String {
     if usd >= 1000.0 {
         format!("${}", thousands(usd.round() as u64))
@@ -66,7 +63,7 @@ pub(super) fn usd(usd: f64) -> String {
     }
 }
 
-/// What a candidate does, in a sentence that needs no table.
+/// Describes the effect of a candidate in one sentence, with all figures.
 pub(super) fn effect(one: &CandidateFigures, whole: &DatasetFigures) -> String {
     format!(
         "it stops {} of {}, {} (95 %: {}), of those with 4 steps or more {} of {}, {} (95 %: {}), and saves {} of all steps ({} of {}): {} of {} stopped",
@@ -86,7 +83,8 @@ pub(super) fn effect(one: &CandidateFigures, whole: &DatasetFigures) -> String {
     )
 }
 
-/// `stuck(2,4,3): saves 31 % of steps, stops 0.3 % of good runs (95 %: 0.1–0.9 %)`.
+/// Formats the label in a chart: `stuck(2,4,3): saves 31 % of steps, stops 0.3 % of good runs (95
+/// %: 0.1–0.9 %)`.
 pub(super) fn label(one: &CandidateFigures) -> [String; 3] {
     [
         one.name.clone(),
@@ -100,7 +98,7 @@ pub(super) fn label(one: &CandidateFigures) -> [String; 3] {
     ]
 }
 
-/// What is to be said beside a recommendation.
+/// Lists the reasons for caution about a recommendation.
 pub(super) fn doubts(
     report: &Report,
     one: &CandidateFigures,
@@ -115,7 +113,7 @@ pub(super) fn doubts(
             count(whole.succeeded, "good run")
         };
         doubts.push(format!(
-            "With {runs} it cannot be ruled out that it stops more than {} of them: up to {} is possible.",
+            "With only {runs}, it may stop more than {} of them: up to {} is possible.",
             share(report.max_harm),
             share(harm.high)
         ));
@@ -143,32 +141,30 @@ pub(super) fn doubts(
     let tried = whole.candidates.len();
     if tried > 1 {
         doubts.push(format!(
-            "It is the best of {tried} on these runs, and looks better here than it will on others; --calibrate shows tasks that a threshold was not chosen on."
+            "It is the best of {tried} on these runs, so it looks better here than it will on other runs; --calibrate reports results for tasks that were not used to choose the threshold."
         ));
     }
     doubts.extend(lacking(&one.name, one.lacking, one.lacking_in_part));
     doubts
 }
 
-/// Runs that do not have what a candidate looks at, and those that have a part of it.
+/// Describes the runs without the data that a candidate needs, and the runs with only part of it.
 fn lacking(name: &str, all: u64, part: u64) -> Vec<String> {
     let mut said = Vec::new();
     if all > 0 {
         let runs = count(all, "run");
-        said.push(format!(
-            "{name} could not fire in {runs}: what it looks at is not recorded there."
-        ));
+        said.push(format!("{name} could not fire in {runs}: the data it needs was not recorded."));
     }
     if part > 0 {
         let runs = count(part, "run");
         said.push(format!(
-            "{name} judged {runs} in part: some of what it looks at is not recorded there."
+            "{name} evaluated {runs} in part: some of the data it needs was not recorded."
         ));
     }
     said
 }
 
-/// The same of those candidates, at most so many, of which it is so for most runs.
+/// Returns these lines for at most `most` candidates, those that lack data in most runs first.
 pub(super) fn all_lacking<'c>(
     candidates: impl Iterator<Item = (&'c str, u64, u64)>,
     most: usize,
@@ -180,37 +176,38 @@ pub(super) fn all_lacking<'c>(
         told.flat_map(|(name, all, part)| lacking(name, *all, *part)).collect();
     if lack.len() > most {
         let more = count((lack.len() - most) as u64, "candidate");
-        said.push(format!("So it is for {more} more."));
+        said.push(format!("The same holds for {more} more."));
     }
     said
 }
 
-/// The same of the candidates of a dataset, for [`all_lacking`].
+/// Returns the candidates of a dataset with runs that lack data, for [`all_lacking`].
 pub(super) fn of_judged(dataset: &DatasetFigures) -> impl Iterator<Item = (&str, u64, u64)> {
     dataset.candidates.iter().map(|one| (one.name.as_str(), one.lacking, one.lacking_in_part))
 }
 
-/// And of runs that nobody judged.
+/// Returns the same for a dataset without outcomes.
 pub(super) fn of_unjudged(dataset: &Unjudged) -> impl Iterator<Item = (&str, u64, u64)> {
     dataset.lacking.iter().map(|(name, all, part)| (name.as_str(), *all, *part))
 }
 
-/// The steps that a candidate would have saved of runs that nobody judged, where it could look at one.
+/// Formats the steps that a candidate would have saved in runs without outcomes, or `no data` if it
+/// could evaluate none.
 pub(super) fn saved_unjudged(dataset: &Unjudged, name: &str, saved: u64) -> String {
     let lacks = |(own, all, _): (&str, u64, u64)| own == name && all >= dataset.runs;
     if of_unjudged(dataset).any(lacks) { "no data".to_owned() } else { thousands(saved) }
 }
 
-/// Why nothing is recommended.
+/// Explains why there is no recommendation.
 pub(super) fn refusal(report: &Report) -> String {
     let least = report.figures.least_good_runs;
     match report.whole() {
         None => {
-            "no run has an outcome, so nobody knows which were good: give them with --outcomes FILE"
+            "no run has an outcome, so good runs cannot be told from failed ones; pass them with --outcomes FILE"
                 .to_owned()
         }
         Some(whole) if !whole.has_enough_good_runs() => format!(
-            "{} of the at least {least} that it takes: if none of {least} is stopped, still one in seven may be",
+            "{} of at least {least} that are needed: even if none of {least} is stopped, one in seven may be",
             count(whole.succeeded, "good run"),
         ),
         Some(_) => format!(
@@ -220,15 +217,15 @@ pub(super) fn refusal(report: &Report) -> String {
     }
 }
 
-/// What a replay cannot say.
-pub(super) const CANNOT_SAY: &str = "A replay knows what a stop does. What a nudge, or a person, would have changed \
-    instead, nobody knows; nor whether a run that failed would have been repaired later.";
+/// A note on the limits of a replay.
+pub(super) const CANNOT_SAY: &str = "A replay shows what a stop would have done. It cannot show what would have changed \
+    after a nudge or a user's answer, or whether a failed run would have recovered later.";
 
-/// A text in lines of at most so many characters, cut between words.
+/// Wraps text into lines of at most `most` characters, broken between words.
 pub(super) fn wrapped(text: &str, most: usize, indent: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
-    // A number stays with its sign of percent.
+    // A non-breaking space keeps a number together with its percent sign.
     let text = text.replace(" %", "\u{a0}%");
     for word in text.split([' ', '\n']).filter(|word| !word.is_empty()) {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > most {
@@ -246,13 +243,15 @@ pub(super) fn wrapped(text: &str, most: usize, indent: &str) -> Vec<String> {
     lines.into_iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
-/// At most so many characters, the middle left out: names of one kind begin alike.
+/// Shortens a name to `most` characters by removing its middle, because similar candidates have the
+/// same beginning.
 pub(super) fn fitted(name: &str, most: usize) -> String {
     let chars: Vec<char> = crate::card::visible(name).replace(['\n', '\t'], " ").chars().collect();
     if chars.len() <= most {
         return chars.into_iter().collect();
     }
     let head = (most - 1) / 2;
+    // One character is for the ellipsis.
     let tail = most - 1 - head;
     let (begin, end) = (&chars[..head], &chars[chars.len() - tail..]);
     begin.iter().chain(['…'].iter()).chain(end).collect()
@@ -263,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_say_what_they_are() {
+    fn numbers_are_short_with_units() {
         for (of, says) in [
             (0.0, "0 %"),
             (0.000_01, "<0.01 %"),
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_their_ends_and_lines_their_words() {
+    fn fitted_keeps_both_ends_of_names() {
         assert_eq!(fitted("any[repeat_call(3),no_new(3)]", 15), "any[rep…new(3)]");
         assert_eq!(fitted("stuck", 15), "stuck");
         assert_eq!(wrapped("one two three", 8, "  "), ["  one two", "  three"]);

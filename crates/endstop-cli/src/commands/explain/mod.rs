@@ -1,5 +1,5 @@
-//! `endstop explain`: the timeline of a run, how near its limits were at each turn, and what ended it;
-//! as text, JSON, or a page with a picture.
+//! `endstop explain`: shows the timeline of a run, the limits at each turn, and the ending, as
+//! text, as JSON, or as an HTML page with a chart.
 
 mod page;
 mod picture;
@@ -22,13 +22,13 @@ use std::path::Path;
 use story::Story;
 use words::text;
 
-/// The heaviest file of events, in bytes of parsed values.
+/// Maximum size of a file of events, in bytes of parsed values.
 const HEAVIEST: u64 = 384 << 20;
 
 pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     let html = args.html.as_deref();
     let html = html.map(|path| NewFile::of("--html", path, args.overwrite)).transpose()?;
-    // A file stands before a run of the same name: it can be seen.
+    // A file has precedence over a run of the same name, because the user can see the file.
     let story = if args.run.exists() || args.run == Path::new("-") {
         Story::of_events(read(&args.run)?)
     } else {
@@ -49,11 +49,11 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     Ok(0)
 }
 
-/// The story of a run of the journal.
+/// Reads a run of the journal.
 fn recorded(args: &ExplainArgs) -> Result<Story> {
     let name = args.run.to_string_lossy();
     let journal = kept::to_read(&Place::of(args.journal.as_deref(), None)?).map_err(|error| {
-        Failure::usage(format!("{name}: No such file, and no run either: {}", error.message))
+        Failure::usage(format!("{name}: No such file, and no such run: {}", error.message))
     })?;
     let wrong = |error: JournalError| Failure::usage(error.to_string());
     let id = journal.find(&name).map_err(|error| match error.kind {
@@ -67,32 +67,34 @@ fn recorded(args: &ExplainArgs) -> Result<Story> {
     Story::of_run(&journal.load(&id).map_err(wrong)?, running, args.journal.as_deref())
 }
 
-/// The events of a file that `endstop run --events` wrote.
+/// Reads a file that `endstop run --events` wrote.
 fn read(path: &Path) -> Result<Vec<Value>> {
     let source = Source::of(Some(path));
     let mut events = Vec::new();
-    // They are all held at once.
+    // All events are held in memory at the same time, so their sum needs a bound, too.
     let mut weight = 0;
-    // A run that was killed may leave its last line half written: what came before is shown.
+    // A run that was killed may leave a partial last line. It is skipped, and the events before it
+    // are shown.
     let mut cut: Option<Failure> = None;
     source.each_line(|number, line| {
         if line.is_empty() {
             return Ok(());
         }
         let wrong = |problem: &str| {
-            // It may quote the file.
+            // The problem may quote the file, which may contain control characters.
             let problem = crate::card::visible(problem);
             Failure::usage(format!(
-                "{}: line {number}: {problem}; give a file that `endstop run --events` wrote",
+                "{}: line {number}: {problem}; pass a file written by `endstop run --events`",
                 source.name()
             ))
         };
+        // An invalid line is tolerated only as the last one.
         if let Some(before) = cut.take() {
             return Err(before);
         }
         weight += bounded_json::weight(line);
         if weight > HEAVIEST {
-            return Err(wrong("the events up to here need too much memory"));
+            return Err(wrong("the events up to this line exceed the memory bound"));
         }
         let event = match parse_json(line) {
             Ok(event) => event,
@@ -102,12 +104,13 @@ fn read(path: &Path) -> Result<Vec<Value>> {
             }
         };
         match event.get("type").and_then(Value::as_str) {
-            None => return Err(wrong("no field `type`: it is not an event")),
+            None => return Err(wrong("missing field `type`, so this is not an event")),
             Some("outcome")
                 if event["termination"].is_string() && event["decided_by"].is_object() => {}
             Some("outcome") => {
-                return Err(wrong("an outcome without its `termination` and `decided_by`"));
+                return Err(wrong("outcome without `termination` or `decided_by`"));
             }
+            // These lines come from the agent loop, so they are not events of the kernel.
             Some("delta" | "warning") => {}
             Some(_) => {
                 RunEvent::deserialize(&event)
@@ -122,20 +125,20 @@ fn read(path: &Path) -> Result<Vec<Value>> {
             return Err(problem);
         }
         output::note(&format!(
-            "endstop: {}: the last line is cut, so the run was killed while it was written",
+            "endstop: {}: the last line is incomplete: the run was killed while it wrote the line",
             source.name()
         ));
     }
     if events.is_empty() {
         return Err(Failure::usage(format!(
-            "{}: there are no events in it; give a file that `endstop run --events` wrote",
+            "{}: no events found; pass a file written by `endstop run --events`",
             source.name()
         )));
     }
     Ok(events)
 }
 
-/// Writes a line without secrets: an older journal may have some.
+/// Writes a line with secrets redacted, because a journal of an older version may contain some.
 fn shown(line: &str) -> std::io::Result<()> {
     output::line(&output::hidden(line))
 }
@@ -148,7 +151,7 @@ fn tell(story: &Story) {
         let _ = shown(&format!("run {} · {date} · {model}", id(&run.id)));
         if let Some(earlier) = &run.continues {
             let earlier = id(earlier);
-            let _ = shown(&format!("goes on with run {earlier}, which had ended"));
+            let _ = shown(&format!("continues run {earlier}, which had ended"));
         }
         let _ = shown(&format!("task: {}\n", shorten(&run.task, 300)));
     }
@@ -186,7 +189,7 @@ fn tell(story: &Story) {
     ));
     if let Some(also) = outcome["also"].as_array().filter(|also| !also.is_empty()) {
         let also: Vec<String> = also.iter().map(text).collect();
-        let _ = shown(&format!("also true then: {}", also.join(", ")));
+        let _ = shown(&format!("also true at the end: {}", also.join(", ")));
     }
     for fired in words::fired(outcome) {
         let _ = shown(&fired);
@@ -206,7 +209,7 @@ fn tell(story: &Story) {
     }
 }
 
-/// The cost after a turn. A file of an earlier version has 0 where no price was known.
+/// Formats the cost after a turn. Files of earlier versions contain 0 if no price was known.
 fn so_far(story: &Story, event: &Value) -> String {
     let unknown = story.outcome.as_ref().is_some_and(|outcome| outcome["cost_unknown"] == true);
     match event["cost"].as_f64() {
@@ -216,7 +219,7 @@ fn so_far(story: &Story, event: &Value) -> String {
     }
 }
 
-/// A line for each event that a reader wants to see.
+/// Formats the timeline, one line for each event that matters to a reader.
 fn timeline(story: &Story) -> Vec<String> {
     let mut lines = Vec::new();
     for event in &story.timeline {
@@ -229,9 +232,9 @@ fn timeline(story: &Story) -> Vec<String> {
                 let limits = limits.map_or_else(String::new, |limits| format!("   [{limits}]"));
                 format!("turn {} attempt {}{limits}", event["turn"], event["attempt"])
             }
-            "resumed" => "▶ gone on with: what was in flight is lost".to_owned(),
+            "resumed" => "▶ resumed: calls that were in progress are lost".to_owned(),
             "turn_ended" => format!(
-                "  said {:?} ({} = {:?}, {} tokens, {})",
+                "  text {:?} ({} = {:?}, {} tokens, {})",
                 shorten(&text(&event["text"]), 100),
                 text(&event["signal"]["provider_specific"]["original_field"]),
                 text(&event["signal"]["provider_specific"]["original_value"]),
@@ -246,7 +249,7 @@ fn timeline(story: &Story) -> Vec<String> {
                 shorten(&text(&event["error"]["message"]), 160),
                 event["retry_in_ms"]
                     .as_u64()
-                    .map_or(String::new(), |ms| format!(" (again in {ms} ms)")),
+                    .map_or(String::new(), |ms| format!(" (retrying in {ms} ms)")),
             ),
             "tool_started" => {
                 format!("  → {} {}", text(&event["name"]), shorten(&text(&event["arguments"]), 120))
@@ -259,7 +262,7 @@ fn timeline(story: &Story) -> Vec<String> {
                 shorten(&text(&event["content"]).replace('\n', " ⏎ "), 120)
             ),
             "told" => format!(
-                "  ! told the model ({}): {}",
+                "  ! message to the model ({}): {}",
                 text(&event["why"]),
                 shorten(&text(&event["text"]), 120)
             ),
@@ -281,7 +284,7 @@ fn timeline(story: &Story) -> Vec<String> {
             "stopping" => format!("■ stopping: {}", text(&event["reason"])),
             _ => continue,
         };
-        // An event is a line, whatever it quotes.
+        // Each event stays on one line, even if it quotes several.
         let what = what.replace('\n', " ⏎ ");
         lines.push(format!("{:>10}  {what}", words::ms(event["at_ms"].as_f64().unwrap_or(0.0))));
     }

@@ -1,9 +1,4 @@
-//! The story as one page of HTML, with nothing outside it: how the run ended, the limits, a picture
-//! of the run over time, what repeated, and each turn.
-//!
-//! ```ignore
-//! std::fs::write("run.html", page(&story))?;
-//! ```
+//! The HTML page of a run, self-contained: ending, limits, chart, repeats, and each turn.
 
 use super::picture::{COLORS, picture};
 use super::story::{Boundary, Repeat, Story, Turn};
@@ -12,7 +7,7 @@ use crate::page::{END, begin, escape};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// The page.
+/// Builds the page.
 pub(super) fn page(story: &Story) -> String {
     let title = story.outcome.as_ref().map_or_else(
         || format!("run {}", story.state),
@@ -27,6 +22,8 @@ pub(super) fn page(story: &Story) -> String {
     if !turns.is_empty() {
         let _ = writeln!(
             out,
+            // The chart is drawn twice, because SVG text cannot reflow; the styles show one or the
+            // other.
             "<section><h2>The run over time</h2><div class=\"wide\">{}</div><div class=\"narrow\">{}</div></section>",
             picture(story, &turns, 1000.0),
             picture(story, &turns, 380.0)
@@ -102,12 +99,13 @@ fn head(out: &mut String, story: &Story, title: &str) {
     out.push_str("</section>\n");
 }
 
-/// How far each limit was used at the end.
+/// Adds a bar for the use of each limit at the end.
 fn limits(out: &mut String, story: &Story, end: &Boundary) {
     out.push_str("<section><h2>Limits at the end</h2>");
     let decided = story.outcome.as_ref().map(|outcome| words::text(&outcome["decided_by"]["name"]));
     for check in &end.checks {
         let Some(max) = check.max else { continue };
+        // A limit of zero is used up from the start.
         let share = if max > 0.0 { (check.value / max).clamp(0.0, 1.0) * 100.0 } else { 100.0 };
         let ended_it = decided.as_deref() == Some(check.limit);
         let _ = write!(
@@ -128,7 +126,7 @@ fn limits(out: &mut String, story: &Story, end: &Boundary) {
 }
 
 fn repeats(out: &mut String, repeats: &[Repeat]) {
-    out.push_str("<section><h2>What repeated</h2>");
+    out.push_str("<section><h2>Repeats</h2>");
     for (nth, repeat) in repeats.iter().enumerate() {
         let _ = write!(out, "<p>{} {}</p>", badge(nth), escape(&words::repeated(repeat)));
         for call in &repeat.calls {
@@ -150,6 +148,7 @@ fn each_turn(out: &mut String, story: &Story, turns: &[Turn<'_>]) {
     for turn in turns {
         let again = story.repeats.iter().position(|repeat| repeat.turns.contains(&turn.number));
         let tools: Vec<&str> = turn.tools.iter().map(|tool| tool.name).collect();
+        // Turns carry the total cost so far, and the summary shows the difference.
         let spent = turn.cost.unwrap_or(before);
         let summary = format!(
             "turn {}: {}{}",
@@ -182,6 +181,7 @@ fn each_turn(out: &mut String, story: &Story, turns: &[Turn<'_>]) {
             );
         }
         if !turn.text.is_empty() {
+            // Long texts are shortened, so that a page with many turns still loads on a phone.
             let _ = write!(out, "<pre>{}</pre>", escape(&words::shorten(turn.text, 20_000)));
         }
         for tool in &turn.tools {
@@ -197,13 +197,13 @@ fn each_turn(out: &mut String, story: &Story, turns: &[Turn<'_>]) {
             );
         }
         for told in &turn.told {
-            let _ = write!(out, "<p class=\"warn\">the model was told: {}</p>", escape(told));
+            let _ = write!(out, "<p class=\"warn\">message to the model: {}</p>", escape(told));
         }
         let boundary = story.limits.iter().find(|limit| limit.turn == Some(turn.number));
         if let Some(boundary) = boundary {
             let _ = write!(
                 out,
-                "<p class=\"soft\">before it: {}</p>",
+                "<p class=\"soft\">limits before this turn: {}</p>",
                 escape(&words::limits(boundary))
             );
         }
@@ -212,14 +212,14 @@ fn each_turn(out: &mut String, story: &Story, turns: &[Turn<'_>]) {
     if let Some(Value::String(text)) = story.outcome.as_ref().map(|outcome| &outcome["last_text"]) {
         let _ = write!(
             out,
-            "<details><summary>the last text</summary><pre>{}</pre></details>",
+            "<details><summary>last text</summary><pre>{}</pre></details>",
             escape(text)
         );
     }
     out.push_str("</section>\n");
 }
 
-/// The letter of a repetition, in its colour.
+/// Returns the letter of a repeat in its colour.
 fn badge(nth: usize) -> String {
     format!(
         "<span class=\"badge\" style=\"background:{}\">{}</span>",

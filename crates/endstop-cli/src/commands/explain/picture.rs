@@ -1,16 +1,12 @@
-//! The picture of a run over time, as SVG: model calls, tools, tokens, cost, and how near the limit
-//! that ended it was.
-//!
-//! ```ignore
-//! let svg = picture(&story, &story.turns(), 1000.0); // 380.0 for a phone
-//! ```
+//! The chart of a run over time, as SVG: model calls, tools, tokens, cost, and the use of the limit
+//! that ended the run.
 
 use super::story::{Story, Turn};
 use super::words;
 use crate::page::escape;
 use std::fmt::Write as _;
 
-/// The colours of what repeats; readable with white letters on them.
+/// The colours of repeats; white letters are readable on all of them.
 pub(super) const COLORS: [&str; 6] =
     ["#8e24aa", "#00695c", "#ad1457", "#4e342e", "#1565c0", "#558b2f"];
 
@@ -25,6 +21,7 @@ struct Canvas {
 
 impl Canvas {
     fn x(&self, ms: f64) -> f64 {
+        // The lower bound avoids a division by zero for a run without duration.
         self.left + (self.width - self.left - 12.0) * (ms / self.end_ms.max(0.001)).clamp(0.0, 1.0)
     }
 
@@ -40,6 +37,7 @@ impl Canvas {
     }
 
     fn bar(&mut self, from: f64, to: f64, height: f64, fill: &str, letter: &str, title: &str) {
+        // Short calls get 3 pixels, because they would be invisible in a long run.
         let x = self.x(from);
         let wide = (self.x(to) - x).max(3.0);
         let y = self.y;
@@ -48,6 +46,7 @@ impl Canvas {
             "<g><title>{}</title><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{height}\" rx=\"2\" fill=\"{fill}\"/>",
             escape(title)
         );
+        // A label that does not fit is left out; the tooltip has the details.
         if wide > self.font * 0.8 * letter.len() as f64 && !letter.is_empty() {
             let _ = write!(
                 self.out,
@@ -60,9 +59,10 @@ impl Canvas {
         self.out.push_str("</g>");
     }
 
-    /// A curve of steps from nothing to the last value, and the limit above it.
+    /// Draws a step curve from zero to the last value, and the limit as a dashed line.
     fn steps(&mut self, points: &[(f64, f64)], max: Option<f64>, color: &str) {
         let height = 60.0;
+        // The limit counts too, so that its line is inside the chart.
         let most = points.iter().map(|point| point.1).fold(max.unwrap_or(0.0), f64::max);
         let (bottom, end) = (self.y + height, self.end_ms);
         let at = |value: f64| bottom - height * 0.92 * if most > 0.0 { value / most } else { 0.0 };
@@ -87,9 +87,10 @@ impl Canvas {
     }
 }
 
-/// The picture, so wide.
+/// Draws the chart with the given width: 1000 for a screen, 380 for a phone.
 pub(super) fn picture(story: &Story, turns: &[Turn<'_>], width: f64) -> String {
     let end_ms = story.end_ms().max(0.001);
+    // The narrow chart is scaled less, so smaller letters look the same.
     let font = if width < 500.0 { 13.0 } else { 15.0 };
     let mut canvas = Canvas { out: String::new(), width, left: 8.0, y: 6.0, end_ms, font };
     model(&mut canvas, turns);
@@ -112,7 +113,7 @@ pub(super) fn picture(story: &Story, turns: &[Turn<'_>], width: f64) -> String {
 
 fn model(canvas: &mut Canvas, turns: &[Turn<'_>]) {
     let calls: usize = turns.iter().map(|turn| turn.attempts.len()).sum();
-    canvas.label("model", &format!("{calls} calls, a number a turn"));
+    canvas.label("model", &format!("{calls} calls, numbered by turn"));
     for turn in turns {
         for (from, to, failed) in &turn.attempts {
             let title = format!(
@@ -128,12 +129,12 @@ fn model(canvas: &mut Canvas, turns: &[Turn<'_>]) {
     canvas.y += 24.0 + canvas.font * 0.6;
 }
 
-/// A colour and a letter for what repeats; grey for the rest.
+/// Draws the tool calls: repeats with a colour and a letter, the others in grey or red.
 fn tools(canvas: &mut Canvas, story: &Story, turns: &[Turn<'_>]) {
     if turns.iter().all(|turn| turn.tools.is_empty()) {
         return;
     }
-    let note = if story.repeats.is_empty() { "" } else { "a letter and a colour for what repeats" };
+    let note = if story.repeats.is_empty() { "" } else { "repeats have a letter and a colour" };
     canvas.label("tools", note);
     let top = canvas.y;
     let mut lanes: Vec<f64> = Vec::new();
@@ -142,6 +143,8 @@ fn tools(canvas: &mut Canvas, story: &Story, turns: &[Turn<'_>]) {
         for tool in &turn.tools {
             let to = tool.to.unwrap_or(canvas.end_ms);
             let (from_x, to_x) = (canvas.x(tool.from), canvas.x(to).max(canvas.x(tool.from) + 3.0));
+            // Compared in pixels, because short calls are drawn wider than they lasted. Six lanes show
+            // a typical set of parallel calls; further ones overlap in the last lane.
             let lane = match lanes.iter().position(|until| *until <= from_x) {
                 Some(lane) => lane,
                 None if lanes.len() < 6 => {
@@ -175,8 +178,7 @@ fn tools(canvas: &mut Canvas, story: &Story, turns: &[Turn<'_>]) {
         let Some(call) = repeat.calls.first() else { continue };
         let (first, last) = (repeat.turns.first(), repeat.turns.last());
         let more = if repeat.calls.len() > 1 { " …" } else { "" };
-        let cost =
-            repeat.cost_usd.map_or_else(String::new, |usd| format!(", ${usd:.4} for nothing"));
+        let cost = repeat.cost_usd.map_or_else(String::new, |usd| format!(", ${usd:.4} wasted"));
         let most = if canvas.width < 500.0 { 22 } else { 60 };
         let words = [
             format!(
@@ -243,6 +245,7 @@ fn cost(canvas: &mut Canvas, story: &Story, turns: &[Turn<'_>]) {
         .filter(|point| point.1 > 0.0)
         .collect();
     let total = story.outcome.as_ref().and_then(|outcome| outcome["cost_usd"].as_f64());
+    // The last point is the outcome's total, so that the curve reaches the final cost.
     points.extend(total.filter(|total| *total > 0.0).map(|total| (canvas.end_ms, total)));
     let Some((_, last)) = points.last().copied() else { return };
     let max = story
@@ -257,11 +260,11 @@ fn cost(canvas: &mut Canvas, story: &Story, turns: &[Turn<'_>]) {
     canvas.steps(&points, max, "#2e7d32");
 }
 
-/// The limit that ended the run, as it came nearer.
+/// Draws the use of the limit that ended the run, over time.
 fn deciding(canvas: &mut Canvas, story: &Story) {
     let Some(outcome) = &story.outcome else { return };
     let name = words::text(&outcome["decided_by"]["name"]);
-    // The cost has its curve.
+    // The cost has its own curve already.
     if name == "max_budget_usd" {
         return;
     }
@@ -300,6 +303,7 @@ fn axis(canvas: &mut Canvas, story: &Story) {
     let _ = write!(
         canvas.out,
         "<line x1=\"{to:.1}\" x2=\"{to:.1}\" y1=\"4\" y2=\"{y:.1}\" stroke=\"var(--bad)\" stroke-width=\"{}\"/>",
+        // Without an outcome the real end is unknown, so no end line is drawn.
         if story.outcome.is_some() { 2 } else { 0 }
     );
     canvas.y += font * 2.0;

@@ -1,10 +1,5 @@
-//! What happened in a run, in order: what observers heard, the limits before each turn, and what
-//! repeated. From a run of the journal, whose events are replayed, or from a file of `--events`.
-//!
-//! ```text
-//! let story = Story::of_run(&recorded);
-//! for turn in story.turns() { … }
-//! ```
+//! The timeline of a run: its events in order, the limits before each turn, and repeats. It is
+//! built from a run of the journal, whose events are replayed, or from a file of `--events`.
 
 use crate::advice::{Again, Facts, of_demo};
 use crate::{Failure, Result};
@@ -15,29 +10,30 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A run's life.
+/// The timeline of a run, with everything that `explain` shows.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Story {
-    /// What the run was made of, where a journal has it.
+    /// The run's header, if it comes from a journal.
     pub(super) run: Option<About>,
-    /// `ended`, `running`, `interrupted`, or `cut`: the events stop, and nobody knows why.
+    /// `ended`, `running`, `interrupted`, or `cut`: the events end for an unknown reason.
     pub(super) state: &'static str,
-    /// What cannot be told, or is not as it should be.
+    /// Problems that make the timeline incomplete or uncertain.
     pub(super) problems: Vec<String>,
-    /// How many events there are.
+    /// Number of events.
     pub(super) events: usize,
-    /// What observers heard, with `at_ms` on the run's clock.
+    /// The events for observers, with `at_ms` on the run's clock.
     pub(super) timeline: Vec<Value>,
-    /// How near each limit was before each turn, and at the end.
+    /// The use of each limit before each turn, and at the end.
     pub(super) limits: Vec<Boundary>,
-    /// Turns that did the same, with the same result, and said nothing new.
+    /// Turns that made the same calls with the same results and added no text.
     pub(super) repeats: Vec<Repeat>,
-    /// The outcome, once it ended.
+    /// The outcome, if the run ended.
     pub(super) outcome: Option<Value>,
-    /// What to do about the ending.
+    /// The next step.
     pub(super) next: Option<String>,
 }
 
+/// The header of a stored run.
 #[derive(Debug, Serialize)]
 pub(super) struct About {
     pub(super) id: String,
@@ -49,27 +45,27 @@ pub(super) struct About {
     pub(super) task: String,
     pub(super) policy: Option<Value>,
     pub(super) verified: Option<bool>,
-    /// The command that verified it.
+    /// The command of the verifier.
     pub(super) verify: Option<String>,
 }
 
-/// The limits at one moment.
+/// The limits at one point in time.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Boundary {
     pub(super) at_ms: f64,
-    /// The turn that begins; `None`: the end.
+    /// The turn that begins; `None` for the end of the run.
     pub(super) turn: Option<u64>,
     pub(super) checks: Vec<CheckState>,
 }
 
-/// Calls that came again with the same result.
+/// Calls that were repeated with the same results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Repeat {
-    /// What was called, and what came of it.
+    /// The calls with their results.
     pub(super) calls: Vec<Call>,
-    /// The turns, in order.
+    /// The turns that made them, in order.
     pub(super) turns: Vec<u64>,
-    /// What those turns behind the first cost, in US dollars; `None`: no price is known.
+    /// Cost of those turns except the first, in US dollars; `None` if no price is known.
     pub(super) cost_usd: Option<f64>,
 }
 
@@ -80,16 +76,16 @@ pub(super) struct Call {
     pub(super) result: String,
 }
 
-/// A turn of the story.
+/// A turn of the timeline.
 #[derive(Debug, Default)]
 pub(super) struct Turn<'a> {
     pub(super) number: u64,
-    /// Each attempt: from, to, and what failed.
+    /// The attempts: start, end, and error class if it failed.
     pub(super) attempts: Vec<(f64, f64, Option<String>)>,
     pub(super) text: &'a str,
-    /// Prompt and generated tokens.
+    /// Prompt tokens and generated tokens.
     pub(super) tokens: (u64, u64),
-    /// US dollars spent by the run when it ended.
+    /// US dollars that the run had spent at the end of this turn.
     pub(super) cost: Option<f64>,
     pub(super) finish: String,
     pub(super) tools: Vec<Tool<'a>>,
@@ -101,14 +97,15 @@ pub(super) struct Tool<'a> {
     pub(super) name: &'a str,
     pub(super) arguments: &'a str,
     pub(super) from: f64,
-    /// `None`: it was never told as ended.
+    /// The end of the call; `None` if no end was recorded.
     pub(super) to: Option<f64>,
     pub(super) status: &'a str,
     pub(super) content: &'a str,
 }
 
 impl Story {
-    /// The story of a run of the journal, which commands find by this name if it has one.
+    /// Builds the timeline of a stored run. `journal` is the path that commands need to find it, if
+    /// it is not the default.
     pub(super) fn of_run(
         run: &RecordedRun,
         running: bool,
@@ -129,11 +126,15 @@ impl Story {
                 verify: header.settings["verify"].as_str().map(str::to_owned),
             }),
             events: run.events.len(),
-            problems: run.damage.iter().map(|what| format!("a part is lost: {what}")).collect(),
+            problems: run
+                .damage
+                .iter()
+                .map(|what| format!("part of the run is lost: {what}"))
+                .collect(),
             ..Story::default()
         };
         let spec = run.spec(None).or_else(|error| {
-            // Without the policy's code the rest can be told, until it decided something.
+            // Without the policy's code the run can be replayed up to the policy's first decision.
             story.problems.push(error.problem);
             Ok(header.spec.again(None))
         });
@@ -147,10 +148,11 @@ impl Story {
             let resumed = matches!(event.kind, EventKind::Resumed(_));
             let effects = replay.feed(event.clone()).to_vec();
             let asked: Vec<Value> = effects.iter().filter_map(brief).collect();
+            // Only the first difference is reported, because later ones may follow from it.
             if run.effects.get(nth).is_some_and(|was| *was != asked) && !differs {
                 differs = true;
                 story.problems.push(format!(
-                    "from event {nth} ({}) on, this version of Endstop would have decided otherwise than version {} did: what is told behind it may be wrong",
+                    "from event {nth} ({}) on, this version of Endstop decides differently from version {}; the timeline after it may be wrong",
                     event.kind.name(),
                     header.version
                 ));
@@ -174,12 +176,13 @@ impl Story {
         }
         story.outcome.clone_from(&run.outcome);
         if story.outcome.is_none() {
-            // It had ended, and its process died before that was written down.
+            // The run had ended, and its process died before it stored the outcome. The replay
+            // gives the same one.
             let followed = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
             story.outcome = followed;
         }
         if let (Some(outcome), Some(verified)) = (&mut story.outcome, run.verified) {
-            // The verifier ran when the outcome was already stored.
+            // The verifier runs after the outcome is stored, so its result is stored separately.
             outcome["verified"] = verified.into();
         }
         if let Some(facts) = story.outcome.as_ref().and_then(Facts::of_json) {
@@ -201,7 +204,7 @@ impl Story {
         Ok(story)
     }
 
-    /// The story that a file of events tells.
+    /// Builds the timeline of a file of events.
     pub(super) fn of_events(events: Vec<Value>) -> Story {
         let count = events.len();
         let (outcome, timeline): (Vec<Value>, Vec<Value>) =
@@ -215,7 +218,7 @@ impl Story {
         story
     }
 
-    /// What is seen from the end: the limits there, and what repeated.
+    /// Adds the parts that need the whole timeline: the limits at the end, and repeats.
     fn close(&mut self) {
         self.repeats = self.find_repeats();
         let (Some(outcome), Some(last)) = (&self.outcome, self.limits.last()) else { return };
@@ -226,10 +229,13 @@ impl Story {
             let decided = outcome["decided_by"]["name"] == check.limit;
             let value = match check.limit {
                 "max_turns" => number(&outcome["turns"]),
+                // The upper bound, because the budget limit is checked against it.
                 "max_budget_usd" => {
                     number(&outcome["cost_upper_usd"]).or(number(&outcome["cost_usd"]))
                 }
                 "timeout" => number(&outcome["duration_ms"]).map(|ms| ms / 1e3),
+                // The outcome does not contain the final value of other limits, but a limit that
+                // decided was reached.
                 _ if decided => check.max,
                 _ => None,
             };
@@ -239,7 +245,7 @@ impl Story {
         self.limits.push(end);
     }
 
-    /// The turns, in order.
+    /// Groups the timeline into turns, in order.
     pub(super) fn turns(&self) -> Vec<Turn<'_>> {
         let mut turns: Vec<Turn<'_>> = Vec::new();
         for event in &self.timeline {
@@ -248,12 +254,14 @@ impl Story {
             let kind = text("type");
             if kind == "turn_started" {
                 let number = event["turn"].as_u64().unwrap_or(0);
+                // A later attempt starts the same turn again.
                 if turns.last().is_none_or(|turn| turn.number != number) {
                     turns.push(Turn { number, ..Turn::default() });
                 }
             }
             let Some(turn) = turns.last_mut() else { continue };
             match kind {
+                // An empty reason marks an attempt whose end was not seen yet.
                 "turn_started" => turn.attempts.push((at, at, Some(String::new()))),
                 "attempt_failed" => {
                     if let Some(attempt) = turn.attempts.last_mut() {
@@ -283,13 +291,15 @@ impl Story {
                 }),
                 "tool_ended" => {
                     let (name, status) = (text("name"), text("status"));
+                    // Parallel calls of the same tool are matched in the order in which they
+                    // started.
                     let open = turn.tools.iter_mut().find(|t| t.to.is_none() && t.name == name);
                     match open {
                         Some(tool) => {
                             (tool.to, tool.status) = (Some(at), status);
                             tool.content = text("content");
                         }
-                        // It was answered without being run.
+                        // A call that was answered without being run has no start event.
                         None => turn.tools.push(Tool {
                             name,
                             arguments: "",
@@ -307,7 +317,7 @@ impl Story {
         let end = self.end_ms();
         for turn in &mut turns {
             for attempt in &mut turn.attempts {
-                // It was under way when the story ends.
+                // The attempt was in progress when the timeline ended.
                 if attempt.2.as_ref().is_some_and(String::is_empty) {
                     (attempt.1, attempt.2) = (end, Some("cut".to_owned()));
                 }
@@ -316,7 +326,7 @@ impl Story {
         turns
     }
 
-    /// When the story ends, on the run's clock.
+    /// Returns the end of the timeline on the run's clock, in milliseconds.
     pub(super) fn end_ms(&self) -> f64 {
         let last = self.timeline.iter().rev().find_map(|event| event["at_ms"].as_f64());
         let duration = self.outcome.as_ref().and_then(|outcome| outcome["duration_ms"].as_f64());
@@ -342,6 +352,7 @@ impl Story {
                     result: tool.content.to_owned(),
                 })
                 .collect();
+            // Sorted, because the order of the calls in a turn does not matter.
             calls.sort_by(|a, b| (&a.name, &a.arguments).cmp(&(&b.name, &b.arguments)));
             match repeats.iter_mut().find(|repeat| repeat.calls == calls) {
                 Some(repeat) => {
@@ -352,6 +363,7 @@ impl Story {
             }
         }
         repeats.retain(|repeat| repeat.turns.len() > 1);
+        // Files of earlier versions have a cost of 0 if no price was known.
         let unknown = |outcome: &Value| {
             outcome["cost_unknown"] == true && outcome["cost_usd"].as_f64() == Some(0.0)
         };
@@ -364,7 +376,7 @@ impl Story {
     }
 }
 
-/// Arguments as they are compared: without the order of keys.
+/// Returns arguments in a comparable form, with sorted keys.
 fn canonical(arguments: &str) -> String {
     fn sorted(value: Value) -> Value {
         match value {

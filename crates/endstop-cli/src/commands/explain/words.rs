@@ -1,4 +1,4 @@
-//! What the page and the terminal say alike: times, money, limits, what repeated.
+//! Text shared by the page and the terminal: times, money, limits, repeats.
 
 use super::story::{Boundary, Repeat, Story};
 use crate::card::{count, seconds, visible};
@@ -9,18 +9,18 @@ use std::time::Duration;
 pub(super) use crate::card::shorten;
 pub(super) use crate::date::date;
 
-/// A JSON value as a person reads it.
+/// Formats a JSON value for display; a string loses its quotes.
 pub(super) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), visible)
 }
 
-/// Milliseconds as a person reads them; a file may say anything.
+/// Formats milliseconds. Values come from files, so any number must be accepted.
 pub(super) fn ms(ms: f64) -> String {
     let secs = if ms.is_finite() { ms.max(0.0) / 1e3 } else { 0.0 };
     seconds(Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX))
 }
 
-/// What watched the run and fired.
+/// Lists the watch rules that fired.
 pub(super) fn fired(outcome: &Value) -> Vec<String> {
     let fired = outcome["fired"].as_array().into_iter().flatten();
     fired
@@ -35,10 +35,10 @@ pub(super) fn fired(outcome: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What a run spent.
+/// Formats the resources that a run spent.
 pub(super) fn spent(outcome: &Value) -> String {
     let counted = |key: &str, what: &str| count(outcome[key].as_u64().unwrap_or(0), what);
-    // What nobody has a price for did not cost nothing.
+    // A run without a known price must not be shown as free.
     let cost = match (&outcome["cost_usd"], outcome["cost_unknown"] == true) {
         (cost, true) => match (cost.as_f64(), &outcome["cost_upper_usd"]) {
             (Some(0.0), Value::Number(upper)) => format!("cost unknown, at most ${upper}"),
@@ -58,11 +58,12 @@ pub(super) fn spent(outcome: &Value) -> String {
     )
 }
 
-/// What the verifier found, with its command.
+/// Formats the verifier's result with its command.
 pub(super) fn verified(story: &Story) -> Option<String> {
     let outcome = story.outcome.as_ref()?;
     let command = story.run.as_ref().and_then(|run| run.verify.as_deref());
-    // A success with a verifier that has no answer: it was stopped, or the process died in it.
+    // A successful run with a verifier but without a result: the verifier was stopped, or its
+    // process died.
     let stopped =
         outcome["verified"].is_null() && command.is_some() && outcome["category"] == "success";
     let found = crate::card::verified(outcome["verified"].as_bool(), stopped)?;
@@ -72,22 +73,22 @@ pub(super) fn verified(story: &Story) -> Option<String> {
     })
 }
 
-/// Where a replay was not the recorded run.
+/// Describes the first difference of a replay from the recorded run.
 pub(super) fn diverged(outcome: &Value) -> Option<String> {
     let message = outcome["diverged"]["message"].as_str()?;
     Some(format!("DIVERGED: {}", shorten(message, 400)))
 }
 
-/// Why there is no outcome.
+/// Explains why there is no outcome.
 pub(super) fn no_outcome(state: &str) -> &'static str {
     match state {
-        "running" => "no outcome: the run is under way",
+        "running" => "no outcome: the run is in progress",
         "interrupted" => "no outcome: its process died before the run ended",
-        _ => "no outcome: the file ends before the run did (it was killed, or still runs)",
+        _ => "no outcome: the file ends before the run did (it was killed, or is still running)",
     }
 }
 
-/// `3 of 25 turns`.
+/// Formats a limit's use: `3 of 25 turns`.
 pub(super) fn of(check: &CheckState) -> String {
     let show = |value: f64| match check.unit {
         "usd" => format!("${value:.4}"),
@@ -105,7 +106,7 @@ pub(super) fn of(check: &CheckState) -> String {
     }
 }
 
-/// The limits that are on and of which something is used, in a line.
+/// Lists in one line the limits that are set and partly used.
 pub(super) fn limits(boundary: &Boundary) -> String {
     let used: Vec<String> = boundary
         .checks
@@ -116,7 +117,7 @@ pub(super) fn limits(boundary: &Boundary) -> String {
     used.join(" · ")
 }
 
-/// What repeated: how often, from which turn on, at what cost.
+/// Describes a repeat: how often, from which turn, at what cost.
 pub(super) fn repeated(repeat: &Repeat) -> String {
     let first = repeat.turns.first().copied().unwrap_or(0);
     let last = repeat.turns.last().copied().unwrap_or(0);
@@ -127,14 +128,14 @@ pub(super) fn repeated(repeat: &Repeat) -> String {
     } else {
         format!("turns {}", turns.join(", "))
     };
-    let again = repeat.turns.len() as u64 - 1;
+    let again = count(repeat.turns.len() as u64 - 1, "time");
     format!(
-        "{which}: the same calls with the same results, {again} times again from turn {} on{cost}",
+        "{which}: the same calls with the same results, repeated {again} from turn {} on{cost}",
         repeat.turns.get(1).copied().unwrap_or(first)
     )
 }
 
-/// `A` for the first.
+/// Returns the letter of the nth repeat: `A` for 0, `A1` after `Z`.
 pub(super) fn letter(nth: usize) -> String {
     let letter = char::from(b'A' + (nth % 26) as u8);
     if nth < 26 { letter.to_string() } else { format!("{letter}{}", nth / 26) }
