@@ -15,7 +15,7 @@ pub(crate) const OPENAI_KEY: &str = "sk-proj-Dummy0penA1KeyThatMustNeverBeShown"
 pub(crate) const ANTHROPIC_KEY: &str = "sk-ant-api03-DummyAnthr0picKeyThatMustNeverBeShown";
 
 /// A deadline longer than anything in these tests takes, so that only a hang exceeds it.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(240);
 
 /// The formats in which a run is tried.
 pub(crate) const FORMATS: [&str; 3] = ["openai-chat", "anthropic-messages", "openai-responses"];

@@ -187,7 +187,7 @@ mod tests {
             ),
             (
                 json!({"strategies": ["elide", "shrink"]}),
-                "`strategies`: `shrink` is an unknown name; known are on, off, elide, drop, summarise",
+                "`strategies`: `shrink` is an unknown name; expected one of on, off, elide, drop, summarise",
             ),
         ] {
             assert_eq!(CompactionConfig::read(&value).unwrap_err(), problem);
