@@ -2,15 +2,18 @@
 //!
 //! | task | does |
 //! |---|---|
+//! | `arrows` | counts import circles, and imports that point up between folders |
 //! | `faults` | injects faults into the kernel, one by one, and prints the test that catches each |
 //! | `llama` | fetches a small model and a llama-server, and runs endstop against them |
 //! | `models` | writes the table of context windows and output caps from a newer source |
+//! | `style` | looks for words that docs/STYLE.md replaces, and counts words of the comments |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod arrows;
 mod faults;
 mod llama;
 mod models;
+mod style;
 
 use std::process::ExitCode;
 
@@ -22,8 +25,10 @@ fn main() -> ExitCode {
         Some("arrows") => arrows::run(&rest),
         Some("faults") => faults::run(&rest),
         Some("llama") => llama::run(&rest),
+        Some("style") => style::run(&rest),
         Some("models") => models::run(&rest),
-        _ => Err("usage: cargo xtask faults [NAME…] | cargo xtask llama | cargo xtask models FILE"
+        _ => Err("usage: cargo xtask arrows [--list | --write] | faults [NAME…] | llama | \
+                  models FILE | style"
             .to_owned()),
     };
     match result {
