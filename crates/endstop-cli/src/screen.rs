@@ -192,7 +192,7 @@ impl Screen {
                     ended.map(|line| format!(" {}", shorten(line, 80))).unwrap_or_default()
                 ));
             }
-            RunEvent::Told { why, text } => {
+            RunEvent::MessageInjected { why, text } => {
                 self.note(&format!("! message to the model ({why}): {}", shorten(text, 200)));
             }
             // A rule in the mode `observe` is not shown: its hits are only in the outcome.

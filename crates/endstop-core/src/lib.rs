@@ -36,7 +36,7 @@ pub use error_class::{ErrorClass, ModelError};
 pub use joiner::Joiner;
 pub use kernel::{
     Answer, CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
-    ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Fired, Hooks,
+    ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Fired, Hooks, InjectionReason,
     NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
     RepeatedCall, Resumption, Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec, ToolStart,
     TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,

@@ -9,86 +9,31 @@
 //! before_call: budgets (retries only) ─► quote ─► Reserve? ─► CallModel
 //! ```
 
+use super::call::Call;
+use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent};
+use super::event::Answer;
+use super::guard::{Flow, guarded};
 use super::ledger::{Ceiling, Granted, Quote};
+use super::machine::{Attempts, Machine, Phase, Point};
 use super::outcome::Ending;
+use super::pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 use super::quote::USUAL_SHARED_OUTPUT;
-use super::{
-    Answer, Call, ConsultPoint, Effect, EffectId, Flow, Inner, Phase, Point, RunEvent, guarded,
-};
 use crate::message::{Message, Part, Role};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
-use serde::Serialize;
-use std::time::Duration;
+use std::ops::ControlFlow::{Break, Continue};
 
-/// A limit that is checked before each turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PreTurnCheck {
-    /// `max_turns`.
-    MaxTurns,
-    /// `max_consecutive_mistakes`.
-    Mistakes,
-    /// `max_budget_usd`.
-    BudgetUsd,
-    /// `max_tokens`.
-    BudgetTokens,
-    /// `timeout`.
-    BudgetTime,
-    /// `max_unproductive_turns`.
-    NoProgress,
-}
-
-/// The limits checked before each turn, in this order; then come compaction and the `pre_iteration`
-/// hook.
-pub const PRE_TURN: [PreTurnCheck; 6] = [
-    PreTurnCheck::MaxTurns,
-    PreTurnCheck::Mistakes,
-    PreTurnCheck::BudgetUsd,
-    PreTurnCheck::BudgetTokens,
-    PreTurnCheck::BudgetTime,
-    PreTurnCheck::NoProgress,
-];
-
-impl PreTurnCheck {
-    /// Returns the termination of a run that reached this limit.
-    pub const fn termination(self) -> Termination {
-        match self {
-            PreTurnCheck::MaxTurns => Termination::ErrorMaxTurns,
-            PreTurnCheck::Mistakes => Termination::ErrorConsecutiveMistakes,
-            PreTurnCheck::BudgetUsd => Termination::ErrorMaxBudgetUsd,
-            PreTurnCheck::BudgetTokens => Termination::ErrorMaxTokens,
-            PreTurnCheck::BudgetTime => Termination::ErrorTimeout,
-            PreTurnCheck::NoProgress => Termination::ErrorNoProgress,
-        }
-    }
-}
-
-/// A limit that is checked before each turn, with its current value.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct CheckState {
-    /// The limit, as configuration spells it.
-    pub limit: &'static str,
-    /// Unit of the values: `turns`, `usd`, `tokens` or `seconds`.
-    pub unit: &'static str,
-    /// Current value.
-    pub value: f64,
-    /// The limit; `None`: off.
-    pub max: Option<f64>,
-    /// `true` if the limit is reached.
-    pub met: bool,
-}
-
-impl Inner {
+impl Machine {
     /// Returns the current value of a limit.
     pub(super) fn check_state(&self, check: PreTurnCheck) -> CheckState {
-        let limits = &self.limits;
+        let limits = &self.settings.limits;
         let turns = |value: u32, max: Option<u32>| ("turns", f64::from(value), max.map(f64::from));
         let (limit, (unit, value, max)) = match check {
-            PreTurnCheck::MaxTurns => ("max_turns", turns(self.turns, limits.max_turns)),
+            PreTurnCheck::MaxTurns => ("max_turns", turns(self.counts.turns, limits.max_turns)),
             PreTurnCheck::Mistakes => {
                 let max = limits.max_consecutive_mistakes;
-                ("max_consecutive_mistakes", turns(self.mistakes, max))
+                ("max_consecutive_mistakes", turns(self.counts.mistakes, max))
             }
             PreTurnCheck::BudgetUsd => {
                 let committed = self.ledger.committed().to_usd();
@@ -115,18 +60,21 @@ impl Inner {
         // Limits are reached at equality: 25 of 25 turns leave no room for another one.
         let reached = |value: u32, limit: Option<u32>| limit.filter(|limit| value >= *limit);
         match check {
-            PreTurnCheck::MaxTurns => reached(self.turns, self.limits.max_turns)
-                .map(|max| ("max_turns", format!("{} of {max} turns", self.turns))),
-            PreTurnCheck::Mistakes => reached(self.mistakes, self.limits.max_consecutive_mistakes)
-                .map(|max| {
-                    (
-                        "max_consecutive_mistakes",
-                        format!(
-                            "{} of {max} turns in a row whose every tool call failed",
-                            self.mistakes
-                        ),
-                    )
-                }),
+            PreTurnCheck::MaxTurns => reached(self.counts.turns, self.settings.limits.max_turns)
+                .map(|max| ("max_turns", format!("{} of {max} turns", self.counts.turns))),
+            PreTurnCheck::Mistakes => {
+                reached(self.counts.mistakes, self.settings.limits.max_consecutive_mistakes).map(
+                    |max| {
+                        (
+                            "max_consecutive_mistakes",
+                            format!(
+                                "{} of {max} turns in a row whose every tool call failed",
+                                self.counts.mistakes
+                            ),
+                        )
+                    },
+                )
+            }
             // Includes the possible cost of attempts that the provider did not count, see
             // `Ledger::committed`.
             PreTurnCheck::BudgetUsd => self.ledger.usd_exceeded().then(|| {
@@ -150,13 +98,13 @@ impl Inner {
                 )
             }),
             PreTurnCheck::BudgetTime => {
-                self.limits.timeout.filter(|limit| self.now >= *limit).map(|limit| {
+                self.settings.limits.timeout.filter(|limit| self.now >= *limit).map(|limit| {
                     ("timeout", format!("the run took {:?} of {limit:?}", self.shown_time()))
                 })
             }
             PreTurnCheck::NoProgress => {
                 let stuck = self.progress.unproductive();
-                reached(stuck, self.limits.max_unproductive_turns).map(|max| {
+                reached(stuck, self.settings.limits.max_unproductive_turns).map(|max| {
                     (
                         "max_unproductive_turns",
                         format!("{stuck} of {max} turns in a row that repeat an earlier one and say nothing new"),
@@ -179,75 +127,70 @@ impl Inner {
     fn check_limits(&self) -> Flow {
         for check in PRE_TURN {
             if let Some((limit, evidence)) = self.met(check) {
-                return Err(Ending::new(check.termination(), "limit", limit, evidence));
+                return Break(Ending::new(check.termination(), "limit", limit, evidence));
             }
         }
-        Ok(())
+        Continue(())
     }
 
     /// Checks the budgets again before a retry, because the failed attempt may have spent the rest.
     pub(super) fn check_budgets(&self) -> Flow {
         for check in [PreTurnCheck::BudgetUsd, PreTurnCheck::BudgetTokens] {
             if let Some((limit, evidence)) = self.met(check) {
-                return Err(Ending::new(check.termination(), "limit", limit, evidence));
+                return Break(Ending::new(check.termination(), "limit", limit, evidence));
             }
         }
-        Ok(())
+        Continue(())
     }
 
     /// Starts a turn: limits, then compaction, then the `pre_iteration` hook.
-    pub(super) fn before_turn(&mut self, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn before_turn(&mut self, effects: &mut Vec<Effect>) -> Flow {
         // Measurements belong to one step, so the next one starts without any.
-        self.context.step = i64::from(self.turns);
+        self.context.step = i64::from(self.counts.turns);
         self.context.metrics.clear();
         // Everything below is counted per turn, not per run.
-        self.attempt = 0;
-        self.retries = 0;
-        self.failed_since = None;
-        self.waited = Duration::ZERO;
-        self.call_again = false;
+        self.attempts = Attempts::default();
         self.compactions.forced_this_turn = false;
-        self.starved_this_turn = false;
         self.check_limits()?;
         if self.compaction_is_due() {
             // The turn continues in `compacted`, with the `pre_iteration` hook.
-            self.compact(false, fx);
-            return Ok(());
+            self.compact(false, effects);
+            return Continue(());
         }
-        self.pre_iteration(fx)
+        self.pre_iteration(effects)
     }
 
     /// Consults the hook before a turn, if there is one.
-    pub(super) fn pre_iteration(&mut self, fx: &mut Vec<Effect>) -> Flow {
-        if self.hooks.pre_iteration {
+    pub(super) fn pre_iteration(&mut self, effects: &mut Vec<Effect>) -> Flow {
+        if self.settings.hooks.pre_iteration {
             let ask = ConsultPoint::PreIteration {
-                tool_turns: self.tool_turns,
+                tool_turns: self.counts.tool_turns,
                 unproductive: self.progress.unproductive(),
             };
-            self.consult(Point::PreIteration, ask, fx);
-            return Ok(());
+            self.consult(Point::PreIteration, ask, effects);
+            return Continue(());
         }
-        self.chat_params(fx)
+        self.chat_params(effects)
     }
 
     /// Consults the hook before a model call, if there is one.
-    fn chat_params(&mut self, fx: &mut Vec<Effect>) -> Flow {
-        if self.hooks.chat_params {
+    fn chat_params(&mut self, effects: &mut Vec<Effect>) -> Flow {
+        if self.settings.hooks.chat_params {
             let ask = ConsultPoint::ChatParams {
-                tool_turns: self.tool_turns,
+                tool_turns: self.counts.tool_turns,
                 output_cap: self.output_cap,
             };
-            self.consult(Point::ChatParams, ask, fx);
-            return Ok(());
+            self.consult(Point::ChatParams, ask, effects);
+            return Continue(());
         }
-        self.before_call(fx)
+        self.before_call(effects)
     }
 
     /// Prepares a model call: reserve its worst cost, then make it. Retries also come through here,
     /// so that the cost of the failed attempt is checked first.
-    pub(super) fn before_call(&mut self, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn before_call(&mut self, effects: &mut Vec<Effect>) -> Flow {
         // Before the first attempt, `check_limits` has done this already.
-        if self.attempt > 0 {
+        if self.attempts.attempt > 0 {
             self.check_budgets()?;
         }
         let own = self.own_cap();
@@ -255,26 +198,29 @@ impl Inner {
         // display only.
         let Some(usual) = self.usual_output() else {
             let prompt = self.prompt_bound();
-            let worst = self.ledger.price.filter(|_| self.reserve).zip(own);
+            let worst = self.ledger.price.filter(|_| self.settings.reserve).zip(own);
             let worst = worst.map(|(price, cap)| price.worst(prompt, cap));
-            return self.call((own, own), None, worst, None, fx);
+            return self.call((own, own), None, worst, None, effects);
         };
         let ask = self.ask(usual);
-        let quote = self.ledger.quote(ask, None).map_err(|short| self.does_not_fit(short))?;
-        if self.shared_budget {
+        let quote = match self.ledger.quote(ask, None) {
+            Ok(quote) => quote,
+            Err(short) => return Break(self.does_not_fit(short)),
+        };
+        if self.settings.shared_budget {
             let id = self.effect_id();
             self.phase = Phase::Reserving { id };
             let Quote { worst, least, .. } = quote;
-            fx.push(Effect::Reserve {
+            effects.push(Effect::Reserve {
                 id,
                 want: worst.usd,
                 least: least.usd,
                 want_tokens: worst.tokens.unwrap_or_default(),
                 least_tokens: least.tokens.unwrap_or_default(),
             });
-            return Ok(());
+            return Continue(());
         }
-        self.call_as_quoted(ask.cap, quote, None, fx)
+        self.call_as_quoted(ask.cap, quote, None, effects)
     }
 
     /// Makes the call under its quote, and with the cap that the quote allows.
@@ -283,17 +229,17 @@ impl Inner {
         own: u64,
         quote: Quote,
         reservation: Option<EffectId>,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) -> Flow {
         let worst = self.ledger.price.map(|_| quote.worst.usd);
         // A call without cost needs no cap, and an unnecessary cap could truncate the answer.
-        let bounded = self.shared_budget || self.ledger.bounds_output();
+        let bounded = self.settings.shared_budget || self.ledger.bounds_output();
         let caps = if bounded {
             (Some(own), Some(quote.output_cap))
         } else {
             (self.own_cap(), self.own_cap())
         };
-        self.call(caps, quote.lowered_by, worst, reservation, fx)
+        self.call(caps, quote.lowered_by, worst, reservation, effects)
     }
 
     /// Handles the shared budget's answer: makes the call under the grant, or ends the run.
@@ -301,20 +247,20 @@ impl Inner {
         &mut self,
         id: EffectId,
         granted: Granted,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) -> Flow {
         // A grant for an abandoned reservation is the driver's to return; see `Effect::Abandon`.
         if !matches!(self.phase, Phase::Reserving { id: waited } if waited == id) {
-            return Ok(());
+            return Continue(());
         }
         let ask = self.ask(USUAL_SHARED_OUTPUT);
         // The grant acts as one more ceiling, for this call only.
         match self.ledger.quote(ask, Some(granted)) {
-            Ok(quote) => self.call_as_quoted(ask.cap, quote, Some(id), fx),
+            Ok(quote) => self.call_as_quoted(ask.cap, quote, Some(id), effects),
             // Refused: settle with zero, so that the budget releases what it granted.
             Err(short) => {
-                fx.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
-                Err(self.does_not_fit(short))
+                effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
+                Break(self.does_not_fit(short))
             }
         }
     }
@@ -326,7 +272,7 @@ impl Inner {
         lowered_by: Option<Ceiling>,
         quote: Option<NanoUsd>,
         reservation: Option<EffectId>,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) -> Flow {
         self.watchers.begin_text();
         // Before the call is counted, because a policy that panics here prevents the call.
@@ -335,12 +281,12 @@ impl Inner {
         }
         let id = self.effect_id();
         let prompt_bound = self.prompt_bound();
-        self.attempt += 1;
-        self.model_calls = self.model_calls.saturating_add(1);
+        self.attempts.attempt += 1;
+        self.counts.model_calls = self.counts.model_calls.saturating_add(1);
         // The turn is counted when it ends, so the current one is `turns + 1`.
-        let turn = self.turns + 1;
+        let turn = self.counts.turns + 1;
         // A retry is the same iteration: observers count iterations, not attempts.
-        if self.attempt == 1 {
+        if self.attempts.attempt == 1 {
             self.state.iteration = turn;
             self.state.last_iteration_at = Some(self.now);
         }
@@ -350,7 +296,7 @@ impl Inner {
             started: self.now,
             last_content: None,
             text: String::new(),
-            held: false,
+            deferred_stop: false,
             hidden: 0,
             own_cap,
             cap,
@@ -360,9 +306,14 @@ impl Inner {
             prompt_bound,
         });
         // Observers learn of the attempt before the driver starts it.
-        fx.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt: self.attempt }));
-        fx.push(Effect::CallModel { id, turn, attempt: self.attempt, output_cap: cap });
-        Ok(())
+        effects.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt: self.attempts.attempt }));
+        effects.push(Effect::CallModel {
+            id,
+            turn,
+            attempt: self.attempts.attempt,
+            output_cap: cap,
+        });
+        Continue(())
     }
 
     /// Upper bound on the tokens of the next prompt: the provider's count as far as there is one,
@@ -381,7 +332,7 @@ impl Inner {
         }
         *bytes += messages[*counted..].iter().map(Message::byte_len).sum::<u64>();
         *counted = messages.len();
-        bytes.saturating_add(self.prompt_overhead)
+        bytes.saturating_add(self.settings.prompt_overhead)
     }
 
     /// Estimated tokens of the next prompt: one for every four bytes that the provider has not
@@ -395,21 +346,26 @@ impl Inner {
 
     /// Handles an answer of a hook or a person. `tools.rs` handles the answers of `pre_tool` and
     /// approvals.
-    pub(super) fn answered(&mut self, id: EffectId, answer: Answer, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn answered(
+        &mut self,
+        id: EffectId,
+        answer: Answer,
+        effects: &mut Vec<Effect>,
+    ) -> Flow {
         if matches!(self.phase, Phase::Tools(_)) {
-            return self.tool_answered(id, answer, fx);
+            return self.tool_answered(id, answer, effects);
         }
         // Ignore an answer to another question than the current one.
         let point = match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Consulting { id: waited, point } if waited == id => point,
             other => {
                 self.phase = other;
-                return Ok(());
+                return Continue(());
             }
         };
         let point = match point {
-            Point::Stop(success) => return self.stop_hook_answered(success, answer, fx),
-            Point::Reply(success) => return self.reply_answered(success, answer, fx),
+            Point::Stop(success) => return self.stop_hook_answered(success, answer, effects),
+            Point::Reply(success) => return self.reply_answered(success, answer, effects),
             other => other,
         };
         match answer {
@@ -422,23 +378,28 @@ impl Inner {
                     Point::ChatParams => "chat_params",
                     Point::Stop(_) | Point::Reply(_) => "stop",
                 };
-                return Err(Ending::halted("hook", name, reason));
+                return Break(Ending::halted("hook", name, reason));
             }
-            Answer::ProceedWith(text) => self.tell("hook", text, fx),
+            Answer::ProceedWith(text) => self.inject_message(InjectionReason::Hook, text, effects),
             Answer::OutputCap(cap) => self.output_cap = Some(cap),
             Answer::Proceed => {}
         }
         match point {
-            Point::Prompt => self.before_turn(fx),
-            Point::PreIteration => self.chat_params(fx),
-            Point::ChatParams | Point::Stop(_) | Point::Reply(_) => self.before_call(fx),
+            Point::Prompt => self.before_turn(effects),
+            Point::PreIteration => self.chat_params(effects),
+            Point::ChatParams | Point::Stop(_) | Point::Reply(_) => self.before_call(effects),
         }
     }
 
     /// Sends a message from the loop itself to the model. The role is `user`, because every
     /// provider accepts it at this place.
-    pub(super) fn tell(&mut self, why: &str, text: String, fx: &mut Vec<Effect>) {
-        fx.push(Effect::Emit(RunEvent::Told { why: why.to_owned(), text: text.clone() }));
+    pub(super) fn inject_message(
+        &mut self,
+        why: InjectionReason,
+        text: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        effects.push(Effect::Emit(RunEvent::MessageInjected { why, text: text.clone() }));
         self.state.push(Role::User, vec![Part::Text { text }]);
     }
 }

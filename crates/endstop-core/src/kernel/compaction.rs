@@ -9,73 +9,42 @@
 //! refusal), and after `max_failures` consecutive failures only if the provider has refused the
 //! prompt.
 
+use super::effect::{ConversationSize, Effect, EffectId, RunEvent};
+use super::event::Compaction;
+use super::guard::Flow;
+use super::machine::{Machine, Phase};
 use super::outcome::{CompactionAttempt, Ending};
-use super::{
-    Compaction, ConversationSize, Effect, EffectId, Flow, Inner, Phase, ProactiveCompaction,
-    RunEvent,
-};
+use super::spec::ProactiveCompaction;
 use crate::history::shortened_problem;
 use crate::message::Message;
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
+use std::ops::ControlFlow::{Break, Continue};
 
-/// The compaction history of a run.
-#[derive(Debug, Default)]
-pub(super) struct Compactions {
-    pub(super) tried: Vec<CompactionAttempt>,
-    failed_in_a_row: u32,
-    pub(super) forced_this_turn: bool,
-}
-
-impl Compactions {
-    pub(super) fn any(&self) -> bool {
-        !self.tried.is_empty()
-    }
-
-    /// Describes the attempts: how many, and the results of the last few.
-    pub(super) fn told(&self) -> String {
-        // Long runs compact often; the last few attempts explain an ending.
-        const SHOWN: usize = 4;
-        let of = |attempt: &CompactionAttempt| match (&attempt.failed, attempt.after) {
-            (Some(why), _) => format!("failed: {why}"),
-            (None, Some(after)) => format!("{} to {} bytes", attempt.before.bytes, after.bytes),
-            (None, None) => "failed".to_owned(),
-        };
-        let hidden = self.tried.len().saturating_sub(SHOWN);
-        let mut gave: Vec<String> = self.tried[hidden..].iter().map(of).collect();
-        if hidden > 0 {
-            gave.insert(0, "…".to_owned());
-        }
-        match self.tried.len() {
-            1 => format!("1 compaction was tried: {}", gave.join("; ")),
-            n => format!("{n} compactions were tried: {}", gave.join("; ")),
-        }
-    }
-}
-
-impl Inner {
+impl Machine {
     /// `true` if the conversation must be shortened before the next call.
     pub(super) fn compaction_is_due(&mut self) -> bool {
         // After repeated failures each further try would cost a model call and change nothing.
-        if self.compactions.failed_in_a_row >= self.compaction.max_failures {
+        if self.compactions.failed_in_a_row >= self.settings.compaction.max_failures {
             return false;
         }
-        match self.compaction.proactive {
+        match self.settings.compaction.proactive {
             ProactiveCompaction::Never => false,
             ProactiveCompaction::Ask => true,
             ProactiveCompaction::AtShare(share) => self
+                .settings
                 .context_window
                 .is_some_and(|window| self.prompt_estimate() as f64 >= share * window as f64),
         }
     }
 
     /// Requests a compaction.
-    pub(super) fn compact(&mut self, forced: bool, fx: &mut Vec<Effect>) {
+    pub(super) fn compact(&mut self, forced: bool, effects: &mut Vec<Effect>) {
         let id = self.effect_id();
         let before = self.size();
         self.phase = Phase::Compacting { id, forced, before };
         let target = self.target(before);
-        fx.push(Effect::Compact { id, forced, task: self.asked, before, target });
+        effects.push(Effect::Compact { id, forced, task: self.task_message, before, target });
     }
 
     /// The current size of the conversation.
@@ -91,7 +60,7 @@ impl Inner {
     /// due right away.
     fn target(&self, before: ConversationSize) -> u64 {
         let half = before.bytes / 2;
-        let wanted = match (self.compaction.proactive, self.context_window) {
+        let wanted = match (self.settings.compaction.proactive, self.settings.context_window) {
             (ProactiveCompaction::AtShare(share), Some(window)) => share * window as f64 / 2.0,
             _ => return half,
         };
@@ -102,13 +71,18 @@ impl Inner {
 
     /// Books the cost of a compaction, also with the shared budget, because nothing was reserved
     /// for it.
-    pub(super) fn book_compaction(&mut self, id: EffectId, cost: NanoUsd, fx: &mut Vec<Effect>) {
+    pub(super) fn book_compaction(
+        &mut self,
+        id: EffectId,
+        cost: NanoUsd,
+        effects: &mut Vec<Effect>,
+    ) {
         if !matches!(self.phase, Phase::Compacting { id: waited, .. } if waited == id) {
             return;
         }
         self.ledger.book(&Usage::default(), cost, false, Unreported::NOTHING);
-        if self.shared_budget && cost > NanoUsd::ZERO {
-            fx.push(Effect::Settle { id, spent: cost, tokens: 0 });
+        if self.settings.shared_budget && cost > NanoUsd::ZERO {
+            effects.push(Effect::Settle { id, spent: cost, tokens: 0 });
         }
     }
 
@@ -117,14 +91,14 @@ impl Inner {
         &mut self,
         id: EffectId,
         result: Compaction,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) -> Flow {
         let (forced, before) = match self.phase {
             Phase::Compacting { id: waited, forced, before } if waited == id => (forced, before),
-            _ => return Ok(()),
+            _ => return Continue(()),
         };
         let mut attempt = CompactionAttempt {
-            turn: self.turns + 1,
+            turn: self.counts.turns + 1,
             forced,
             strategy: String::new(),
             before,
@@ -137,7 +111,7 @@ impl Inner {
             Compaction::NotNeeded if forced => {
                 Err("the compactor reported that no compaction is needed, but the provider refused the prompt".to_owned())
             }
-            Compaction::NotNeeded => return self.pre_iteration(fx),
+            Compaction::NotNeeded => return self.pre_iteration(effects),
             Compaction::Failed(why) => Err(why),
             Compaction::Done { messages, strategy, .. } => {
                 attempt.strategy = strategy;
@@ -151,7 +125,7 @@ impl Inner {
                 self.known_prompt = None;
                 self.counted = (0, 0);
                 let after = self.size();
-                fx.push(Effect::Emit(RunEvent::Compacted {
+                effects.push(Effect::Emit(RunEvent::Compacted {
                     before: before.messages,
                     after: after.messages,
                     bytes_before: before.bytes,
@@ -167,7 +141,7 @@ impl Inner {
             }
             Err(why) => {
                 self.compactions.failed_in_a_row += 1;
-                fx.push(Effect::Emit(RunEvent::CompactionFailed {
+                effects.push(Effect::Emit(RunEvent::CompactionFailed {
                     why: why.clone(),
                     forced,
                     in_a_row: self.compactions.failed_in_a_row,
@@ -178,17 +152,18 @@ impl Inner {
             }
         }
         // A forced compaction happens within a turn whose hooks have already run.
-        if forced { self.before_call(fx) } else { self.pre_iteration(fx) }
+        if forced { self.before_call(effects) } else { self.pre_iteration(effects) }
     }
 
     /// Checks that the result of a compaction is valid, contains what must be kept, and is short
     /// enough.
     fn judged(&self, before: ConversationSize, messages: &[Message]) -> Result<(), String> {
-        if let Some(problem) = shortened_problem(&self.state.messages, messages, self.asked) {
+        if let Some(problem) = shortened_problem(&self.state.messages, messages, self.task_message)
+        {
             return Err(problem.to_string());
         }
         let after = bytes(messages);
-        let gain = self.compaction.least_gain;
+        let gain = self.settings.compaction.least_gain;
         // Written as a positive condition so that a NaN share rejects everything instead of
         // accepting it.
         let enough = after as f64 <= before.bytes as f64 * (1.0 - gain) && after <= before.bytes;
@@ -207,26 +182,31 @@ impl Inner {
     fn compaction_failed(&self, forced: bool, why: String) -> Flow {
         let told = self.compactions.told();
         if forced {
-            return Err(Ending::new(
-                Termination::ErrorPromptTooLong,
-                "provider",
-                "context_length_exceeded",
-                format!("the prompt does not fit, and compaction failed: {told}"),
-            )
-            .diagnostic(why));
+            return Break(
+                Ending::new(
+                    Termination::ErrorPromptTooLong,
+                    "provider",
+                    "context_length_exceeded",
+                    format!("the prompt does not fit, and compaction failed: {told}"),
+                )
+                .diagnostic(why),
+            );
         }
-        let fits = self.context_window.is_some_and(|window| self.last_estimate() < window);
-        let may_be_refused = self.context_window.is_some() && self.compaction.reactive;
+        let fits = self.settings.context_window.is_some_and(|window| self.last_estimate() < window);
+        let may_be_refused =
+            self.settings.context_window.is_some() && self.settings.compaction.reactive;
         if fits || may_be_refused {
-            return Ok(());
+            return Continue(());
         }
-        Err(Ending::new(
-            Termination::ErrorCompactionFailed,
-            "limit",
-            "compaction",
-            format!("{why} ({told})"),
+        Break(
+            Ending::new(
+                Termination::ErrorCompactionFailed,
+                "limit",
+                "compaction",
+                format!("{why} ({told})"),
+            )
+            .diagnostic(why),
         )
-        .diagnostic(why))
     }
 
     /// Estimated prompt size at the last compaction attempt; still valid, because no message came

@@ -7,6 +7,7 @@ use crate::signal::TerminationSignal;
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::fmt;
 use std::time::Duration;
 
 /// Identifies an effect within its run; never reused, so that a late answer cannot be confused with
@@ -183,6 +184,54 @@ pub enum ConsultPoint {
     Reply,
 }
 
+/// The cause of a message that the loop itself sends to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum InjectionReason {
+    /// The model repeats itself, and the run ends if it continues to.
+    NoProgress,
+    /// A response was blank.
+    Empty,
+    /// The answer does not satisfy the schema.
+    Repair,
+    /// A response was cut by the output limit.
+    Continue,
+    /// A tool call was announced and did not arrive.
+    LostCall,
+    /// The termination policy has something to say.
+    Policy,
+    /// A stop hook vetoed the answer.
+    Veto,
+    /// A hook added a note.
+    Hook,
+    /// A watch rule with the mode `nudge` fired.
+    Watch,
+}
+
+impl InjectionReason {
+    /// The reason's name in events.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            InjectionReason::NoProgress => "no_progress",
+            InjectionReason::Empty => "empty",
+            InjectionReason::Repair => "repair",
+            InjectionReason::Continue => "continue",
+            InjectionReason::LostCall => "lost_call",
+            InjectionReason::Policy => "policy",
+            InjectionReason::Veto => "veto",
+            InjectionReason::Hook => "hook",
+            InjectionReason::Watch => "watch",
+        }
+    }
+}
+
+impl fmt::Display for InjectionReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// Events for observers, in order, each sent exactly once. Streamed text is not among them: the
 /// driver forwards it and may drop it for a slow reader, but these events are never dropped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -246,10 +295,10 @@ pub enum RunEvent {
         content: String,
     },
     /// The loop sent a message of its own to the model.
-    Told {
-        /// The cause: `no_progress`, `empty`, `repair`, `continue`, `lost_call`, `policy`, `veto`,
-        /// `hook` or `watch`.
-        why: String,
+    #[serde(rename = "told")]
+    MessageInjected {
+        /// The cause of the message.
+        why: InjectionReason,
         /// Text of the message.
         text: String,
     },

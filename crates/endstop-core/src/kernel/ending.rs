@@ -1,18 +1,23 @@
 //! The end of a run: stop running work, complete the conversation, and assemble the outcome.
 
+use super::effect::{Effect, RunEvent};
+use super::event::EventKind;
+use super::guard::{Flow, fault};
+use super::machine::{Machine, Phase, Point};
+use super::open_calls::OpenCalls;
 use super::outcome::{Ending, Outcome};
-use super::tools::{OpenCalls, emit_ended};
-use super::{Effect, EventKind, Flow, Inner, Phase, Point, RunEvent, fault};
+use super::tools::emit_ended;
 use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 /// Time after the grace period in which a tool may still report its end. Then the run ends without
 /// it, so that a tool that ignores its kill cannot hold up the run.
 const GIVE_UP: Duration = Duration::from_secs(1);
 
-impl Inner {
+impl Machine {
     /// Builds the ending of a terminate, which carries a declared answer and an earlier cause.
     pub(super) fn terminated(&mut self) -> Box<Ending> {
         let ending =
@@ -65,14 +70,14 @@ impl Inner {
     }
 
     /// Cancels the run.
-    pub(super) fn cancel(&mut self, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn cancel(&mut self, effects: &mut Vec<Effect>) -> Flow {
         // The run is already being stopped; the first cause stands.
         if matches!(self.phase, Phase::Stopping { .. }) {
-            return Ok(());
+            return Continue(());
         }
         let ending =
             Ending::new(Termination::Cancelled, "caller", "cancel", "the caller cancelled the run");
-        self.stop(ending, fx)
+        self.stop(ending, effects)
     }
 
     /// Handles a failure of the driver's user code. A run that is being stopped ends now with the
@@ -96,62 +101,62 @@ impl Inner {
 
     /// Ends the run with this ending as soon as its running tools have ended, unless an answer
     /// stands.
-    pub(super) fn stop(&mut self, ending: Box<Ending>, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn stop(&mut self, ending: Box<Ending>, effects: &mut Vec<Effect>) -> Flow {
         let ending = self.outrank(ending);
         let mut open = match std::mem::replace(&mut self.phase, Phase::New) {
             // Without running tools there is nothing to wait for.
             Phase::Tools(open) if !open.running().is_empty() => open,
             other => {
                 self.phase = other;
-                return Err(ending);
+                return Break(ending);
             }
         };
         let ids = open.running();
-        let grace = self.limits.cancel_grace;
-        fx.push(Effect::Emit(RunEvent::Stopping {
+        let grace = self.settings.limits.cancel_grace;
+        effects.push(Effect::Emit(RunEvent::Stopping {
             reason: ending.termination.as_str().to_owned(),
             running: ids.len() as u32,
         }));
-        fx.push(Effect::AbortTools { ids, grace });
+        effects.push(Effect::AbortTools { ids, grace });
         // Dismiss the approval prompts of calls that will not be made.
-        fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
+        effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
         let until = self.now.saturating_add(grace).saturating_add(GIVE_UP);
         // The old tick is void: during a stop only `until` counts, and it may be later than the
         // armed one.
         self.armed = None;
         self.phase = Phase::Stopping { ending, calls: open, until };
-        Ok(())
+        Continue(())
     }
 
     /// Handles an event while the run is being stopped: tools end, or are abandoned after the grace
     /// period.
-    pub(super) fn on_stopping(&mut self, event: &EventKind, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn on_stopping(&mut self, event: &EventKind, effects: &mut Vec<Effect>) -> Flow {
         let now = self.now;
         let Phase::Stopping { calls, until, .. } = &mut self.phase else {
-            return Ok(());
+            return Continue(());
         };
         if let EventKind::ToolEnded { tool, report } = event {
             if let Some((at, started)) = calls.report(*tool, report) {
-                emit_ended(calls, at, now.saturating_sub(started), fx);
+                emit_ended(calls, at, now.saturating_sub(started), effects);
             }
         }
         if !calls.running().is_empty() && self.now < *until {
-            return Ok(());
+            return Continue(());
         }
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Stopping { ending, calls, .. } => {
                 self.phase = Phase::Tools(calls);
-                Err(ending)
+                Break(ending)
             }
             other => {
                 self.phase = other;
-                Ok(())
+                Continue(())
             }
         }
     }
 
     /// Assembles the outcome, and aborts what still runs.
-    pub(super) fn conclude(mut self, ending: Ending, fx: &mut Vec<Effect>) -> Outcome {
+    pub(super) fn conclude(mut self, ending: Ending, effects: &mut Vec<Effect>) -> Outcome {
         let termination = ending.termination;
         let by_caller = matches!(
             termination,
@@ -160,22 +165,22 @@ impl Inner {
         match std::mem::replace(&mut self.phase, Phase::New) {
             // The partial text stays in the conversation, so that a resumed run contains it.
             Phase::Calling(call) => {
-                fx.push(Effect::AbortModel { id: call.id });
-                self.settle_aborted(&call, fx);
+                effects.push(Effect::AbortModel { id: call.id });
+                self.settle_aborted(&call, effects);
                 if !call.text.trim().is_empty() {
                     self.last_text = Some(call.text.clone());
                     self.state.push(Role::Assistant, vec![Part::Text { text: call.text }]);
                 }
             }
             Phase::Tools(open) | Phase::Stopping { calls: open, .. } => {
-                self.close_calls(open, termination, by_caller, fx);
+                self.close_calls(open, termination, by_caller, effects);
             }
             // The driver must withdraw these, or a prompt would stay open and a budget reservation
             // be lost.
             Phase::Consulting { id, .. }
             | Phase::Reserving { id }
             | Phase::Compacting { id, .. }
-            | Phase::Validating { id, .. } => fx.push(Effect::Abandon { id }),
+            | Phase::Validating { id, .. } => effects.push(Effect::Abandon { id }),
             Phase::Backoff { .. } | Phase::New => {}
         }
         if self.state.streaming != StreamingState::Idle {
@@ -217,9 +222,9 @@ impl Inner {
             tokens_upper,
             overrun: self.ledger.overrun,
             duration: self.now,
-            turns: self.turns,
-            model_calls: self.model_calls,
-            tool_calls: self.tool_calls,
+            turns: self.counts.turns,
+            model_calls: self.counts.model_calls,
+            tool_calls: self.counts.tool_calls,
             compactions: self.compactions.tried,
             fired: self.watchers.into_fired(),
             retry_after: ending.retry_after,
@@ -227,9 +232,9 @@ impl Inner {
             error_diagnostic: diagnostic,
             would_fit: ending.would_fit,
             halted_reason: ending.halted_reason,
-            model: self.answered_model.or(self.model),
-            provider: self.provider,
-            run_id: self.run_id,
+            model: self.answered_model.or(self.settings.model),
+            provider: self.settings.provider,
+            run_id: self.settings.run_id,
             verified: None,
         }
     }
@@ -240,24 +245,24 @@ impl Inner {
         mut open: OpenCalls,
         termination: Termination,
         by_caller: bool,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
         if open.is_empty() {
             return;
         }
         let ids = open.running();
         if !ids.is_empty() {
-            fx.push(Effect::AbortTools { ids, grace: Duration::ZERO });
+            effects.push(Effect::AbortTools { ids, grace: Duration::ZERO });
         }
-        fx.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
+        effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
         // `aborted` if the caller or the deadline stopped the tools, `skipped` if the run ended for
         // its own reasons.
         let status = if by_caller { ToolStatus::Aborted } else { ToolStatus::Skipped };
         let cut = open.close(status, &format!("the run ended as {termination}"));
         // An observer that saw a call begin must also see it end.
         for (at, started) in cut {
-            emit_ended(&open, at, self.now.saturating_sub(started), fx);
+            emit_ended(&open, at, self.now.saturating_sub(started), effects);
         }
-        self.file(open);
+        self.record_results(open);
     }
 }

@@ -4,9 +4,9 @@
 //! cannot declare success before it has seen a failure. A declaration without content is a mistake,
 //! and the model is told so.
 
+use super::machine::{Machine, Phase};
+use super::open_calls::OpenCalls;
 use super::outcome::Ending;
-use super::tools::OpenCalls;
-use super::{Inner, Phase};
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 
@@ -115,7 +115,7 @@ fn is_filler(text: &str) -> bool {
     text.is_empty() || FILLERS.contains(&text.as_str())
 }
 
-impl Inner {
+impl Machine {
     /// Evaluates the `finish` calls of a turn whose other calls have ended. The first valid
     /// declaration ends the run; every other call is answered as a mistake.
     pub(super) fn judge_finish(&mut self, open: &mut OpenCalls) -> Option<Box<Ending>> {
@@ -123,7 +123,7 @@ impl Inner {
         if pending.is_empty() {
             // A turn without `finish` means that the model went back to work, so a later `finish`
             // is checked again.
-            self.finish_refused = false;
+            self.counts.finish_refused = false;
             return None;
         }
         let failed = open.first_failed().map(str::to_owned);
@@ -134,7 +134,7 @@ impl Inner {
                 Ok(Declaration::Answer { .. })
                     // Refuse once only: the model has now seen the failure, and may decide that it
                     // does not matter. Giving up is never refused.
-                    if failed.is_some() && !self.finish_refused && ending.is_none() =>
+                    if failed.is_some() && !self.counts.finish_refused && ending.is_none() =>
                 {
                     let failed = failed.as_deref().unwrap_or_default();
                     open.refuse_finish(
@@ -151,7 +151,7 @@ impl Inner {
             }
         }
         if failed.is_some() && ending.is_none() {
-            self.finish_refused = true;
+            self.counts.finish_refused = true;
         }
         ending
     }
@@ -160,7 +160,7 @@ impl Inner {
     /// run; its call is then answered as accepted.
     pub(super) fn declared_by_finish(&mut self) -> Option<Box<Ending>> {
         let Phase::Tools(open) = &mut self.phase else { return None };
-        if open.first_failed().is_some() && !self.finish_refused {
+        if open.first_failed().is_some() && !self.counts.finish_refused {
             return None;
         }
         let last_text = self.last_text.as_deref();

@@ -9,8 +9,8 @@
 //! The ledger computes the quote; a ceiling lowers the cap only if the remaining budget does not
 //! pay for it.
 
-use super::Inner;
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
+use super::machine::Machine;
 use super::outcome::{Ending, WouldFit};
 use crate::usage::NanoUsd;
 
@@ -23,13 +23,13 @@ pub(super) const USUAL_SHARED_OUTPUT: u64 = 8192;
 /// Tokens that a provider may add to a prompt for its message framing, on top of the estimate.
 const FRAME: u64 = 64;
 
-impl Inner {
+impl Machine {
     /// The default output cap for a ceiling, if neither the caller nor the model sets one; `None`
     /// if no ceiling applies to the next call.
     pub(super) fn usual_output(&self) -> Option<u64> {
         let Ledger { max_usd, max_tokens, price, .. } = &self.ledger;
         let ceiling = max_tokens.is_some() || (max_usd.is_some() && price.is_some());
-        match (self.reserve, self.shared_budget) {
+        match (self.settings.reserve, self.settings.shared_budget) {
             (true, true) => Some(USUAL_SHARED_OUTPUT),
             (true, false) if ceiling => Some(USUAL_OUTPUT),
             _ => None,
@@ -40,9 +40,9 @@ impl Inner {
     pub(super) fn ask(&mut self, usual: u64) -> Ask {
         let prompt = self.prompt_bound();
         // Leave room for an answer after the reasoning.
-        let usual = usual.max(self.thinking_budget.saturating_add(LEAST_OUTPUT));
-        let cap = self.output_cap.or(self.max_output).unwrap_or(usual);
-        Ask { prompt, cap: self.clamped(cap), thinking_budget: self.thinking_budget }
+        let usual = usual.max(self.settings.thinking_budget.saturating_add(LEAST_OUTPUT));
+        let cap = self.output_cap.or(self.settings.max_output).unwrap_or(usual);
+        Ask { prompt, cap: self.clamped(cap), thinking_budget: self.settings.thinking_budget }
     }
 
     /// The caller's output cap, limited to what the model can generate.
@@ -54,14 +54,14 @@ impl Inner {
     /// is not reported as a lowered cap, because the model could not generate more anyway.
     fn clamped(&mut self, cap: u64) -> u64 {
         let room = self.room().unwrap_or(u64::MAX);
-        cap.min(self.max_output.unwrap_or(u64::MAX)).min(room)
+        cap.min(self.settings.max_output.unwrap_or(u64::MAX)).min(room)
     }
 
     /// The free part of the context window, from the provider's last count and an estimate of the
     /// text added since. Counting bytes as tokens here would overestimate about four times, and
     /// leave no room for the answer.
     pub(super) fn room(&mut self) -> Option<u64> {
-        let window = self.context_window?;
+        let window = self.settings.context_window?;
         let (counted, new) = match self.known_prompt {
             Some((tokens, _)) => (tokens, self.prompt_bound().saturating_sub(tokens)),
             None => (0, self.prompt_bound()),
@@ -73,7 +73,7 @@ impl Inner {
         let careful = left((new / 3).saturating_add(FRAME));
         // Never below the smallest useful cap: a prompt that really does not fit is the provider's
         // to refuse.
-        let least = LEAST_OUTPUT.max(self.thinking_budget).min(window);
+        let least = LEAST_OUTPUT.max(self.settings.thinking_budget).min(window);
         Some(careful.max(left(new / 4) / 2).max(least))
     }
 
@@ -131,7 +131,7 @@ impl Inner {
             }
         };
         // A cap below the thinking budget would leave no room for an answer.
-        let enough = |cap: &u64| *cap > self.thinking_budget && *cap < output;
+        let enough = |cap: &u64| *cap > self.settings.thinking_budget && *cap < output;
         fits.max_output_tokens = fits.max_output_tokens.filter(enough);
         let mut evidence = format!("the next call does not fit: {sum}");
         if let Some(more) = more {

@@ -2,16 +2,19 @@
 //!
 //! Each call is answered exactly once. `finish` is the kernel's own tool: it declares the answer.
 
+use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent, ToolStart};
+use super::event::{Answer, EventKind, ToolReport};
+use super::guard::Flow;
+use super::machine::{Machine, Phase};
+use super::open_calls::{CallState, OpenCall, OpenCalls, Progress, Running};
 use super::outcome::Ending;
 use super::progress::excerpt;
-use super::watch::Watched;
-use super::{
-    Answer, ConsultPoint, Effect, EffectId, EventKind, Flow, Inner, Permission, Phase, RunEvent,
-    ToolReport, ToolStart, earliest,
-};
-use crate::message::{Part, Role, ToolCall, ToolResult, ToolStatus};
+use super::spec::Permission;
+use super::watchers::Watched;
+use crate::message::{Part, Role, ToolCall, ToolStatus};
 use crate::streaming::StreamingState;
-use serde_json::{Map, Value};
+use serde_json::Map;
+use std::ops::ControlFlow::Continue;
 use std::time::Duration;
 
 /// How long after the grace a stopped tool may still be silent before it is given up.
@@ -20,260 +23,9 @@ const GIVE_UP: Duration = Duration::from_secs(1);
 /// A call that took this long was waiting for something: it does not count as repetition.
 const WAITING: Duration = Duration::from_secs(1);
 
-/// What the model is told of a call that was under way when its process died.
-const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
-
-/// The calls of a turn.
-#[derive(Debug, Default)]
-pub(super) struct OpenCalls {
-    calls: Vec<OpenCall>,
-    /// All before this one are started or answered.
-    next: usize,
-    /// Started and not answered: the id and the place.
-    running: Vec<Running>,
-    /// What hooks want the model to be told after the results.
-    notes: Vec<String>,
-}
-
-#[derive(Debug)]
-struct Running {
-    id: EffectId,
-    at: usize,
-    started: Duration,
-    deadline: Option<Duration>,
-    parallel_safe: bool,
-    /// It was told to stop because this time was up, and is given up at the deadline.
-    timed_out: Option<Duration>,
-}
-
-#[derive(Debug)]
-struct OpenCall {
-    call: ToolCall,
-    state: CallState,
-}
-
-impl OpenCall {
-    /// `true` if the call was started or answered.
-    fn is_settled(&self) -> bool {
-        matches!(self.state, CallState::Running | CallState::Finish(_) | CallState::Done(..))
-    }
-}
-
-#[derive(Debug)]
-enum CallState {
-    Waiting,
-    /// The hook is asked.
-    Hook(EffectId),
-    /// It needs approval, and another call is being asked for: one question at a time.
-    Unapproved,
-    /// A person is asked.
-    Approval(EffectId),
-    /// It may start as soon as there is room.
-    Ready(Map<String, Value>),
-    Running,
-    /// `finish`, which is judged when all other calls have ended.
-    Finish(Map<String, Value>),
-    /// Answered, and how long it ran.
-    Done(ToolResult, Duration),
-}
-
-/// The result of taking a call a step further.
-enum Progress {
-    /// The call changed its state and is looked at again.
-    Again,
-    /// The call needs nothing at the moment; the next one may go ahead.
-    Past,
-    /// The call and all calls after it have to wait.
-    Held,
-}
-
-impl OpenCalls {
-    pub(super) fn next_deadline(&self) -> Option<Duration> {
-        self.running.iter().fold(None, |next, running| earliest(next, running.deadline))
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
-    pub(super) fn running(&self) -> Vec<EffectId> {
-        self.running.iter().map(|running| running.id).collect()
-    }
-
-    /// Takes back the questions that are still open.
-    pub(super) fn take_asked(&mut self) -> Vec<EffectId> {
-        let mut asked = Vec::new();
-        for call in &mut self.calls {
-            if let CallState::Hook(id) | CallState::Approval(id) = call.state {
-                asked.push(id);
-                call.state = CallState::Waiting;
-            }
-        }
-        asked
-    }
-
-    /// `true` while a person is asked about a call.
-    fn asks_for_approval(&self) -> bool {
-        self.calls.iter().any(|open| matches!(open.state, CallState::Approval(_)))
-    }
-
-    /// `true` if a call before this one still waits for approval.
-    fn is_overtaking(&self, at: usize) -> bool {
-        let before = self.calls.get(self.next..at).unwrap_or_default();
-        before
-            .iter()
-            .any(|open| matches!(open.state, CallState::Unapproved | CallState::Approval(_)))
-    }
-
-    fn result(&self, at: usize) -> Option<&ToolResult> {
-        match &self.calls.get(at)?.state {
-            CallState::Done(result, _) => Some(result),
-            _ => None,
-        }
-    }
-
-    /// The calls of `finish` that are not judged yet.
-    pub(super) fn pending_finishes(&self) -> Vec<(usize, Map<String, Value>)> {
-        let pending = self.calls.iter().enumerate().filter_map(|(at, open)| match &open.state {
-            CallState::Finish(arguments) => Some((at, arguments.clone())),
-            _ => None,
-        });
-        pending.collect()
-    }
-
-    /// The first call that ended and failed.
-    pub(super) fn first_failed(&self) -> Option<&str> {
-        self.calls.iter().find_map(|open| match &open.state {
-            CallState::Done(result, _) if result.status.is_error() => Some(open.call.name.as_str()),
-            _ => None,
-        })
-    }
-
-    pub(super) fn accept_finish(&mut self, at: usize) {
-        self.finished(at, ToolStatus::Ok, "The run ends here.".to_owned(), true);
-    }
-
-    pub(super) fn refuse_finish(&mut self, at: usize, problem: String) {
-        self.finished(at, ToolStatus::Error, problem, false);
-    }
-
-    fn finished(&mut self, at: usize, status: ToolStatus, content: String, started: bool) {
-        let open = &mut self.calls[at];
-        let result = ToolResult {
-            call_id: open.call.id.clone(),
-            name: open.call.name.clone(),
-            status,
-            content,
-            started,
-            pinned: false,
-        };
-        open.state = CallState::Done(result, Duration::ZERO);
-    }
-
-    /// Records how long an answered call ran.
-    fn ran(&mut self, at: usize, ran: Duration) {
-        if let CallState::Done(_, duration) = &mut self.calls[at].state {
-            *duration = ran;
-        }
-    }
-
-    /// Answers all that are still open with what is true of them; those that had started come back,
-    /// with when.
-    pub(super) fn close(&mut self, not_started: ToolStatus, why: &str) -> Vec<(usize, Duration)> {
-        let running = std::mem::take(&mut self.running);
-        let cut = running.iter().map(|running| (running.at, running.started)).collect();
-        for running in running {
-            self.finished(
-                running.at,
-                ToolStatus::Aborted,
-                format!("aborted: {why}. It had started and may have done part of its work."),
-                true,
-            );
-        }
-        for at in 0..self.calls.len() {
-            if !matches!(self.calls[at].state, CallState::Done(..)) {
-                self.finished(at, not_started, format!("not run: {why}"), false);
-            }
-        }
-        self.next = self.calls.len();
-        cut
-    }
-
-    /// The tool that runs under an id.
-    pub(super) fn name_of(&self, id: EffectId) -> Option<&str> {
-        let running = self.running.iter().find(|running| running.id == id)?;
-        Some(&self.calls.get(running.at)?.call.name)
-    }
-
-    /// A running call begins anew under another id; `None` where it was told to stop.
-    pub(super) fn begin_again(
-        &mut self,
-        id: EffectId,
-        new: EffectId,
-        now: Duration,
-        limit: impl FnOnce(&Map<String, Value>) -> Option<Duration>,
-    ) -> Option<ToolStart> {
-        let running = self.running.iter_mut().find(|running| running.id == id)?;
-        if running.timed_out.is_some() {
-            return None;
-        }
-        let call = self.calls.get(running.at)?.call.clone();
-        let arguments = call.parsed_arguments().unwrap_or_default();
-        running.id = new;
-        running.started = now;
-        running.deadline = limit(&arguments).map(|limit| now.saturating_add(limit));
-        Some(ToolStart { id: new, call, arguments })
-    }
-
-    /// Answers running calls of which nobody knows any more what became: the place of each, and
-    /// when it had started.
-    pub(super) fn lose(&mut self, lost: &[EffectId]) -> Vec<(usize, Duration)> {
-        let (gone, kept) = std::mem::take(&mut self.running)
-            .into_iter()
-            .partition::<Vec<_>, _>(|running| lost.contains(&running.id));
-        self.running = kept;
-        for running in &gone {
-            self.finished(running.at, ToolStatus::Aborted, LOST.to_owned(), true);
-        }
-        gone.into_iter().map(|running| (running.at, running.started)).collect()
-    }
-
-    /// Takes a report; `None` where the id is not running (late, or never started).
-    pub(super) fn report(
-        &mut self,
-        id: EffectId,
-        report: &ToolReport,
-    ) -> Option<(usize, Duration)> {
-        let place = self.running.iter().position(|running| running.id == id)?;
-        let running = self.running.swap_remove(place);
-        let (status, content) = if let Some(limit) = running.timed_out {
-            let had = excerpt(&report.content);
-            let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
-            (
-                ToolStatus::Timeout,
-                format!(
-                    "timed out after {limit:?} and was stopped; it may have done part of its work.{had}"
-                ),
-            )
-        } else if report.status == ToolStatus::Aborted && report.started {
-            let had = excerpt(&report.content);
-            let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
-            let why = "aborted: it had started and may have done part of its work.";
-            (ToolStatus::Aborted, format!("{why}{had}"))
-        } else {
-            (report.status, report.content.clone())
-        };
-        self.finished(running.at, status, content, report.started);
-        if let CallState::Done(result, _) = &mut self.calls[running.at].state {
-            result.pinned = report.pinned;
-        }
-        Some((running.at, running.started))
-    }
-}
-
-impl Inner {
+impl Machine {
     /// Puts a turn's calls on the table, pending.
-    pub(super) fn open(&mut self, calls: Vec<ToolCall>) {
+    pub(super) fn begin_tool_calls(&mut self, calls: Vec<ToolCall>) {
         if calls.is_empty() {
             return;
         }
@@ -298,21 +50,21 @@ impl Inner {
         }
     }
 
-    pub(super) fn begin_tools(&mut self, fx: &mut Vec<Effect>) -> Flow {
-        self.empties = 0;
-        self.advance(fx)
+    pub(super) fn begin_tools(&mut self, effects: &mut Vec<Effect>) -> Flow {
+        self.counts.empty_turns = 0;
+        self.advance(effects)
     }
 
     /// Answers the calls on the table without running them, and puts the answers into the history.
     pub(super) fn answer_unrun(&mut self, why: &str) {
         if let Some(mut open) = self.take_open() {
             open.close(ToolStatus::Skipped, why);
-            self.file(open);
+            self.record_results(open);
         }
     }
 
     /// Puts the answers into the history, in call order.
-    pub(super) fn file(&mut self, open: OpenCalls) {
+    pub(super) fn record_results(&mut self, open: OpenCalls) {
         let mut parts = Vec::with_capacity(open.calls.len());
         for call in open.calls {
             if let CallState::Done(result, _) = call.state {
@@ -322,7 +74,7 @@ impl Inner {
                     _ => false,
                 };
                 if !unrun {
-                    self.tool_calls = self.tool_calls.saturating_add(1);
+                    self.counts.tool_calls = self.counts.tool_calls.saturating_add(1);
                 }
                 parts.push(Part::ToolResult(result));
             }
@@ -337,14 +89,14 @@ impl Inner {
     }
 
     /// Starts what may start, and asks what must be asked.
-    pub(super) fn advance(&mut self, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn advance(&mut self, effects: &mut Vec<Effect>) -> Flow {
         let Some(mut open) = self.take_open() else {
-            return Ok(());
+            return Continue(());
         };
         let mut starts = Vec::new();
         let mut at = open.next;
         while at < open.calls.len() {
-            match self.advance_call(&mut open, at, &mut starts, fx) {
+            match self.advance_call(&mut open, at, &mut starts, effects) {
                 Progress::Again => {}
                 Progress::Past => at += 1,
                 Progress::Held => break,
@@ -353,13 +105,13 @@ impl Inner {
         let settled = open.calls[open.next..].iter().take_while(|call| call.is_settled()).count();
         open.next += settled;
         if !starts.is_empty() {
-            fx.push(Effect::StartTools { calls: starts });
+            effects.push(Effect::StartTools { calls: starts });
         }
         if open.next == open.calls.len() && open.running.is_empty() {
-            return self.tools_done(open, fx);
+            return self.tools_done(open, effects);
         }
         self.phase = Phase::Tools(open);
-        Ok(())
+        Continue(())
     }
 
     /// Takes a call a step further.
@@ -372,24 +124,24 @@ impl Inner {
         open: &mut OpenCalls,
         at: usize,
         starts: &mut Vec<ToolStart>,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) -> Progress {
         let name = &open.calls[at].call.name;
-        let tool = self.tools.iter().find(|tool| tool.name == *name);
+        let tool = self.settings.tools.iter().find(|tool| tool.name == *name);
         let parallel_safe = tool.is_some_and(|tool| tool.parallel_safe);
         if !parallel_safe && open.is_overtaking(at) {
             return Progress::Held;
         }
         match &open.calls[at].state {
             CallState::Waiting => {
-                self.admit(open, at, fx);
+                self.admit(open, at, effects);
                 if matches!(open.calls[at].state, CallState::Done(..)) {
-                    emit_ended(open, at, Duration::ZERO, fx);
+                    emit_ended(open, at, Duration::ZERO, effects);
                 }
                 Progress::Again
             }
             CallState::Unapproved if !open.asks_for_approval() => {
-                self.approve(open, at, fx);
+                self.approve(open, at, effects);
                 Progress::Again
             }
             CallState::Unapproved | CallState::Approval(_) if parallel_safe => Progress::Past,
@@ -400,11 +152,11 @@ impl Inner {
             }
             CallState::Ready(arguments) => {
                 let limit = match tool {
-                    Some(tool) => tool.time_limit(arguments, &self.limits),
-                    None => self.limits.tool_timeout,
+                    Some(tool) => tool.time_limit(arguments, &self.settings.limits),
+                    None => self.settings.limits.tool_timeout,
                 };
                 let room = if parallel_safe {
-                    open.running.len() < self.limits.tool_concurrency.max(1) as usize
+                    open.running.len() < self.settings.limits.tool_concurrency.max(1) as usize
                         && open.running.iter().all(|running| running.parallel_safe)
                 } else {
                     open.running.is_empty()
@@ -416,7 +168,7 @@ impl Inner {
                 let state = std::mem::replace(&mut open.calls[at].state, CallState::Running);
                 let arguments = if let CallState::Ready(map) = state { map } else { Map::new() };
                 let call = open.calls[at].call.clone();
-                fx.push(Effect::Emit(RunEvent::ToolStarted {
+                effects.push(Effect::Emit(RunEvent::ToolStarted {
                     call_id: call.id.clone(),
                     name: call.name.clone(),
                     arguments: call.arguments.clone(),
@@ -438,17 +190,18 @@ impl Inner {
 
     /// The kernel's own tool; permissions and hooks hold for it as for any other.
     fn is_finish(&self, name: &str) -> bool {
-        self.finish_tool && name == "finish"
+        self.settings.finish_tool && name == "finish"
     }
 
     /// Decides about a call that nobody has looked at: refuse it, ask, or let it start.
-    fn admit(&mut self, open: &mut OpenCalls, at: usize, fx: &mut Vec<Effect>) {
+    fn admit(&mut self, open: &mut OpenCalls, at: usize, effects: &mut Vec<Effect>) {
         let call = &open.calls[at].call;
         let arguments = call.parsed_arguments();
-        let tool = self.tools.iter().find(|tool| tool.name == call.name);
+        let tool = self.settings.tools.iter().find(|tool| tool.name == call.name);
         if tool.is_none() && !self.is_finish(&call.name) {
-            let mut names: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
-            if self.finish_tool {
+            let mut names: Vec<&str> =
+                self.settings.tools.iter().map(|tool| tool.name.as_str()).collect();
+            if self.settings.finish_tool {
                 names.push("finish");
             }
             let name = excerpt(&call.name);
@@ -469,19 +222,20 @@ impl Inner {
             open.finished(at, ToolStatus::Error, problem, false);
             return;
         }
-        if self.hooks.pre_tool {
+        if self.settings.hooks.pre_tool {
             let point = ConsultPoint::PreTool { call: call.clone() };
             let id = self.effect_id();
-            fx.push(Effect::Consult { id, point });
+            effects.push(Effect::Consult { id, point });
             open.calls[at].state = CallState::Hook(id);
             return;
         }
-        self.approve(open, at, fx);
+        self.approve(open, at, effects);
     }
 
-    fn approve(&mut self, open: &mut OpenCalls, at: usize, fx: &mut Vec<Effect>) {
+    fn approve(&mut self, open: &mut OpenCalls, at: usize, effects: &mut Vec<Effect>) {
         let call = &open.calls[at].call;
         let asks = self
+            .settings
             .tools
             .iter()
             .any(|tool| tool.name == call.name && tool.permission == Permission::Ask);
@@ -490,7 +244,7 @@ impl Inner {
         } else if asks {
             let point = ConsultPoint::Approval { call: call.clone() };
             let id = self.effect_id();
-            fx.push(Effect::Consult { id, point });
+            effects.push(Effect::Consult { id, point });
             open.calls[at].state = CallState::Approval(id);
         } else {
             open.calls[at].state = CallState::Ready(call.parsed_arguments().unwrap_or_default());
@@ -501,10 +255,10 @@ impl Inner {
         &mut self,
         id: EffectId,
         answer: Answer,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) -> Flow {
         let Some(mut open) = self.take_open() else {
-            return Ok(());
+            return Continue(());
         };
         let asked = open.calls.iter().enumerate().find_map(|(at, open)| match open.state {
             CallState::Hook(waited) if waited == id => Some((at, true)),
@@ -513,64 +267,64 @@ impl Inner {
         });
         let Some((at, by_hook)) = asked else {
             self.phase = Phase::Tools(open);
-            return Ok(());
+            return Continue(());
         };
         match answer {
             Answer::Halt(reason) => {
                 open.calls[at].state = CallState::Waiting;
                 self.phase = Phase::Tools(open);
                 let name = if by_hook { "pre_tool" } else { "approval" };
-                return self.stop(Ending::halted("hook", name, reason), fx);
+                return self.stop(Ending::halted("hook", name, reason), effects);
             }
             Answer::Deny(reason) => {
                 open.finished(at, ToolStatus::Denied, format!("denied: {reason}"), false);
-                emit_ended(&open, at, Duration::ZERO, fx);
+                emit_ended(&open, at, Duration::ZERO, effects);
             }
             Answer::Proceed | Answer::ProceedWith(_) | Answer::OutputCap(_) => {
                 if let Answer::ProceedWith(note) = answer {
                     open.notes.push(note);
                 }
                 if by_hook {
-                    self.approve(&mut open, at, fx);
+                    self.approve(&mut open, at, effects);
                     self.phase = Phase::Tools(open);
-                    return self.advance(fx);
+                    return self.advance(effects);
                 }
                 let arguments = open.calls[at].call.parsed_arguments().unwrap_or_default();
                 open.calls[at].state = CallState::Ready(arguments);
             }
         }
         self.phase = Phase::Tools(open);
-        self.advance(fx)
+        self.advance(effects)
     }
 
-    pub(super) fn tool_ended(&mut self, event: EventKind, fx: &mut Vec<Effect>) -> Flow {
+    pub(super) fn tool_ended(&mut self, event: EventKind, effects: &mut Vec<Effect>) -> Flow {
         let EventKind::ToolEnded { tool, report } = event else {
-            return Ok(());
+            return Continue(());
         };
         let Some(mut open) = self.take_open() else {
-            return Ok(());
+            return Continue(());
         };
         let Some((at, started)) = open.report(tool, &report) else {
             self.phase = Phase::Tools(open);
-            return Ok(());
+            return Continue(());
         };
         let ran = self.now.saturating_sub(started);
         open.ran(at, ran);
-        emit_ended(&open, at, ran, fx);
+        emit_ended(&open, at, ran, effects);
         let name = open.calls[at].call.name.clone();
         self.phase = Phase::Tools(open);
         self.variables(report.variables, report.metrics);
         if let Some(reason) = report.halt {
-            return self.stop(Ending::halted("tool", name, reason), fx);
+            return self.stop(Ending::halted("tool", name, reason), effects);
         }
-        self.advance(fx)
+        self.advance(effects)
     }
 
     /// Stops the tools whose time is up; gives up those that were told and did not end.
-    pub(super) fn tools_tick(&mut self, fx: &mut Vec<Effect>) -> Flow {
-        let grace = self.limits.cancel_grace;
+    pub(super) fn tools_tick(&mut self, effects: &mut Vec<Effect>) -> Flow {
+        let grace = self.settings.limits.cancel_grace;
         let Phase::Tools(open) = &mut self.phase else {
-            return Ok(());
+            return Continue(());
         };
         let mut stopped = Vec::new();
         let mut given_up = Vec::new();
@@ -587,7 +341,7 @@ impl Inner {
             }
         }
         if !stopped.is_empty() {
-            fx.push(Effect::AbortTools { ids: stopped, grace });
+            effects.push(Effect::AbortTools { ids: stopped, grace });
         }
         let mut gone = Vec::new();
         for id in given_up {
@@ -595,24 +349,24 @@ impl Inner {
             gone.extend(open.report(id, &silent));
         }
         if gone.is_empty() {
-            return Ok(());
+            return Continue(());
         }
         if let Some(open) = self.take_open() {
             for (at, started) in gone {
-                emit_ended(&open, at, self.now.saturating_sub(started), fx);
+                emit_ended(&open, at, self.now.saturating_sub(started), effects);
             }
             self.phase = Phase::Tools(open);
         }
-        self.advance(fx)
+        self.advance(effects)
     }
 
     /// All calls are answered: count, judge, and continue or end.
-    fn tools_done(&mut self, mut open: OpenCalls, fx: &mut Vec<Effect>) -> Flow {
+    fn tools_done(&mut self, mut open: OpenCalls, effects: &mut Vec<Effect>) -> Flow {
         self.stream(StreamingState::Resuming);
         let finishes = open.pending_finishes();
         let declared = self.judge_finish(&mut open);
         for (at, _) in finishes {
-            emit_ended(&open, at, Duration::ZERO, fx);
+            emit_ended(&open, at, Duration::ZERO, effects);
         }
         let text =
             self.state.messages.last().map(crate::message::Message::plain_text).unwrap_or_default();
@@ -630,62 +384,62 @@ impl Inner {
         let mut ended = judged.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
         if let Some((_, first)) = ended.next() {
             let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());
-            self.mistakes = if all_failed { self.mistakes + 1 } else { 0 };
+            self.counts.mistakes = if all_failed { self.counts.mistakes + 1 } else { 0 };
         }
         let unproductive =
             if counted.is_empty() { 0 } else { self.progress.record(&text, &counted) };
-        self.tool_turns += 1;
+        self.counts.tool_turns += 1;
 
         let action = if declared.is_some() { "final" } else { "message" };
         let verdict = self.evaluate_policy(action, &text, &judged);
-        let Watched { stop, nudges, .. } = self.watch(&text, &judged, fx);
+        let Watched { stop, nudges, .. } = self.watch(&text, &judged, effects);
         self.context.somebody_spoke = false;
         let notes = std::mem::take(&mut open.notes);
-        self.file(open);
+        self.record_results(open);
         // What the model is told comes after the results.
         for note in notes {
-            self.tell("hook", note, fx);
+            self.inject_message(InjectionReason::Hook, note, effects);
         }
         let (decided, told) = self.decide_step(verdict, stop, declared);
         if let Some(ending) = decided {
-            return self.end_or_succeed(ending, fx);
+            return self.end_or_succeed(ending, effects);
         }
-        self.nudge(nudges, fx);
+        self.nudge(nudges, effects);
         if let Some(told) = told {
-            self.tell("policy", told, fx);
+            self.inject_message(InjectionReason::Policy, told, effects);
         }
-        self.warn_of_repetition(unproductive, fx);
-        self.before_turn(fx)
+        self.warn_of_repetition(unproductive, effects);
+        self.before_turn(effects)
     }
 
     fn is_polling(&self, name: &str) -> bool {
-        self.tools.iter().any(|tool| tool.name == name && tool.exempt_from_no_progress)
+        self.settings.tools.iter().any(|tool| tool.name == name && tool.exempt_from_no_progress)
     }
 
     /// Tells the model what it repeats, once, one turn before the limit.
-    fn warn_of_repetition(&mut self, unproductive: u32, fx: &mut Vec<Effect>) {
-        let next_is_last = self.limits.max_unproductive_turns == Some(unproductive + 1);
-        if !self.nudge || unproductive == 0 || !next_is_last {
+    fn warn_of_repetition(&mut self, unproductive: u32, effects: &mut Vec<Effect>) {
+        let next_is_last = self.settings.limits.max_unproductive_turns == Some(unproductive + 1);
+        if !self.settings.nudge || unproductive == 0 || !next_is_last {
             return;
         }
         let repeated = self.progress.snapshot().map_or_else(Vec::new, |snapshot| {
             let call = |call: &super::RepeatedCall| format!("{}({})", call.name, call.arguments);
             snapshot.calls.iter().map(call).collect()
         });
-        self.tell(
-            "no_progress",
+        self.inject_message(
+            InjectionReason::NoProgress,
             format!(
                 "You are repeating yourself: {} gave the same result as before. Try something else, or say what is in the way.",
                 repeated.join(", ")
             ),
-            fx,
+            effects,
         );
     }
 }
 
-pub(super) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, fx: &mut Vec<Effect>) {
+pub(super) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, effects: &mut Vec<Effect>) {
     if let Some(result) = open.result(at) {
-        fx.push(Effect::Emit(RunEvent::ToolEnded {
+        effects.push(Effect::Emit(RunEvent::ToolEnded {
             call_id: result.call_id.clone(),
             name: result.name.clone(),
             status: result.status,

@@ -761,7 +761,7 @@ fn repetition_is_nudged_once_before_end() {
             .effects
             .iter()
             .filter(
-                |e| matches!(e, Effect::Emit(RunEvent::Told { why, .. }) if why == "no_progress"),
+                |e| matches!(e, Effect::Emit(RunEvent::MessageInjected { why, .. }) if why.as_str() == "no_progress"),
             )
             .count();
     }

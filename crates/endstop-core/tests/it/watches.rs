@@ -17,7 +17,7 @@ fn twice(hand: &mut Hand) -> Vec<String> {
     for _ in 0..2 {
         hand.answer(calls(&["read"])).tools_end(ToolStatus::Ok, "same");
         told.extend(hand.effects.iter().filter_map(|effect| match effect {
-            Effect::Emit(RunEvent::Told { why, text }) => Some(format!("{why}: {text}")),
+            Effect::Emit(RunEvent::MessageInjected { why, text }) => Some(format!("{why}: {text}")),
             Effect::Emit(RunEvent::Fired(fired)) => Some(format!("fired {}", fired.rule)),
             _ => None,
         }));

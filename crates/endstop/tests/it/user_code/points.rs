@@ -183,7 +183,7 @@ const HEARD: [(&str, Heard); 7] = [
     ("turn ended", |event| matches!(event, AgentEvent::Run(RunEvent::TurnEnded { .. }))),
     ("tool started", |event| matches!(event, AgentEvent::Run(RunEvent::ToolStarted { .. }))),
     ("tool ended", |event| matches!(event, AgentEvent::Run(RunEvent::ToolEnded { .. }))),
-    ("told", |event| matches!(event, AgentEvent::Run(RunEvent::Told { .. }))),
+    ("told", |event| matches!(event, AgentEvent::Run(RunEvent::MessageInjected { .. }))),
 ];
 
 fn none() -> Hooks {

@@ -1,0 +1,63 @@
+//! The model call in progress, and the timeouts that apply to it.
+
+use super::effect::EffectId;
+use super::ledger::Ceiling;
+use crate::limits::Limits;
+use crate::usage::NanoUsd;
+use std::time::Duration;
+
+/// The model call in progress.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) id: EffectId,
+    pub(super) started: Duration,
+    /// Time of the last content; `None` before the first.
+    pub(super) last_content: Option<Duration>,
+    pub(super) text: String,
+    /// The policy requested a stop mid-stream, but the stop had to wait for the complete turn.
+    pub(super) deferred_stop: bool,
+    /// Number of generated characters that are not visible text (reasoning, tool arguments).
+    pub(super) hidden: u64,
+    /// The caller's output cap, before any ceiling.
+    pub(super) own_cap: Option<u64>,
+    /// The output cap that was sent.
+    pub(super) cap: Option<u64>,
+    /// The ceiling that lowered the cap below the caller's.
+    pub(super) lowered_by: Option<Ceiling>,
+    pub(super) quote: Option<NanoUsd>,
+    pub(super) reservation: Option<EffectId>,
+    pub(super) prompt_bound: u64,
+}
+
+/// A timeout that applies to the current model call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallClock {
+    /// The limit's name as configuration spells it.
+    pub(super) name: &'static str,
+    pub(super) since: Duration,
+    pub(super) limit: Duration,
+}
+
+impl CallClock {
+    pub(super) fn deadline(self) -> Duration {
+        self.since.saturating_add(self.limit)
+    }
+}
+
+impl Call {
+    /// Returns the timeouts that apply now. A stall is only detectable between two pieces of
+    /// content, because a model that reasons without streaming its reasoning is silent before the
+    /// first one.
+    pub(super) fn clocks(&self, limits: &Limits, streaming: bool) -> [Option<CallClock>; 2] {
+        let clock = |name, since, limit: Option<Duration>| {
+            limit.map(|limit| CallClock { name, since, limit })
+        };
+        let content = match self.last_content {
+            // Without streaming there is no content before the end, so only `turn_timeout` applies.
+            _ if !streaming => None,
+            Some(last) => clock("stall_timeout", last, limits.stall_timeout),
+            None => clock("first_content_timeout", self.started, limits.first_content_timeout),
+        };
+        [clock("turn_timeout", self.started, limits.turn_timeout), content]
+    }
+}

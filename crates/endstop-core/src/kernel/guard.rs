@@ -1,0 +1,32 @@
+//! Guards the kernel against user code that panics: a panic becomes the ending of the run.
+
+use super::outcome::Ending;
+use crate::termination::Termination;
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// `Continue` if the run continues, `Break` with the decided ending if it ends. Both a success and a
+/// failure are endings, so that `?` leaves every nested step at once.
+pub(super) type Flow<T = ()> = ControlFlow<Box<Ending>, T>;
+
+/// Runs user code; a panic becomes the ending of the run instead of unwinding through the driver.
+pub(super) fn guarded<T>(name: String, code: impl FnOnce() -> T) -> Flow<T> {
+    // `AssertUnwindSafe` is sound here because the policy is never used again after a panic: the
+    // run ends.
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(value) => Continue(value),
+        Err(payload) => {
+            let message = payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| payload.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            Break(fault(name, format!("panicked: {message}")))
+        }
+    }
+}
+
+pub(super) fn fault(name: impl Into<String>, message: String) -> Box<Ending> {
+    Ending::new(Termination::ErrorDuringExecution, "fault", name, message.clone())
+        .diagnostic(message)
+}

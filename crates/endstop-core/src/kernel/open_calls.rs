@@ -1,0 +1,272 @@
+//! The calls of a turn, from the response to their results. Each call is answered exactly once.
+
+use super::effect::{EffectId, ToolStart};
+use super::event::ToolReport;
+use super::progress::excerpt;
+use crate::message::{ToolCall, ToolResult, ToolStatus};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// Message to the model about a call that was running when its process died.
+const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
+
+/// The calls of a turn.
+#[derive(Debug, Default)]
+pub(super) struct OpenCalls {
+    pub(super) calls: Vec<OpenCall>,
+    /// All before this one are started or answered.
+    pub(super) next: usize,
+    /// Started and not answered: the id and the place.
+    pub(super) running: Vec<Running>,
+    /// What hooks want the model to be told after the results.
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) id: EffectId,
+    pub(super) at: usize,
+    pub(super) started: Duration,
+    pub(super) deadline: Option<Duration>,
+    pub(super) parallel_safe: bool,
+    /// It was told to stop because this time was up, and is given up at the deadline.
+    pub(super) timed_out: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenCall {
+    pub(super) call: ToolCall,
+    pub(super) state: CallState,
+}
+
+impl OpenCall {
+    /// `true` if the call was started or answered.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.state, CallState::Running | CallState::Finish(_) | CallState::Done(..))
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum CallState {
+    Waiting,
+    /// The hook is asked.
+    Hook(EffectId),
+    /// It needs approval, and another call is being asked for: one question at a time.
+    Unapproved,
+    /// A person is asked.
+    Approval(EffectId),
+    /// It may start as soon as there is room.
+    Ready(Map<String, Value>),
+    Running,
+    /// `finish`, which is judged when all other calls have ended.
+    Finish(Map<String, Value>),
+    /// Answered, and how long it ran.
+    Done(ToolResult, Duration),
+}
+
+/// The result of taking a call a step further.
+pub(super) enum Progress {
+    /// The call changed its state and is looked at again.
+    Again,
+    /// The call needs nothing at the moment; the next one may go ahead.
+    Past,
+    /// The call and all calls after it have to wait.
+    Held,
+}
+
+impl OpenCalls {
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.running.iter().fold(None, |next, running| earliest(next, running.deadline))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    pub(super) fn running(&self) -> Vec<EffectId> {
+        self.running.iter().map(|running| running.id).collect()
+    }
+
+    /// Takes back the questions that are still open.
+    pub(super) fn take_asked(&mut self) -> Vec<EffectId> {
+        let mut asked = Vec::new();
+        for call in &mut self.calls {
+            if let CallState::Hook(id) | CallState::Approval(id) = call.state {
+                asked.push(id);
+                call.state = CallState::Waiting;
+            }
+        }
+        asked
+    }
+
+    /// `true` while a person is asked about a call.
+    pub(super) fn asks_for_approval(&self) -> bool {
+        self.calls.iter().any(|open| matches!(open.state, CallState::Approval(_)))
+    }
+
+    /// `true` if a call before this one still waits for approval.
+    pub(super) fn is_overtaking(&self, at: usize) -> bool {
+        let before = self.calls.get(self.next..at).unwrap_or_default();
+        before
+            .iter()
+            .any(|open| matches!(open.state, CallState::Unapproved | CallState::Approval(_)))
+    }
+
+    pub(super) fn result(&self, at: usize) -> Option<&ToolResult> {
+        match &self.calls.get(at)?.state {
+            CallState::Done(result, _) => Some(result),
+            _ => None,
+        }
+    }
+
+    /// The calls of `finish` that are not judged yet.
+    pub(super) fn pending_finishes(&self) -> Vec<(usize, Map<String, Value>)> {
+        let pending = self.calls.iter().enumerate().filter_map(|(at, open)| match &open.state {
+            CallState::Finish(arguments) => Some((at, arguments.clone())),
+            _ => None,
+        });
+        pending.collect()
+    }
+
+    /// The first call that ended and failed.
+    pub(super) fn first_failed(&self) -> Option<&str> {
+        self.calls.iter().find_map(|open| match &open.state {
+            CallState::Done(result, _) if result.status.is_error() => Some(open.call.name.as_str()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn accept_finish(&mut self, at: usize) {
+        self.finished(at, ToolStatus::Ok, "The run ends here.".to_owned(), true);
+    }
+
+    pub(super) fn refuse_finish(&mut self, at: usize, problem: String) {
+        self.finished(at, ToolStatus::Error, problem, false);
+    }
+
+    pub(super) fn finished(
+        &mut self,
+        at: usize,
+        status: ToolStatus,
+        content: String,
+        started: bool,
+    ) {
+        let open = &mut self.calls[at];
+        let result = ToolResult {
+            call_id: open.call.id.clone(),
+            name: open.call.name.clone(),
+            status,
+            content,
+            started,
+            pinned: false,
+        };
+        open.state = CallState::Done(result, Duration::ZERO);
+    }
+
+    /// Records how long an answered call ran.
+    pub(super) fn ran(&mut self, at: usize, ran: Duration) {
+        if let CallState::Done(_, duration) = &mut self.calls[at].state {
+            *duration = ran;
+        }
+    }
+
+    /// Answers all that are still open with what is true of them; those that had started come back,
+    /// with when.
+    pub(super) fn close(&mut self, not_started: ToolStatus, why: &str) -> Vec<(usize, Duration)> {
+        let running = std::mem::take(&mut self.running);
+        let cut = running.iter().map(|running| (running.at, running.started)).collect();
+        for running in running {
+            self.finished(
+                running.at,
+                ToolStatus::Aborted,
+                format!("aborted: {why}. It had started and may have done part of its work."),
+                true,
+            );
+        }
+        for at in 0..self.calls.len() {
+            if !matches!(self.calls[at].state, CallState::Done(..)) {
+                self.finished(at, not_started, format!("not run: {why}"), false);
+            }
+        }
+        self.next = self.calls.len();
+        cut
+    }
+
+    /// The tool that runs under an id.
+    pub(super) fn name_of(&self, id: EffectId) -> Option<&str> {
+        let running = self.running.iter().find(|running| running.id == id)?;
+        Some(&self.calls.get(running.at)?.call.name)
+    }
+
+    /// A running call begins anew under another id; `None` where it was told to stop.
+    pub(super) fn restart_call(
+        &mut self,
+        id: EffectId,
+        new: EffectId,
+        now: Duration,
+        limit: impl FnOnce(&Map<String, Value>) -> Option<Duration>,
+    ) -> Option<ToolStart> {
+        let running = self.running.iter_mut().find(|running| running.id == id)?;
+        if running.timed_out.is_some() {
+            return None;
+        }
+        let call = self.calls.get(running.at)?.call.clone();
+        let arguments = call.parsed_arguments().unwrap_or_default();
+        running.id = new;
+        running.started = now;
+        running.deadline = limit(&arguments).map(|limit| now.saturating_add(limit));
+        Some(ToolStart { id: new, call, arguments })
+    }
+
+    /// Answers running calls of which nobody knows any more what became: the place of each, and
+    /// when it had started.
+    pub(super) fn mark_lost(&mut self, lost: &[EffectId]) -> Vec<(usize, Duration)> {
+        let (gone, kept) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition::<Vec<_>, _>(|running| lost.contains(&running.id));
+        self.running = kept;
+        for running in &gone {
+            self.finished(running.at, ToolStatus::Aborted, LOST.to_owned(), true);
+        }
+        gone.into_iter().map(|running| (running.at, running.started)).collect()
+    }
+
+    /// Takes a report; `None` where the id is not running (late, or never started).
+    pub(super) fn report(
+        &mut self,
+        id: EffectId,
+        report: &ToolReport,
+    ) -> Option<(usize, Duration)> {
+        let place = self.running.iter().position(|running| running.id == id)?;
+        let running = self.running.swap_remove(place);
+        let (status, content) = if let Some(limit) = running.timed_out {
+            let had = excerpt(&report.content);
+            let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
+            (
+                ToolStatus::Timeout,
+                format!(
+                    "timed out after {limit:?} and was stopped; it may have done part of its work.{had}"
+                ),
+            )
+        } else if report.status == ToolStatus::Aborted && report.started {
+            let had = excerpt(&report.content);
+            let had = if had.is_empty() { had } else { format!(" It had answered: {had}") };
+            let why = "aborted: it had started and may have done part of its work.";
+            (ToolStatus::Aborted, format!("{why}{had}"))
+        } else {
+            (report.status, report.content.clone())
+        };
+        self.finished(running.at, status, content, report.started);
+        if let CallState::Done(result, _) = &mut self.calls[running.at].state {
+            result.pinned = report.pinned;
+        }
+        Some((running.at, running.started))
+    }
+}
+
+pub(super) fn earliest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,225 @@
+//! A run as its driver sees it: feed it events, perform its effects.
+
+use super::compactions::Compactions;
+use super::effect::Effect;
+use super::event::Event;
+use super::jitter::Jitter;
+use super::ledger::{Ceiling, Ledger};
+use super::machine::{Attempts, Counts, Machine, Phase, Point};
+use super::outcome::Outcome;
+use super::pre_turn::{CheckState, PRE_TURN};
+use super::progress::Progress;
+use super::spec::RunSpec;
+use super::watch::Fired;
+use super::watchers::Watchers;
+use crate::message::{Message, Role};
+use crate::policy::StepContext;
+use crate::state::MultiTurnState;
+use crate::usage::{NanoUsd, Unreported, Usage};
+use serde_json::Map;
+use std::mem::take;
+use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
+
+/// A run that has not ended.
+///
+/// `Debug` prints everything that determines the next decision, including the conversation, and the
+/// policy by name. Two runs that print the same text, with policies in the same state, behave the
+/// same; the search over interleavings uses this to merge equal states.
+#[derive(Debug)]
+#[must_use = "a run that is dropped has no outcome"]
+pub struct Run(Box<Machine>);
+
+/// The output cap and the worst-case cost of a model call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallQuote {
+    /// The caller's output cap, limited to what the model can generate; `None`: the provider's
+    /// default.
+    pub own_cap: Option<u64>,
+    /// The output cap that was sent.
+    pub output_cap: Option<u64>,
+    /// The limit that lowered the cap below the caller's, if any: `max_budget_usd`, `max_tokens` or
+    /// `shared_budget`.
+    pub lowered_by: Option<&'static str>,
+    /// An upper bound on the tokens of the prompt.
+    pub prompt_bound: u64,
+    /// The worst-case cost of the call, if it was computed.
+    pub worst: Option<NanoUsd>,
+}
+
+/// The result of handling an event.
+#[must_use]
+pub enum Step {
+    /// The run continues; perform the effects.
+    Continue(Run),
+    /// The run has ended; perform the effects (they only stop work in progress), and nothing after
+    /// that.
+    Ended(Box<Outcome>),
+}
+
+impl Run {
+    /// Creates a run that has not started; the first event must be [`EventKind::Start`].
+    pub fn new(mut spec: RunSpec) -> Run {
+        // Only a user message is a task. A resumed conversation may end with a tool message.
+        let task_message = spec.messages.last().filter(|last| last.role == Role::User);
+        let task_message = task_message.map(|last| last.id);
+        let mut state = MultiTurnState::new(take(&mut spec.messages), spec.epoch);
+        state.iteration_limit = spec.limits.max_turns;
+        let context = StepContext {
+            task: take(&mut spec.task),
+            step: 0,
+            variables: take(&mut spec.variables),
+            metrics: Map::new(),
+            cost_usd: None,
+            somebody_spoke: false,
+        };
+        Run(Box::new(Machine {
+            policy: spec.policy.take(),
+            watchers: Watchers::new(take(&mut spec.watches)),
+            task_message,
+            output_cap: spec.output_cap,
+            state,
+            context,
+            phase: Phase::New,
+            now: Duration::ZERO,
+            armed: None,
+            next_effect: 1,
+            jitter: Jitter::default(),
+            ledger: Ledger {
+                max_usd: spec.limits.max_budget_usd.map(NanoUsd::from_usd),
+                max_tokens: spec.limits.max_tokens,
+                reserves: spec.reserve,
+                ..Ledger::default()
+            },
+            progress: Progress::default(),
+            counts: Counts::default(),
+            attempts: Attempts::default(),
+            compactions: Compactions::default(),
+            partial: String::new(),
+            last_text: None,
+            last_signal: None,
+            answered_model: None,
+            counted: (0, 0),
+            known_prompt: None,
+            settings: spec,
+        }))
+    }
+
+    /// Handles an event and appends the resulting effects to `effects`. The returned [`Step`] holds
+    /// the run if it continues, or its outcome.
+    pub fn handle(mut self, event: Event, effects: &mut Vec<Effect>) -> Step {
+        let machine = &mut *self.0;
+        // Clamp instead of failing: events from several threads can arrive slightly out of order,
+        // and time inside a run must not go backwards.
+        machine.now = machine.now.max(event.at);
+        match machine.handle_event(event.kind, effects) {
+            Continue(()) => {
+                machine.arm(effects);
+                Step::Continue(self)
+            }
+            Break(ending) => Step::Ended(Box::new(self.0.conclude(*ending, effects))),
+        }
+    }
+
+    /// The conversation so far.
+    pub fn messages(&self) -> &[Message] {
+        &self.0.state.messages
+    }
+
+    /// The conversation's epoch. If it changes, a cached encoding of the messages is void.
+    pub fn epoch(&self) -> u64 {
+        self.0.state.epoch
+    }
+
+    /// The multi-turn state of the run.
+    pub fn state(&self) -> &MultiTurnState {
+        &self.0.state
+    }
+
+    /// The cost so far: as the provider reported it or, if it did not, an estimate.
+    pub fn spent(&self) -> NanoUsd {
+        self.0.ledger.spent
+    }
+
+    /// The amount that counts against the cost ceiling: the known cost, plus the possible cost of
+    /// attempts that the provider did not count.
+    pub fn committed(&self) -> NanoUsd {
+        self.0.ledger.committed()
+    }
+
+    /// The number of tokens that counts against the token ceiling.
+    pub fn committed_tokens(&self) -> u64 {
+        self.0.ledger.committed_tokens()
+    }
+
+    /// Upper bound on the unreported usage of attempts that the provider did not count.
+    pub fn unreported(&self) -> Unreported {
+        self.0.ledger.unreported
+    }
+
+    /// The worst-case cost of the current call, in addition to [`spent`](Run::spent).
+    pub fn reserved(&self) -> NanoUsd {
+        match &self.0.phase {
+            Phase::Calling(call) => call.quote.unwrap_or_default(),
+            _ => NanoUsd::ZERO,
+        }
+    }
+
+    /// The output cap and worst-case cost of the current call; `None` if no call is in progress.
+    pub fn call_quote(&self) -> Option<CallQuote> {
+        let Phase::Calling(call) = &self.0.phase else { return None };
+        Some(CallQuote {
+            own_cap: call.own_cap,
+            output_cap: call.cap,
+            lowered_by: call.lowered_by.map(Ceiling::name),
+            prompt_bound: call.prompt_bound,
+            worst: call.quote,
+        })
+    }
+
+    /// The usage of all attempts so far.
+    pub fn usage(&self) -> &Usage {
+        &self.0.ledger.usage
+    }
+
+    /// Number of turns so far, that is, of responses that were appended to the conversation.
+    pub fn turns(&self) -> u32 {
+        self.0.counts.turns
+    }
+
+    /// The watch rules that fired so far.
+    pub fn fired(&self) -> &[Fired] {
+        self.0.watchers.fired()
+    }
+
+    /// The limits checked before each turn, each with its current value.
+    pub fn checks(&self) -> Vec<CheckState> {
+        PRE_TURN.into_iter().map(|check| self.0.check_state(check)).collect()
+    }
+
+    /// Time since the run began, as of the last event.
+    pub fn elapsed(&self) -> Duration {
+        self.0.now
+    }
+
+    /// The name of the current phase, for tests and diagnostics.
+    pub fn phase(&self) -> &'static str {
+        match &self.0.phase {
+            Phase::New => "new",
+            Phase::Consulting { point, .. } => match point {
+                Point::Prompt => "consulting_prompt",
+                Point::PreIteration => "consulting_pre_iteration",
+                Point::ChatParams => "consulting_chat_params",
+                Point::Stop(_) => "consulting_stop",
+                Point::Reply(_) => "consulting_reply",
+            },
+            Phase::Reserving { .. } => "reserving",
+            Phase::Calling(_) => "calling",
+            Phase::Backoff { .. } => "backoff",
+            Phase::Tools(_) => "tools",
+            Phase::Compacting { .. } => "compacting",
+            Phase::Validating { .. } => "validating",
+            Phase::Stopping { .. } => "stopping",
+        }
+    }
+}
