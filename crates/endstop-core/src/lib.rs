@@ -24,6 +24,7 @@ pub mod kernel;
 pub mod limits;
 pub mod message;
 pub mod policy;
+pub mod registry;
 pub mod replay;
 pub mod signal;
 pub mod state;
@@ -37,18 +38,19 @@ pub use joiner::Joiner;
 pub use kernel::{
     Answer, CallQuote, CheckState, Compaction, CompactionAttempt, CompactionSpec, ConsultPoint,
     ConversationSize, DecidedBy, Effect, EffectId, Event, EventKind, Fired, Hooks, InjectionReason,
-    NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
-    RepeatedCall, Resumption, Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec, ToolStart,
-    TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
+    Layer, NoProgressSnapshot, Outcome, PRE_TURN, Permission, PreTurnCheck, ProactiveCompaction,
+    RepeatedCall, Resumption, Run, RunEvent, RunPhase, RunSpec, Step, ToolReport, ToolSpec,
+    ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
 };
 pub use limits::{LimitError, Limits};
 pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
 pub use policy::{
-    Policy, PolicyEnd, PolicyError, Registry, StepCall, StepContext, StepResult, Stop,
-    TerminationPolicy, ToolOutput, Verdict,
+    Policy, PolicyEnd, PolicyError, StepCall, StepContext, StepResult, Stop, TerminationPolicy,
+    ToolOutput, Verdict,
 };
+pub use registry::{PolicyInfo, Registry};
 pub use replay::Replay;
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};

@@ -18,13 +18,15 @@
 //! let on = endstop_core::replay::go_on(spec, recorded, Default::default()).unwrap();
 //! assert_eq!((on.kept, on.events.len()), (1, 2));
 //! let Step::Continue(run) = on.step else { panic!("nothing has ended it") };
-//! assert_eq!(run.phase(), "calling", "the call is made again");
+//! assert_eq!(run.phase().as_str(), "calling", "the call is made again");
 //! ```
 //!
 //! The kernel's decisions depend on its events alone, so the same events lead to the same outcome.
 //! A journal is the list of these events, with the deltas of a turn merged.
 
-use crate::kernel::{Effect, EffectId, Event, EventKind, Outcome, Resumption, Run, RunSpec, Step};
+use crate::kernel::{
+    Effect, EffectId, Event, EventKind, Outcome, Resumption, Run, RunPhase, RunSpec, Step,
+};
 use crate::termination::Termination;
 use crate::usage::Unreported;
 use std::collections::BTreeMap;
@@ -250,7 +252,7 @@ pub fn go_on(
     let mut decided = None;
     for (at, event) in recorded.iter().enumerate() {
         first.feed(event.clone());
-        let stopping = first.run().is_none_or(|run| run.phase() == "stopping");
+        let stopping = first.run().is_none_or(|run| run.phase() == RunPhase::Stopping);
         if stopping && decided.is_none() {
             decided = Some(at);
         }
@@ -338,7 +340,7 @@ pub fn close(spec: RunSpec, recorded: &[Event]) -> Option<(Vec<Event>, Box<Outco
     if let Some(outcome) = replay.outcome.take() {
         return Some((Vec::new(), outcome));
     }
-    if replay.run()?.phase() != "stopping" {
+    if replay.run()?.phase() != RunPhase::Stopping {
         return None;
     }
     let resumed = Resumption { lost: replay.lost(), ..Resumption::default() };

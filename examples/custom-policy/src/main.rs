@@ -11,7 +11,8 @@
 //! skipped, because they have no output to compare.
 #![allow(clippy::print_stdout, reason = "the example prints its results")]
 
-use endstop::policy::{PolicyError, PolicyInfo, Stop};
+use endstop::policy::{PolicyError, Stop};
+use endstop::registry::PolicyInfo;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
@@ -270,7 +271,7 @@ mod tests {
         let outcome = draft(&json!("convergence")).await.unwrap();
         assert_eq!(outcome.termination, Termination::Submitted);
         assert_eq!(outcome.turns, 5);
-        assert_eq!(outcome.decided_by.layer, "policy");
+        assert_eq!(outcome.decided_by.layer.as_str(), "policy");
         assert_eq!(outcome.decided_by.name, NAME);
         let answer = outcome.answer().unwrap();
         assert!(answer.starts_with("Ownership says who frees memory; borrowing"), "{answer}");

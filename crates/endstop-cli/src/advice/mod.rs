@@ -35,7 +35,7 @@ impl Facts {
     pub(crate) fn of(outcome: &Outcome) -> Facts {
         Facts {
             termination: outcome.termination,
-            layer: outcome.decided_by.layer.clone(),
+            layer: outcome.decided_by.layer.to_string(),
             name: outcome.decided_by.name.clone(),
             verified: outcome.verified,
             retry_after: outcome.retry_after,

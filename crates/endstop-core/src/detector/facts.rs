@@ -18,13 +18,10 @@
 //! Equal hashes mean equal contents. Hashes have 64 bits, and a run has far too few of them for a
 //! collision by chance. Zero means that there is nothing: no call, no text.
 
-mod canonical;
-
+use super::canonical::{HASHER, arguments_key};
 use foldhash::fast::FixedState;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
-
-pub(crate) use canonical::arguments_key;
 
 /// The facts of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -214,9 +211,6 @@ impl FactBook {
         self.cost_usd = None;
     }
 }
-
-/// The hasher, with a fixed seed, because a replay in another process must give the same facts.
-const HASHER: FixedState = FixedState::with_seed(0x0065_6e64_7374_6f70);
 
 /// Returns the hash of a string; never 0, which means that there is none.
 fn hash_of(text: &str) -> u64 {

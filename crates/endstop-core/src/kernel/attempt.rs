@@ -6,7 +6,7 @@ use super::effect::{Effect, RunEvent};
 use super::guard::Flow;
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::machine::{Machine, Phase};
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use crate::error_class::{ErrorClass, ModelError};
 use crate::limits::Limits;
 use crate::message::{ModelTurn, Part, Role};
@@ -159,7 +159,7 @@ impl Machine {
                     "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
                 );
                 let mut ending =
-                    Ending::new(Termination::ErrorTimeout, "limit", "timeout", evidence)
+                    Ending::new(Termination::ErrorTimeout, Layer::Limit, "timeout", evidence)
                         .diagnostic(error.to_string());
                 ending.retry_after = error.retry_after_ms.map(Duration::from_millis);
                 return Break(ending);
@@ -188,7 +188,7 @@ impl Machine {
             evidence = format!("{evidence}; {}", self.compactions.told());
         }
         let mut ending =
-            Ending::new(error.class.termination(), "provider", error.class.as_str(), evidence)
+            Ending::new(error.class.termination(), Layer::Provider, error.class.as_str(), evidence)
                 .diagnostic(error.to_string());
         ending.retry_after = error.retry_after_ms.map(Duration::from_millis);
         Break(ending)

@@ -15,7 +15,7 @@ use super::event::Answer;
 use super::guard::{Flow, guarded};
 use super::ledger::{Ceiling, Granted, Quote};
 use super::machine::{Attempts, Machine, Phase, Point};
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use super::pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
 use super::quote::USUAL_SHARED_OUTPUT;
 use crate::message::{Message, Part, Role};
@@ -127,7 +127,7 @@ impl Machine {
     fn check_limits(&self) -> Flow {
         for check in PRE_TURN {
             if let Some((limit, evidence)) = self.met(check) {
-                return Break(Ending::new(check.termination(), "limit", limit, evidence));
+                return Break(Ending::new(check.termination(), Layer::Limit, limit, evidence));
             }
         }
         Continue(())
@@ -137,7 +137,7 @@ impl Machine {
     pub(super) fn check_budgets(&self) -> Flow {
         for check in [PreTurnCheck::BudgetUsd, PreTurnCheck::BudgetTokens] {
             if let Some((limit, evidence)) = self.met(check) {
-                return Break(Ending::new(check.termination(), "limit", limit, evidence));
+                return Break(Ending::new(check.termination(), Layer::Limit, limit, evidence));
             }
         }
         Continue(())
@@ -378,7 +378,7 @@ impl Machine {
                     Point::ChatParams => "chat_params",
                     Point::Stop(_) | Point::Reply(_) => "stop",
                 };
-                return Break(Ending::halted("hook", name, reason));
+                return Break(Ending::halted(Layer::Hook, name, reason));
             }
             Answer::ProceedWith(text) => self.inject_message(InjectionReason::Hook, text, effects),
             Answer::OutputCap(cap) => self.output_cap = Some(cap),

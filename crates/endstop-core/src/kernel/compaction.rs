@@ -13,7 +13,7 @@ use super::effect::{ConversationSize, Effect, EffectId, RunEvent};
 use super::event::Compaction;
 use super::guard::Flow;
 use super::machine::{Machine, Phase};
-use super::outcome::{CompactionAttempt, Ending};
+use super::outcome::{CompactionAttempt, Ending, Layer};
 use super::spec::ProactiveCompaction;
 use crate::history::shortened_problem;
 use crate::message::Message;
@@ -185,7 +185,7 @@ impl Machine {
             return Break(
                 Ending::new(
                     Termination::ErrorPromptTooLong,
-                    "provider",
+                    Layer::Provider,
                     "context_length_exceeded",
                     format!("the prompt does not fit, and compaction failed: {told}"),
                 )
@@ -201,7 +201,7 @@ impl Machine {
         Break(
             Ending::new(
                 Termination::ErrorCompactionFailed,
-                "limit",
+                Layer::Limit,
                 "compaction",
                 format!("{why} ({told})"),
             )

@@ -5,7 +5,7 @@ use super::event::EventKind;
 use super::guard::{Flow, fault};
 use super::machine::{Machine, Phase, Point};
 use super::open_calls::OpenCalls;
-use super::outcome::{Ending, Outcome};
+use super::outcome::{Ending, Layer, Outcome};
 use super::tools::emit_ended;
 use crate::message::{Part, Role, ToolStatus};
 use crate::streaming::StreamingState;
@@ -20,8 +20,12 @@ const GIVE_UP: Duration = Duration::from_secs(1);
 impl Machine {
     /// Builds the ending of a terminate, which carries a declared answer and an earlier cause.
     pub(super) fn terminated(&mut self) -> Box<Ending> {
-        let ending =
-            Ending::new(Termination::Terminated, "caller", "terminate", "the loop was terminated");
+        let ending = Ending::new(
+            Termination::Terminated,
+            Layer::Caller,
+            "terminate",
+            "the loop was terminated",
+        );
         let mut ending = self.outrank(ending);
         // Terminate during a stop: the run ends now, but keeps the answer and the cause it already
         // had.
@@ -75,8 +79,12 @@ impl Machine {
         if matches!(self.phase, Phase::Stopping { .. }) {
             return Continue(());
         }
-        let ending =
-            Ending::new(Termination::Cancelled, "caller", "cancel", "the caller cancelled the run");
+        let ending = Ending::new(
+            Termination::Cancelled,
+            Layer::Caller,
+            "cancel",
+            "the caller cancelled the run",
+        );
         self.stop(ending, effects)
     }
 

@@ -6,7 +6,7 @@
 
 use super::machine::{Machine, Phase};
 use super::open_calls::OpenCalls;
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use crate::termination::Termination;
 use serde_json::{Map, Value};
 
@@ -71,7 +71,7 @@ impl Declaration {
             Declaration::Answer { deliverable, summary } => {
                 let mut ending = Ending::new(
                     Termination::Submitted,
-                    "tool",
+                    Layer::Tool,
                     "finish",
                     "the model called `finish`",
                 );
@@ -80,7 +80,8 @@ impl Declaration {
                 ending
             }
             Declaration::GaveUp { reason, deliverable, summary } => {
-                let mut ending = Ending::new(Termination::GaveUp, "tool", "finish", reason.clone());
+                let mut ending =
+                    Ending::new(Termination::GaveUp, Layer::Tool, "finish", reason.clone());
                 ending.halted_reason = Some(reason);
                 ending.deliverable = deliverable;
                 ending.summary = summary;

@@ -1,6 +1,6 @@
 //! Guards the kernel against user code that panics: a panic becomes the ending of the run.
 
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use crate::termination::Termination;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +27,6 @@ pub(super) fn guarded<T>(name: String, code: impl FnOnce() -> T) -> Flow<T> {
 }
 
 pub(super) fn fault(name: impl Into<String>, message: String) -> Box<Ending> {
-    Ending::new(Termination::ErrorDuringExecution, "fault", name, message.clone())
+    Ending::new(Termination::ErrorDuringExecution, Layer::Fault, name, message.clone())
         .diagnostic(message)
 }

@@ -3,7 +3,7 @@
 use super::effect::Effect;
 use super::guard::{Flow, guarded};
 use super::machine::{Machine, Phase};
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use crate::message::{ToolCall, ToolResult};
 use crate::policy::{PolicyEnd, StepCall, StepResult, Stop, ToolOutput, Verdict};
 use crate::termination::Termination;
@@ -144,13 +144,15 @@ impl Machine {
                 let policy = &stop.policy;
                 let reason =
                     format!("the policy `{policy}` stopped the run without an answer: {evidence}");
-                return Ending::halted("policy", stop.policy, reason);
+                return Ending::halted(Layer::Policy, stop.policy, reason);
             }
-            let mut ending = Ending::new(Termination::Submitted, "policy", stop.policy, evidence);
+            let mut ending =
+                Ending::new(Termination::Submitted, Layer::Policy, stop.policy, evidence);
             ending.deliverable = deliverable;
             return ending;
         }
-        let mut ending = Ending::new(stop.ends_as.into(), "policy", stop.policy, evidence.clone());
+        let mut ending =
+            Ending::new(stop.ends_as.into(), Layer::Policy, stop.policy, evidence.clone());
         if stop.ends_as == PolicyEnd::Halted {
             ending.halted_reason = Some(evidence);
         }

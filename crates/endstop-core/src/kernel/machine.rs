@@ -8,7 +8,7 @@ use super::guard::{Flow, guarded};
 use super::jitter::Jitter;
 use super::ledger::{Granted, Ledger};
 use super::open_calls::{OpenCalls, earliest};
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use super::progress::Progress;
 use super::spec::RunSpec;
 use super::watchers::Watchers;
@@ -175,7 +175,7 @@ impl Machine {
             if late && !matches!(self.phase, Phase::New | Phase::Stopping { .. }) {
                 let ending = Ending::new(
                     Termination::ErrorTimeout,
-                    "limit",
+                    Layer::Limit,
                     "timeout",
                     format!("the run took {:?} of {deadline:?}", self.shown_time()),
                 );

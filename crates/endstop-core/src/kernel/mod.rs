@@ -107,9 +107,10 @@ pub use effect::{
 };
 pub use event::{Answer, Compaction, Event, EventKind, Resumption, ToolReport, TurnDelta};
 pub use outcome::{
-    CompactionAttempt, DecidedBy, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful, WouldFit,
+    CompactionAttempt, DecidedBy, Layer, NoProgressSnapshot, Outcome, RepeatedCall, Unsuccessful,
+    WouldFit,
 };
 pub use pre_turn::{CheckState, PRE_TURN, PreTurnCheck};
-pub use run::{CallQuote, Run, Step};
+pub use run::{CallQuote, Run, RunPhase, Step};
 pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolSpec};
 pub use watch::{Fired, Watch, WatchMode};

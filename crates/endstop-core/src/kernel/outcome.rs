@@ -12,12 +12,57 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
+/// The component that ended a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Layer {
+    /// The model's own signal, or the content of its turn.
+    Turn,
+    /// A termination policy or a watch rule.
+    Policy,
+    /// A tool, including `finish`.
+    Tool,
+    /// A hook.
+    Hook,
+    /// A limit.
+    Limit,
+    /// The provider.
+    Provider,
+    /// The caller, by a cancel or a terminate.
+    Caller,
+    /// A fault of this program or of code that it was given.
+    #[default]
+    Fault,
+}
+
+impl Layer {
+    /// The layer's name in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Layer::Turn => "turn",
+            Layer::Policy => "policy",
+            Layer::Tool => "tool",
+            Layer::Hook => "hook",
+            Layer::Limit => "limit",
+            Layer::Provider => "provider",
+            Layer::Caller => "caller",
+            Layer::Fault => "fault",
+        }
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// The decision that ended a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecidedBy {
-    /// The deciding component: `turn` (the model's signal), `policy`, `tool`, `hook`, `limit`,
-    /// `provider`, `caller` or `fault`.
-    pub layer: String,
+    /// The deciding component.
+    pub layer: Layer,
     /// Name of the rule, policy, tool or limit.
     pub name: String,
     /// The facts behind the decision, as a sentence for people.
@@ -287,17 +332,13 @@ pub(crate) struct Ending {
 impl Ending {
     pub(crate) fn new(
         termination: Termination,
-        layer: &str,
+        layer: Layer,
         name: impl Into<String>,
         evidence: impl Into<String>,
     ) -> Box<Ending> {
         Box::new(Ending {
             termination,
-            decided_by: DecidedBy {
-                layer: layer.to_owned(),
-                name: name.into(),
-                evidence: evidence.into(),
-            },
+            decided_by: DecidedBy { layer, name: name.into(), evidence: evidence.into() },
             deliverable: None,
             summary: None,
             structured: None,
@@ -340,7 +381,7 @@ impl Ending {
     }
 
     pub(crate) fn halted(
-        layer: &str,
+        layer: Layer,
         name: impl Into<String>,
         reason: impl Into<String>,
     ) -> Box<Ending> {

@@ -11,7 +11,7 @@
 
 use super::ledger::{Ask, Ceiling, LEAST_OUTPUT, Ledger, Short};
 use super::machine::Machine;
-use super::outcome::{Ending, WouldFit};
+use super::outcome::{Ending, Layer, WouldFit};
 use crate::usage::NanoUsd;
 
 /// Default output cap under the run's own ceilings if neither the caller nor the model sets one.
@@ -137,7 +137,7 @@ impl Machine {
         if let Some(more) = more {
             evidence = format!("{evidence} ({more})");
         }
-        let mut ending = Ending::new(ceiling.termination(), "limit", ceiling.name(), evidence);
+        let mut ending = Ending::new(ceiling.termination(), Layer::Limit, ceiling.name(), evidence);
         ending.would_fit = Some(fits);
         ending
     }

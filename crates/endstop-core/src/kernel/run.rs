@@ -17,6 +17,7 @@ use crate::policy::StepContext;
 use crate::state::MultiTurnState;
 use crate::usage::{NanoUsd, Unreported, Usage};
 use serde_json::Map;
+use std::fmt;
 use std::mem::take;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -55,6 +56,65 @@ pub enum Step {
     /// The run has ended; perform the effects (they only stop work in progress), and nothing after
     /// that.
     Ended(Box<Outcome>),
+}
+
+/// The phase of a run: what it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum RunPhase {
+    /// Before the first event.
+    New,
+    /// Waits for the hook that sees the prompt.
+    ConsultingPrompt,
+    /// Waits for the hook before a turn.
+    ConsultingPreIteration,
+    /// Waits for the hook before a model call.
+    ConsultingChatParams,
+    /// Waits for the stop hook.
+    ConsultingStop,
+    /// Waits for a reply to a text answer.
+    ConsultingReply,
+    /// Waits for a shared budget.
+    Reserving,
+    /// Waits for the model.
+    Calling,
+    /// Waits until the next attempt.
+    Backoff,
+    /// Waits for tools, or for decisions about them.
+    Tools,
+    /// Waits for a shorter conversation.
+    Compacting,
+    /// Waits for the validation of an answer.
+    Validating,
+    /// Waits for running tools to end; the ending is decided.
+    Stopping,
+}
+
+impl RunPhase {
+    /// The phase's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RunPhase::New => "new",
+            RunPhase::ConsultingPrompt => "consulting_prompt",
+            RunPhase::ConsultingPreIteration => "consulting_pre_iteration",
+            RunPhase::ConsultingChatParams => "consulting_chat_params",
+            RunPhase::ConsultingStop => "consulting_stop",
+            RunPhase::ConsultingReply => "consulting_reply",
+            RunPhase::Reserving => "reserving",
+            RunPhase::Calling => "calling",
+            RunPhase::Backoff => "backoff",
+            RunPhase::Tools => "tools",
+            RunPhase::Compacting => "compacting",
+            RunPhase::Validating => "validating",
+            RunPhase::Stopping => "stopping",
+        }
+    }
+}
+
+impl fmt::Display for RunPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 impl Run {
@@ -202,24 +262,24 @@ impl Run {
         self.0.now
     }
 
-    /// The name of the current phase, for tests and diagnostics.
-    pub fn phase(&self) -> &'static str {
+    /// The current phase.
+    pub fn phase(&self) -> RunPhase {
         match &self.0.phase {
-            Phase::New => "new",
+            Phase::New => RunPhase::New,
             Phase::Consulting { point, .. } => match point {
-                Point::Prompt => "consulting_prompt",
-                Point::PreIteration => "consulting_pre_iteration",
-                Point::ChatParams => "consulting_chat_params",
-                Point::Stop(_) => "consulting_stop",
-                Point::Reply(_) => "consulting_reply",
+                Point::Prompt => RunPhase::ConsultingPrompt,
+                Point::PreIteration => RunPhase::ConsultingPreIteration,
+                Point::ChatParams => RunPhase::ConsultingChatParams,
+                Point::Stop(_) => RunPhase::ConsultingStop,
+                Point::Reply(_) => RunPhase::ConsultingReply,
             },
-            Phase::Reserving { .. } => "reserving",
-            Phase::Calling(_) => "calling",
-            Phase::Backoff { .. } => "backoff",
-            Phase::Tools(_) => "tools",
-            Phase::Compacting { .. } => "compacting",
-            Phase::Validating { .. } => "validating",
-            Phase::Stopping { .. } => "stopping",
+            Phase::Reserving { .. } => RunPhase::Reserving,
+            Phase::Calling(_) => RunPhase::Calling,
+            Phase::Backoff { .. } => RunPhase::Backoff,
+            Phase::Tools(_) => RunPhase::Tools,
+            Phase::Compacting { .. } => RunPhase::Compacting,
+            Phase::Validating { .. } => RunPhase::Validating,
+            Phase::Stopping { .. } => RunPhase::Stopping,
         }
     }
 }

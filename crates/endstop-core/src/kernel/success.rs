@@ -4,7 +4,7 @@ use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason};
 use super::event::Answer;
 use super::guard::Flow;
 use super::machine::{Machine, Phase, Point};
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use crate::message::{Part, Role};
 use crate::termination::Termination;
 use serde_json::Value;
@@ -98,7 +98,7 @@ impl Machine {
             )
         };
         Break(
-            Ending::new(termination, "limit", "max_structured_output_retries", evidence)
+            Ending::new(termination, Layer::Limit, "max_structured_output_retries", evidence)
                 .diagnostic(problem),
         )
     }
@@ -126,7 +126,7 @@ impl Machine {
     ) -> Flow {
         match answer {
             Answer::Halt(reason) => {
-                ending.outranked.push(*Ending::halted("hook", "reply", reason));
+                ending.outranked.push(*Ending::halted(Layer::Hook, "reply", reason));
                 let candidate = self.last_text.clone().map_or(Value::Null, Value::String);
                 self.succeed(ending, candidate, effects)
             }
@@ -156,7 +156,7 @@ impl Machine {
     ) -> Flow {
         match answer {
             Answer::Halt(reason) => {
-                ending.outranked.push(*Ending::halted("hook", "stop", reason));
+                ending.outranked.push(*Ending::halted(Layer::Hook, "stop", reason));
                 Break(ending)
             }
             // A veto withdraws the answer, so an ending that it outranked takes its place.

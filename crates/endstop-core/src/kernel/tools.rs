@@ -7,7 +7,7 @@ use super::event::{Answer, EventKind, ToolReport};
 use super::guard::Flow;
 use super::machine::{Machine, Phase};
 use super::open_calls::{CallState, OpenCall, OpenCalls, Progress, Running};
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use super::progress::excerpt;
 use super::spec::Permission;
 use super::watchers::Watched;
@@ -274,7 +274,7 @@ impl Machine {
                 open.calls[at].state = CallState::Waiting;
                 self.phase = Phase::Tools(open);
                 let name = if by_hook { "pre_tool" } else { "approval" };
-                return self.stop(Ending::halted("hook", name, reason), effects);
+                return self.stop(Ending::halted(Layer::Hook, name, reason), effects);
             }
             Answer::Deny(reason) => {
                 open.finished(at, ToolStatus::Denied, format!("denied: {reason}"), false);
@@ -315,7 +315,7 @@ impl Machine {
         self.phase = Phase::Tools(open);
         self.variables(report.variables, report.metrics);
         if let Some(reason) = report.halt {
-            return self.stop(Ending::halted("tool", name, reason), effects);
+            return self.stop(Ending::halted(Layer::Tool, name, reason), effects);
         }
         self.advance(effects)
     }

@@ -13,7 +13,7 @@ use super::guard::{Flow, guarded};
 use super::ledger::Ceiling;
 use super::lost_call::NoAnswer;
 use super::machine::{Machine, Phase, Point};
-use super::outcome::Ending;
+use super::outcome::{Ending, Layer};
 use super::watchers::Watched;
 use crate::error_class::{ErrorClass, ModelError};
 use crate::message::{ModelTurn, Part, Role, ToolCall};
@@ -262,7 +262,8 @@ impl Machine {
                     None => finish_value.clone(),
                 };
                 let termination = Termination::ErrorContentFiltered;
-                let mut ending = Ending::new(termination, "turn", "content_filtered", evidence);
+                let mut ending =
+                    Ending::new(termination, Layer::Turn, "content_filtered", evidence);
                 ending.diagnostic = refusal;
                 Break(ending)
             }
@@ -278,7 +279,7 @@ impl Machine {
                 let evidence = "the tool calls could not be parsed";
                 let termination = Termination::ErrorSchemaValidation;
                 Break(
-                    Ending::new(termination, "turn", "tool_calls", evidence)
+                    Ending::new(termination, Layer::Turn, "tool_calls", evidence)
                         .diagnostic(response.unparseable.unwrap_or_default()),
                 )
             }
@@ -293,7 +294,7 @@ impl Machine {
                     None => format!("the finish value is not understood: {finish_value}"),
                 };
                 let termination = Termination::ErrorDuringExecution;
-                Break(Ending::new(termination, "turn", "unknown_finish", evidence))
+                Break(Ending::new(termination, Layer::Turn, "unknown_finish", evidence))
             }
             SignalReason::Paused if !has_calls => self.continue_paused(finish_value, effects),
             _ if *has_calls => self.begin_response_tools(&response, effects),
@@ -314,7 +315,7 @@ impl Machine {
                 self.counts.pauses
             );
             let termination = Termination::ErrorDuringExecution;
-            return Break(Ending::new(termination, "turn", "paused", evidence));
+            return Break(Ending::new(termination, Layer::Turn, "paused", evidence));
         }
         self.before_turn(effects)
     }
@@ -443,7 +444,7 @@ impl Machine {
         Break(
             Ending::new(
                 Termination::ErrorThinkingStarved,
-                "turn",
+                Layer::Turn,
                 "thinking_starved",
                 counts.clone(),
             )
@@ -478,7 +479,7 @@ impl Machine {
         }
         Break(Ending::new(
             Termination::ErrorOutputTruncated,
-            "turn",
+            Layer::Turn,
             "token_limit_reached",
             format!("the answer was cut: {shown}"),
         ))
@@ -495,7 +496,7 @@ impl Machine {
             return Break(
                 Ending::new(
                     Termination::ErrorSchemaValidation,
-                    "turn",
+                    Layer::Turn,
                     "tool_calls",
                     format!("{evidence}; the model was asked once to correct this"),
                 )
@@ -527,7 +528,7 @@ impl Machine {
         let blank = whole.trim().is_empty();
         let refused = of_text || matches!(verdict, Continue(Verdict::Tell(_)));
         let answer = (!blank && !refused)
-            .then(|| Ending::new(Termination::Stop, "turn", "natural_completion", shown));
+            .then(|| Ending::new(Termination::Stop, Layer::Turn, "natural_completion", shown));
         let (decided, told) = self.decide_step(verdict, stop, answer);
         match decided {
             Some(ending) if ending.termination == Termination::Stop => {
@@ -549,7 +550,7 @@ impl Machine {
             if self.counts.empty_turns > max {
                 return Break(Ending::new(
                     Termination::ErrorNoProgress,
-                    "limit",
+                    Layer::Limit,
                     "max_empty_turns",
                     format!("{} blank answers in a row ({shown})", self.counts.empty_turns),
                 ));
@@ -562,7 +563,7 @@ impl Machine {
             self.nudge(nudges, effects);
             return self.before_turn(effects);
         }
-        let ending = Ending::new(Termination::Stop, "turn", "natural_completion", shown);
+        let ending = Ending::new(Termination::Stop, Layer::Turn, "natural_completion", shown);
         self.accept_text(ending, whole, effects)
     }
 
@@ -611,7 +612,7 @@ fn lowered_and_reached(call: &Call, usage: &Usage) -> Option<(Ceiling, u64)> {
 fn lowered((ceiling, cap): (Ceiling, u64), shown: &str) -> Box<Ending> {
     Ending::new(
         ceiling.termination(),
-        "limit",
+        Layer::Limit,
         ceiling.name(),
         format!(
             "the output cap was lowered to what was left, {cap} tokens, and cut the turn: {shown}"

@@ -16,7 +16,7 @@
 //! have done.
 
 use crate::detector::{Rule, Stuck};
-use crate::policy::Registry;
+use crate::registry::Registry;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;

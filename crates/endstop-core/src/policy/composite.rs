@@ -18,10 +18,9 @@
 //! Source: `composite` of RLM Code. Differences: members may be nested and configured, and an
 //! unknown name or an empty list is an error.
 
-use super::combinators::Policy;
 use super::config::{Config, PolicyError};
-use super::registry::Registry;
-use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use super::policy_box::Policy;
+use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use serde_json::{Value, json};
 
 const NAME: &str = "composite";
@@ -47,15 +46,15 @@ impl Composite {
         json!({"policies": ["final_pattern", "reward_threshold"], "require_all": false})
     }
 
-    /// Builds the policy from its configuration; `registry` builds the members.
-    pub fn from_config(config: &Value, registry: &Registry) -> Result<Composite, PolicyError> {
-        Self::nested(config, registry, 0)
-    }
-
-    pub(super) fn nested(
+    /// Builds the policy from its configuration. `build` builds a member from its specification, and
+    /// `names` are the policies that it knows.
+    ///
+    /// # Errors
+    /// The configuration or a member's specification is not valid.
+    pub fn from_config(
         config: &Value,
-        registry: &Registry,
-        depth: u32,
+        names: &[&str],
+        build: impl Fn(&Value) -> Result<Policy, PolicyError>,
     ) -> Result<Composite, PolicyError> {
         let config = Config::new(NAME, config)?;
         config.only(&["policies", "require_all"])?;
@@ -65,16 +64,13 @@ impl Composite {
             Some(Value::Array(specs)) if !specs.is_empty() => specs,
             // An empty list is an error, because such a policy would never stop a run.
             _ => {
-                let known = registry.names().collect::<Vec<_>>().join(", ");
+                let known = names.join(", ");
                 let expected =
                     format!("a list of at least one policy (name or {{name, config}}; {known})");
                 return Err(config.bad("policies", &expected));
             }
         };
-        let members = specs
-            .iter()
-            .map(|spec| registry.build_nested(spec, depth + 1))
-            .collect::<Result<Vec<_>, _>>()?;
+        let members = specs.iter().map(build).collect::<Result<Vec<_>, _>>()?;
         Ok(if config.flag("require_all", false)? {
             Composite::all(members)
         } else {

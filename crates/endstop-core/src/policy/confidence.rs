@@ -20,7 +20,7 @@
 
 use super::config::{Config, PolicyError};
 use super::final_pattern::FinalPattern;
-use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use serde_json::{Value, json};
 
 const NAME: &str = "confidence";

@@ -13,7 +13,6 @@
 //! );
 //! ```
 
-use crate::detector::Rule;
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -27,6 +26,8 @@ pub enum PolicyError {
         name: String,
         /// The registered names, in order.
         known: Vec<String>,
+        /// Names of the detectors.
+        detectors: Vec<String>,
     },
     /// A policy of this name is already registered.
     Duplicate {
@@ -78,8 +79,7 @@ impl PolicyError {
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PolicyError::UnknownPolicy { name, known } => {
-                let detectors: Vec<&str> = Rule::known().iter().map(|rule| rule.name).collect();
+            PolicyError::UnknownPolicy { name, known, detectors } => {
                 write!(
                     f,
                     "unknown termination policy `{name}`; known are {}, and the detectors {}",

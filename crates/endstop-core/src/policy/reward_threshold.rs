@@ -14,7 +14,7 @@
 //! streak is also checked while the policy waits for a final action, and a streak gives no answer.
 
 use super::config::{Config, PolicyError};
-use super::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use super::verdict::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use serde_json::{Value, json};
 
 const NAME: &str = "reward_threshold";

@@ -27,7 +27,7 @@
 //! of client tools outrank a stop-like value, finish reasons on deltas are read, values are
 //! compared without regard to case, and an unknown first field does not hide a known later one.
 
-use super::{Confidence, SignalReason, TerminationSignal};
+use super::termination_signal::{Confidence, SignalReason, TerminationSignal};
 use serde_json::{Value, json};
 use std::fmt;
 

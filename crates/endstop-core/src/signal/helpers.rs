@@ -13,7 +13,7 @@
 //! Source: Burnside's `createTerminationSignal`, `calculateTerminationConfidence` and
 //! `isUnifiedTerminationSignal`.
 
-use super::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
+use super::termination_signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 use serde_json::{Map, Value};
 
 /// Creates a signal of unknown reason and low confidence; the caller sets the other fields.

@@ -16,18 +16,18 @@ fn silent_thinking_is_not_a_stall() {
     let mut hand = Hand::start(spec(), None);
     let call = hand.call();
     hand.at(180_000).feed(EventKind::Tick);
-    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(hand.run().phase().as_str(), "calling");
     hand.feed(EventKind::Delta { call, delta: TurnDelta::Text("Par".into()) });
     hand.at(239_999).feed(EventKind::Tick);
-    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(hand.run().phase().as_str(), "calling");
     hand.at(240_000).feed(EventKind::Tick);
-    assert_eq!(hand.run().phase(), "backoff", "60 s after the last content is a stall");
+    assert_eq!(hand.run().phase().as_str(), "backoff", "60 s after the last content is a stall");
 
     let limits =
         Limits { first_content_timeout: Some(Duration::from_secs(5)), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     hand.at(5_000).feed(EventKind::Tick);
-    assert_eq!(hand.run().phase(), "backoff");
+    assert_eq!(hand.run().phase().as_str(), "backoff");
 }
 
 #[test]

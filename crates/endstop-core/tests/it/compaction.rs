@@ -243,11 +243,11 @@ fn resumed_run_retries_failed_compaction() {
 
     let on = replay::go_on(spec, events, Resumption::default()).unwrap();
     let Step::Continue(run) = on.step else { panic!("the run continues") };
-    assert_eq!((run.phase(), compact(&on.perform)), ("compacting", Some(id)));
+    assert_eq!((run.phase().as_str(), compact(&on.perform)), ("compacting", Some(id)));
     let result = Compaction::done("drop", vec![task()]);
     let event = Event::new(run.elapsed(), EventKind::Compacted { id, result });
     let Step::Continue(run) = run.handle(event, &mut Vec::new()) else {
         panic!("the run continues")
     };
-    assert_eq!((run.phase(), run.epoch()), ("calling", 1));
+    assert_eq!((run.phase().as_str(), run.epoch()), ("calling", 1));
 }

@@ -65,7 +65,7 @@ fn malformed_finish_is_answered_as_mistake() {
         let limits = Limits { max_consecutive_mistakes: Some(2), ..Limits::default() };
         let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
         hand.answer(finish(&arguments));
-        assert_eq!(hand.run().phase(), "calling", "{arguments}");
+        assert_eq!(hand.run().phase().as_str(), "calling", "{arguments}");
         hand.answer(finish(&arguments));
         assert_eq!(hand.ended(), Termination::ErrorConsecutiveMistakes, "{arguments}");
     }
@@ -84,7 +84,7 @@ fn finish_after_failed_call_refused_once() {
     let answer = json!({"deliverable": "written"});
     let mut hand = Hand::start(spec(), None);
     hand.answer(beside(&["write"], &answer)).tools_end(ToolStatus::Error, "read-only");
-    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(hand.run().phase().as_str(), "calling");
     hand.answer(beside(&["write"], &answer)).tools_end(ToolStatus::Error, "read-only");
     assert_eq!(hand.ended(), Termination::Submitted);
     use ToolStatus::{Error, Ok};
@@ -110,7 +110,7 @@ fn deadline_keeps_finish_during_running_call() {
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     hand.answer(beside(&["read"], &json!({"deliverable": "42"})));
     hand.at(1000).feed(EventKind::Tick);
-    assert_eq!(hand.run().phase(), "stopping");
+    assert_eq!(hand.run().phase().as_str(), "stopping");
     hand.at(5000).feed(EventKind::Tick);
     assert_eq!(hand.ended(), Termination::Submitted);
     assert_eq!(hand.outcome().deliverable, Some(json!("42")));
@@ -184,7 +184,7 @@ fn answer_before_stop_hook_survives() {
     hand.answer(stop("42"));
     let id = hand.consulted();
     hand.feed(EventKind::Answered { id, answer: Answer::Deny("not so".into()) });
-    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(hand.run().phase().as_str(), "calling");
 }
 
 #[test]

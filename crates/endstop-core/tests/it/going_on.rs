@@ -102,7 +102,9 @@ fn completed_calls_survive_resume() {
             }
             replay
         };
-        let Some(run) = before.run().filter(|run| run.phase() != "stopping") else { continue };
+        let Some(run) = before.run().filter(|run| run.phase().as_str() != "stopping") else {
+            continue;
+        };
         let (messages, spent, calls) =
             (run.messages().to_vec(), run.spent(), before.outstanding().len());
         let on = go_on(spec(seed), events[..died].to_vec(), Resumption::default())
@@ -213,7 +215,7 @@ fn failed_call_is_repeated_and_booked() {
     let on = go_on(spec, events, Resumption::default()).unwrap();
     assert_eq!(on.kept, 1);
     assert_eq!(running(&on).spent(), ended.outcome().unwrap().cost, "no more than it was billed");
-    assert_eq!(running(&on).phase(), "backoff");
+    assert_eq!(running(&on).phase().as_str(), "backoff");
     assert_eq!(on.perform.iter().filter(|e| matches!(e, Effect::CallModel { .. })).count(), 0);
     assert!(
         on.perform.contains(&Effect::WakeAt { at: Duration::from_millis(40) }),

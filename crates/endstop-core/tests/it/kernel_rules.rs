@@ -96,7 +96,11 @@ impl Hand {
 
     pub fn outcome(&self) -> &Outcome {
         self.outcome.as_ref().unwrap_or_else(|| {
-            panic!("the run did not end: phase {}, effects {:?}", self.run().phase(), self.effects)
+            panic!(
+                "the run did not end: phase {}, effects {:?}",
+                self.run().phase().as_str(),
+                self.effects
+            )
         })
     }
 
@@ -295,7 +299,7 @@ fn permissions_and_hooks_hold_for_finish() {
     hand.answer(calls(&["finish"]));
     let id = hand.consulted();
     hand.feed(EventKind::Answered { id, answer: Answer::Deny("not yet".into()) });
-    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(hand.run().phase().as_str(), "calling");
     hand.answer(calls(&["finish"]));
     let id = hand.consulted();
     hand.feed(EventKind::Answered { id, answer: Answer::Proceed });
@@ -380,7 +384,7 @@ fn cancel_answers_each_open_call() {
     hand.feed(EventKind::ToolEnded { tool: started[0].0, report });
     let third = hand.started()[0].0;
     hand.feed(EventKind::Cancel);
-    assert_eq!(hand.run().phase(), "stopping");
+    assert_eq!(hand.run().phase().as_str(), "stopping");
     assert!(
         hand.effects.iter().any(|e| matches!(e, Effect::AbortTools { ids, .. } if ids.len() == 2))
     );
@@ -437,7 +441,7 @@ fn failing_user_code_ends_as_fault() {
     let (name, message) = ("observer".to_owned(), "the observer panicked: oh".to_owned());
     hand.feed(EventKind::Fault { name: name.clone(), message: message.clone() });
     assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
-    let decided = DecidedBy { layer: "fault".to_owned(), name, evidence: message };
+    let decided = DecidedBy { layer: endstop_core::Layer::Fault, name, evidence: message };
     assert_eq!(hand.outcome().decided_by, decided);
 }
 
@@ -461,7 +465,7 @@ fn cancel_dismisses_prompt_before_tools_end() {
     hand.answer(calls(&["read", "write"]));
     let (asked, running) = (hand.consulted(), hand.started()[0].0);
     hand.feed(EventKind::Cancel);
-    assert_eq!(hand.run().phase(), "stopping");
+    assert_eq!(hand.run().phase().as_str(), "stopping");
     assert!(hand.effects.contains(&Effect::Abandon { id: asked }), "{:?}", hand.effects);
     let report = ToolReport::new(ToolStatus::Ok, "read");
     hand.feed(EventKind::ToolEnded { tool: running, report });
@@ -538,9 +542,9 @@ fn only_content_resets_the_stall_clock() {
         hand.at(100_000).feed(EventKind::Delta { call, delta: empty });
     }
     hand.at(109_999).feed(EventKind::Tick);
-    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(hand.run().phase().as_str(), "calling");
     hand.at(110_000).feed(EventKind::Tick);
-    assert_eq!(hand.run().phase(), "backoff");
+    assert_eq!(hand.run().phase().as_str(), "backoff");
     let named = hand.effects.iter().any(|e| {
         matches!(e, Effect::Emit(RunEvent::AttemptFailed { error, .. }) if error.message.contains("stall_timeout"))
     });
@@ -554,7 +558,7 @@ fn permanent_error_is_not_retried() {
         let mut hand = Hand::start(spec(), None);
         hand.fail(class);
         if class.is_retryable() {
-            assert_eq!(hand.run().phase(), "backoff", "{class}");
+            assert_eq!(hand.run().phase().as_str(), "backoff", "{class}");
         } else {
             assert_eq!(hand.ended(), class.termination());
             assert_eq!(hand.outcome().model_calls, 1);
@@ -820,7 +824,7 @@ fn overdue_tool_is_answered_as_timeout() {
     );
     let report = ToolReport::new(ToolStatus::Aborted, "killed");
     hand.at(1010).feed(EventKind::ToolEnded { tool, report });
-    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(hand.run().phase().as_str(), "calling");
     assert_eq!(hand.run().state().completed_calls[0].status, ToolStatus::Timeout);
 }
 
@@ -909,7 +913,7 @@ fn approval_pauses_tool_timeout() {
     hand.answer(calls(&["read"]));
     let asked = hand.consulted();
     hand.at(3_600_000).feed(EventKind::Tick);
-    assert_eq!(hand.run().phase(), "tools");
+    assert_eq!(hand.run().phase().as_str(), "tools");
     hand.feed(EventKind::Cancel);
     assert_eq!(hand.ended(), Termination::Cancelled);
     assert!(hand.effects.contains(&Effect::Abandon { id: asked }));
@@ -1111,7 +1115,7 @@ fn answer_of_older_attempt_is_dropped() {
     let new = hand.call();
     assert_ne!(old, new);
     hand.feed(EventKind::TurnEnded { call: old, turn: Box::new(stop("late")) });
-    assert_eq!(hand.run().phase(), "calling");
+    assert_eq!(hand.run().phase().as_str(), "calling");
     hand.feed(EventKind::TurnEnded { call: new, turn: Box::new(stop("in time")) });
     assert_eq!(hand.outcome().last_text.as_deref(), Some("in time"));
 }

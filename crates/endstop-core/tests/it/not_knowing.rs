@@ -17,7 +17,7 @@ fn missing_finish_value_is_retried() {
     let limits = Limits { max_retries: Some(1), ..Limits::default() };
     let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
     hand.answer(without_finish("The answer is probab"));
-    assert_eq!(hand.run().phase(), "backoff");
+    assert_eq!(hand.run().phase().as_str(), "backoff");
     hand.at(1000).feed(EventKind::Tick).answer(without_finish("The answer is probab"));
     assert_eq!(hand.ended(), Termination::ErrorDuringExecution);
     assert_eq!(hand.outcome().decided_by.name, "incomplete_stream");

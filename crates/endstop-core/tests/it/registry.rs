@@ -2,7 +2,7 @@
 
 use crate::vectors::{assert_differences, cases, id};
 use endstop_core::TerminationPolicy;
-use endstop_core::policy::PolicyInfo;
+use endstop_core::registry::PolicyInfo;
 use endstop_core::{Policy, PolicyError, Registry, StepContext, StepResult, Stop, Verdict};
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ const DIFFERS: &[(&str, &str)] = &[
 fn raises(error: &PolicyError) -> Value {
     // The wording may differ; the names that the error must contain are compared.
     match error {
-        PolicyError::UnknownPolicy { name, known } => {
+        PolicyError::UnknownPolicy { name, known, .. } => {
             json!({"unknown": name, "known": known})
         }
         other => json!({"error": other.to_string()}),

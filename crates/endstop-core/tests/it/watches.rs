@@ -44,7 +44,7 @@ fn every_mode_is_in_the_outcome() {
         }
         if mode == WatchMode::Stop {
             assert_eq!(hand.ended(), Termination::ErrorNoProgress);
-            assert_eq!(hand.outcome().decided_by.layer, "policy");
+            assert_eq!(hand.outcome().decided_by.layer.as_str(), "policy");
             assert_eq!(hand.outcome().decided_by.name, "repeat_call_res");
         } else {
             hand.answer(stop("done"));

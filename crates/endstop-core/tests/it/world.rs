@@ -355,7 +355,7 @@ fn play_from(
     for _ in 0..3000 {
         // A run whose ending is decided is closed instead of resumed.
         let dies = deaths.get(died).is_some_and(|after| *after <= events.len());
-        if dies && run.phase() != "stopping" {
+        if dies && run.phase().as_str() != "stopping" {
             died += 1;
             let again = || self::spec(&mut Rng(seed)).0;
             let on = go_on(again, std::mem::take(&mut events), Resumption::default())
@@ -377,7 +377,7 @@ fn play_from(
             run = on;
         }
         let kind = if started {
-            world.next_event(&setup, run.phase())
+            world.next_event(&setup, run.phase().as_str())
         } else if world.rng.chance(4) {
             match world.rng.below(40) {
                 0 => EventKind::Cancel,
@@ -390,15 +390,19 @@ fn play_from(
             EventKind::Start { seed, price: setup.price, wall_ms: None }
         };
         if world.idle > 3 {
-            return Err(format!("stuck in {}: no open effect and no requested tick", run.phase()));
+            return Err(format!(
+                "stuck in {}: no open effect and no requested tick",
+                run.phase().as_str()
+            ));
         }
         let event = Event::new(world.now, kind);
-        pairs.push((run.phase(), event.kind.name()));
-        let cancelled = matches!(event.kind, EventKind::Cancel) && run.phase() != "stopping";
+        pairs.push((run.phase().as_str(), event.kind.name()));
+        let cancelled =
+            matches!(event.kind, EventKind::Cancel) && run.phase().as_str() != "stopping";
         world.stopped |= cancelled;
         events.push(event.clone());
         let before = (run.epoch(), run.messages().to_vec());
-        let (phase, kind) = (run.phase(), event.kind.clone());
+        let (phase, kind) = (run.phase().as_str(), event.kind.clone());
         let compacted = matches!(event.kind, EventKind::Compacted { .. });
         let step = run.handle(event, &mut effects);
         let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));

@@ -10,7 +10,7 @@
 //! The loom tests in `models.rs` check every order of its steps.
 
 use super::sync::{Arc, Mutex, lock};
-use endstop_core::{DecidedBy, NanoUsd, Outcome, Termination, Usage};
+use endstop_core::{DecidedBy, Layer, NanoUsd, Outcome, Termination, Usage};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -117,14 +117,14 @@ impl Drop for Wait<'_> {
 /// The outcome of a run whose task was lost together with its kernel.
 pub(super) fn lost(terminated: bool, duration: Duration) -> Outcome {
     let (termination, layer, name) = if terminated {
-        (Termination::Terminated, "caller", "terminate")
+        (Termination::Terminated, Layer::Caller, "terminate")
     } else {
-        (Termination::ErrorDuringExecution, "fault", "driver")
+        (Termination::ErrorDuringExecution, Layer::Fault, "driver")
     };
     Outcome {
         termination,
         decided_by: DecidedBy {
-            layer: layer.to_owned(),
+            layer,
             name: name.to_owned(),
             evidence: "the run's task was lost".to_owned(),
         },

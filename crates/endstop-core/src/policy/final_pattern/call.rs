@@ -24,37 +24,10 @@
 
 use super::argument;
 use super::brackets::{Brackets, Closed};
+use super::callee::Callee;
 use super::markdown::Markdown;
 use super::opening::Openings;
 use memchr::memchr;
-
-/// Which function was called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Callee {
-    /// `FINAL(answer)`
-    Final,
-    /// `FINAL_VAR(name)`
-    FinalVar,
-    /// `SUBMIT(key=value, …)`
-    Submit,
-}
-
-impl Callee {
-    /// The name as it is written.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Callee::Final => "FINAL",
-            Callee::FinalVar => "FINAL_VAR",
-            Callee::Submit => "SUBMIT",
-        }
-    }
-
-    fn named(word: &str, case_sensitive: bool) -> Option<Callee> {
-        [Callee::Final, Callee::FinalVar, Callee::Submit].into_iter().find(|c| {
-            if case_sensitive { word == c.as_str() } else { word.eq_ignore_ascii_case(c.as_str()) }
-        })
-    }
-}
 
 /// Which of several declarations counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,21 +19,22 @@
 mod argument;
 mod brackets;
 mod call;
+mod callee;
 mod markdown;
 mod opening;
 mod pattern;
 mod python;
 pub mod regex;
 
-pub use call::{Callee, Declaration, Pick, Scanner, ScannerOptions};
+pub use call::{Declaration, Pick, Scanner, ScannerOptions};
+pub use callee::Callee;
+use callee::NAME;
 pub(crate) use regex::Expression;
 pub use regex::Patterns;
 
-use super::config::{Config, PolicyError};
-use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::policy::config::{Config, PolicyError};
+use crate::policy::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use serde_json::{Value, json};
-
-pub(super) const NAME: &str = "final_pattern";
 
 #[derive(Debug)]
 enum Matching {

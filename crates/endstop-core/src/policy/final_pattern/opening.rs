@@ -11,7 +11,7 @@
 //! or of many brackets alone costs one search of the other. Blocks bound the search, so that a caller
 //! that stops at each opening does not search the same text for names again and again.
 
-use super::call::Callee;
+use super::callee::Callee;
 use memchr::{memchr, memmem};
 
 /// How much is searched at once.

@@ -14,7 +14,7 @@
 //! a pattern's text contains `FINAL_VAR` and the group names a variable, the answer is its value
 //! as Python writes it. This mode does not look in mid-stream.
 
-use super::NAME;
+use super::callee::NAME;
 use super::pattern;
 use super::python;
 use crate::policy::config::{Config, PolicyError};

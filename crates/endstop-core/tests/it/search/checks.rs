@@ -13,7 +13,7 @@ use endstop_core::*;
 impl World<'_> {
     /// Checks a run that continues.
     pub(super) fn check_state(&self, run: &Run, before: &Before) -> Result<(), String> {
-        let phase = run.phase();
+        let phase = run.phase().as_str();
         if matches!(before.event, EventKind::Terminate | EventKind::Fault { .. }) {
             return Err(format!("the run continues after {:?}", before.event));
         }

@@ -219,7 +219,7 @@ impl<'a> World<'a> {
     }
 
     fn phase(&self) -> &'static str {
-        self.run.as_ref().map_or("ended", Run::phase)
+        self.run.as_ref().map_or("ended", |run| run.phase().as_str())
     }
 
     /// Plays a step that was checked before; `None` if the run ended with it.
@@ -269,7 +269,7 @@ impl<'a> World<'a> {
         let due = self.limits.timeout.is_some_and(|deadline| self.now >= deadline);
         let nothing_new = matches!(action, Action::Late(_)) && run.elapsed() == self.now && !due;
         let before = Before {
-            phase: run.phase(),
+            phase: run.phase().as_str(),
             stopping: self.stopping.clone(),
             cancelled: self.cancelled,
             printed: (check && nothing_new).then(|| format!("{run:?}")),

@@ -264,7 +264,8 @@ impl Driver {
                 if ended.is_some() {
                     return ended;
                 }
-                starts = self.run.as_ref().is_some_and(|run| run.phase() == "new");
+                starts =
+                    self.run.as_ref().is_some_and(|run| run.phase() == endstop_core::RunPhase::New);
             }
         }
         // A cancel or terminate from before the start takes precedence over it.

@@ -328,7 +328,7 @@ async fn panic_message_has_no_provider_key() {
         let builder = AgentLoop::builder(provider.clone()).tool(tool).hook(Leaky(none));
         let outcome = leak(builder).build().unwrap().run("go").unwrap().await;
         assert_eq!(outcome.decided_by.name, name, "{outcome:?}");
-        assert_eq!(outcome.decided_by.layer, "fault", "{outcome:?}");
+        assert_eq!(outcome.decided_by.layer.as_str(), "fault", "{outcome:?}");
         let evidence = &outcome.decided_by.evidence;
         assert!(evidence.ends_with("panicked: no access with [redacted]"), "{evidence}");
         let written = serde_json::to_string(&outcome).unwrap() + &format!("{outcome:?}");

@@ -19,14 +19,11 @@
 //! Source: the registry of RLM Code. Difference: a name that is already registered is an error,
 //! unless the caller replaces it explicitly.
 
-use super::combinators::Policy;
-use super::composite::Composite;
-use super::confidence::Confident;
-use super::config::PolicyError;
-use super::final_pattern::FinalPattern;
-use super::reward_threshold::RewardThreshold;
-use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use crate::detector::{DetectorPolicy, Rule};
+use crate::policy::{
+    Composite, Confident, FinalPattern, Policy, PolicyError, RewardThreshold, StepContext,
+    StepResult, Stop, TerminationPolicy, Verdict,
+};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -289,7 +286,11 @@ impl Registry {
             return Rule::from_config(name, config).map(DetectorPolicy::new).map(Policy::new);
         }
         match &self.entry(name)?.maker {
-            Maker::Composite => Composite::nested(config, self, depth).map(Policy::new),
+            Maker::Composite => {
+                let names: Vec<&str> = self.names().collect();
+                let member = |spec: &Value| self.build_nested(spec, depth + 1);
+                Composite::from_config(config, &names, member).map(Policy::new)
+            }
             Maker::Factory(factory) => factory(config),
         }
     }
@@ -303,7 +304,8 @@ impl Registry {
     }
 
     fn unknown(&self, name: &str) -> PolicyError {
-        PolicyError::UnknownPolicy { name: name.to_owned(), known: self.known() }
+        let detectors = Rule::known().iter().map(|rule| rule.name.to_owned()).collect();
+        PolicyError::UnknownPolicy { name: name.to_owned(), known: self.known(), detectors }
     }
 }
 

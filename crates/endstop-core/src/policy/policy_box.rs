@@ -1,0 +1,65 @@
+//! A policy of any type, boxed.
+
+use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use serde_json::Value;
+use std::fmt;
+
+/// A boxed policy with the operators `|`, `&` and `!`.
+pub struct Policy(Box<dyn TerminationPolicy>);
+
+impl Policy {
+    /// Boxes a policy.
+    pub fn new(policy: impl TerminationPolicy + 'static) -> Policy {
+        Policy(Box::new(policy))
+    }
+
+    /// Returns the boxed policy.
+    pub fn into_inner(self) -> Box<dyn TerminationPolicy> {
+        self.0
+    }
+}
+
+impl From<Box<dyn TerminationPolicy>> for Policy {
+    fn from(inner: Box<dyn TerminationPolicy>) -> Policy {
+        Policy(inner)
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Policy").field(&self.0.name()).finish()
+    }
+}
+
+impl TerminationPolicy for Policy {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn description(&self) -> &str {
+        self.0.description()
+    }
+    fn default_config(&self) -> Value {
+        self.0.default_config()
+    }
+    fn specification(&self) -> Option<Value> {
+        self.0.specification()
+    }
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        self.0.should_terminate(step, context)
+    }
+    fn begin_turn(&mut self) {
+        self.0.begin_turn();
+    }
+    fn look(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        self.0.look(piece, context)
+    }
+    fn look_at_end(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        self.0.look_at_end(text, context)
+    }
+    fn join_all(&mut self) {
+        self.0.join_all();
+    }
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}

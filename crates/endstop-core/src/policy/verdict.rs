@@ -1,0 +1,245 @@
+//! The vocabulary of policies: a step, a verdict about it, and the trait of a policy.
+
+use crate::termination::Termination;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// The outcome of one step; in a live run, one turn with its tools.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepResult {
+    /// Kind of the step: `message`, `final` (the `finish` tool was called), `tool`, or `code` (a
+    /// tool that runs code). Recorded runs may contain other kinds. Comparisons are exact.
+    pub action_type: String,
+    /// `true` if the step succeeded.
+    pub success: bool,
+    /// Text of the step; `None` (no text) and a blank string are different values.
+    pub output: Option<String>,
+    /// Metadata of the step; the `confidence` policy reads its number from here.
+    #[serde(default)]
+    pub metadata: Map<String, Value>,
+    /// Tool calls of the step, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<StepCall>,
+    /// Outputs of the step's tools, in call order. Only live runs fill this; a recorded step has
+    /// the single [`output`](Self::output).
+    #[serde(default)]
+    pub outputs: Vec<ToolOutput>,
+}
+
+/// A tool call of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepCall {
+    /// The tool's name.
+    pub name: String,
+    /// The arguments, as JSON text.
+    pub arguments: String,
+}
+
+/// The output of one tool of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolOutput {
+    /// `tool`, or `code` for a tool that runs code.
+    pub action_type: String,
+    /// The tool's name.
+    pub name: String,
+    /// `true` if the call succeeded.
+    pub success: bool,
+    /// Text that the tool returned.
+    pub output: String,
+}
+
+/// The state of the run around a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepContext {
+    /// The run's task.
+    pub task: String,
+    /// Number of turns completed before this one (0-based).
+    pub step: i64,
+    /// Named values, set by tools or by the caller; `FINAL_VAR(name)` reads them.
+    pub variables: Map<String, Value>,
+    /// Measurements; the `reward_threshold` policy reads `last_reward` from here.
+    pub metrics: Map<String, Value>,
+    /// Cost of the run so far in US dollars, if the price of the model is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    /// `true` if a message that the model did not write arrived since the previous step.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub somebody_spoke: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// The terminations that a policy may choose.
+// A closed list, because a policy must not report, for example, a cancel or a provider error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PolicyEnd {
+    /// The model declared its answer.
+    #[serde(rename = "submitted")]
+    Submitted,
+    /// The run makes no progress.
+    #[serde(rename = "error_no_progress")]
+    NoProgress,
+    /// The run gave up after too many consecutive failures.
+    #[serde(rename = "error_consecutive_mistakes")]
+    ConsecutiveMistakes,
+    /// The run reached a limit that a rule sets, for example on its steps or its cost.
+    #[serde(rename = "error_halted")]
+    Halted,
+}
+
+impl From<PolicyEnd> for Termination {
+    fn from(end: PolicyEnd) -> Termination {
+        match end {
+            PolicyEnd::Submitted => Termination::Submitted,
+            PolicyEnd::NoProgress => Termination::ErrorNoProgress,
+            PolicyEnd::ConsecutiveMistakes => Termination::ErrorConsecutiveMistakes,
+            PolicyEnd::Halted => Termination::ErrorHalted,
+        }
+    }
+}
+
+/// A policy's decision to stop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Termination that the run ends with.
+    pub ends_as: PolicyEnd,
+    /// The answer as text, if there is one.
+    pub answer: Option<String>,
+    /// The answer as a JSON value if it is more than a string (`SUBMIT(…)` gives an object).
+    pub deliverable: Option<Value>,
+    /// The answer to use if neither the policy nor the run has another one: the result of the tool
+    /// that the `tool_called` rule waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
+    /// Name of the policy that decided; in a composite, the deciding member.
+    pub policy: String,
+    /// The reason, for a person to read.
+    pub evidence: String,
+}
+
+impl Stop {
+    /// Creates a stop that ends the run as `submitted`, without an answer yet.
+    pub fn submitted(policy: impl Into<String>, evidence: impl Into<String>) -> Stop {
+        Stop {
+            ends_as: PolicyEnd::Submitted,
+            answer: None,
+            deliverable: None,
+            fallback: None,
+            policy: policy.into(),
+            evidence: evidence.into(),
+        }
+    }
+
+    /// Sets the answer.
+    #[must_use]
+    pub fn answer(mut self, answer: impl Into<String>) -> Stop {
+        self.answer = Some(answer.into());
+        self
+    }
+
+    /// Sets the answer to use if there is no other.
+    #[must_use]
+    pub fn or_else(mut self, fallback: Option<String>) -> Stop {
+        self.fallback = fallback;
+        self
+    }
+
+    /// Returns the JSON value of the answer if there is one, else its text.
+    pub fn deliverable(&self) -> Option<Value> {
+        // The value comes first, because the text may be only one field of it.
+        self.deliverable.clone().or_else(|| self.answer.clone().map(Value::String))
+    }
+}
+
+/// The decision of a policy about one step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Continue the run.
+    Continue,
+    /// Continue, and send the model a message, for example about an unknown name in `FINAL_VAR`.
+    Tell(String),
+    /// Stop the run.
+    Stop(Stop),
+}
+
+impl Verdict {
+    /// Returns the stop if the verdict is one.
+    pub fn stop(&self) -> Option<&Stop> {
+        if let Verdict::Stop(stop) = self { Some(stop) } else { None }
+    }
+}
+
+/// Decides after each step if the run stops.
+///
+/// The kernel calls [`begin_turn`](Self::begin_turn) before each attempt at a turn,
+/// [`look`](Self::look) with each chunk of its visible text, and
+/// [`should_terminate`](Self::should_terminate) once per turn, after its tools.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a termination policy",
+    note = "implement `name`, `should_terminate` and `reset`; the crate's `policy` module shows a policy of ten lines"
+)]
+pub trait TerminationPolicy: Send {
+    /// Returns the name that configuration and outcomes use.
+    fn name(&self) -> &str;
+
+    /// Returns a one-line description.
+    #[expect(
+        clippy::unnecessary_literal_bound,
+        reason = "implementations may keep theirs in a field"
+    )]
+    fn description(&self) -> &str {
+        ""
+    }
+
+    /// Returns the configuration that applies if nothing is configured.
+    fn default_config(&self) -> Value {
+        Value::Object(Map::new())
+    }
+
+    /// Returns the specification that this policy was built from ([`Registry::build`]), or `None`
+    /// if code built it. The journal stores it so that a resumed run can rebuild the policy.
+    fn specification(&self) -> Option<Value> {
+        None
+    }
+
+    /// Decides about a completed step.
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict;
+
+    /// Discards the text read by [`look`](Self::look). Called before each turn, and before every
+    /// further attempt at it.
+    fn begin_turn(&mut self) {}
+
+    /// Reads the next chunk of the turn's visible text; `Some` aborts the generation.
+    ///
+    /// The result must not depend on how the text is split, because chunk boundaries are chosen by
+    /// the provider and the network. The total work must be linear in the text.
+    fn look(&mut self, _piece: &str, _context: &StepContext) -> Option<Stop> {
+        None
+    }
+
+    /// Decides what [`look`](Self::look) had to leave open because more text could have changed it.
+    /// The kernel calls this when the text is complete and before the tools run; `Some` ends the
+    /// turn before its tools.
+    fn look_at_end(&mut self, _text: &str, _context: &StepContext) -> Option<Stop> {
+        None
+    }
+
+    /// Prepares the policy to be a member of one that needs several members to agree. A policy with
+    /// a built-in alternative switches it off (the fallback of `confidence`), because otherwise it
+    /// would agree with another member for that member's reason.
+    fn join_all(&mut self) {}
+
+    /// Resets all state. The kernel calls this before each run.
+    fn reset(&mut self);
+}
+
+/// Prints only the name, because implementations need not be `Debug`.
+impl fmt::Debug for dyn TerminationPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,168 @@
+//! The termination signal of a turn, and the reasons that it can have.
+
+use crate::termination::Termination;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// The reason why the model stopped, the same for all providers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalReason {
+    /// The model finished.
+    NaturalCompletion,
+    /// The output was cut at the output limit or at the end of the context window.
+    TokenLimitReached,
+    /// The model refused, or a safety filter removed the output.
+    ContentFiltered,
+    /// The model generated a stop string of the request.
+    StopSequence,
+    /// The response is an error, or the connection ended before it was complete.
+    ErrorTermination,
+    /// The provider sent a value that is not known.
+    Unknown,
+    /// The model calls tools; the run continues.
+    ToolUse,
+    /// The provider expects the same request again; the run continues.
+    Paused,
+    /// The provider is still working; the run continues.
+    InProgress,
+}
+
+impl SignalReason {
+    /// All reasons, in the order of the documentation.
+    pub const ALL: [SignalReason; 9] = [
+        SignalReason::NaturalCompletion,
+        SignalReason::TokenLimitReached,
+        SignalReason::ContentFiltered,
+        SignalReason::StopSequence,
+        SignalReason::ErrorTermination,
+        SignalReason::Unknown,
+        SignalReason::ToolUse,
+        SignalReason::Paused,
+        SignalReason::InProgress,
+    ];
+
+    /// `true` if the model's part in the run is over.
+    pub const fn is_terminal(self) -> bool {
+        !matches!(self, SignalReason::ToolUse | SignalReason::Paused | SignalReason::InProgress)
+    }
+
+    /// Returns the termination of a run after a turn with text and this reason, if no policy, hook
+    /// or continuation decides and all retries are used. `None` if the run continues.
+    pub const fn ends_as(self) -> Option<Termination> {
+        match self {
+            SignalReason::NaturalCompletion | SignalReason::StopSequence => Some(Termination::Stop),
+            // Cut or filtered text is never a success, because the answer may be incomplete.
+            SignalReason::TokenLimitReached => Some(Termination::ErrorOutputTruncated),
+            SignalReason::ContentFiltered => Some(Termination::ErrorContentFiltered),
+            // An unknown value does not prove that the answer is complete, and a response that is
+            // still in progress after all retries has no answer.
+            SignalReason::ErrorTermination | SignalReason::Unknown | SignalReason::InProgress => {
+                Some(Termination::ErrorDuringExecution)
+            }
+            SignalReason::ToolUse | SignalReason::Paused => None,
+        }
+    }
+
+    /// Returns the string form, for example `token_limit_reached`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            SignalReason::NaturalCompletion => "natural_completion",
+            SignalReason::TokenLimitReached => "token_limit_reached",
+            SignalReason::ContentFiltered => "content_filtered",
+            SignalReason::StopSequence => "stop_sequence",
+            SignalReason::ErrorTermination => "error_termination",
+            SignalReason::Unknown => "unknown",
+            SignalReason::ToolUse => "tool_use",
+            SignalReason::Paused => "paused",
+            SignalReason::InProgress => "in_progress",
+        }
+    }
+}
+
+impl fmt::Display for SignalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The confidence that the reason was read correctly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// A guess.
+    Low,
+    /// An explicit signal that contradicts other data, or a known value without an explicit signal.
+    Medium,
+    /// An explicit, well-known value.
+    High,
+}
+
+impl Confidence {
+    /// Returns the string form, for example `high`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        }
+    }
+}
+
+/// The field of the response that the reason was read from, with its raw value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProviderSpecific {
+    /// Name of the field, for example `finish_reason` or `error.type`.
+    pub original_field: String,
+    /// Raw value of the field; empty if the field was missing or null.
+    pub original_value: String,
+    /// Other data of the provider about the end of the turn.
+    #[serde(default)]
+    pub metadata: Map<String, Value>,
+}
+
+/// The reason why the model stopped a turn, with its source in the provider's response.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TerminationSignal {
+    /// `true` if the model's part in the run is over; `false` for tool calls, pauses and turns in
+    /// progress.
+    pub should_terminate: bool,
+    /// The reason.
+    pub reason: SignalReason,
+    /// Confidence that the reason was read correctly.
+    pub confidence: Confidence,
+    /// The field that the reason was read from.
+    pub provider_specific: ProviderSpecific,
+    /// Further explanation for a person, if there is any.
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+impl TerminationSignal {
+    /// Creates a signal of this reason, which also determines `should_terminate`.
+    pub fn new(reason: SignalReason, confidence: Confidence) -> TerminationSignal {
+        TerminationSignal {
+            should_terminate: reason.is_terminal(),
+            reason,
+            confidence,
+            provider_specific: ProviderSpecific::default(),
+            message: None,
+        }
+    }
+
+    /// Sets the field that the reason was read from, and its raw value.
+    #[must_use]
+    pub fn from_field(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
+        self.provider_specific.original_field = field.into();
+        self.provider_specific.original_value = value.into();
+        self
+    }
+
+    /// Adds a message for a person.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = Some(message.into());
+        self
+    }
+}
