@@ -61,7 +61,7 @@ impl MultiTurnState {
     /// Creates a state that starts with this conversation.
     pub fn new(messages: Vec<Message>, epoch: u64) -> MultiTurnState {
         // The caller's ids may have gaps; a new id only has to be larger than all of them.
-        let next_message = messages.iter().map(|m| m.id.0 + 1).max().unwrap_or(1);
+        let next_message = messages.iter().map(|m| m.id.0.saturating_add(1)).max().unwrap_or(1);
         MultiTurnState {
             messages,
             epoch,
@@ -95,7 +95,8 @@ impl MultiTurnState {
     /// Appends a message with the next id.
     pub fn push(&mut self, role: Role, parts: Vec<Part>) -> MessageId {
         let id = MessageId(self.next_message);
-        self.next_message += 1;
+        // A third-party history may contain the largest id.
+        self.next_message = self.next_message.saturating_add(1);
         self.messages.push(Message::new(id, role, parts));
         id
     }
@@ -103,8 +104,12 @@ impl MultiTurnState {
     /// Replaces the conversation and starts a new epoch.
     pub fn replace(&mut self, messages: Vec<Message>) {
         // Ids of dropped messages are not reused, because observers may still refer to them.
-        self.next_message =
-            messages.iter().map(|m| m.id.0 + 1).max().unwrap_or(1).max(self.next_message);
+        self.next_message = messages
+            .iter()
+            .map(|m| m.id.0.saturating_add(1))
+            .max()
+            .unwrap_or(1)
+            .max(self.next_message);
         self.messages = messages;
         self.epoch += 1;
     }

@@ -339,7 +339,9 @@ impl Machine {
     /// counted.
     pub(super) fn prompt_estimate(&mut self) -> u64 {
         match self.known_prompt {
-            Some((tokens, _)) => tokens + self.prompt_bound().saturating_sub(tokens) / 4,
+            Some((tokens, _)) => {
+                tokens.saturating_add(self.prompt_bound().saturating_sub(tokens) / 4)
+            }
             None => self.prompt_bound() / 4,
         }
     }

@@ -4,6 +4,7 @@ use super::effect::{Effect, RunEvent};
 use super::event::EventKind;
 use super::guard::{Flow, fault};
 use super::machine::{Machine, Phase, Point};
+use super::open_calls::GIVE_UP;
 use super::open_calls::OpenCalls;
 use super::outcome::{Ending, Layer, Outcome};
 use super::tools::emit_ended;
@@ -12,10 +13,6 @@ use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
-
-/// Time after the grace period in which a tool may still report its end. Then the run ends without
-/// it, so that a tool that ignores its kill cannot hold up the run.
-const GIVE_UP: Duration = Duration::from_secs(1);
 
 impl Machine {
     /// Builds the ending of a terminate, which carries a declared answer and an earlier cause.

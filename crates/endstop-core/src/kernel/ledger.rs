@@ -60,6 +60,9 @@ pub(crate) struct Ledger {
     /// Upper bound on the usage of attempts that the provider did not count, on top of the known
     /// usage.
     pub(crate) unreported: Unreported,
+    /// Sum of the bounded parts of `unreported`. It still counts against the ceilings if another part
+    /// has no bound, which makes `unreported` itself unknown.
+    pub(crate) bounded: (NanoUsd, u64),
     /// `true` if unreported usage counts against the ceilings. Only if calls are reserved before
     /// they are made: without reservations the bound is too coarse to end a run on it.
     pub(crate) reserves: bool,
@@ -117,18 +120,12 @@ impl Ledger {
     /// The amount that counts against the cost ceiling: the known cost, plus what may have been
     /// billed without a report.
     pub(crate) fn committed(&self) -> NanoUsd {
-        match self.unreported.cost.filter(|_| self.reserves) {
-            Some(more) => self.spent + more,
-            None => self.spent,
-        }
+        if self.reserves { self.spent + self.bounded.0 } else { self.spent }
     }
 
     /// The number of tokens that counts against the token ceiling.
     pub(crate) fn committed_tokens(&self) -> u64 {
-        match self.unreported.tokens.filter(|_| self.reserves) {
-            Some(more) => self.tokens.saturating_add(more),
-            None => self.tokens,
-        }
+        if self.reserves { self.tokens.saturating_add(self.bounded.1) } else { self.tokens }
     }
 
     /// Upper bound on the cost of the run; `None` if no bound is known.
@@ -232,7 +229,7 @@ impl Ledger {
         self.tokens = self.tokens.saturating_add(usage.total_tokens());
         self.spent += cost;
         self.cost_unknown |= unreported.cost != Some(NanoUsd::ZERO);
-        self.unreported += unreported;
+        self.add_unreported(unreported);
         // More than the worst case can only mean a wrong price or bound, so it is reported
         // separately.
         if let Some(quote) = quote {
@@ -253,6 +250,32 @@ impl Ledger {
         self.usage.add(usage);
         self.tokens = self.tokens.saturating_add(usage.total_tokens());
         self.spent += cost;
-        self.unreported += unreported;
+        self.add_unreported(unreported);
+    }
+
+    fn add_unreported(&mut self, more: Unreported) {
+        self.unreported += more;
+        self.bounded.0 += more.cost.unwrap_or_default();
+        self.bounded.1 = self.bounded.1.saturating_add(more.tokens.unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_spending_hides_no_reservation() {
+        let mut ledger =
+            Ledger { max_usd: Some(NanoUsd(100)), reserves: true, ..Ledger::default() };
+        let aborted = Unreported { cost: Some(NanoUsd(90)), tokens: Some(9) };
+        ledger.settle(&Usage::default(), None, aborted, None);
+        assert_eq!(ledger.committed(), NanoUsd(90));
+        // A tool reports that it spent, and cannot say how much.
+        ledger.book(&Usage::default(), NanoUsd(5), true, Unreported::of_unknown(true));
+        assert_eq!((ledger.committed(), ledger.committed_tokens()), (NanoUsd(95), 9));
+        assert_eq!(ledger.cost_upper(), None, "no bound is known for the whole run");
+        ledger.book(&Usage::default(), NanoUsd(5), false, Unreported::NOTHING);
+        assert!(ledger.usd_exceeded());
     }
 }

@@ -7,6 +7,10 @@ use crate::message::{ToolCall, ToolResult, ToolStatus};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
+/// Time after the grace period in which a tool may still report its end. Then the run ends without
+/// it, so that a tool that ignores its kill cannot hold up the run.
+pub(super) const GIVE_UP: Duration = Duration::from_secs(1);
+
 /// Message to the model about a call that was running when its process died.
 const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
 

@@ -6,7 +6,7 @@ use super::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent, T
 use super::event::{Answer, EventKind, ToolReport};
 use super::guard::Flow;
 use super::machine::{Machine, Phase};
-use super::open_calls::{CallState, OpenCall, OpenCalls, Progress, Running};
+use super::open_calls::{CallState, GIVE_UP, OpenCall, OpenCalls, Progress, Running};
 use super::outcome::{Ending, Layer};
 use super::progress::excerpt;
 use super::spec::Permission;
@@ -16,9 +16,6 @@ use crate::streaming::StreamingState;
 use serde_json::Map;
 use std::ops::ControlFlow::Continue;
 use std::time::Duration;
-
-/// How long after the grace a stopped tool may still be silent before it is given up.
-const GIVE_UP: Duration = Duration::from_secs(1);
 
 /// A call that took this long was waiting for something: it does not count as repetition.
 const WAITING: Duration = Duration::from_secs(1);
