@@ -25,6 +25,7 @@ pub mod limits;
 pub mod message;
 pub mod policy;
 pub mod replay;
+pub mod run_data;
 pub mod signal;
 pub mod state;
 pub mod streaming;
@@ -41,7 +42,7 @@ pub use kernel::{
     RepeatedCall, Resumption, Run, RunEvent, RunSpec, Step, ToolReport, ToolSpec, ToolStart,
     TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
 };
-pub use limits::{LimitError, Limits};
+pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
@@ -50,6 +51,7 @@ pub use policy::{
     TerminationPolicy, ToolOutput, Verdict,
 };
 pub use replay::Replay;
+pub use run_data::RunData;
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};
 pub use streaming::{InvalidTransition, StreamingState};

@@ -16,6 +16,7 @@
 
 use super::composite::Composite;
 use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::run_data::RunData;
 use serde_json::Value;
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Not};
@@ -99,6 +100,9 @@ impl TerminationPolicy for Policy {
     fn specification(&self) -> Option<Value> {
         self.0.specification()
     }
+    fn needs(&self) -> Vec<RunData> {
+        self.0.needs()
+    }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         self.0.should_terminate(step, context)
     }
@@ -131,6 +135,9 @@ impl TerminationPolicy for Negated {
     }
     fn description(&self) -> &'static str {
         "Stop when another policy does not"
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.inner.needs()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {
@@ -165,6 +172,9 @@ impl TerminationPolicy for AfterSteps {
     }
     fn description(&self) -> &'static str {
         "Stop as another policy does, but not before a given step"
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.inner.needs()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {
@@ -207,6 +217,9 @@ impl TerminationPolicy for Sustained {
     }
     fn description(&self) -> &'static str {
         "Stop when another policy does so for a number of steps in a row"
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.inner.needs()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {

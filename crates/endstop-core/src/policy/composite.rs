@@ -22,6 +22,7 @@ use super::combinators::Policy;
 use super::config::{Config, PolicyError};
 use super::registry::Registry;
 use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::run_data::RunData;
 use serde_json::{Value, json};
 
 const NAME: &str = "composite";
@@ -135,6 +136,13 @@ impl TerminationPolicy for Composite {
 
     fn default_config(&self) -> Value {
         Self::defaults()
+    }
+
+    fn needs(&self) -> Vec<RunData> {
+        let mut needs: Vec<RunData> = self.members.iter().flat_map(Policy::needs).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        needs
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {

@@ -27,6 +27,7 @@ use super::final_pattern::FinalPattern;
 use super::reward_threshold::RewardThreshold;
 use super::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use crate::detector::{DetectorPolicy, Rule};
+use crate::run_data::RunData;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -325,6 +326,9 @@ impl TerminationPolicy for Specified {
     }
     fn specification(&self) -> Option<Value> {
         Some(self.specification.clone())
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.inner.needs()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         self.inner.should_terminate(step, context)
