@@ -1,5 +1,6 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
+use crate::limit_args::LimitArgs;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -200,111 +201,12 @@ pub(crate) struct RunArgs {
     pub(crate) limits: LimitArgs,
 }
 
-/// Limits as flags; `off` disables one. They override endstop.toml. A negative number is accepted
-/// as a value here, so that the error names its limit instead of an unknown flag.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Limits (a value of `off` disables one)")]
-pub(crate) struct LimitArgs {
-    /// Maximum number of model responses [default: 25].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_turns: Option<String>,
-    /// Cost ceiling in US dollars.
-    #[arg(long, value_name = "USD", allow_negative_numbers = true)]
-    max_budget_usd: Option<String>,
-    /// Token ceiling, prompt and generated tokens together.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_tokens: Option<String>,
-    /// Wall-clock ceiling of the run: 90s, 10m, 2h.
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    timeout: Option<String>,
-    /// Maximum time of one model call [default: 10m].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    turn_timeout: Option<String>,
-    /// Maximum time until the first content of a response; a model may think without sending
-    /// anything [default: 10m].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    first_content_timeout: Option<String>,
-    /// Maximum time between two chunks of content in a stream [default: 60s].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    stall_timeout: Option<String>,
-    /// Maximum time of one tool call [default: 60s].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    tool_timeout: Option<String>,
-    /// Maximum time that the model may request for a `shell` call [default: 10m].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    max_tool_timeout: Option<String>,
-    /// Time that stopped tools have to end [default: 2s].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    cancel_grace: Option<String>,
-    /// Maximum number of consecutive turns in which every tool call failed [default: 3].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_consecutive_mistakes: Option<String>,
-    /// Maximum number of consecutive turns that repeat themselves [default: 3].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_unproductive_turns: Option<String>,
-    /// Maximum number of repairs of a structured answer [default: 2].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_structured_output_retries: Option<String>,
-    /// Time during which a turn is retried after transient provider errors [default: 60s].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
-    retry_for: Option<String>,
-    /// Maximum number of retries of a turn after transient provider errors [default: as many as fit
-    /// into --retry-for].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_retries: Option<String>,
-    /// Maximum number of consecutive blank answers that get a nudge [default: 1].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_empty_turns: Option<String>,
-    /// Maximum number of times that an answer cut by the token limit is continued [default: 0].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    max_continuations: Option<String>,
-    /// Maximum number of tool calls that run at the same time [default: 4].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    tool_concurrency: Option<String>,
-    /// Accept a complete answer that has an unknown finish value.
-    #[arg(long)]
-    accept_unknown_finish: bool,
-}
-
 /// Parses a number of tokens; 0 is refused because a model cannot work with it.
 fn tokens(text: &str) -> Result<u64, &'static str> {
     text.parse()
         .ok()
         .filter(|tokens| *tokens > 0)
         .ok_or("expected a whole number of tokens, 1 or more")
-}
-
-impl LimitArgs {
-    /// Returns the limits that were given, by their names in endstop.toml.
-    pub(crate) fn given(&self) -> Vec<(&'static str, String)> {
-        let mut given: Vec<(&'static str, String)> = [
-            ("max_turns", &self.max_turns),
-            ("max_budget_usd", &self.max_budget_usd),
-            ("max_tokens", &self.max_tokens),
-            ("timeout", &self.timeout),
-            ("turn_timeout", &self.turn_timeout),
-            ("first_content_timeout", &self.first_content_timeout),
-            ("stall_timeout", &self.stall_timeout),
-            ("tool_timeout", &self.tool_timeout),
-            ("max_tool_timeout", &self.max_tool_timeout),
-            ("cancel_grace", &self.cancel_grace),
-            ("max_consecutive_mistakes", &self.max_consecutive_mistakes),
-            ("max_unproductive_turns", &self.max_unproductive_turns),
-            ("max_structured_output_retries", &self.max_structured_output_retries),
-            ("retry_for", &self.retry_for),
-            ("max_retries", &self.max_retries),
-            ("max_empty_turns", &self.max_empty_turns),
-            ("max_continuations", &self.max_continuations),
-            ("tool_concurrency", &self.tool_concurrency),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value.clone()?)))
-        .collect();
-        if self.accept_unknown_finish {
-            given.push(("accept_unknown_finish", "true".to_owned()));
-        }
-        given
-    }
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -11,6 +11,7 @@ mod events;
 mod input;
 mod journal_runs;
 mod kept;
+mod limit_args;
 mod new_file;
 mod output;
 mod page;

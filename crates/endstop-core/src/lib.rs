@@ -26,6 +26,7 @@ pub mod message;
 pub mod policy;
 pub mod registry;
 pub mod replay;
+pub mod run_data;
 pub mod signal;
 pub mod state;
 pub mod streaming;
@@ -42,7 +43,7 @@ pub use kernel::{
     RepeatedCall, Resumption, Run, RunEvent, RunPhase, RunSpec, Step, ToolReport, ToolSpec,
     ToolStart, TurnDelta, Unsuccessful, Watch, WatchMode, WouldFit,
 };
-pub use limits::{LimitError, Limits};
+pub use limits::{LimitError, LimitRow, LimitValue, Limits};
 pub use message::{
     Image, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
@@ -52,6 +53,7 @@ pub use policy::{
 };
 pub use registry::{PolicyInfo, Registry};
 pub use replay::Replay;
+pub use run_data::RunData;
 pub use signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
 pub use state::{CompletedCall, MultiTurnState};
 pub use streaming::{InvalidTransition, StreamingState};

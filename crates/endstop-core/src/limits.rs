@@ -1,5 +1,10 @@
 //! The limits of a run: turns, cost, tokens and time, and their configuration by name and value.
 //!
+//! All limits are rows of one table, in this file. The fields of [`Limits`] and their defaults, the
+//! names in configuration, the flags of `endstop run`, the rules for settings files without
+//! consent, the limits that a backtest switches off, and the table in `docs/src/limits.md` come
+//! from the rows. A new limit is a row, and the code that enforces it.
+//!
 //! ```
 //! use endstop_core::Limits;
 //! use serde_json::json;
@@ -11,89 +16,427 @@
 //! assert!(error.contains("max_turn") && error.contains("max_turns"));
 //! ```
 
+mod value;
+
+pub use value::{LimitValue, parse_duration};
+
+use crate::run_data::RunData;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
+use value::Field;
 
-/// The limits of a run, each with its default in parentheses. `None` disables a limit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Limits {
-    /// Maximum number of turns (25), that is, of responses appended to the conversation. 0 allows
-    /// no call.
-    pub max_turns: Option<u32>,
-    /// Cost ceiling in US dollars (none). 0 allows no call.
-    pub max_budget_usd: Option<f64>,
-    /// Ceiling on prompt and generated tokens of all attempts together (none).
-    pub max_tokens: Option<u64>,
-    /// Wall-clock ceiling of the run (none).
-    pub timeout: Option<Duration>,
-    /// Maximum duration of one model call (10 min).
-    pub turn_timeout: Option<Duration>,
-    /// Maximum time until the first content of a response (10 min). Long, because a model may
-    /// reason without streaming its reasoning; pings are not content.
-    pub first_content_timeout: Option<Duration>,
-    /// Maximum time between two pieces of content (60 s); pings are not content.
-    pub stall_timeout: Option<Duration>,
-    /// Maximum duration of one tool call (60 s), unless the tool sets its own.
-    pub tool_timeout: Option<Duration>,
-    /// Maximum time limit that the model may request in a call of a tool that supports it (10 min).
-    /// If `tool_timeout` is longer, that applies instead.
-    pub max_tool_timeout: Option<Duration>,
-    /// Grace period in which stopped tools may end before they are killed (2 s).
-    pub cancel_grace: Duration,
-    /// Maximum number of consecutive turns all of whose calls failed (3).
-    pub max_consecutive_mistakes: Option<u32>,
-    /// Maximum number of consecutive turns that repeat themselves (3).
-    pub max_unproductive_turns: Option<u32>,
-    /// Maximum number of repairs of a structured answer (2); 0: none.
-    pub max_structured_output_retries: Option<u32>,
-    /// Time window for retries of one turn after transient provider errors (60 s), counted from the
-    /// first failure. The waits together never exceed it. Two retries are made even if the failed
-    /// attempts themselves took longer than this.
-    ///
-    /// A journal written before this limit existed reads as off, because only `max_retries` applied
-    /// then.
-    #[serde(default)]
-    pub retry_for: Option<Duration>,
-    /// Maximum number of retries of one turn after transient provider errors (no limit but
-    /// `retry_for`). If both are off, nothing is retried.
-    pub max_retries: Option<u32>,
-    /// Maximum number of consecutive blank answers that are answered with a nudge (1); `None`: a
-    /// blank answer is accepted as the answer.
-    pub max_empty_turns: Option<u32>,
-    /// Maximum number of times that an answer truncated by the token limit is continued (0).
-    pub max_continuations: u32,
-    /// Maximum number of tool calls that run at the same time (4).
-    pub tool_concurrency: u32,
-    /// `true` if a complete answer with an unknown finish value may end the run as `stop` (false).
-    pub accept_unknown_finish: bool,
+/// The unit of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Turns.
+    Turns,
+    /// US dollars.
+    Usd,
+    /// Tokens.
+    Tokens,
+    /// A duration.
+    Time,
+    /// A count of something else, such as retries or calls.
+    Count,
+    /// `true` or `false`.
+    Switch,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            max_turns: Some(25),
-            max_budget_usd: None,
-            max_tokens: None,
-            timeout: None,
-            turn_timeout: Some(Duration::from_secs(600)),
-            first_content_timeout: Some(Duration::from_secs(600)),
-            stall_timeout: Some(Duration::from_secs(60)),
-            tool_timeout: Some(Duration::from_secs(60)),
-            max_tool_timeout: Some(Duration::from_secs(600)),
-            cancel_grace: Duration::from_secs(2),
-            max_consecutive_mistakes: Some(3),
-            max_unproductive_turns: Some(3),
-            max_structured_output_retries: Some(2),
-            retry_for: Some(Duration::from_secs(60)),
-            max_retries: None,
-            max_empty_turns: Some(1),
-            max_continuations: 0,
-            tool_concurrency: 4,
-            accept_unknown_finish: false,
+/// The effect of `null` and `"off"` as the value of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Off {
+    /// The limit no longer applies; for a plain number or a switch, the same as 0 or `false`.
+    Allowed,
+    /// An error with this advice.
+    Refused(&'static str),
+}
+
+/// The data that a replay of a recorded run needs to apply a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// This data; with an empty list the limit applies to every recorded run.
+    Data(&'static [RunData]),
+    /// A provider that fails or tools that run, so that the limit applies to live runs only. "No
+    /// limits" leaves it at its default.
+    LiveRun,
+}
+
+/// The values of a limit that are tighter than another value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tighter {
+    /// A lower number, a shorter time or `false`; off is the loosest.
+    Lower,
+    /// The same, but both values must be set, because off selects another rule instead of no limit.
+    LowerIfSet,
+}
+
+/// A row of the table of limits.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitRow {
+    /// The name in configuration.
+    pub name: &'static str,
+    /// Description, as lines of documentation; the first paragraph is the help text of the flag.
+    pub doc: &'static str,
+    /// Unit of the value.
+    pub unit: Unit,
+    /// The effect of `off`.
+    pub off: Off,
+    /// Minimum value of a count.
+    pub least: u64,
+    /// `true` if the limit is checked before each turn ([`PRE_TURN`](crate::PRE_TURN)).
+    pub before_turn: bool,
+    /// The data that a replay of a recorded run needs.
+    pub needs: Needs,
+    /// The values that a settings file may set without consent.
+    pub tighter: Tighter,
+    /// The effect of reaching the limit, in Markdown.
+    pub reached: &'static str,
+    /// The effect of the default in words, if its value does not describe it.
+    pub default_note: &'static str,
+    get: fn(&Limits) -> LimitValue,
+    set: fn(&LimitRow, &mut Limits, &Value, bool) -> Result<(), String>,
+}
+
+impl LimitRow {
+    /// Returns the row of a limit.
+    pub fn of(name: &str) -> Option<&'static LimitRow> {
+        TABLE.iter().find(|row| row.name == name)
+    }
+
+    /// Returns the value of this limit.
+    pub fn value(&self, limits: &Limits) -> LimitValue {
+        (self.get)(limits)
+    }
+
+    /// Returns the paragraphs of the description, each as one line.
+    pub fn paragraphs(&self) -> impl Iterator<Item = String> {
+        let paragraphs = self.doc.split("\n\n");
+        paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
+    /// `true` if `theirs` may permit more than `own` does.
+    pub fn is_looser(&self, own: &Limits, theirs: &Limits) -> bool {
+        let (own, theirs) = (self.value(own), self.value(theirs));
+        let known = match self.tighter {
+            Tighter::Lower => true,
+            Tighter::LowerIfSet => ![own, theirs].contains(&LimitValue::Off),
+        };
+        // Not `theirs > own`, because a value that cannot be compared may permit more.
+        own != theirs && !(known && theirs <= own)
+    }
+
+    fn read<T: Field>(&self, value: &Value, in_ms: bool) -> Result<T, String> {
+        if value.is_null() || value.as_str() == Some("off") {
+            return match self.off {
+                Off::Allowed => Ok(T::OFF),
+                Off::Refused(advice) => Err(format!("cannot be off; {advice}")),
+            };
         }
+        let read = T::read(value, in_ms)?;
+        match (read.value(), self.off) {
+            (LimitValue::Count(count), Off::Allowed) if count < self.least => {
+                Err(format!("expected at least {}; null or \"off\" disables it", self.least))
+            }
+            (LimitValue::Count(count), Off::Refused(_)) if count < self.least => {
+                Err(format!("expected at least {}", self.least))
+            }
+            _ => Ok(read),
+        }
+    }
+}
+
+/// Generates [`Limits`], its defaults and [`TABLE`] from the rows.
+macro_rules! limits {
+    ($(
+        $(#[doc = $doc:literal])+
+        $(#[serde($serde:ident)])?
+        $name:ident: $type:ty = $default:expr, {
+            unit: $unit:ident,
+            off: $off:expr,
+            needs: $needs:expr,
+            tighter: $tighter:ident,
+            reached: $reached:literal,
+            $($key:ident: $value:expr,)*
+        }
+    )+) => {
+        /// The limits of a run. `None` disables a limit.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Limits {
+            $(
+                $(#[doc = $doc])+
+                #[doc = concat!("\n\nDefault: `", stringify!($default), "`.")]
+                $(#[serde($serde)])?
+                pub $name: $type,
+            )+
+        }
+
+        impl Default for Limits {
+            fn default() -> Limits {
+                Limits { $($name: $default),+ }
+            }
+        }
+
+        /// The number of limits.
+        const COUNT: usize = [$(stringify!($name)),+].len();
+
+        impl Limits {
+            /// The names of all limits as configuration spells them. A duration also accepts its
+            /// name with the suffix `_ms` (`timeout_ms`), which takes milliseconds.
+            pub const NAMES: [&'static str; COUNT] = [$(stringify!($name)),+];
+        }
+
+        /// All limits, in the order in which they are shown.
+        pub const TABLE: [LimitRow; COUNT] = [$(LimitRow {
+            unit: Unit::$unit,
+            off: $off,
+            needs: $needs,
+            tighter: Tighter::$tighter,
+            reached: $reached,
+            $($key: $value,)*
+            ..row(
+                stringify!($name),
+                concat!($($doc, "\n"),+),
+                |limits| limits.$name.value(),
+                |row, limits, value, in_ms| {
+                    limits.$name = row.read(value, in_ms)?;
+                    Ok(())
+                },
+            )
+        }),+];
+    };
+}
+
+/// Returns a row with the values that most rows share.
+const fn row(
+    name: &'static str,
+    doc: &'static str,
+    get: fn(&Limits) -> LimitValue,
+    set: fn(&LimitRow, &mut Limits, &Value, bool) -> Result<(), String>,
+) -> LimitRow {
+    LimitRow {
+        name,
+        doc,
+        unit: Unit::Count,
+        off: Off::Allowed,
+        least: 0,
+        before_turn: false,
+        needs: Needs::LiveRun,
+        tighter: Tighter::Lower,
+        reached: "",
+        default_note: "",
+        get,
+        set,
+    }
+}
+
+const fn minutes(minutes: u64) -> Option<Duration> {
+    Some(Duration::from_secs(minutes * 60))
+}
+
+const fn seconds(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}
+
+limits! {
+    /// Maximum number of model responses.
+    ///
+    /// A response counts once it is appended to the conversation; 0 allows no call.
+    max_turns: Option<u32> = Some(25), {
+        unit: Turns,
+        off: Off::Allowed,
+        needs: Needs::Data(&[]),
+        tighter: Lower,
+        reached: "`error_max_turns`",
+        before_turn: true,
+    }
+    /// Cost ceiling in US dollars.
+    ///
+    /// Covers all attempts; 0 allows no call.
+    max_budget_usd: Option<f64> = None, {
+        unit: Usd,
+        off: Off::Allowed,
+        needs: Needs::Data(&[RunData::Cost]),
+        tighter: Lower,
+        reached: "`error_max_budget_usd`",
+        before_turn: true,
+    }
+    /// Token ceiling, prompt and generated tokens together.
+    ///
+    /// Covers all attempts.
+    max_tokens: Option<u64> = None, {
+        unit: Tokens,
+        off: Off::Allowed,
+        needs: Needs::Data(&[RunData::Tokens]),
+        tighter: Lower,
+        reached: "`error_max_tokens`",
+        before_turn: true,
+    }
+    /// Wall-clock ceiling of the run: 90s, 10m, 2h.
+    timeout: Option<Duration> = None, {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::Data(&[RunData::Times]),
+        tighter: Lower,
+        reached: "`error_timeout`",
+        before_turn: true,
+    }
+    /// Maximum time of one model call.
+    turn_timeout: Option<Duration> = minutes(10), {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the attempt fails, and may be retried",
+    }
+    /// Maximum time until the first content of a response; a model may think without sending
+    /// anything.
+    ///
+    /// Long by default, because a model may reason without streaming its reasoning. Pings are not
+    /// content.
+    first_content_timeout: Option<Duration> = minutes(10), {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the attempt fails, and may be retried",
+    }
+    /// Maximum time between two chunks of content in a stream.
+    ///
+    /// Pings are not content.
+    stall_timeout: Option<Duration> = seconds(60), {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the attempt fails, and may be retried",
+    }
+    /// Maximum time of one tool call.
+    ///
+    /// A tool may set its own limit instead.
+    tool_timeout: Option<Duration> = seconds(60), {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the call is answered as `timeout`",
+    }
+    /// Maximum time that the model may request for a `shell` call.
+    ///
+    /// Applies to every tool that lets the model request a time. If `tool_timeout` is longer, that
+    /// applies instead.
+    max_tool_timeout: Option<Duration> = minutes(10), {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the call gets no more than this",
+    }
+    /// Time that stopped tools have to end.
+    ///
+    /// Tools that are still running after it are killed.
+    cancel_grace: Duration = Duration::from_secs(2), {
+        unit: Time,
+        off: Off::Refused("set 0 to kill at once"),
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the tools are killed",
+    }
+    /// Maximum number of consecutive turns in which every tool call failed.
+    max_consecutive_mistakes: Option<u32> = Some(3), {
+        unit: Turns,
+        off: Off::Allowed,
+        needs: Needs::Data(&[RunData::Results]),
+        tighter: Lower,
+        reached: "`error_consecutive_mistakes`",
+        least: 1,
+        before_turn: true,
+    }
+    /// Maximum number of consecutive turns that repeat themselves.
+    max_unproductive_turns: Option<u32> = Some(3), {
+        unit: Turns,
+        off: Off::Allowed,
+        needs: Needs::Data(&[RunData::Results]),
+        tighter: Lower,
+        reached: "`error_no_progress`",
+        least: 1,
+        before_turn: true,
+    }
+    /// Maximum number of repairs of a structured answer.
+    ///
+    /// Counted over the run; 0 allows none.
+    max_structured_output_retries: Option<u32> = Some(2), {
+        unit: Count,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "`error_max_structured_output_retries`; with 0, `error_schema_validation`",
+    }
+    /// Time during which a turn is retried after transient provider errors.
+    ///
+    /// Counted from the first failure. The waits together never exceed it. Two retries are made
+    /// even if the failed attempts themselves took longer than this.
+    // A journal written before this limit existed reads as off, because only `max_retries` applied
+    // then. Off is not looser or tighter, because then `max_retries` alone decides.
+    #[serde(default)]
+    retry_for: Option<Duration> = seconds(60), {
+        unit: Time,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: LowerIfSet,
+        reached: "the error's own ending",
+    }
+    /// Maximum number of retries of a turn after transient provider errors.
+    ///
+    /// If both this and `retry_for` are off, nothing is retried.
+    max_retries: Option<u32> = None, {
+        unit: Count,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the error's own ending",
+        default_note: "as many as fit into --retry-for",
+    }
+    /// Maximum number of consecutive blank answers that get a nudge.
+    ///
+    /// If it is off, a blank answer is accepted as the answer.
+    max_empty_turns: Option<u32> = Some(1), {
+        unit: Turns,
+        off: Off::Allowed,
+        needs: Needs::Data(&[]),
+        tighter: Lower,
+        reached: "`error_no_progress`",
+    }
+    /// Maximum number of times that an answer cut by the token limit is continued.
+    ///
+    /// Counted over the run.
+    max_continuations: u32 = 0, {
+        unit: Count,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "`error_output_truncated`",
+    }
+    /// Maximum number of tool calls that run at the same time.
+    tool_concurrency: u32 = 4, {
+        unit: Count,
+        off: Off::Refused("set 1 to run one call at a time"),
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the other calls wait",
+        least: 1,
+    }
+    /// Accept a complete answer that has an unknown finish value.
+    ///
+    /// Such an answer may then end the run as `stop`.
+    accept_unknown_finish: bool = false, {
+        unit: Switch,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "`stop` instead of an error",
     }
 }
 
@@ -115,29 +458,21 @@ impl fmt::Display for LimitError {
 impl std::error::Error for LimitError {}
 
 impl Limits {
-    /// The names of all limits as configuration spells them. A duration also accepts its name with
-    /// the suffix `_ms` (`timeout_ms`), which takes milliseconds.
-    pub const NAMES: [&'static str; 19] = [
-        "max_turns",
-        "max_budget_usd",
-        "max_tokens",
-        "timeout",
-        "turn_timeout",
-        "first_content_timeout",
-        "stall_timeout",
-        "tool_timeout",
-        "max_tool_timeout",
-        "cancel_grace",
-        "max_consecutive_mistakes",
-        "max_unproductive_turns",
-        "max_structured_output_retries",
-        "retry_for",
-        "max_retries",
-        "max_empty_turns",
-        "max_continuations",
-        "tool_concurrency",
-        "accept_unknown_finish",
-    ];
+    /// Returns limits that are all off, except those that no replay of a recorded run can reach
+    /// ([`Needs::LiveRun`]), which have their defaults.
+    pub fn none() -> Limits {
+        let mut limits = Limits::default();
+        limits.switch_off(|row| matches!(row.needs, Needs::Data(_)));
+        limits
+    }
+
+    /// Switches off all limits of these rows that can be off.
+    pub fn switch_off(&mut self, rows: impl Fn(&LimitRow) -> bool) {
+        for row in TABLE.iter().filter(|row| row.off == Off::Allowed && rows(row)) {
+            // `null` is a valid value of these rows, so there is no error to report.
+            let _ = (row.set)(row, self, &Value::Null, false);
+        }
+    }
 
     /// Sets one limit by name. `null` and `"off"` disable it.
     ///
@@ -145,61 +480,21 @@ impl Limits {
     /// The name is unknown, the value has the wrong type or is out of range, or the limit cannot be
     /// disabled. The message names the key and the valid values.
     pub fn set(&mut self, key: &str, value: &Value) -> Result<(), LimitError> {
-        self.set_inner(key, value).map_err(|problem| LimitError { key: key.to_owned(), problem })
-    }
-
-    fn set_inner(&mut self, key: &str, value: &Value) -> Result<(), String> {
-        let off = value.is_null() || value.as_str() == Some("off");
-        let count = || whole(value, u64::from(u32::MAX)).map(|n| n as u32);
-        let optional = || if off { Ok(None) } else { count().map(Some) };
-        match key {
-            "max_turns" => self.max_turns = optional()?,
-            "max_budget_usd" => self.max_budget_usd = if off { None } else { Some(usd(value)?) },
-            "max_tokens" => {
-                self.max_tokens = if off { None } else { Some(whole(value, u64::MAX)?) }
-            }
-            "max_consecutive_mistakes" => {
-                self.max_consecutive_mistakes = optional()?.map(at_least_one).transpose()?;
-            }
-            "max_unproductive_turns" => {
-                self.max_unproductive_turns = optional()?.map(at_least_one).transpose()?;
-            }
-            "max_structured_output_retries" => self.max_structured_output_retries = optional()?,
-            "max_empty_turns" => self.max_empty_turns = optional()?,
-            "max_retries" => self.max_retries = optional()?,
-            // Continuations are a count, not a limit, so "off" means zero.
-            "max_continuations" => self.max_continuations = if off { 0 } else { count()? },
-            "tool_concurrency" => self.tool_concurrency = at_least_one(count()?)?,
-            "accept_unknown_finish" => {
-                self.accept_unknown_finish =
-                    !off && value.as_bool().ok_or_else(|| wants("true or false", value))?;
-            }
-            _ => return self.set_duration(key, value, off),
-        }
-        Ok(())
-    }
-
-    fn set_duration(&mut self, key: &str, value: &Value, off: bool) -> Result<(), String> {
-        let (name, in_ms) = key.strip_suffix("_ms").map_or((key, false), |name| (name, true));
-        let field = match name {
-            "timeout" => &mut self.timeout,
-            "turn_timeout" => &mut self.turn_timeout,
-            "first_content_timeout" => &mut self.first_content_timeout,
-            "stall_timeout" => &mut self.stall_timeout,
-            "retry_for" => &mut self.retry_for,
-            "tool_timeout" => &mut self.tool_timeout,
-            "max_tool_timeout" => &mut self.max_tool_timeout,
-            "cancel_grace" => {
-                if off {
-                    return Err("cannot be off; set 0 to kill at once".to_owned());
-                }
-                self.cancel_grace = duration(value, in_ms)?;
-                return Ok(());
-            }
-            _ => return Err(unknown_key(key, &Self::NAMES)),
+        let in_ms = key.strip_suffix("_ms");
+        let row = |row: &&LimitRow| {
+            row.name == key || (row.unit == Unit::Time && in_ms == Some(row.name))
         };
-        *field = if off { None } else { Some(duration(value, in_ms)?) };
-        Ok(())
+        match TABLE.iter().find(row) {
+            Some(row) => (row.set)(row, self, value, row.name != key),
+            None => Err(unknown_key(key, &Self::NAMES)),
+        }
+        .map_err(|problem| LimitError { key: key.to_owned(), problem })
+    }
+
+    /// Returns the value of a limit by name, spelled as [`set`](Self::set) reads it, or `None` if
+    /// the name is unknown.
+    pub fn get(&self, key: &str) -> Option<Value> {
+        LimitRow::of(key).map(|row| row.value(self).spelled())
     }
 }
 
@@ -217,118 +512,5 @@ pub fn unknown_key(key: &str, choices: &[&str]) -> String {
     format!("unknown name{hint}; expected one of {}", choices.join(", "))
 }
 
-fn wants(what: &str, got: &Value) -> String {
-    let mut shown = got.to_string();
-    // Configuration may contain whole tables here; an error message needs only the beginning.
-    if shown.chars().count() > 60 {
-        shown = shown.chars().take(60).chain("…".chars()).collect();
-    }
-    format!("expected {what}, found {shown}")
-}
-
-fn whole(value: &Value, max: u64) -> Result<u64, String> {
-    value
-        .as_u64()
-        .filter(|n| *n <= max)
-        .ok_or_else(|| wants(&format!("a whole number from 0 to {max}"), value))
-}
-
-fn at_least_one(n: u32) -> Result<u32, String> {
-    if n == 0 { Err("expected at least 1; null or \"off\" disables it".to_owned()) } else { Ok(n) }
-}
-
-fn usd(value: &Value) -> Result<f64, String> {
-    value
-        .as_f64()
-        .filter(|usd| usd.is_finite() && *usd >= 0.0)
-        .ok_or_else(|| wants("a number of US dollars, 0 or more", value))
-}
-
-fn duration(value: &Value, in_ms: bool) -> Result<Duration, String> {
-    if in_ms {
-        // A year, so that later additions to a `Duration` cannot overflow.
-        return whole(value, 86_400_000 * 365).map(Duration::from_millis);
-    }
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(n) => format!("{n}s"),
-        other => return Err(wants("a duration such as \"90s\" or \"10m\"", other)),
-    };
-    parse_duration(&text)
-        .ok_or_else(|| wants("a duration such as \"500ms\", \"90s\", \"10m\" or \"2h\"", value))
-}
-
-/// Parses `500ms`, `90s`, `1.5m`, `2h`, `1d` or a bare number of seconds.
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().ok()?;
-    let seconds = match text[digits..].trim() {
-        "ms" => number / 1e3,
-        "" | "s" => number,
-        "m" | "min" => number * 60.0,
-        "h" => number * 3600.0,
-        "d" => number * 86400.0,
-        _ => return None,
-    };
-    // At most a year, as for milliseconds above. This also rejects infinity.
-    (seconds <= 86400.0 * 365.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn every_name_can_be_set() {
-        for name in Limits::NAMES {
-            let value = match name {
-                "accept_unknown_finish" => json!(true),
-                "timeout"
-                | "turn_timeout"
-                | "first_content_timeout"
-                | "stall_timeout"
-                | "retry_for"
-                | "tool_timeout"
-                | "max_tool_timeout"
-                | "cancel_grace" => json!("90s"),
-                _ => json!(7),
-            };
-            let mut limits = Limits::default();
-            limits.set(name, &value).unwrap();
-            assert_ne!(limits, Limits::default(), "{name}");
-        }
-    }
-
-    #[test]
-    fn wrong_value_error_names_expected_value() {
-        let mut limits = Limits::default();
-        for (key, value, says) in [
-            ("max_turns", json!(-1), "whole number"),
-            ("max_turns", json!("many"), "whole number"),
-            ("max_budget_usd", json!("2"), "US dollars"),
-            ("timeout", json!("10 parsecs"), "duration"),
-            ("cancel_grace", json!(null), "cannot be off"),
-            ("tool_concurrency", json!(0), "at least 1"),
-            ("max_turnz", json!(1), "did you mean `max_turns`"),
-        ] {
-            let error = limits.set(key, &value).unwrap_err().to_string();
-            assert!(error.contains(key) && error.contains(says), "{key}: {error}");
-        }
-        assert_eq!(limits, Limits::default());
-        limits.accept_unknown_finish = true;
-        limits.set("accept_unknown_finish", &json!(null)).unwrap();
-        assert!(!limits.accept_unknown_finish);
-    }
-
-    #[test]
-    fn durations_parse_common_units() {
-        for (text, ms) in [("500ms", 500), ("90s", 90_000), ("1.5m", 90_000), ("2h", 7_200_000)] {
-            assert_eq!(parse_duration(text), Some(Duration::from_millis(ms)));
-        }
-        for text in ["", "ten", "1e400s", "5 weeks", "-3s", "999999d"] {
-            assert_eq!(parse_duration(text), None, "{text}");
-        }
-    }
-}
+mod tests;

@@ -24,6 +24,7 @@ use crate::policy::{
     Composite, Confident, FinalPattern, Policy, PolicyError, RewardThreshold, StepContext,
     StepResult, Stop, TerminationPolicy, Verdict,
 };
+use crate::run_data::RunData;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -327,6 +328,9 @@ impl TerminationPolicy for Specified {
     }
     fn specification(&self) -> Option<Value> {
         Some(self.specification.clone())
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.inner.needs()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         self.inner.should_terminate(step, context)

@@ -30,11 +30,12 @@
 
 use crate::model::{Role, Step, Trajectory};
 use crate::sight;
+use endstop_core::limits::Needs;
 use endstop_core::{
     Answer, Confidence, Effect, EffectId, Event, EventKind, Fired, Hooks, Limits, Message,
     MessageId, ModelTurn, NanoUsd, Outcome, Part, PolicyError, Registry, Role as Speaker, Run,
-    RunSpec, SignalReason, Step as Handled, Termination, TerminationSignal, ToolCall, ToolReport,
-    ToolSpec, ToolStatus, Usage, Watch,
+    RunData, RunSpec, SignalReason, Step as Handled, Termination, TerminationSignal, ToolCall,
+    ToolReport, ToolSpec, ToolStatus, Usage, Watch,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -85,8 +86,9 @@ pub fn replay(run: &Trajectory<'_>, setting: &Setting) -> Result<Replayed, Polic
     };
     let mut watches = setting.watches.clone();
     if run.lacks_results() {
-        limits.max_consecutive_mistakes = None;
-        limits.max_unproductive_turns = None;
+        limits.switch_off(
+            |row| matches!(row.needs, Needs::Data(data) if data.contains(&RunData::Results)),
+        );
         let seeing =
             |watch: Watch| Some(Watch { rule: sight::without_results(&watch.rule)?, ..watch });
         watches = watches.into_iter().filter_map(seeing).collect();

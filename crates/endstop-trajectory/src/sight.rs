@@ -13,6 +13,8 @@
 use crate::model::Trajectory;
 use crate::replay::Setting;
 use endstop_core::detector::Rule;
+use endstop_core::limits::{LimitValue, Needs, TABLE};
+use endstop_core::{Registry, RunData, TerminationPolicy as _};
 use serde_json::{Map, Value};
 
 /// The kinds of data that a recording contains.
@@ -56,44 +58,42 @@ impl Has {
         }
     }
 
+    /// `true` if the recording lacks any of this data.
+    fn lacks(self, data: &[RunData]) -> bool {
+        data.iter().any(|data| match data {
+            RunData::Cost => !self.cost,
+            RunData::Tokens => !self.tokens,
+            RunData::Times => !self.times,
+            RunData::Results => !self.results,
+            RunData::Reward => !self.reward,
+            // No format records a confidence for each step.
+            RunData::Confidence => true,
+        })
+    }
+
     /// Returns the data available to a rule.
     pub(crate) fn rule(self, rule: &Rule) -> Sight {
         if let Rule::Any(rules) = rule {
             return Sight::any(rules.iter().map(|rule| self.rule(rule)));
         }
-        let lacks = rule.needs_cost() && !self.cost
-            || rule.needs_reward() && !self.reward
-            || rule.needs_results() && !self.results;
-        if lacks { Sight::None } else { Sight::Whole }
+        if self.lacks(&rule.needs()) { Sight::None } else { Sight::Whole }
     }
 
     /// Returns the data available to limits, a policy and rules.
     pub(crate) fn setting(self, setting: &Setting) -> Sight {
-        let limits = &setting.limits;
-        let limits = [
-            (limits.max_turns.is_some(), true),
-            (limits.max_empty_turns.is_some(), true),
-            (limits.max_budget_usd.is_some(), self.cost),
-            (limits.max_tokens.is_some(), self.tokens),
-            (limits.timeout.is_some(), self.times),
-            (limits.max_consecutive_mistakes.is_some(), self.results),
-            (limits.max_unproductive_turns.is_some(), self.results),
-        ];
-        let limits = limits.into_iter().filter(|(set, _)| *set);
-        let limits = limits.map(|(_, sees)| if sees { Sight::Whole } else { Sight::None });
+        let limits = TABLE.iter().filter_map(|row| match row.needs {
+            Needs::Data(data) if row.value(&setting.limits) != LimitValue::Off => {
+                Some(if self.lacks(data) { Sight::None } else { Sight::Whole })
+            }
+            _ => None,
+        });
         let policy = setting.policy.iter().map(|spec| self.policy(spec));
         let watches = setting.watches.iter().map(|watch| self.rule(&watch.rule));
         Sight::any(limits.chain(policy).chain(watches))
     }
 
     fn policy(self, spec: &Value) -> Sight {
-        let lacks = |name: &str| match name {
-            // No format records a confidence for each step.
-            "confidence" => true,
-            "reward_threshold" => !self.reward,
-            name => detector(name).is_some_and(|rule| self.rule(&rule) == Sight::None),
-        };
-        match reduced(spec, &lacks) {
+        match reduced(spec, &|policy| self.lacks(&needs(policy))) {
             None => Sight::None,
             Some(rest) if rest == *spec => Sight::Whole,
             Some(_) => Sight::Part,
@@ -114,19 +114,19 @@ pub(crate) fn without_results(rule: &Rule) -> Option<Rule> {
 
 /// As [`without_results`], for a policy as configuration spells it.
 pub(crate) fn policy_without_results(spec: &Value) -> Option<Value> {
-    reduced(spec, &|name| detector(name).is_some_and(|rule| rule.needs_results()))
+    reduced(spec, &|policy| needs(policy).contains(&RunData::Results))
 }
 
-/// Returns the detector with this name. The data that it requires does not depend on its
-/// parameters.
-fn detector(name: &str) -> Option<Rule> {
-    Rule::from_config(name, &Value::Null).ok()
+/// Returns the data that a policy requires; none if it cannot be built, which is reported
+/// elsewhere.
+fn needs(spec: &Value) -> Vec<RunData> {
+    Registry::new().build(spec).map_or(Vec::new(), |policy| policy.needs())
 }
 
 /// Removes from a policy's configuration the members that lack data; `None` if nothing remains.
-fn reduced(spec: &Value, lacks: &dyn Fn(&str) -> bool) -> Option<Value> {
+fn reduced(spec: &Value, lacks: &dyn Fn(&Value) -> bool) -> Option<Value> {
     let Value::Object(map) = spec else {
-        return (!spec.as_str().is_some_and(lacks)).then(|| spec.clone());
+        return (!lacks(spec)).then(|| spec.clone());
     };
     let members = |specs: &[Value], all: bool| -> Option<Value> {
         let rest: Vec<Value> = specs.iter().filter_map(|spec| reduced(spec, lacks)).collect();
@@ -159,14 +159,13 @@ fn reduced(spec: &Value, lacks: &dyn Fn(&str) -> bool) -> Option<Value> {
             config["policies"] = rest;
             Some(Value::Object(Map::from_iter([("composite".to_owned(), config)])))
         }
-        (name, _) => (!lacks(name)).then(|| spec.clone()),
+        _ => (!lacks(spec)).then(|| spec.clone()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endstop_core::Registry;
     use serde_json::json;
 
     #[test]

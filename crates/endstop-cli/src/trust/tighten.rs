@@ -1,13 +1,13 @@
 //! The rules for settings files without consent: one table with what a file may do to each key. A
-//! key that is not in the table is unknown, and a limit that is not in it needs consent.
+//! key that is not in the table is unknown. The rules for limits come from the table of limits.
 
 use super::file::Entry;
 use crate::settings::Settings;
 use endstop::compaction::CompactionConfig;
 use endstop::core::detector::Rule;
+use endstop::core::limits::TABLE;
 use endstop::{Limits, Watch, WatchMode};
 use serde_json::Value;
-use std::cmp::Ordering;
 
 /// Maximum number of rules that a file may add without consent, because each rule inspects every
 /// chunk of a response.
@@ -61,43 +61,6 @@ pub(crate) const KEYS: [(&str, Allowed); 19] = [
     ("mcp", Allowed::Nothing),
 ];
 
-/// The direction in which a limit is tighter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tighter {
-    /// A lower number or a shorter time; `off` is the loosest.
-    Lower,
-    /// The same, but both must be set, because `off` selects another rule instead of no limit.
-    LowerIfSet,
-    /// `false`.
-    False,
-}
-
-/// Every limit. All numbers are ceilings: fewer turns, dollars, tokens, seconds, retries, repairs
-/// or parallel calls can only end a run earlier or make it do less.
-const LIMITS: [(&str, Tighter); 19] = [
-    ("max_turns", Tighter::Lower),
-    ("max_budget_usd", Tighter::Lower),
-    ("max_tokens", Tighter::Lower),
-    ("timeout", Tighter::Lower),
-    ("turn_timeout", Tighter::Lower),
-    ("first_content_timeout", Tighter::Lower),
-    ("stall_timeout", Tighter::Lower),
-    ("tool_timeout", Tighter::Lower),
-    ("max_tool_timeout", Tighter::Lower),
-    ("cancel_grace", Tighter::Lower),
-    ("max_consecutive_mistakes", Tighter::Lower),
-    ("max_unproductive_turns", Tighter::Lower),
-    ("max_structured_output_retries", Tighter::Lower),
-    ("max_retries", Tighter::Lower),
-    // If it is off, `max_retries` alone decides.
-    ("retry_for", Tighter::LowerIfSet),
-    // If it is off, a blank answer counts as an answer.
-    ("max_empty_turns", Tighter::Lower),
-    ("max_continuations", Tighter::Lower),
-    ("tool_concurrency", Tighter::Lower),
-    ("accept_unknown_finish", Tighter::False),
-];
-
 /// `true` if a setting of a file needs consent, compared with what the user chose without that
 /// file.
 ///
@@ -135,48 +98,12 @@ pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, Strin
     })
 }
 
-/// Returns the limits that are looser in `theirs` than in `own`.
+/// Returns the limits that are looser in `theirs` than in `own`. All numbers are ceilings: fewer
+/// turns, dollars, tokens, seconds, retries, repairs or parallel calls can only end a run earlier or
+/// make it do less.
 pub(crate) fn looser(own: &Limits, theirs: &Limits) -> Vec<&'static str> {
-    let values = |limits: &Limits| serde_json::to_value(limits).unwrap_or_default();
-    let (own, theirs) = (values(own), values(theirs));
-    let is_looser = |name: &&str| {
-        let (own, theirs) = (own.get(*name), theirs.get(*name));
-        if own == theirs && own.is_some() {
-            return false;
-        }
-        // A limit that is missing on either side cannot be compared, so it counts as looser.
-        let (Some(own), Some(theirs)) = (own, theirs) else { return true };
-        let rule = LIMITS.iter().find(|(limit, _)| limit == name).map(|(_, rule)| *rule);
-        match rule {
-            None => true,
-            Some(Tighter::False) => *theirs != Value::Bool(false),
-            Some(Tighter::LowerIfSet) => own.is_null() || theirs.is_null() || !lower(own, theirs),
-            Some(Tighter::Lower) => !lower(own, theirs),
-        }
-    };
-    Limits::NAMES.into_iter().filter(is_looser).collect()
-}
-
-/// `true` if the limit `theirs` is at most as high as `own`, both as JSON. Values other than
-/// numbers and durations are never lower.
-fn lower(own: &Value, theirs: &Value) -> bool {
-    let order = match (own, theirs) {
-        (Value::Null, _) => Some(Ordering::Greater),
-        (_, Value::Null) => Some(Ordering::Less),
-        // Integers are compared as integers, because `f64` cannot tell large token limits apart.
-        (Value::Number(own), Value::Number(theirs)) => match (own.as_u64(), theirs.as_u64()) {
-            (Some(own), Some(theirs)) => Some(own.cmp(&theirs)),
-            _ => own.as_f64().partial_cmp(&theirs.as_f64()),
-        },
-        (Value::Object(own), Value::Object(theirs)) => {
-            let duration = |value: &serde_json::Map<String, Value>| {
-                Some((value.get("secs")?.as_u64()?, value.get("nanos")?.as_u64()?))
-            };
-            duration(own).zip(duration(theirs)).map(|(own, theirs)| own.cmp(&theirs))
-        }
-        _ => None,
-    };
-    order.is_some_and(Ordering::is_ge)
+    let looser = TABLE.iter().filter(|row| row.is_looser(own, theirs));
+    looser.map(|row| row.name).collect()
 }
 
 /// Merges the compaction settings of a file over the known ones: a table changes only the keys that
@@ -266,15 +193,6 @@ fn has_words(rule: &Rule) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn every_limit_is_in_table() {
-        let values = serde_json::to_value(Limits::default()).unwrap();
-        for name in Limits::NAMES {
-            assert!(LIMITS.iter().any(|(limit, _)| *limit == name), "{name} has no row");
-            assert!(values.get(name).is_some(), "{name} has another name as JSON");
-        }
-    }
 
     #[test]
     fn limits_tighten_downward() {

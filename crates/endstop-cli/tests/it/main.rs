@@ -25,6 +25,7 @@ mod http2;
 mod journal;
 #[cfg(target_os = "linux")]
 mod killed;
+mod limits;
 #[cfg(unix)]
 mod mcp;
 mod outputs;

@@ -18,6 +18,7 @@ use super::facts::FactBook;
 use super::rule::Rule;
 use super::state::Detector;
 use crate::policy::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::run_data::RunData;
 use serde_json::Value;
 
 /// A detector rule as a termination policy.
@@ -54,6 +55,10 @@ impl TerminationPolicy for DetectorPolicy {
         // A rule without defaults (`tool_called` requires a name) has a null configuration here.
         let spec = Rule::from_config(self.name(), &Value::Null).map(|rule| rule.spec());
         spec.map_or(Value::Null, |spec| spec[self.name()].clone())
+    }
+
+    fn needs(&self) -> Vec<RunData> {
+        self.detector.rule().needs()
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {

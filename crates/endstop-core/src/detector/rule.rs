@@ -13,6 +13,7 @@
 use super::mention::Mention;
 use super::stuck::Stuck;
 use crate::policy::{PolicyEnd, PolicyError, config::Config};
+use crate::run_data::RunData;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt;
@@ -355,6 +356,16 @@ impl Rule {
             Rule::Any(rules) => rules.iter().any(|rule| rule.waits_for(tool)),
             _ => false,
         }
+    }
+
+    /// Returns the data that the rule reads and that a recording may not contain.
+    pub fn needs(&self) -> Vec<RunData> {
+        let needs = [
+            (RunData::Cost, self.needs_cost()),
+            (RunData::Results, self.needs_results()),
+            (RunData::Reward, self.needs_reward()),
+        ];
+        needs.into_iter().filter(|(_, needed)| *needed).map(|(data, _)| data).collect()
     }
 
     /// `true` if the rule reads the cost of a run, which a recording may not contain.

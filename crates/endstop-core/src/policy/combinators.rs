@@ -17,6 +17,7 @@
 use super::composite::Composite;
 use super::policy_box::Policy;
 use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::run_data::RunData;
 use std::ops::{BitAnd, BitOr, Not};
 
 impl Policy {
@@ -73,6 +74,9 @@ impl TerminationPolicy for Negated {
     fn description(&self) -> &'static str {
         "Stop when another policy does not"
     }
+    fn needs(&self) -> Vec<RunData> {
+        self.inner.needs()
+    }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {
             Verdict::Stop(_) => Verdict::Continue,
@@ -106,6 +110,9 @@ impl TerminationPolicy for AfterSteps {
     }
     fn description(&self) -> &'static str {
         "Stop as another policy does, but not before a given step"
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.inner.needs()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {
@@ -148,6 +155,9 @@ impl TerminationPolicy for Sustained {
     }
     fn description(&self) -> &'static str {
         "Stop when another policy does so for a number of steps in a row"
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.inner.needs()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         match self.inner.should_terminate(step, context) {

@@ -21,6 +21,7 @@
 use super::config::{Config, PolicyError};
 use super::policy_box::Policy;
 use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::run_data::RunData;
 use serde_json::{Value, json};
 
 const NAME: &str = "composite";
@@ -131,6 +132,13 @@ impl TerminationPolicy for Composite {
 
     fn default_config(&self) -> Value {
         Self::defaults()
+    }
+
+    fn needs(&self) -> Vec<RunData> {
+        let mut needs: Vec<RunData> = self.members.iter().flat_map(Policy::needs).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        needs
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {

@@ -21,6 +21,7 @@
 use super::config::{Config, PolicyError};
 use super::final_pattern::FinalPattern;
 use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::run_data::RunData;
 use serde_json::{Value, json};
 
 const NAME: &str = "confidence";
@@ -108,6 +109,10 @@ impl TerminationPolicy for Confident {
 
     fn default_config(&self) -> Value {
         Self::defaults()
+    }
+
+    fn needs(&self) -> Vec<RunData> {
+        vec![RunData::Confidence]
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {

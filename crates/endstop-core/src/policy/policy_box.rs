@@ -1,6 +1,7 @@
 //! A policy of any type, boxed.
 
 use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::run_data::RunData;
 use serde_json::Value;
 use std::fmt;
 
@@ -43,6 +44,9 @@ impl TerminationPolicy for Policy {
     }
     fn specification(&self) -> Option<Value> {
         self.0.specification()
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.0.needs()
     }
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
         self.0.should_terminate(step, context)

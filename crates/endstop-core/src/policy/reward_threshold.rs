@@ -15,6 +15,7 @@
 
 use super::config::{Config, PolicyError};
 use super::verdict::{PolicyEnd, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use crate::run_data::RunData;
 use serde_json::{Value, json};
 
 const NAME: &str = "reward_threshold";
@@ -68,6 +69,10 @@ impl TerminationPolicy for RewardThreshold {
 
     fn default_config(&self) -> Value {
         Self::defaults()
+    }
+
+    fn needs(&self) -> Vec<RunData> {
+        vec![RunData::Reward]
     }
 
     fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {

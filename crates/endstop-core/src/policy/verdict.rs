@@ -1,5 +1,6 @@
 //! The vocabulary of policies: a step, a verdict about it, and the trait of a policy.
 
+use crate::run_data::RunData;
 use crate::termination::Termination;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -204,6 +205,12 @@ pub trait TerminationPolicy: Send {
     /// if code built it. The journal stores it so that a resumed run can rebuild the policy.
     fn specification(&self) -> Option<Value> {
         None
+    }
+
+    /// Returns the data that the policy cannot do without and that a recorded run may lack. A
+    /// backtest skips the policy on runs that lack it, because there it could never stop a run.
+    fn needs(&self) -> Vec<RunData> {
+        Vec::new()
     }
 
     /// Decides about a completed step.

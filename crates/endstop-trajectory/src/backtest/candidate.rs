@@ -99,7 +99,7 @@ impl Candidate {
         };
         let limits = limits.as_object().ok_or("invalid `limits`: expected an object")?;
         // Limits that are not given are off, so that the candidate evaluates only those that are.
-        let mut setting = Setting { limits: no_limits(), ..Setting::default() };
+        let mut setting = Setting { limits: Limits::none(), ..Setting::default() };
         for (key, value) in limits {
             setting.limits.set(key, value).map_err(|error| error.to_string())?;
         }
@@ -123,7 +123,7 @@ impl Candidate {
         let name =
             name.unwrap_or_else(|| endstop_core::TerminationPolicy::name(&policy).to_owned());
         let setting =
-            Setting { limits: no_limits(), policy: Some(spec.clone()), watches: Vec::new() };
+            Setting { limits: Limits::none(), policy: Some(spec.clone()), watches: Vec::new() };
         Ok(Candidate { name, trial: Trial::Kernel(Box::new(setting)) })
     }
 
@@ -233,19 +233,5 @@ impl Candidate {
             list.push(json!({"stuck": config}));
         }
         Candidate::read(&Value::Array(list))
-    }
-}
-
-/// Returns limits that are all off, so that a single one can be evaluated.
-fn no_limits() -> Limits {
-    Limits {
-        max_turns: None,
-        max_budget_usd: None,
-        max_tokens: None,
-        timeout: None,
-        max_consecutive_mistakes: None,
-        max_unproductive_turns: None,
-        max_empty_turns: None,
-        ..Limits::default()
     }
 }

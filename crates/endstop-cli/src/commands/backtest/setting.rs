@@ -4,6 +4,7 @@ use super::{Report, calibrated, words};
 use crate::new_file::NewFile;
 use crate::{Failure, Result, output};
 use endstop::core::detector::Rule;
+use endstop::core::limits::TABLE;
 use endstop::{Limits, WatchMode};
 use endstop_trajectory::backtest::{Candidate, Trial};
 use serde_json::{Map, Value, json};
@@ -102,38 +103,6 @@ fn watch(rule: &Rule, mode: WatchMode) -> Value {
 /// Returns the limits of a candidate that differ from the defaults.
 fn limits(limits: &Limits) -> Map<String, Value> {
     let usual = Limits::default();
-    let off = || json!("off");
-    let time = |time: Option<std::time::Duration>| {
-        time.map_or_else(off, |time| json!(format!("{}ms", time.as_millis())))
-    };
-    let count = |count: Option<u32>| count.map_or_else(off, |count| json!(count));
-    let all = [
-        ("max_turns", count(limits.max_turns), count(usual.max_turns)),
-        (
-            "max_budget_usd",
-            limits.max_budget_usd.map_or_else(off, |usd| json!(usd)),
-            usual.max_budget_usd.map_or_else(off, |usd| json!(usd)),
-        ),
-        (
-            "max_tokens",
-            limits.max_tokens.map_or_else(off, |tokens| json!(tokens)),
-            usual.max_tokens.map_or_else(off, |tokens| json!(tokens)),
-        ),
-        ("timeout", time(limits.timeout), time(usual.timeout)),
-        (
-            "max_consecutive_mistakes",
-            count(limits.max_consecutive_mistakes),
-            count(usual.max_consecutive_mistakes),
-        ),
-        (
-            "max_unproductive_turns",
-            count(limits.max_unproductive_turns),
-            count(usual.max_unproductive_turns),
-        ),
-        ("max_empty_turns", count(limits.max_empty_turns), count(usual.max_empty_turns)),
-    ];
-    all.into_iter()
-        .filter(|(_, value, usual)| value != usual)
-        .map(|(name, value, _)| (name.to_owned(), value))
-        .collect()
+    let changed = TABLE.iter().filter(|row| row.value(limits) != row.value(&usual));
+    changed.map(|row| (row.name.to_owned(), row.value(limits).spelled())).collect()
 }

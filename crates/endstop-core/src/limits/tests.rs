@@ -1,0 +1,258 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+/// Returns a value for a row that differs from its default.
+fn other(row: &LimitRow) -> Value {
+    match row.unit {
+        Unit::Time => json!("90s"),
+        Unit::Switch => json!(true),
+        Unit::Turns | Unit::Usd | Unit::Tokens | Unit::Count => json!(7),
+    }
+}
+
+#[test]
+fn every_name_can_be_set() {
+    for row in &TABLE {
+        let mut limits = Limits::default();
+        limits.set(row.name, &other(row)).unwrap();
+        assert_ne!(limits, Limits::default(), "{}", row.name);
+        let other_rows = TABLE.iter().filter(|other| other.name != row.name);
+        for other in other_rows {
+            assert_eq!(other.value(&limits), other.value(&Limits::default()), "{}", row.name);
+        }
+    }
+}
+
+#[test]
+fn names_are_those_of_serde() {
+    let fields = serde_json::to_value(Limits::default()).unwrap();
+    let names: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut sorted = Limits::NAMES.to_vec();
+    // Without the feature `preserve_order` of `serde_json` the fields are sorted.
+    if names.is_sorted() {
+        sorted.sort_unstable();
+    }
+    assert_eq!(names, sorted);
+}
+
+#[test]
+fn off_is_accepted_or_explained() {
+    for row in &TABLE {
+        for value in [json!(null), json!("off")] {
+            let mut limits = Limits::default();
+            let set = limits.set(row.name, &value).map_err(|error| error.to_string());
+            match row.off {
+                Off::Allowed => {
+                    assert_eq!(set, Ok(()), "{}", row.name);
+                    let off = [LimitValue::Off, LimitValue::Count(0), LimitValue::Switch(false)];
+                    assert!(off.contains(&row.value(&limits)), "{}", row.name);
+                }
+                Off::Refused(advice) => {
+                    let error = format!("limit `{}`: cannot be off; {advice}", row.name);
+                    assert_eq!(set, Err(error));
+                    assert_eq!(limits, Limits::default());
+                    // The advice must be a value that works.
+                    let number = advice.split(' ').nth(1).unwrap();
+                    let number: Value = serde_json::from_str(number).unwrap();
+                    limits.set(row.name, &number).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn least_value_error_offers_valid_values() {
+    for row in TABLE.iter().filter(|row| row.least > 0) {
+        let mut limits = Limits::default();
+        let error = limits.set(row.name, &json!(row.least - 1)).unwrap_err().problem;
+        match row.off {
+            Off::Allowed => {
+                assert_eq!(error, "expected at least 1; null or \"off\" disables it");
+            }
+            Off::Refused(_) => assert_eq!(error, "expected at least 1"),
+        }
+        limits.set(row.name, &json!(row.least)).unwrap();
+    }
+}
+
+#[test]
+fn none_switches_off_replayable_limits() {
+    let (none, default) = (Limits::none(), Limits::default());
+    for row in &TABLE {
+        match row.needs {
+            Needs::Data(_) => assert_eq!(row.value(&none), LimitValue::Off, "{}", row.name),
+            Needs::LiveRun => assert_eq!(row.value(&none), row.value(&default), "{}", row.name),
+        }
+    }
+    let mut off = Limits::default();
+    off.switch_off(|_| true);
+    let may_apply: Vec<&str> = TABLE
+        .iter()
+        .filter(|row| row.value(&off) != LimitValue::Off && row.off != Off::Allowed)
+        .map(|row| row.name)
+        .collect();
+    assert_eq!(may_apply, ["cancel_grace", "tool_concurrency"]);
+}
+
+#[test]
+fn wrong_value_error_names_expected_value() {
+    let mut limits = Limits::default();
+    for (key, value, says) in [
+        ("max_turns", json!(-1), "whole number"),
+        ("max_turns", json!("many"), "whole number"),
+        ("max_turns_ms", json!(1), "unknown name"),
+        ("max_budget_usd", json!("2"), "US dollars"),
+        ("timeout", json!("10 parsecs"), "duration"),
+        ("timeout_ms", json!("10m"), "whole number"),
+        ("timeout_ms_ms", json!(1), "unknown name"),
+        ("cancel_grace", json!(null), "cannot be off"),
+        ("tool_concurrency", json!(0), "at least 1"),
+        ("max_turnz", json!(1), "did you mean `max_turns`"),
+    ] {
+        let error = limits.set(key, &value).unwrap_err().to_string();
+        assert!(error.contains(key) && error.contains(says), "{key}: {error}");
+    }
+    assert_eq!(limits, Limits::default());
+    limits.accept_unknown_finish = true;
+    limits.set("accept_unknown_finish", &json!(null)).unwrap();
+    assert!(!limits.accept_unknown_finish);
+}
+
+#[test]
+fn durations_parse_common_units() {
+    for (text, ms) in [
+        ("500ms", 500),
+        (".5s", 500),
+        ("90s", 90_000),
+        ("1.5m", 90_000),
+        ("2h", 7_200_000),
+        ("31536000000ms", 31_536_000_000),
+        ("0031536000000.ms", 31_536_000_000),
+    ] {
+        assert_eq!(parse_duration(text), Some(Duration::from_millis(ms)), "{text}");
+    }
+    for text in
+        ["", "ten", "ms", ".ms", "1.2.3ms", "1e400s", "5 weeks", "-3s", "999999d", "31536000001ms"]
+    {
+        assert_eq!(parse_duration(text), None, "{text}");
+    }
+}
+
+#[test]
+fn pre_turn_checks_match_table() {
+    let checks = crate::Run::new(crate::RunSpec::default()).checks();
+    let mut rows: Vec<_> = TABLE.iter().filter(|row| row.before_turn).collect();
+    for check in &checks {
+        let row = rows.iter().position(|row| row.name == check.limit);
+        let row = rows.remove(row.unwrap_or_else(|| panic!("{} has no row", check.limit)));
+        let unit = match row.unit {
+            Unit::Turns => "turns",
+            Unit::Usd => "usd",
+            Unit::Tokens => "tokens",
+            Unit::Time => "seconds",
+            Unit::Count | Unit::Switch => "",
+        };
+        assert_eq!(check.unit, unit, "{}", row.name);
+    }
+    assert!(rows.is_empty(), "not checked before a turn: {rows:?}");
+}
+
+/// Returns the table of the book, written from the rows.
+fn book_table() -> String {
+    let mut table =
+        "| limit | default | meaning | if it is reached |\n|---|---|---|---|\n".to_owned();
+    for row in &TABLE {
+        let default = match row.value(&Limits::default()) {
+            LimitValue::Switch(on) => on.to_string(),
+            LimitValue::Count(count) => count.to_string(),
+            LimitValue::Usd(usd) => format!("${usd:.2}"),
+            LimitValue::Time(time) if time.as_secs() >= 120 => {
+                format!("{} min", time.as_secs_f64() / 60.0)
+            }
+            LimitValue::Time(time) => format!("{} s", time.as_secs_f64()),
+            LimitValue::Off => "off".to_owned(),
+        };
+        let meaning: Vec<String> = row.paragraphs().filter(|text| !text.is_empty()).collect();
+        let off = match row.off {
+            Off::Allowed => String::new(),
+            Off::Refused(advice) => format!(" (cannot be off; {advice})"),
+        };
+        let (name, meaning, reached) = (row.name, meaning.join(" "), row.reached);
+        table.push_str(&format!("| `{name}` | {default} | {meaning} | {reached}{off} |\n"));
+    }
+    table
+}
+
+#[test]
+fn book_table_matches_rows() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/limits.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let start = page.find("| limit |").unwrap();
+    let end = start + page[start..].find("\n\n").unwrap() + 1;
+    let (written, table) = (&page[start..end], book_table());
+    if std::env::var_os("ENDSTOP_BLESS").is_some() {
+        std::fs::write(path, [&page[..start], &table, &page[end..]].concat()).unwrap();
+        return;
+    }
+    let differs = written.lines().zip(table.lines()).find(|(written, row)| written != row);
+    assert!(
+        written == table,
+        "docs/src/limits.md differs from the table of limits: run with ENDSTOP_BLESS=1\n{differs:?}"
+    );
+}
+
+/// Generates limits with a random value for each row, set by name.
+fn any_limits() -> impl Strategy<Value = Limits> {
+    let one = (any::<u32>(), 0_u64..=31_536_000, 0_u32..1_000_000_000, any::<bool>(), 0_u8..4);
+    prop::collection::vec(one, COUNT).prop_map(|all| {
+        let mut limits = Limits::default();
+        for (row, (count, seconds, nanos, switch, kind)) in TABLE.iter().zip(all) {
+            let time = Duration::new(seconds, if seconds == 31_536_000 { 0 } else { nanos });
+            let value = match (kind, row.unit) {
+                (0, _) if row.off == Off::Allowed => json!("off"),
+                (_, Unit::Time) => LimitValue::Time(time).spelled(),
+                (_, Unit::Switch) => json!(switch),
+                (_, Unit::Usd) => json!(f64::from(count) / 7.0),
+                (_, Unit::Tokens) => json!(u64::from(count) << (kind * 8)),
+                (_, Unit::Turns | Unit::Count) => json!(u64::from(count).max(row.least)),
+            };
+            limits.set(row.name, &value).unwrap();
+        }
+        limits
+    })
+}
+
+proptest! {
+    #[test]
+    fn set_of_get_is_identity(limits in any_limits()) {
+        let mut again = Limits::none();
+        for name in Limits::NAMES {
+            let mut same = limits.clone();
+            let value = limits.get(name).unwrap();
+            same.set(name, &value).unwrap();
+            prop_assert_eq!(&same, &limits, "{} = {}", name, &value);
+            again.set(name, &value).unwrap();
+        }
+        prop_assert_eq!(again, limits);
+    }
+
+    #[test]
+    fn spelled_duration_is_exact(seconds in 0_u64..31_536_000, nanos in 0_u32..1_000_000_000) {
+        let time = Duration::new(seconds, nanos);
+        let spelled = LimitValue::Time(time).spelled();
+        prop_assert_eq!(parse_duration(spelled.as_str().unwrap()), Some(time));
+    }
+
+    #[test]
+    fn looser_is_not_symmetric(own in any_limits(), theirs in any_limits()) {
+        for row in &TABLE {
+            prop_assert!(!row.is_looser(&own, &own));
+            let both = row.is_looser(&own, &theirs) && row.is_looser(&theirs, &own);
+            prop_assert_eq!(both, row.tighter == Tighter::LowerIfSet
+                && row.value(&own) != row.value(&theirs)
+                && [row.value(&own), row.value(&theirs)].contains(&LimitValue::Off));
+        }
+    }
+}
