@@ -7,7 +7,9 @@
 //! ```
 
 use super::lines::Lines;
-use crate::process::{Capture, CommandLine, Leash, Talk, reached, read_some};
+use endstop_process::pipe::{reached, read_some};
+use endstop_process::talk::{self, KillOnDrop, Talk};
+use endstop_process::{Capture, CommandLine};
 use endstop_wire::redact::excerpt;
 use std::io;
 use std::path::Path;
@@ -68,7 +70,7 @@ impl Process {
             command = command.in_dir(dir);
         }
         let command = allowed.iter().fold(command, CommandLine::allow_variable);
-        let Talk { leash, input, output, errors } = command.talk()?;
+        let Talk { command, input, output, errors } = talk::start(&command)?;
         let said = Said(Arc::new(Mutex::new(Capture::keeping(KEEP))));
         let lines = Lines::new(input, output, said.clone());
         let kill = CancellationToken::new();
@@ -83,7 +85,7 @@ impl Process {
         let (ended, over) = (Arc::clone(&process.ended), process.over.clone());
         let end = End { close: process.close.clone(), gone, kill };
         let holding = async move {
-            let how = hold(leash, errors, &said, &end).await;
+            let how = hold(command, errors, &said, &end).await;
             // No other place sets this value, so `set` cannot fail.
             let _ = ended.set(how);
             over.cancel();
@@ -122,24 +124,24 @@ struct End {
 }
 
 /// Supervises a process until its end and describes how it ended.
-async fn hold(mut leash: Leash, errors: ChildStdout, said: &Said, end: &End) -> String {
+async fn hold(mut command: KillOnDrop, errors: ChildStdout, said: &Said, end: &End) -> String {
     let mut buffer = vec![0; 4096];
     let mut errors = Some(errors);
     let mut deadline: Option<Instant> = None;
-    let mut steps = [Leash::ask as fn(&Leash), Leash::kill].into_iter();
+    let mut steps = [KillOnDrop::ask as fn(&KillOnDrop), KillOnDrop::kill].into_iter();
     let mut killed = false;
     let how = loop {
         tokio::select! {
             biased;
             // `biased` with the end first, so that a process that has ended is not signalled. The
             // output is read last, because a flood of it must not delay a kill.
-            how = leash.ended() => break how,
+            how = command.ended() => break how,
             () = end.kill.cancelled(), if !killed => {
                 killed = true;
                 // Skip the gentle steps, so that the next deadline only reports a process that has
                 // not exited.
                 steps.by_ref().for_each(drop);
-                leash.kill();
+                command.kill();
                 deadline = Some(Instant::now() + STEP * 2);
             }
             () = end.close.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STEP),
@@ -148,7 +150,7 @@ async fn hold(mut leash: Leash, errors: ChildStdout, said: &Said, end: &End) -> 
             () = end.gone.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STEP),
             () = reached(deadline) => match steps.next() {
                 Some(step) => {
-                    step(&leash);
+                    step(&command);
                     deadline = Some(Instant::now() + STEP);
                 }
                 // The process layer waits this long for the deaths, so wait once more for its

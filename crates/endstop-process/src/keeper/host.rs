@@ -2,19 +2,20 @@
 //! keeper is killed.
 //!
 //! ```text
-//! let (keeper, line) = keeper_for("sleep 1000 & wait", mark)?; // not started yet
-//! let (kept, exit) = spawn(keeper, line, mark)?;
+//! let (keeper, order) = keeper_for("sleep 1000 & wait", mark)?; // not started yet
+//! let (kept, exit) = spawn(keeper, order)?;
 //! kept.ask(); // SIGTERM to the command's group
 //! drop(kept); // all of it is killed at once
 //! ```
 
-use super::super::running::{Ended, Exit};
-use super::super::strays::Mark;
-use super::super::{Orphans, PATIENCE};
+use super::program::{self, ARGUMENT};
 use super::report::{self, ASK, Report};
-use super::{ARGUMENT, PROGRAM};
+use crate::ended::{Ended, Exit, Orphans, PATIENCE};
+use crate::orphans::Mark;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -22,7 +23,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -39,16 +40,20 @@ const STOPPED_TOO_LONG: Duration = Duration::from_secs(1);
 
 /// A command with its keeper. Dropping it kills both at once.
 #[derive(Debug)]
-pub(in super::super) struct Kept(Arc<Line>);
+pub(crate) struct Kept(Arc<Line>);
 
 /// The connection to a keeper.
 #[derive(Debug)]
 struct Line {
     /// Only the keeper holds the other end, and only the host this one, so that the end of either
-    /// process is seen by the other.
+    /// process is seen by the other. It does not block, because async threads write to it too.
     stream: UnixStream,
+    /// Bytes that the keeper was not ready to receive, in their order.
+    unsent: Mutex<VecDeque<u8>>,
     /// Time at which the keeper was told to kill.
     killed: OnceLock<Instant>,
+    /// Set if the command was killed before the keeper had received its command line.
+    killed_unsent: OnceLock<()>,
     /// Process id of the command, once it has started.
     leader: OnceLock<u32>,
 }
@@ -61,18 +66,15 @@ struct Watched {
 }
 
 /// The order that a keeper receives after it has started.
-pub(in super::super) struct Order {
+pub(crate) struct Order {
     command: String,
     mark: Option<Mark>,
     ours: UnixStream,
 }
 
 /// Prepares the keeper for this command line, and the order to send to it.
-pub(in super::super) fn keeper_for(
-    command: &str,
-    mark: Option<Mark>,
-) -> io::Result<(Command, Order)> {
-    let program = PROGRAM.get().ok_or_else(|| io::Error::other("there is no keeper"))?;
+pub(crate) fn keeper_for(command: &str, mark: Option<Mark>) -> io::Result<(Command, Order)> {
+    let program = program::path().ok_or_else(|| io::Error::other("there is no keeper"))?;
     if command.contains('\0') {
         // The same error as without a keeper, where the command line is an argument.
         let problem = "nul byte found in provided data";
@@ -87,11 +89,13 @@ pub(in super::super) fn keeper_for(
 }
 
 /// Starts a keeper, which starts the command.
-pub(in super::super) fn spawn(mut keeper: Command, order: Order) -> io::Result<(Kept, Exit)> {
+pub(crate) fn spawn(mut keeper: Command, order: Order) -> io::Result<(Kept, Exit)> {
     let Order { command, mark, ours } = order;
-    ours.set_read_timeout(Some(LOOK_EVERY))?;
-    ours.set_write_timeout(Some(PATIENCE))?;
-    let line = Arc::new(Line { stream: ours, killed: OnceLock::new(), leader: OnceLock::new() });
+    ours.set_nonblocking(true)?;
+    // The command line is sent and is not an argument, because a search by words (`pkill -f`) must
+    // find the command and not its keeper. The watcher sends it, because a keeper that starts
+    // slowly would block this thread once the socket is full.
+    let line = Arc::new(Line::new(ours, report::command_line(command.as_bytes())));
     // Start the watcher first, because without it a started child would never be reaped.
     let (give, take) = mpsc::channel::<Watched>();
     std::thread::Builder::new()
@@ -114,9 +118,6 @@ pub(in super::super) fn spawn(mut keeper: Command, order: Order) -> io::Result<(
     let (tell, exit) = oneshot::channel();
     give.send(Watched { keeper: child, line, exit: tell, mark })
         .map_err(|_| io::Error::other("the reaper thread has ended"))?;
-    // The command line is sent and is not an argument, because a search by words (`pkill -f`) must
-    // find the command and not its keeper. It waits in the socket until the keeper has started.
-    report::send_line(&kept.0.stream, command.as_bytes())?;
     Ok((kept, exit))
 }
 
@@ -128,6 +129,12 @@ fn watch(watched: Watched) {
         Report { ended: Some(done), .. } => {
             let status = Ok(done.status.map(ExitStatus::from_raw));
             Ended { status, left: done.left, orphans: None }
+        }
+        Report { refused: Some(0), .. } if line.killed_unsent.get().is_some() => {
+            // The keeper received only a part of the command line, because the command was killed
+            // before it had started.
+            let status = Ok(Some(ExitStatus::from_raw(Signal::KILL.as_raw())));
+            Ended { status, left: Vec::new(), orphans: None }
         }
         Report { refused: Some(0), .. } => {
             let status = Err(io::Error::other("no reason was given"));
@@ -180,8 +187,8 @@ fn kill_session(
     mark: Option<&Mark>,
     end: Instant,
 ) -> (Orphans, Vec<u32>) {
-    use super::super::tree;
     use super::adopted;
+    use crate::tree;
     use std::cell::RefCell;
     use std::collections::HashSet;
     let session = keeper.as_raw_nonzero().get();
@@ -197,10 +204,6 @@ fn kill_session(
         found
     };
     let mut left = tree::kill_all(find, end);
-    if left.is_empty() {
-        // Once more, because a process that was being started during the last look was not in it.
-        left = tree::kill_all(find, end);
-    }
     left.sort_unstable();
     left.dedup();
     let killed = seen.borrow().len().saturating_sub(left.len());
@@ -214,7 +217,7 @@ fn kill_session(
     _mark: Option<&Mark>,
     _end: Instant,
 ) -> (Orphans, Vec<u32>) {
-    use rustix::process::{Signal, getsid, kill_process_group};
+    use rustix::process::{getsid, kill_process_group};
     let mut killed = 0;
     let leader = leader.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     if let Some(leader) = leader
@@ -232,12 +235,58 @@ fn is_stopped(keeper: &Child) -> bool {
 }
 
 impl Line {
-    /// Reads everything that the keeper sends, until it reports its end or the connection closes.
+    fn new(stream: UnixStream, unsent: Vec<u8>) -> Line {
+        Line {
+            stream,
+            unsent: Mutex::new(unsent.into()),
+            killed: OnceLock::new(),
+            killed_unsent: OnceLock::new(),
+            leader: OnceLock::new(),
+        }
+    }
+
+    fn unsent(&self) -> MutexGuard<'_, VecDeque<u8>> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends these bytes after all earlier ones. Does not wait for the keeper: the watcher sends
+    /// what does not fit into the socket.
+    fn send(&self, bytes: &[u8]) {
+        let mut unsent = self.unsent();
+        unsent.extend(bytes);
+        while !unsent.is_empty() {
+            match (&self.stream).write(unsent.as_slices().0) {
+                Ok(sent) => drop(unsent.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // The keeper is gone or was told to kill, so it needs no more requests.
+                Err(_) => unsent.clear(),
+            }
+        }
+    }
+
+    /// Waits until the keeper has sent something or can receive more. Returns `false` if neither
+    /// happened in [`LOOK_EVERY`].
+    fn wait(&self) -> bool {
+        let mut events = PollFlags::IN;
+        if !self.unsent().is_empty() {
+            events |= PollFlags::OUT;
+        }
+        let at_most = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&self.stream, events)], Some(&at_most)) {
+            Ok(ready) => ready > 0,
+            Err(_) => false,
+        }
+    }
+
+    /// Sends what is unsent and reads everything that the keeper sends, until it reports its end or
+    /// the connection closes.
     fn hear(&self, keeper: &mut Child) -> Report {
         let mut said = Vec::new();
         let mut buffer = [0; 1024];
         let mut stopped: Option<Instant> = None;
         loop {
+            self.send(&[]);
             match (&self.stream).read(&mut buffer) {
                 Ok(0) => break,
                 Ok(read) => {
@@ -251,12 +300,10 @@ impl Line {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
-                {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.wait() {
+                        continue;
+                    }
                     if is_stopped(keeper) {
                         stopped.get_or_insert_with(Instant::now);
                     } else {
@@ -281,20 +328,27 @@ impl Line {
 
 impl Kept {
     /// Asks every process of the command's group to end.
-    pub(in super::super) fn ask(&self) {
-        // Fails if the keeper is gone; then there is no process left to ask.
-        let _ = (&self.0.stream).write_all(&[ASK]);
+    pub(crate) fn ask(&self) {
+        self.0.send(&[ASK]);
     }
 
     /// Kills the command and everything that it started.
-    pub(in super::super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let _ = self.0.killed.set(Instant::now());
+        {
+            let mut unsent = self.0.unsent();
+            // Requests to end may be unsent too, but the command line is far longer than they are.
+            if !unsent.is_empty() {
+                let _ = self.0.killed_unsent.set(());
+                unsent.clear();
+            }
+        }
         // The end of the host's messages means "kill", so that a host that dies means the same.
         let _ = self.0.stream.shutdown(Shutdown::Write);
     }
 
     /// Returns the process id of the command, once it has started.
-    pub(in super::super) fn leader(&self) -> Option<u32> {
+    pub(crate) fn leader(&self) -> Option<u32> {
         self.0.leader.get().copied()
     }
 }
@@ -302,5 +356,54 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Larger than the buffers of a socket.
+    const LARGE: usize = 4_000_000;
+
+    /// Starts a script in place of a keeper, with a large command line. The script has the socket
+    /// as its input and its output.
+    fn start(script: &str) -> (Kept, Exit) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", script]);
+        keeper.stdout(OwnedFd::from(theirs.try_clone().unwrap())).stdin(OwnedFd::from(theirs));
+        let order = Order { command: "x".repeat(LARGE), mark: Some(Mark::new()), ours };
+        spawn(keeper, order).unwrap()
+    }
+
+    #[test]
+    fn slow_keeper_does_not_block_host() {
+        let began = Instant::now();
+        let read = format!("sleep 1.5; head -c {} >/dev/null", LARGE + 8);
+        let (kept, exit) = start(&format!("{read}; echo started 5; echo ended 0 "));
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        let ended = exit.blocking_recv().unwrap();
+        assert!(ended.status.unwrap().unwrap().success());
+        assert_eq!(kept.leader(), Some(5));
+    }
+
+    #[test]
+    fn request_follows_large_command_line() {
+        let read = format!("sleep 0.2; head -c {} >/dev/null", LARGE + 8);
+        let (kept, exit) = start(&format!("{read}; test \"$(head -c 1)\" = T && echo ended 0 "));
+        let began = Instant::now();
+        kept.ask();
+        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        let ended = exit.blocking_recv().unwrap();
+        assert!(ended.status.unwrap().unwrap().success());
+    }
+
+    #[test]
+    fn kill_before_start_is_reported_as_kill() {
+        let (kept, exit) = start("sleep 0.2; cat >/dev/null; echo refused 0");
+        kept.kill();
+        let status = exit.blocking_recv().unwrap().status.unwrap().unwrap();
+        assert_eq!(status.signal(), Some(9));
     }
 }

@@ -8,7 +8,7 @@
 use endstop_wire::redact::{KnownKeys, is_secret_variable};
 
 /// Returns the names of this process's variables that a command must not get.
-pub(super) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
+pub(crate) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
     let is_withheld = |name: &str, value: &str| {
         is_secret_variable(name, value) && !allowed.iter().any(|allowed| allowed == name)
     };
@@ -18,9 +18,10 @@ pub(super) fn withheld(allowed: &[String]) -> Vec<std::ffi::OsString> {
         .collect()
 }
 
-/// Returns the secrets among this process's variables, which must not be written to a journal or a
-/// log.
-pub(super) fn secrets() -> KnownKeys {
+/// Returns the secrets among this process's environment variables, by name and by value. They must
+/// not be written to a journal or a log. The rules are in [the documentation of
+/// redaction](endstop_wire::redact#what-is-a-secret).
+pub fn environment_secrets() -> KnownKeys {
     // The path to a credentials file is not a secret itself, for example
     // `GOOGLE_APPLICATION_CREDENTIALS`.
     let is_path = |value: &std::ffi::OsString| std::path::Path::new(value).exists();

@@ -6,7 +6,7 @@
 //!
 //! fn main() -> ExitCode {
 //!     // Before anything else: this process may have been started as a keeper.
-//!     if let Some(code) = endstop::process::keeper::serve_if_asked() {
+//!     if let Some(code) = endstop_process::keeper::serve_if_asked() {
 //!         return code;
 //!     }
 //!     // … the program: its arguments, its runtime, its loops …
@@ -40,29 +40,18 @@ mod adopted;
 #[cfg(unix)]
 mod host;
 #[cfg(unix)]
+mod program;
+#[cfg(unix)]
 mod report;
 #[cfg(unix)]
 mod serve;
 
 #[cfg(unix)]
-pub(super) use host::{Kept, Order, keeper_for, spawn};
+pub(crate) use host::{Kept, Order, keeper_for, spawn};
+#[cfg(unix)]
+pub(crate) use program::{TALKS, is_there};
 
 use std::process::ExitCode;
-
-/// The first argument of a keeper. Its number changes with the protocol between host and keeper: if
-/// the program cannot be started through `/proc/self/exe`, its file may have been replaced by
-/// another version in the meantime.
-#[cfg(unix)]
-const ARGUMENT: &str = "--endstop-keeper=2";
-
-/// The argument after the mark if the command reads from the socket that it writes to.
-#[cfg(unix)]
-pub(super) const TALKS: &str = "talks";
-
-/// Path of this program, once its `main` has called [`serve_if_asked`]. A process-wide value,
-/// because no agent loop and no command can know which `main` the process has.
-#[cfg(unix)]
-static PROGRAM: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new();
 
 /// Runs the keeper if this process was started as one. Call it first in `main`, before threads,
 /// arguments and a runtime.
@@ -81,15 +70,12 @@ pub fn serve_if_asked() -> Option<ExitCode> {
         let mut arguments = std::env::args_os().skip(1);
         // The socket is checked too, so that a user who passes the argument does not start a
         // keeper.
-        if arguments.next().is_some_and(|first| first == ARGUMENT) && serve::is_asked() {
+        if arguments.next().is_some_and(|first| first == program::ARGUMENT) && serve::is_asked() {
             let mark = arguments.next();
             let talks = arguments.next().is_some_and(|word| word == TALKS);
             return Some(serve::serve(mark, talks));
         }
-        if let Some(program) = own_program() {
-            // A second call finds the same program, so its result is ignored.
-            let _ = PROGRAM.set(program);
-        }
+        program::remember();
     }
     None
 }
@@ -103,28 +89,11 @@ pub fn serve_if_asked() -> Option<ExitCode> {
 /// keeper: it is killed if a keeper was killed, and reaped when it has ended. Therefore do not call
 /// this in a program that starts its own sessions (`setsid`).
 ///
-/// Once a command was run that [may leave daemons](super::CommandLine::leave_daemons), orphans are
+/// Once a command was run that [may leave daemons](crate::CommandLine::leave_daemons), orphans are
 /// only reaped and no longer killed, because they cannot be told apart from daemons.
 pub fn adopt_orphans() -> bool {
     #[cfg(target_os = "linux")]
     return adopted::agree();
     #[cfg(not(target_os = "linux"))]
     false
-}
-
-/// Returns `true` if commands of this process run under keepers.
-#[cfg(unix)]
-pub(super) fn is_there() -> bool {
-    PROGRAM.get().is_some()
-}
-
-/// Returns the path that starts this program again.
-#[cfg(unix)]
-fn own_program() -> Option<std::path::PathBuf> {
-    if cfg!(target_os = "linux") {
-        // The link leads to the running program even if its file was replaced or deleted.
-        let link = std::path::PathBuf::from("/proc/self/exe");
-        return link.exists().then_some(link);
-    }
-    std::env::current_exe().ok()
 }

@@ -16,10 +16,11 @@
 //! itself with the same signal, but then its host could not tell the two deaths apart, and a signal
 //! that dumps core would dump the keeper's memory.
 
-use super::super::group::Members;
-use super::super::strays::Mark;
-use super::super::{PATIENCE, shell};
 use super::report::{self, ASK, Done};
+use crate::ended::PATIENCE;
+use crate::group::Members;
+use crate::orphans::Mark;
+use crate::shell::shell;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, wait, waitid, waitpid};
 use std::ffi::{OsStr, OsString};
@@ -40,7 +41,7 @@ use std::time::{Duration, Instant};
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A message to the deciding thread.
-enum Heard {
+enum StopSignal {
     /// The host asks the command to end.
     Ask,
     /// The host wants the command killed, or is dead itself.
@@ -93,7 +94,7 @@ fn start(
     host: &UnixStream,
     mark: Option<&Mark>,
     talks: bool,
-    tell: &Sender<Heard>,
+    tell: &Sender<StopSignal>,
 ) -> io::Result<Arc<Members>> {
     be_deaf()?;
     // Signals from a terminal only reach processes of its session. The session also lets the host
@@ -102,7 +103,7 @@ fn start(
     // Only a name for process lists, which would otherwise show `exe`.
     let _ = fs::write("/proc/self/comm", "endstop-keeper");
     // The keeper has the environment of its host, and its command knows its process id.
-    crate::process::hide_from_other_processes();
+    crate::hidden::hide_from_other_processes();
     #[cfg(target_os = "linux")]
     if mark.is_some() {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -150,26 +151,26 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// Reads the host's requests until the connection ends.
-fn hear(mut host: UnixStream, tell: &Sender<Heard>) {
+fn hear(mut host: UnixStream, tell: &Sender<StopSignal>) {
     let mut orders = [0; 16];
     loop {
         match host.read(&mut orders) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // An error is an end too, for example if a host died before it read everything.
-            Ok(0) | Err(_) => break drop(tell.send(Heard::Kill)),
-            Ok(read) if orders[..read].contains(&ASK) => drop(tell.send(Heard::Ask)),
+            Ok(0) | Err(_) => break drop(tell.send(StopSignal::Kill)),
+            Ok(read) if orders[..read].contains(&ASK) => drop(tell.send(StopSignal::Ask)),
             Ok(_) => {}
         }
     }
 }
 
 /// Reaps the command and all other children of the keeper, until there is none left.
-fn reap(members: &Members, tell: &Sender<Heard>) {
+fn reap(members: &Members, tell: &Sender<StopSignal>) {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     loop {
         match waitid(WaitId::All, look) {
             Err(Errno::INTR) => continue,
-            Err(_) => break drop(tell.send(Heard::Alone)),
+            Err(_) => break drop(tell.send(StopSignal::Alone)),
             Ok(_) => {}
         }
         // A child has ended. The leader's id is needed until its group has been killed, so the
@@ -191,13 +192,13 @@ fn reap(members: &Members, tell: &Sender<Heard>) {
             *reaped = true;
             let alone =
                 matches!(waitid(WaitId::All, look | WaitIdOptions::NOHANG), Err(Errno::CHILD));
-            let _ = tell.send(Heard::Ended { status: status.as_raw(), alone });
+            let _ = tell.send(StopSignal::Ended { status: status.as_raw(), alone });
         }
     }
 }
 
 /// Carries out the host's requests until no process is left or the time is over.
-fn decide(members: &Members, heard: &mpsc::Receiver<Heard>, mark: Option<&Mark>) -> Done {
+fn decide(members: &Members, heard: &mpsc::Receiver<StopSignal>, mark: Option<&Mark>) -> Done {
     let mut status = None;
     let mut end: Option<Instant> = None;
     let mut alone = false;
@@ -208,14 +209,14 @@ fn decide(members: &Members, heard: &mpsc::Receiver<Heard>, mark: Option<&Mark>)
             Some(_) => heard.recv_timeout(LOOK_AGAIN),
         };
         match next {
-            Ok(Heard::Ask) => members.signal(Signal::TERM),
-            Ok(Heard::Alone) => alone = true,
-            Ok(Heard::Ended { status: how, alone: nobody }) => {
+            Ok(StopSignal::Ask) => members.signal(Signal::TERM),
+            Ok(StopSignal::Alone) => alone = true,
+            Ok(StopSignal::Ended { status: how, alone: nobody }) => {
                 status = Some(how);
                 alone = nobody;
                 end.get_or_insert_with(|| Instant::now() + PATIENCE);
             }
-            Ok(Heard::Kill) => {
+            Ok(StopSignal::Kill) => {
                 end.get_or_insert_with(|| Instant::now() + PATIENCE);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -246,7 +247,7 @@ fn decide(members: &Members, heard: &mpsc::Receiver<Heard>, mark: Option<&Mark>)
 
 #[cfg(target_os = "linux")]
 fn kill_children() {
-    use super::super::tree;
+    use crate::tree;
     for process in tree::below(rustix::process::getpid()) {
         let _ = tree::kill(&process);
     }
@@ -254,7 +255,7 @@ fn kill_children() {
 
 #[cfg(target_os = "linux")]
 fn living_children() -> Vec<u32> {
-    use super::super::tree;
+    use crate::tree;
     tree::pids(&tree::below(rustix::process::getpid()))
 }
 

@@ -7,21 +7,21 @@ use std::time::Instant;
 
 /// Stands in for the mark of a command.
 #[derive(Clone, Debug)]
-pub(super) struct Mark;
+pub(crate) struct Mark;
 
 #[expect(clippy::unused_self, reason = "the same shape as where there are marks")]
 impl Mark {
-    pub(super) fn new() -> Mark {
+    pub(crate) fn new() -> Mark {
         Mark
     }
-    pub(super) fn of(_text: OsString) -> Mark {
+    pub(crate) fn of(_text: OsString) -> Mark {
         Mark
     }
-    pub(super) fn text(&self) -> &OsStr {
+    pub(crate) fn text(&self) -> &OsStr {
         OsStr::new("unmarked")
     }
-    pub(super) fn put(&self, _command: &mut Command) {}
-    pub(super) fn kill_all(&self, _end: Instant) -> Vec<u32> {
+    pub(crate) fn put(&self, _command: &mut Command) {}
+    pub(crate) fn kill_all(&self, _end: Instant) -> Vec<u32> {
         Vec::new()
     }
 }

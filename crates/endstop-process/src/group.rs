@@ -14,9 +14,8 @@
 //! A separate thread watches, not a task, because it must reap the leader even if the future was
 //! dropped, the runtime was shut down, or the loop was terminated.
 
-use super::PATIENCE;
-use super::running::{Ended, Exit};
-use super::strays::Mark;
+use crate::ended::{Ended, Exit, PATIENCE};
+use crate::orphans::Mark;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
@@ -28,12 +27,12 @@ use tokio::sync::oneshot;
 
 /// The process group of a command. Dropping it kills the group at once.
 #[derive(Debug)]
-pub(super) struct Group(Arc<Members>);
+pub(crate) struct Group(Arc<Members>);
 
 /// The members of a group. They are signalled only as long as the id is theirs.
 #[derive(Debug)]
-pub(super) struct Members {
-    pub(super) leader: Pid,
+pub(crate) struct Members {
+    pub(crate) leader: Pid,
     /// `true` once the leader was reaped. From then on the id may belong to another process.
     reaped: Mutex<bool>,
 }
@@ -47,7 +46,7 @@ struct Watched {
 
 /// Starts the command as the leader of a new group. Processes that carry the mark when the command
 /// has ended are killed too.
-pub(super) fn spawn(mut command: Command, mark: Option<Mark>) -> io::Result<(Group, Exit)> {
+pub(crate) fn spawn(mut command: Command, mark: Option<Mark>) -> io::Result<(Group, Exit)> {
     if let Some(mark) = &mark {
         mark.put(&mut command);
     }
@@ -96,12 +95,12 @@ fn watch(watched: Watched) {
 
 impl Members {
     /// Returns the group of a process that leads one and that has not been reaped.
-    pub(super) fn led_by(leader: Pid) -> Members {
+    pub(crate) fn led_by(leader: Pid) -> Members {
         Members { leader, reaped: Mutex::new(false) }
     }
 
     /// Signals all members, unless the leader was reaped.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         if !*self.reaped() {
             // Fails if no process is left, which is the desired state, or if this process may not
             // signal any of them. In the second case they are reported as alive when the wait for
@@ -111,24 +110,24 @@ impl Members {
     }
 
     /// Locks the flag that the leader was reaped. No thread can signal while the lock is held.
-    pub(super) fn reaped(&self) -> MutexGuard<'_, bool> {
+    pub(crate) fn reaped(&self) -> MutexGuard<'_, bool> {
         self.reaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Group {
     /// Asks every process of the group to end.
-    pub(super) fn ask(&self) {
+    pub(crate) fn ask(&self) {
         self.0.signal(Signal::TERM);
     }
 
     /// Kills every process of the group.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.0.signal(Signal::KILL);
     }
 
     /// Returns the process id of the leader.
-    pub(super) fn leader(&self) -> Option<u32> {
+    pub(crate) fn leader(&self) -> Option<u32> {
         u32::try_from(self.0.leader.as_raw_nonzero().get()).ok()
     }
 }

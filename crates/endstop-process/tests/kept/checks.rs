@@ -1,7 +1,7 @@
 //! Tests of commands that run under a keeper, one function each; `all` runs them one after another.
 
 use crate::processes::{SOON, alive, gone, marker, soon, started};
-use endstop::process::{CommandLine, Finished, Stop};
+use endstop_process::{CommandLine, Finished, Stop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::process::{Command, ExitCode};

@@ -15,7 +15,7 @@
 //! A child of this process is an orphan if it is in another session and is not a keeper. This holds
 //! because each keeper starts a session, and no process can return to a session that it has left.
 
-use super::super::tree::{self, Process};
+use crate::tree::{self, Process};
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
 use std::collections::HashSet;
 use std::io;

@@ -11,7 +11,7 @@
 //! (`JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE`) only on its jobs for tokio, under `KillOnDrop`, and never
 //! on those for std.
 
-use super::running::{Ended, Exit};
+use crate::ended::{Ended, Exit};
 use process_wrap::tokio::{ChildWrapper, CommandWrap, JobObject, KillOnDrop};
 use std::io;
 use std::process::{Command, ExitStatus};
@@ -26,10 +26,10 @@ type Shared = Arc<Mutex<Box<dyn ChildWrapper>>>;
 
 /// The job of a command. Dropping it kills the job at once.
 #[derive(Debug)]
-pub(super) struct Group(Shared);
+pub(crate) struct Group(Shared);
 
 /// Starts the command in a new job. Processes that it starts are in the job too.
-pub(super) fn spawn(command: Command) -> io::Result<(Group, Exit)> {
+pub(crate) fn spawn(command: Command) -> io::Result<(Group, Exit)> {
     let (give, take) = mpsc::channel::<(Shared, oneshot::Sender<Ended>)>();
     std::thread::Builder::new()
         .name("endstop-reaper".to_owned())
@@ -65,15 +65,15 @@ fn lock(child: &Shared) -> MutexGuard<'_, Box<dyn ChildWrapper>> {
 impl Group {
     /// Does nothing, because there is no signal to ask with; the grace period passes.
     #[expect(clippy::unused_self, reason = "the same shape everywhere")]
-    pub(super) fn ask(&self) {}
+    pub(crate) fn ask(&self) {}
 
     /// Kills every process of the job.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let _ = lock(&self.0).start_kill();
     }
 
     /// Returns the process id of the leader.
-    pub(super) fn leader(&self) -> Option<u32> {
+    pub(crate) fn leader(&self) -> Option<u32> {
         lock(&self.0).id()
     }
 }

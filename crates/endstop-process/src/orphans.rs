@@ -2,10 +2,10 @@
 //! command. Linux only: each command gets a mark in its environment that its children inherit, and
 //! every process that carries the mark when the command has ended is killed.
 //!
-//! A process that clears its environment is not found by its mark. A [keeper](super::keeper) still
+//! A process that clears its environment is not found by its mark. A [keeper](crate::keeper) still
 //! finds it as long as it descends from the command.
 
-use super::tree::{self, Process};
+use crate::tree::{self, Process};
 use rustix::process::Pid;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -20,10 +20,10 @@ const VARIABLE: &str = "ENDSTOP_COMMAND";
 
 /// The mark of a command, which is unique.
 #[derive(Clone, Debug)]
-pub(super) struct Mark(OsString);
+pub(crate) struct Mark(OsString);
 
 impl Mark {
-    pub(super) fn new() -> Mark {
+    pub(crate) fn new() -> Mark {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // The hasher's keys are random, so that marks of hosts with the same process id in
@@ -33,27 +33,27 @@ impl Mark {
     }
 
     /// Returns the mark that the host has made.
-    pub(super) fn of(text: OsString) -> Mark {
+    pub(crate) fn of(text: OsString) -> Mark {
         Mark(text)
     }
 
-    pub(super) fn text(&self) -> &OsStr {
+    pub(crate) fn text(&self) -> &OsStr {
         &self.0
     }
 
     /// Puts the mark into the environment of a command.
-    pub(super) fn put(&self, command: &mut Command) {
+    pub(crate) fn put(&self, command: &mut Command) {
         command.env(VARIABLE, &self.0);
     }
 
     /// Kills all processes that carry the mark, until `end` at the latest. Returns the process ids
     /// of those that are still alive then.
-    pub(super) fn kill_all(&self, end: Instant) -> Vec<u32> {
+    pub(crate) fn kill_all(&self, end: Instant) -> Vec<u32> {
         tree::kill_all(|| self.carriers(), end)
     }
 
     /// Returns the processes that carry the mark.
-    pub(super) fn carriers(&self) -> Vec<Process> {
+    pub(crate) fn carriers(&self) -> Vec<Process> {
         let entry = [VARIABLE.as_bytes(), b"=", self.0.as_bytes()].concat();
         // The environment is read again after `look`, because the id may have passed to another
         // process in between.

@@ -23,23 +23,23 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A process as it was when it was looked at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Process {
-    pub(super) pid: Pid,
-    pub(super) parent: i32,
-    pub(super) session: i32,
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) parent: i32,
+    pub(crate) session: i32,
     /// `true` if the process has ended and only waits to be reaped.
-    pub(super) ended: bool,
+    pub(crate) ended: bool,
     /// Start time, in clock ticks since the machine was booted.
     started: u64,
 }
 
 /// Returns all processes that this process can see.
-pub(super) fn all() -> impl Iterator<Item = Process> {
+pub(crate) fn all() -> impl Iterator<Item = Process> {
     numbers().filter_map(look)
 }
 
 /// Returns the ids of all processes.
-pub(super) fn numbers() -> impl Iterator<Item = Pid> {
+pub(crate) fn numbers() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").ok();
     entries.into_iter().flatten().flatten().filter_map(|entry| {
         entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
@@ -47,7 +47,7 @@ pub(super) fn numbers() -> impl Iterator<Item = Pid> {
 }
 
 /// Looks at one process. Returns `None` if it does not exist.
-pub(super) fn look(pid: Pid) -> Option<Process> {
+pub(crate) fn look(pid: Pid) -> Option<Process> {
     let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     parse(pid, &String::from_utf8_lossy(&stat))
 }
@@ -65,8 +65,9 @@ fn parse(pid: Pid, stat: &str) -> Option<Process> {
     Some(Process { pid, parent: number(1)?, session: number(3)?, ended, started })
 }
 
-/// Returns the descendants of a process, without those that have ended.
-pub(super) fn below(root: Pid) -> Vec<Process> {
+/// Returns the descendants of a process, without those that have ended. May miss a child while
+/// another one is being reaped, so an empty result is no proof that there is none.
+pub(crate) fn below(root: Pid) -> Vec<Process> {
     let root = root.as_raw_nonzero().get();
     let mut parents = vec![root];
     let mut family = HashSet::from([root]);
@@ -85,7 +86,7 @@ pub(super) fn below(root: Pid) -> Vec<Process> {
 }
 
 /// Returns the children of a process, including those that have ended and wait to be reaped.
-pub(super) fn children_of(parent: Pid) -> Vec<Process> {
+pub(crate) fn children_of(parent: Pid) -> Vec<Process> {
     let number = parent.as_raw_nonzero().get();
     match children(number) {
         Some(children) => children.into_iter().filter_map(Pid::from_raw).filter_map(look).collect(),
@@ -130,11 +131,14 @@ fn by_parents(root: i32) -> Vec<Process> {
     }
 }
 
-/// Kills the processes that `find` returns, until it returns none or until `end`. Returns the ids
-/// of those that are still alive then.
-pub(super) fn kill_all(find: impl Fn() -> Vec<Process>, end: Instant) -> Vec<u32> {
+/// Kills the processes that `find` returns, until it returns none twice in a row or until `end`.
+/// Returns the ids of those that are still alive then.
+pub(crate) fn kill_all(find: impl Fn() -> Vec<Process>, end: Instant) -> Vec<u32> {
     loop {
-        let found = find();
+        // An empty look is repeated, because one look can miss a process: the kernel's list of
+        // children may skip a child while another one is being reaped, and a process that is being
+        // started is not in the list yet.
+        let found = Some(find()).filter(|found| !found.is_empty()).unwrap_or_else(&find);
         if found.is_empty() {
             return Vec::new();
         }
@@ -147,12 +151,12 @@ pub(super) fn kill_all(find: impl Fn() -> Vec<Process>, end: Instant) -> Vec<u32
     }
 }
 
-pub(super) fn pids(processes: &[Process]) -> Vec<u32> {
+pub(crate) fn pids(processes: &[Process]) -> Vec<u32> {
     processes.iter().map(|process| process.pid.as_raw_nonzero().get() as u32).collect()
 }
 
 /// Kills exactly this process. Returns `None` if it is gone or may not be killed.
-pub(super) fn kill(process: &Process) -> Option<OwnedFd> {
+pub(crate) fn kill(process: &Process) -> Option<OwnedFd> {
     let held = pidfd_open(process.pid, PidfdFlags::empty()).ok()?;
     let again = look(process.pid)?;
     if again.started != process.started {
@@ -219,6 +223,25 @@ mod tests {
         let end = Instant::now() + Duration::from_secs(10);
         assert_eq!(kill_all(|| below(pid), end), [0; 0]);
         assert!(look(grandchild.pid).is_none_or(|seen| seen.ended));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn one_empty_look_is_repeated() {
+        let mut child = parent();
+        let pid = Pid::from_child(&child);
+        until(|| below(pid).len() == 1);
+        let grandchild = below(pid)[0];
+        // Every other look misses the process, also the first and those after a kill.
+        let looks = std::cell::Cell::new(0);
+        let find = || {
+            looks.set(looks.get() + 1);
+            if looks.get() % 2 == 1 { Vec::new() } else { below(pid) }
+        };
+        assert_eq!(kill_all(find, Instant::now() + Duration::from_secs(10)), [0; 0]);
+        assert!(look(grandchild.pid).is_none_or(|seen| seen.ended));
+        assert!(looks.get() >= 4, "{} looks", looks.get());
         child.kill().unwrap();
         child.wait().unwrap();
     }

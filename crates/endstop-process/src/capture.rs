@@ -2,7 +2,7 @@
 //! cut.
 //!
 //! ```
-//! use endstop::process::Capture;
+//! use endstop_process::Capture;
 //! let mut capture = Capture::keeping(4);
 //! capture.take(b"0123456789");
 //! assert_eq!(capture.text(), "0123\n[… 2 bytes left out …]\n6789");

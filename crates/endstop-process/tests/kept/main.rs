@@ -1,5 +1,5 @@
 //! Tests of commands that run under a keeper. `main` must call `serve_if_asked`, so these tests do
-//! not use the default test harness: `cargo test -p endstop --test kept [PART OF A NAME]`.
+//! not use the default test harness: `cargo test -p endstop-process --test kept [PART OF A NAME]`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,13 +15,12 @@
 #[cfg(target_os = "linux")]
 mod checks;
 #[cfg(target_os = "linux")]
-#[path = "../it/processes.rs"]
 mod processes;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(code) = endstop::process::keeper::serve_if_asked() {
+    if let Some(code) = endstop_process::keeper::serve_if_asked() {
         return code;
     }
     #[cfg(target_os = "linux")]

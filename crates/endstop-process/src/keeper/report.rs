@@ -5,15 +5,14 @@
 //! keeper: started 4711 | refused 2 · ended 9 4712,4713
 //! ```
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 /// Request to ask the command's group to end.
 pub(super) const ASK: u8 = b'T';
 
-/// Sends a command line.
-pub(super) fn send_line(mut to: impl Write, line: &[u8]) -> io::Result<()> {
-    to.write_all(&(line.len() as u64).to_le_bytes())?;
-    to.write_all(line)
+/// Returns the message that carries a command line.
+pub(super) fn command_line(line: &[u8]) -> Vec<u8> {
+    [&(line.len() as u64).to_le_bytes()[..], line].concat()
 }
 
 /// Receives a command line.
@@ -114,8 +113,7 @@ mod tests {
 
     #[test]
     fn truncated_command_line_is_error() {
-        let mut sent = Vec::new();
-        send_line(&mut sent, b"echo one").unwrap();
+        let sent = command_line(b"echo one");
         assert_eq!(receive_line(&*[&sent[..], b"T"].concat()).unwrap(), b"echo one");
         for cut in 0..sent.len() {
             assert!(receive_line(&sent[..cut]).is_err(), "{cut}");

@@ -6,32 +6,18 @@
 //! let (running, exit) = starting.start()?;
 //! ```
 
-use super::Orphans;
-use super::group::{self, Group};
+use crate::ended::Exit;
+use crate::group::{self, Group};
 #[cfg(unix)]
-use super::keeper;
+use crate::keeper;
 #[cfg(unix)]
-use super::strays::Mark;
+use crate::orphans::Mark;
+use crate::shell::shell;
 use std::io;
-use std::process::{Command, ExitStatus, Stdio};
-use tokio::sync::oneshot;
-
-/// Result of a command, as the reaper reports it.
-#[derive(Debug)]
-pub(super) struct Ended {
-    /// Exit status; `None` if the command has not exited or its status is unknown.
-    pub(super) status: io::Result<Option<ExitStatus>>,
-    /// Process ids of processes that could not be killed.
-    pub(super) left: Vec<u32>,
-    /// Outcome for its processes if its keeper was killed.
-    pub(super) orphans: Option<Orphans>,
-}
-
-/// Receives the result after all remaining processes of the command have been killed.
-pub(super) type Exit = oneshot::Receiver<Ended>;
+use std::process::{Command, Stdio};
 
 /// A command that is prepared but not started.
-pub(super) struct Starting {
+pub(crate) struct Starting {
     command: Command,
     #[cfg(unix)]
     by: By,
@@ -47,24 +33,24 @@ enum By {
 
 impl Starting {
     /// Prepares a command line. The command has no input unless [`talk_over`](Self::talk_over)
-    /// gives it one. With `hunt_strays`, processes that leave its group are killed too.
-    pub(super) fn new(line: &str, hunt_strays: bool) -> io::Result<Starting> {
+    /// gives it one. With `hunt_orphans`, processes that leave its group are killed too.
+    pub(crate) fn new(line: &str, hunt_orphans: bool) -> io::Result<Starting> {
         #[cfg(unix)]
         {
-            let mark = hunt_strays.then(Mark::new);
+            let mark = hunt_orphans.then(Mark::new);
             if keeper::is_there() {
                 let (command, order) = keeper::keeper_for(line, mark)?;
                 return Ok(Starting { command, by: By::Keeper(order) });
             }
-            let mut command = super::shell(line);
+            let mut command = shell(line);
             command.stdin(Stdio::null());
             Ok(Starting { command, by: By::Host(mark) })
         }
         #[cfg(windows)]
         {
-            // A process cannot leave a job, so there are no strays to find.
-            let _ = hunt_strays;
-            let mut command = super::shell(line);
+            // A process cannot leave a job, so no process is left to find.
+            let _ = hunt_orphans;
+            let mut command = shell(line);
             command.stdin(Stdio::null());
             Ok(Starting { command })
         }
@@ -72,14 +58,14 @@ impl Starting {
 
     /// Returns the process that is started first, the keeper or the shell. Its folder, environment
     /// and outputs are inherited by the command.
-    pub(super) fn command(&mut self) -> &mut Command {
+    pub(crate) fn command(&mut self) -> &mut Command {
         &mut self.command
     }
 
     /// Gives the command this socket as both input and output. It is one socket because a keeper
     /// has only one free descriptor to pass on: its input is the connection to the host.
-    #[cfg(all(unix, feature = "mcp"))]
-    pub(super) fn talk_over(&mut self, socket: std::os::fd::OwnedFd) -> io::Result<()> {
+    #[cfg(unix)]
+    pub(crate) fn talk_over(&mut self, socket: std::os::fd::OwnedFd) -> io::Result<()> {
         match &self.by {
             By::Keeper(_) => drop(self.command.arg(keeper::TALKS)),
             By::Host(_) => drop(self.command.stdin(socket.try_clone()?)),
@@ -89,7 +75,7 @@ impl Starting {
     }
 
     /// Starts the command.
-    pub(super) fn start(self) -> io::Result<(Running, Exit)> {
+    pub(crate) fn start(self) -> io::Result<(Running, Exit)> {
         #[cfg(unix)]
         let (group, exit) = match self.by {
             By::Host(mark) => group::spawn(self.command, mark)?,
@@ -106,7 +92,7 @@ impl Starting {
 
 /// A running command. Dropping it kills the command at once.
 #[derive(Debug)]
-pub(super) enum Running {
+pub(crate) enum Running {
     /// Supervised by a keeper.
     #[cfg(unix)]
     Kept(keeper::Kept),
@@ -116,7 +102,7 @@ pub(super) enum Running {
 
 impl Running {
     /// Asks every process of the command's group to end.
-    pub(super) fn ask(&self) {
+    pub(crate) fn ask(&self) {
         match self {
             #[cfg(unix)]
             Running::Kept(kept) => kept.ask(),
@@ -125,7 +111,7 @@ impl Running {
     }
 
     /// Kills the command and everything that it started.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         match self {
             #[cfg(unix)]
             Running::Kept(kept) => kept.kill(),
@@ -134,7 +120,7 @@ impl Running {
     }
 
     /// Returns the process id of the command, if it is known.
-    pub(super) fn leader(&self) -> Option<u32> {
+    pub(crate) fn leader(&self) -> Option<u32> {
         match self {
             #[cfg(unix)]
             Running::Kept(kept) => kept.leader(),
