@@ -30,7 +30,7 @@
 //! start registers with all of them, so that a cancel of the outer run also refuses what the inner
 //! run would start before it is notified.
 //!
-//! The loom tests in `models.rs` check every order of these steps.
+//! The loom tests in `loom_tests.rs` check every order of these steps.
 
 use super::sync::{Arc, Condvar, Mutex, lock, wait_timeout};
 use super::thread::{Looks, Thread};

@@ -7,7 +7,7 @@
 //! let outcome = ending.wait().await;
 //! ```
 //!
-//! The loom tests in `models.rs` check every order of its steps.
+//! The loom tests in `loom_tests.rs` check every order of its steps.
 
 use super::sync::{Arc, Mutex, lock};
 use endstop_core::{DecidedBy, NanoUsd, Outcome, Termination, Usage};

@@ -23,7 +23,7 @@ mod driver;
 mod ending;
 mod handle;
 #[cfg(all(test, endstop_loom))]
-mod models;
+mod loom_tests;
 mod opened;
 mod pending;
 mod policy;

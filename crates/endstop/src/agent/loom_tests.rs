@@ -2,7 +2,7 @@
 //! value that each thread can observe.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg endstop_loom" CARGO_TARGET_DIR=target/loom cargo test -p endstop --lib models
+//! RUSTFLAGS="--cfg endstop_loom" CARGO_TARGET_DIR=target/loom cargo test -p endstop --lib loom_tests
 //! ```
 //!
 //! A waiter is a thread that sleeps until its waker is woken. A missed wake-up is a deadlock and a
